@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd attaches block storage volumes to hosts, and detaches them again.
+
+Whoever imports any part of attachd gets oslo.service's threading backend: it is chosen
+here because importing oslo.messaging first would silently choose eventlet.
+"""
+
+from oslo_service import backend
+
+backend.init_backend(backend.BackendType.THREADING)
