@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract of a storage driver and its value types; read by the manager and by authors.
+
+Plain values go in and come out: a driver knows nothing of rows, requests or policy.  Two rules
+make everything else possible:
+
+* **Idempotent.**  Each method may be called again with the same arguments, after a success, a
+  failure or a crash in the middle, and ends where one successful call would have ended.
+  Deleting or revoking what is not there is a success.
+* **Honest errors.**  Whatever goes wrong is a :class:`attachd.exception.BackendError`.  It is
+  ``final=True`` only when what was asked for surely did not happen and left nothing behind;
+  in doubt it is ``final=False`` and the manager undoes or asks again.
+
+The manager never runs two methods on the same volume at the same time; different volumes do
+run in parallel, so a driver guards what its volumes share.
+"""
+
+import abc
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict
+
+from oslo_config import cfg
+
+AccessMode = Literal["rw", "ro"]
+
+Connector = Mapping[str, Any]
+"""How a host can be reached, as os-brick's get_connector_properties() tells it.
+
+``host`` (its name) and, depending on the protocol, ``initiator`` (an IQN), ``nqn``, ``wwpns``,
+``ip``, ``multipath`` (bool).  Callers may add any other key; a driver ignores what it does not
+know and never assumes a key to be there.
+"""
+
+
+class ConnectionInfo(TypedDict):
+    """What a host needs to reach a volume, as os-brick's connect_volume() takes it.
+
+    ``data`` is for the connector class that ``driver_volume_type`` names: "iscsi", "local", ...
+    """
+
+    driver_volume_type: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class VolumeRef:
+    """A volume as its driver sees it.
+
+    :ivar id: UUID, the name to use at the backend
+    :ivar size_gib: GiB (2**30 bytes)
+    :ivar provider: what :meth:`Driver.create` returned: the driver's own notes, JSON-able
+    """
+
+    id: str
+    size_gib: int
+    provider: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Export:
+    """One attachment as the driver sees it.
+
+    :ivar attachment_id: UUID; the same export is always asked for under the same id
+    :ivar connector: see :data:`Connector`
+    :ivar mode: what the host may do: "rw" or "ro", to be enforced by the backend where it can
+    :ivar secret: 32 hexadecimal digits drawn for this attachment alone, stored before the
+        driver is called, so that a repeated call finds the same; for CHAP and the like
+    """
+
+    attachment_id: str
+    connector: Connector
+    mode: AccessMode = "rw"
+    secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a backend can do and how much room it has, at one moment.
+
+    :ivar protocol: storage protocol, "iSCSI", "file", ...
+    :ivar total_gib: GiB the backend has, or ``inf``
+    :ivar free_gib: GiB that new volumes may still take, or ``inf``
+    :ivar allocated_gib: GiB promised to volumes
+    :ivar capabilities: what a volume type's extra specs are matched with, for example
+        ``{"multiattach": True, "thin_provisioning": True}``
+    """
+
+    protocol: str
+    total_gib: float
+    free_gib: float
+    allocated_gib: float
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Driver(abc.ABC):
+    """One configured backend.
+
+    :param name: the backend's name in ``enabled_backends``; its options are the configuration
+        group of that name
+    :param conf: the configuration; ``conf[name]`` has :attr:`OPTIONS` registered
+    """
+
+    VENDOR = "attachd"
+    OPTIONS: Sequence[cfg.Opt] = ()
+
+    def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
+        self.name = name
+        self.options = conf[name]
+
+    @abc.abstractmethod
+    def setup(self) -> None:
+        """Check tools, folders and daemons; called once before any other method.
+
+        :raises BackendError: naming what is missing and the option to set
+        """
+
+    @abc.abstractmethod
+    def report(self) -> Report:
+        """Tell capabilities and capacity; called periodically, must be quick."""
+
+    @abc.abstractmethod
+    def create(self, volume: VolumeRef) -> dict[str, Any]:
+        """Make an empty volume of ``volume.size_gib``, readable as zeros.
+
+        :returns: the driver's own notes on the volume, JSON-able, given back as
+            ``VolumeRef.provider``
+        """
+
+    @abc.abstractmethod
+    def delete(self, volume: VolumeRef) -> None:
+        """Remove the volume and its data.  An unknown volume is a success."""
+
+    @abc.abstractmethod
+    def extend(self, volume: VolumeRef, size_gib: int, exports: Sequence[Export]) -> None:
+        """Grow the volume to ``size_gib``; data and sessions of ``exports`` stay.
+
+        A volume that already has that size is a success; shrinking never happens.
+        """
+
+    @abc.abstractmethod
+    def grant(self, volume: VolumeRef, export: Export) -> ConnectionInfo:
+        """Let one host reach one volume.
+
+        The same export again returns the same answer, also after the backend was restarted
+        and forgot it.
+
+        :raises BackendError: final=True if surely not reachable, False if only a retry can tell
+
+        Source: CSI specification, ControllerPublishVolume; Block Storage API, attachments 3.27.
+        """
+
+    @abc.abstractmethod
+    def revoke(self, volume: VolumeRef, export: Export, others: Sequence[Export]) -> None:
+        """Take one host's access away and end its sessions.
+
+        :param others: all other live exports of the volume, which must not notice; some may be
+            from the same host and share its access
+        :raises BackendError: the host may still reach the volume
+
+        Source: CSI specification, ControllerUnpublishVolume.
+        """
+
+    def epoch(self) -> str:
+        """Name the present life of the backend: another answer means that it was restarted.
+
+        The manager then grants all live exports anew.  A backend whose exports are kept over
+        restarts always answers the same.
+        """
+        return ""
+
+    def exports(self) -> Iterable[tuple[str, str]]:
+        """List what the backend exports now, as (volume id, attachment id or initiator)."""
+        return ()

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One class for each thing a caller can do differently; api/errors.py alone reads ``code``."""
+
+from typing import Any, ClassVar
+
+
+class AttachdError(Exception):
+    """The root; a message is built from ``msg_fmt`` and the keyword arguments.
+
+    :cvar code: HTTP status the API answers with
+    """
+
+    code: ClassVar[int] = 500
+    msg_fmt: ClassVar[str] = "Something went wrong that attachd did not foresee."
+
+    def __init__(self, message: str | None = None, **details: Any) -> None:
+        self.details = details
+        super().__init__(message if message is not None else self.msg_fmt % details)
+
+
+class BadRequest(AttachdError):
+    """The request itself is wrong: correct it and send it again."""
+
+    code = 400
+    msg_fmt = "%(reason)s"
+
+
+class InvalidInput(BadRequest):
+    """A field of the request is wrong; the message names it."""
+
+    msg_fmt = "Invalid input for field/attribute %(field)s. Value: %(value)s. %(reason)s"
+
+
+class NoBackendFits(BadRequest):
+    """No configured backend can serve such a volume at present."""
+
+    msg_fmt = "No backend can serve this volume: %(reason)s"
+
+
+class InvalidVolume(BadRequest):
+    """The volume is in no state for what is asked of it."""
+
+    msg_fmt = "Invalid volume: %(reason)s"
+
+
+class VolumeNotFree(InvalidVolume):
+    """Somebody else holds the volume: wait, or pick another one."""
+
+    msg_fmt = (
+        "Invalid volume: Volume %(volume_id)s status must be available to reserve, "
+        "but the status is %(status)s%(holder)s."
+    )
+
+
+class Forbidden(AttachdError):
+    """The caller's roles do not suffice."""
+
+    code = 403
+    msg_fmt = "Policy doesn't allow %(action)s to be performed."
+
+
+class NotFound(AttachdError):
+    """There is no such thing, or not for this project."""
+
+    code = 404
+    msg_fmt = "The resource could not be found."
+
+
+class VolumeNotFound(NotFound):
+    """There is no such volume for this project."""
+
+    msg_fmt = "Volume %(volume_id)s could not be found."
+
+
+class VolumeTypeNotFound(NotFound):
+    """There is no such volume type for this project."""
+
+    msg_fmt = "Volume type %(volume_type_id)s could not be found."
+
+
+class AttachmentNotFound(NotFound):
+    """There is no such attachment for this project."""
+
+    msg_fmt = "Volume attachment could not be found with filter: attachment_id = %(attachment_id)s."
+
+
+class VersionNotFound(NotFound):
+    """The microversion asked for does not have this call."""
+
+    msg_fmt = "API version %(version)s is not supported on this method."
+
+
+class Conflict(AttachdError):
+    """The state of things forbids it now; it may be allowed later."""
+
+    code = 409
+    msg_fmt = "%(reason)s"
+
+
+class InvalidTransition(Conflict):
+    """The row was in no state from which this event is legal, or another call was faster."""
+
+    msg_fmt = "%(kind)s %(id)s is %(source)s and cannot %(event)s."
+
+
+class ConnectorHeld(Conflict):
+    """The attachment already connects another host."""
+
+    msg_fmt = (
+        "Attachment %(attachment_id)s already connects host %(host)s. Delete it and create "
+        "another attachment for a different connector."
+    )
+
+
+class DuplicateConnector(Conflict):
+    """Another attachment of an ordinary volume is connected already."""
+
+    msg_fmt = (
+        "Volume %(volume_id)s is not multiattach and is already connected by attachment "
+        "%(holder)s. Delete that one first."
+    )
+
+
+class TypeExists(Conflict):
+    """A volume type of that name exists."""
+
+    msg_fmt = "Volume Type %(name)s already exists."
+
+
+class TypeInUse(BadRequest):
+    """Volumes still have this type."""
+
+    msg_fmt = "Volume Type %(volume_type_id)s deletion is not allowed with volumes present with the type."
+
+
+class BackendError(AttachdError):
+    """A backend did not do what it was asked to.
+
+    :ivar final: True when the thing asked for surely did not happen, so that nothing has to be
+        undone; False when only a retry, or an undo, can tell
+    """
+
+    msg_fmt = "Backend error: %(reason)s"
+
+    def __init__(self, reason: str, *, final: bool = False) -> None:
+        self.final = final
+        super().__init__(reason=reason)
+
+
+class ConnectFailed(AttachdError):
+    """The backend refused or broke; the attachment stays, in ``error_attaching``."""
+
+    msg_fmt = (
+        "Attachment %(attachment_id)s could not be connected: %(reason)s Update it to try "
+        "again, or delete it."
+    )
+
+
+class DisconnectFailed(AttachdError):
+    """The backend could not be freed; the attachment stays, in ``error_detaching``."""
+
+    msg_fmt = (
+        "Attachment %(attachment_id)s could not be disconnected: %(reason)s Delete it to try "
+        "again."
+    )
+
+
+class Unavailable(AttachdError):
+    """Something attachd depends on does not answer: try again later."""
+
+    code = 503
+    msg_fmt = "%(reason)s"
+
+
+class ManagerTimeout(AttachdError):
+    """The manager did not answer in time; what it does meanwhile shows in the resource."""
+
+    code = 504
+    msg_fmt = (
+        "The volume manager of %(backend)s did not answer in time. The request may still be "
+        "carried out: look at the resource, then repeat the call."
+    )

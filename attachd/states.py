@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one table of states, events and moves; read by db, manager, api and the docs.
+
+An attachment and a volume each have an *inner* state, which says what recovery has to do, and
+a *wire* name, which is what the Block Storage API v3 calls it.  What a client sees as a volume's
+``status`` and ``attach_status`` is never set by hand: :func:`derive` computes both from the
+volume's own state and the states of its attachments, in the transaction that changes either.
+"""
+
+from collections.abc import Iterable, Mapping
+import dataclasses
+import enum
+from types import MappingProxyType
+from typing import Generic, NamedTuple, TypeVar
+
+S = TypeVar("S", bound=enum.StrEnum)
+
+
+class AttachmentState(enum.StrEnum):
+    """Where an attachment is; stored in ``attachments.state``."""
+
+    RESERVED = "reserved"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    ATTACHED = "attached"
+    DISCONNECTING = "disconnecting"
+    CONNECT_FAILED = "connect_failed"
+    CONNECT_UNKNOWN = "connect_unknown"
+    DISCONNECT_FAILED = "disconnect_failed"
+
+    @property
+    def wire(self) -> str:
+        """The name of this state in the Block Storage API."""
+        return _ATTACHMENT_WIRE[self]
+
+
+_ATTACHMENT_WIRE: Mapping[AttachmentState, str] = MappingProxyType(
+    {
+        AttachmentState.RESERVED: "reserved",
+        AttachmentState.CONNECTING: "attaching",
+        AttachmentState.CONNECTED: "attaching",
+        AttachmentState.ATTACHED: "attached",
+        AttachmentState.DISCONNECTING: "detaching",
+        AttachmentState.CONNECT_FAILED: "error_attaching",
+        AttachmentState.CONNECT_UNKNOWN: "error_attaching",
+        AttachmentState.DISCONNECT_FAILED: "error_detaching",
+    }
+)
+
+UNREACHABLE = frozenset({AttachmentState.CONNECT_FAILED})
+"""States in which the host surely does not reach the volume and holds no reservation of it."""
+
+UNCERTAIN = frozenset({AttachmentState.CONNECT_UNKNOWN, AttachmentState.DISCONNECT_FAILED})
+"""States in which the host may still reach the volume although nobody wants it to."""
+
+
+class VolumeState(enum.StrEnum):
+    """What a volume itself is going through; stored in ``volumes.state``."""
+
+    CREATING = "creating"
+    READY = "ready"
+    EXTENDING = "extending"
+    DELETING = "deleting"
+    MAINTENANCE = "maintenance"
+    ERROR = "error"
+    ERROR_DELETING = "error_deleting"
+    ERROR_EXTENDING = "error_extending"
+
+
+class Event(enum.StrEnum):
+    """What happens to an attachment or to a volume; the verb reads well after "cannot"."""
+
+    CONNECT = "connect"
+    GRANTED = "be granted"
+    CONNECT_FAILED = "fail to connect"
+    CONNECT_LOST = "lose its connect"
+    COMPLETE = "be completed"
+    CANCEL = "be cancelled"
+    DISCONNECT = "disconnect"
+    REVOKED = "be revoked"
+    DISCONNECT_FAILED = "fail to disconnect"
+
+    CREATED = "be created"
+    CREATE_FAILED = "fail to be created"
+    DELETE = "be deleted"
+    DELETED = "be removed"
+    DELETE_FAILED = "fail to be deleted"
+    EXTEND = "be extended"
+    EXTENDED = "have grown"
+    EXTEND_FAILED = "fail to grow"
+
+
+@dataclasses.dataclass(frozen=True)
+class Move(Generic[S]):
+    """One arrow bundle: from any of ``sources``, on an event, to ``target`` (None: no row)."""
+
+    sources: frozenset[S]
+    target: S | None
+
+
+_A = AttachmentState
+_V = VolumeState
+
+ATTACHMENT_MOVES: Mapping[Event, Move[AttachmentState]] = MappingProxyType(
+    {
+        # A connect is repeated after a failure, and after a crash that left it half-way.
+        Event.CONNECT: Move(
+            frozenset({_A.RESERVED, _A.CONNECTING, _A.CONNECT_FAILED, _A.CONNECT_UNKNOWN}),
+            _A.CONNECTING,
+        ),
+        Event.GRANTED: Move(frozenset({_A.CONNECTING}), _A.CONNECTED),
+        Event.CONNECT_FAILED: Move(frozenset({_A.CONNECTING}), _A.CONNECT_FAILED),
+        Event.CONNECT_LOST: Move(frozenset({_A.CONNECTING}), _A.CONNECT_UNKNOWN),
+        # A reservation may be completed without a connector, as the API has always allowed.
+        Event.COMPLETE: Move(frozenset({_A.RESERVED, _A.CONNECTED, _A.ATTACHED}), _A.ATTACHED),
+        # Only a reservation can vanish without asking the backend: whatever was connecting
+        # even once has been stored as such before the driver was touched.
+        Event.CANCEL: Move(frozenset({_A.RESERVED}), None),
+        Event.DISCONNECT: Move(frozenset(_A), _A.DISCONNECTING),
+        Event.REVOKED: Move(frozenset({_A.DISCONNECTING}), None),
+        Event.DISCONNECT_FAILED: Move(frozenset({_A.DISCONNECTING}), _A.DISCONNECT_FAILED),
+    }
+)
+
+VOLUME_MOVES: Mapping[Event, Move[VolumeState]] = MappingProxyType(
+    {
+        Event.CREATED: Move(frozenset({_V.CREATING}), _V.READY),
+        Event.CREATE_FAILED: Move(frozenset({_V.CREATING}), _V.ERROR),
+        # Only without attachments; the row's derived attach_status is part of the swap.
+        Event.DELETE: Move(
+            frozenset({_V.READY, _V.ERROR, _V.ERROR_DELETING, _V.ERROR_EXTENDING}), _V.DELETING
+        ),
+        Event.DELETED: Move(frozenset({_V.DELETING}), None),
+        Event.DELETE_FAILED: Move(frozenset({_V.DELETING}), _V.ERROR_DELETING),
+        Event.EXTEND: Move(frozenset({_V.READY}), _V.EXTENDING),
+        Event.EXTENDED: Move(frozenset({_V.EXTENDING}), _V.READY),
+        Event.EXTEND_FAILED: Move(frozenset({_V.EXTENDING}), _V.ERROR_EXTENDING),
+    }
+)
+
+_STATUS_OF_ATTACH_STATUS = MappingProxyType(
+    {
+        "attached": "in-use",
+        "detached": "available",
+        # Somebody may still write: nobody else gets this volume before that is settled.
+        "error_attaching": "error",
+        "error_detaching": "error",
+    }
+)
+
+
+class VolumeStatus(NamedTuple):
+    """What the wire shows of a volume: both are stored, neither is set by hand."""
+
+    status: str
+    attach_status: str
+
+
+def derive(state: VolumeState, attachments: Iterable[AttachmentState]) -> VolumeStatus:
+    """Compute a volume's wire status from its own state and those of all its attachments.
+
+    The most attached one decides, which the wire's names sort alphabetically: attached before
+    attaching before detaching before reserved.  Failed connects that surely left nothing
+    behind do not count; uncertain ones count when nothing better is there.
+    """
+    counted = {a for a in attachments if a not in UNREACHABLE}
+    certain = {a.wire for a in counted - UNCERTAIN}
+    uncertain = {a.wire for a in counted & UNCERTAIN}
+    attach_status = min(certain or uncertain or {"detached"})
+    if state is not VolumeState.READY:
+        return VolumeStatus(state.value, attach_status)
+    return VolumeStatus(
+        _STATUS_OF_ATTACH_STATUS.get(attach_status, attach_status), attach_status
+    )
+
+
+def keeps_wire_name(event: Event) -> bool:
+    """Tell whether an attachment's move cannot change what is derived from it."""
+    move = ATTACHMENT_MOVES[event]
+    if move.target is None:
+        return False
+    return {_seen(source) for source in move.sources} == {_seen(move.target)}
+
+
+def _seen(state: AttachmentState) -> tuple[str, bool, bool]:
+    """All that :func:`derive` looks at in one attachment."""
+    return state.wire, state in UNREACHABLE, state in UNCERTAIN
+
+
+def after_detach(state: VolumeState) -> VolumeState:
+    """Return the volume's own state once an attachment of it is gone.
+
+    As on the wire: deleting an attachment of a volume in error makes it usable again.
+    """
+    return VolumeState.READY if state is VolumeState.ERROR else state
+
+
+def attachment_states(wire_name: str) -> frozenset[AttachmentState]:
+    """Return the inner states that the wire calls ``wire_name``; empty if it knows none."""
+    return frozenset(state for state in AttachmentState if state.wire == wire_name)
