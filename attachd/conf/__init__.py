@@ -1,1 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The configuration: one file per option group; every room reads CONF from here."""
+
+from oslo_config import cfg
+
+from attachd.conf import api, base, manager, messaging
+
+CONF = cfg.CONF
+"""The process-wide configuration: oslo.messaging registers options on this one only."""
+
+GROUPS = (base, api, manager, messaging)
+
+for _group in GROUPS:
+    CONF.register_opts(_group.OPTIONS, group=_group.GROUP)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the HTTP API behaves; the [api] group, read by room 1."""
+
+from oslo_config import cfg
+
+GROUP = "api"
+
+OPTIONS = [
+    cfg.StrOpt(
+        "auth_strategy",
+        default="noauth",
+        choices=[
+            (
+                "noauth",
+                "Nobody is asked who they are: for trying out and for tests, on loopback only. "
+                "The project is taken from the URL or from a token `user:project[:role,role]`.",
+            )
+        ],
+        help="How callers prove who they are.",
+    ),
+    cfg.IntOpt(
+        "max_limit",
+        default=1000,
+        min=1,
+        help="The largest page of a list, in items.",
+    ),
+    cfg.IntOpt(
+        "max_request_body_size",
+        default=1024 * 1024,
+        min=1024,
+        help="The largest request body that is read, in bytes; a larger one is refused.",
+    ),
+    cfg.IntOpt(
+        "max_connector_size",
+        default=64 * 1024,
+        min=1024,
+        help="The largest connector that is kept with an attachment, in bytes of JSON.",
+    ),
+    cfg.URIOpt(
+        "public_endpoint",
+        schemes=["http", "https"],
+        help="The base of all links in answers, where a proxy hides the real one. "
+        "None: the URL of the request.",
+    ),
+    cfg.StrOpt(
+        "project_id_regex",
+        default=r"[0-9a-f\-]+",
+        help="What counts as a project id in URLs.",
+    ),
+]

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a volume manager works; the [manager] group, read by room 2 and by placement."""
+
+from oslo_config import cfg
+
+GROUP = "manager"
+
+DRIVER = cfg.StrOpt(
+    "driver",
+    required=True,
+    help="The driver of this backend: a name under the entry point attachd.drivers.",
+)
+"""The one option that every backend's own group has; the driver brings the others."""
+
+OPTIONS = [
+    cfg.IntOpt(
+        "workers",
+        default=1,
+        min=1,
+        help="How many processes one manager runs.",
+    ),
+    cfg.IntOpt(
+        "threads_per_backend",
+        default=16,
+        min=1,
+        help="How many requests one process works on at the same time for one backend.",
+    ),
+    cfg.IntOpt(
+        "report_interval",
+        default=10,
+        min=1,
+        help="Seconds between two reports of a backend: heartbeat, capabilities, capacity.",
+    ),
+    cfg.IntOpt(
+        "service_down_time",
+        default=60,
+        min=2,
+        help="Seconds without a report after which a backend counts as down.",
+    ),
+    cfg.FloatOpt(
+        "max_over_subscription_ratio",
+        default=20.0,
+        min=1.0,
+        help="How many times its capacity a thin-provisioning backend may promise.",
+    ),
+]

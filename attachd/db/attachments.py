@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attachments table: every move a compare-and-swap; used by the objects of that name.
+
+Each writing function is one transaction.  It takes the volume's row first, so that all moves of
+one volume line up behind each other and what is derived from its attachments is derived from
+what is there.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from attachd import exception, states
+from attachd.db import api, models
+from attachd.states import AttachmentState, Event, VolumeState
+
+Row = dict[str, Any]
+_T = models.attachments
+_V = models.volumes
+
+_FREE = states.derive(VolumeState.READY, ())
+_RESERVED = states.derive(VolumeState.READY, (AttachmentState.RESERVED,))
+
+
+class Moved(NamedTuple):
+    """What a move left behind, as read in its own transaction.
+
+    :ivar volume: the volume's row
+    :ivar attachment: the moved row, or its last content if the move removed it
+    :ivar others: the rows of the volume's other attachments, oldest first
+    """
+
+    volume: Row
+    attachment: Row
+    others: list[Row]
+
+
+Guard = Callable[[Row, Row, Sequence[Row]], Mapping[str, Any]]
+"""(volume, attachment, others) -> more values to store; raises to forbid the move."""
+
+
+@api.retried
+def reserve(volume_id: str, values: Mapping[str, Any]) -> Row:
+    """Take the volume and store a reservation of it.
+
+    :param values: columns of the new row; ``id``, ``state`` and ``volume_id`` are set here
+    :raises VolumeNotFound: there is no such volume any more
+    :raises VolumeNotFree: somebody else was faster, or the volume is in no state for it
+    """
+    row = {
+        **values,
+        "id": values.get("id") or models.new_id(),
+        "volume_id": volume_id,
+        "state": AttachmentState.RESERVED.value,
+        "generation": 0,
+        "created_at": models.now(),
+    }
+    with api.writer() as connection:
+        if not _take_free(connection, volume_id):
+            _join_holders(connection, volume_id, values.get("instance_uuid"))
+        connection.execute(sa.insert(_T).values(row))
+    return row
+
+
+def _take_free(connection: sa.Connection, volume_id: str) -> bool:
+    taken = connection.execute(
+        sa.update(_V)
+        .where(
+            _V.c.id == volume_id,
+            _V.c.state == VolumeState.READY,
+            _V.c.status == _FREE.status,
+            _V.c.multiattach.is_(False),
+        )
+        .values(status=_RESERVED.status, attach_status=_RESERVED.attach_status)
+    )
+    return taken.rowcount == 1
+
+
+def _join_holders(connection: sa.Connection, volume_id: str, instance: str | None) -> None:
+    """Allow one more attachment beside those that are there, or say who holds the volume."""
+    volume = _lock_volume(connection, volume_id)
+    holders = _of_volume(connection, volume_id)
+    if not _may_join(volume, holders, instance):
+        raise _not_free(volume, holders)
+    _store_derived(connection, volume, [*_states(holders), AttachmentState.RESERVED])
+
+
+def _may_join(volume: Row, holders: Sequence[Row], instance: str | None) -> bool:
+    if volume["state"] != VolumeState.READY or volume["status"] == "error":
+        return False
+    if volume["multiattach"]:
+        return True
+    # A server that moves to another host is attached from both for a while.
+    live = [row for row in holders if AttachmentState(row["state"]) not in states.UNREACHABLE]
+    return not live or (
+        instance is not None and all(row["instance_uuid"] == instance for row in live)
+    )
+
+
+def _not_free(volume: Row, holders: Sequence[Row]) -> exception.VolumeNotFree:
+    named = ", ".join(
+        f"attachment {row['id']}"
+        + (f" of server {row['instance_uuid']}" if row["instance_uuid"] else "")
+        for row in holders[:3]
+        if AttachmentState(row["state"]) not in states.UNREACHABLE
+    )
+    return exception.VolumeNotFree(
+        volume_id=volume["id"],
+        status=volume["status"],
+        holder=f"; it is held by {named}" if named else "",
+    )
+
+
+@api.retried
+def move(
+    attachment_id: str,
+    volume_id: str,
+    event: Event,
+    values: Mapping[str, Any] | None = None,
+    guard: Guard | None = None,
+    generation: int | None = None,
+) -> Moved:
+    """Move an attachment along one arrow of the table, and its volume with it.
+
+    :param values: columns to store with the move
+    :param guard: sees everything under the volume's lock and may forbid the move
+    :param generation: only if the row still has this one: the caller still owns it
+    :raises AttachmentNotFound: it is gone
+    :raises InvalidTransition: it is in no state for this event, or owned by somebody else
+    """
+    with api.writer() as connection:
+        volume = _lock_volume(connection, volume_id)
+        rows = _of_volume(connection, volume_id)
+        mine = next((row for row in rows if row["id"] == attachment_id), None)
+        if mine is None:
+            raise exception.AttachmentNotFound(attachment_id=attachment_id)
+        others = [row for row in rows if row is not mine]
+        stored = dict(values or {})
+        if guard is not None:
+            stored.update(guard(volume, mine, others))
+        target = _swap(connection, mine, event, stored, generation)
+        left = _states(others) if target is None else [*_states(others), target]
+        if target is None:
+            volume["state"] = states.after_detach(VolumeState(volume["state"])).value
+        _store_derived(connection, volume, left)
+    return Moved(volume, mine, others)
+
+
+@api.retried
+def move_alone(
+    attachment_id: str, event: Event, values: Mapping[str, Any], generation: int
+) -> None:
+    """Move an attachment along an arrow that changes nothing for its volume: one statement.
+
+    :raises InvalidTransition: it is in no state for this event, or owned by somebody else
+    """
+    assert states.keeps_wire_name(event), event  # nosec B101: a mistake of the programmer
+    with api.writer() as connection:
+        _swap(connection, {"id": attachment_id, "state": "?"}, event, dict(values), generation)
+
+
+def _swap(
+    connection: sa.Connection, row: Row, event: Event, values: Row, generation: int | None
+) -> AttachmentState | None:
+    """Do the compare-and-swap; ``row`` is brought up to date."""
+    allowed = states.ATTACHMENT_MOVES[event]
+    where = [_T.c.id == row["id"], _T.c.state.in_([source.value for source in allowed.sources])]
+    if generation is not None:
+        where.append(_T.c.generation == generation)
+    if allowed.target is None:
+        result = connection.execute(sa.delete(_T).where(*where))
+    else:
+        values |= {"state": allowed.target.value, "updated_at": models.now()}
+        result = connection.execute(sa.update(_T).where(*where).values(values))
+    if result.rowcount != 1:
+        raise exception.InvalidTransition(
+            kind="Attachment", id=row["id"], source=row["state"], event=event.value
+        )
+    row.update(values)
+    return allowed.target
+
+
+def _lock_volume(connection: sa.Connection, volume_id: str) -> Row:
+    row = connection.execute(
+        sa.select(_V).where(_V.c.id == volume_id).with_for_update()
+    ).one_or_none()
+    if row is None:
+        raise exception.VolumeNotFound(volume_id=volume_id)
+    return dict(row._mapping)
+
+
+def _of_volume(connection: sa.Connection, volume_id: str) -> list[Row]:
+    rows = connection.execute(
+        sa.select(_T).where(_T.c.volume_id == volume_id).order_by(_T.c.created_at, _T.c.id)
+    )
+    return [dict(row._mapping) for row in rows]
+
+
+def _states(rows: Sequence[Row]) -> list[AttachmentState]:
+    return [AttachmentState(row["state"]) for row in rows]
+
+
+def _store_derived(
+    connection: sa.Connection, volume: Row, attachments: Sequence[AttachmentState]
+) -> None:
+    derived = states.derive(VolumeState(volume["state"]), attachments)
+    if derived == (volume["status"], volume["attach_status"]):
+        return
+    values = {**derived._asdict(), "state": volume["state"]}
+    connection.execute(sa.update(_V).where(_V.c.id == volume["id"]).values(values))
+    volume.update(values)
