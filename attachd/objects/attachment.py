@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An attachment as it crosses RPC; loaded by the API, returned by the manager."""
+
+from typing import Any
+
+from oslo_versionedobjects import fields
+
+from attachd import states
+from attachd.context import RequestContext
+from attachd.db import attachments as db
+from attachd.objects import base
+from attachd.objects.volume import Volume, backend_of
+
+
+@base.Registry.register
+class Attachment(base.AttachdObject):
+    """A promise that one volume is reachable from one host.
+
+    ``connector`` and ``connection_info`` hold secrets: what lists attachments leaves them out.
+    ``volume_host`` and ``volume_status`` are of the volume, at the time of loading.
+    """
+
+    # 1.0: Initial version
+    VERSION = "1.0"
+
+    fields = {
+        "id": fields.StringField(),
+        "volume_id": fields.StringField(),
+        "project_id": fields.StringField(),
+        "user_id": fields.StringField(nullable=True),
+        "instance_uuid": fields.StringField(nullable=True),
+        "state": fields.StringField(),
+        "mode": fields.StringField(nullable=True),
+        "host": fields.StringField(nullable=True),
+        "mountpoint": fields.StringField(nullable=True),
+        "connector": base.JsonField(nullable=True),
+        "connection_info": base.JsonField(nullable=True),
+        "error": fields.StringField(nullable=True),
+        "attached_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
+        "created_at": fields.DateTimeField(tzinfo_aware=False),
+        "updated_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
+        "volume_host": fields.StringField(nullable=True),
+        "volume_status": fields.StringField(),
+    }
+
+    @classmethod
+    def get(cls, context: RequestContext, attachment_id: str) -> "Attachment":
+        """Load one attachment of the caller's project; raises AttachmentNotFound."""
+        return cls.from_row(context, db.get(attachment_id, base.scope(context)))
+
+    @classmethod
+    def reserve(
+        cls,
+        context: RequestContext,
+        volume: Volume,
+        instance_uuid: str | None = None,
+        mode: str | None = None,
+    ) -> "Attachment":
+        """Take the volume for somebody; raises VolumeNotFree when others were faster."""
+        row = db.reserve(
+            volume.id,
+            {
+                "project_id": volume.project_id,
+                "user_id": context.user_id,
+                "instance_uuid": instance_uuid,
+                "mode": mode,
+            },
+        )
+        volume_seen = {"volume_host": volume.host, "volume_status": volume.status}
+        return cls.from_row(context, {**_EMPTY, **row, **volume_seen})
+
+    @property
+    def wire_state(self) -> str:
+        """What the Block Storage API calls the attachment's state."""
+        return states.AttachmentState(self.state).wire
+
+    @property
+    def backend(self) -> str:
+        """The RPC server that serves the volume: ``host@backend``."""
+        return backend_of(self.volume_host)
+
+    def complete(self) -> None:
+        """Note that the host uses the volume now; raises InvalidTransition."""
+        self._fire(states.Event.COMPLETE, attached_at=db.now())
+
+    def cancel(self) -> None:
+        """Give a reservation up; raises InvalidTransition when it is more than that by now."""
+        self._fire(states.Event.CANCEL)
+
+    def _fire(self, event: states.Event, **values: Any) -> None:
+        moved = db.move(self.id, self.volume_id, event, values)
+        self.state = moved.attachment["state"]
+
+
+_EMPTY: dict[str, Any] = dict.fromkeys(
+    ("host", "mountpoint", "connector", "connection_info", "error", "attached_at", "updated_at")
+)

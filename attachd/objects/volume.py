@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume as it crosses RPC; loaded by the API, worked on by the manager."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from oslo_versionedobjects import fields
+
+from attachd import states
+from attachd.context import RequestContext
+from attachd.db import volumes as db
+from attachd.objects import base
+
+
+@base.Registry.register
+class Volume(base.AttachdObject):
+    """A disk of some size at some backend.
+
+    ``size_gib`` is in GiB, ``host`` is ``host@backend#pool``, times are UTC without a zone.
+    """
+
+    # 1.0: Initial version
+    VERSION = "1.0"
+
+    fields = {
+        "id": fields.StringField(),
+        "project_id": fields.StringField(),
+        "user_id": fields.StringField(nullable=True),
+        "name": fields.StringField(nullable=True),
+        "description": fields.StringField(nullable=True),
+        "size_gib": fields.IntegerField(),
+        "state": fields.StringField(),
+        "status": fields.StringField(),
+        "attach_status": fields.StringField(),
+        "multiattach": fields.BooleanField(),
+        "bootable": fields.BooleanField(),
+        "volume_type_id": fields.StringField(nullable=True),
+        "volume_type_name": fields.StringField(nullable=True),
+        "availability_zone": fields.StringField(nullable=True),
+        "host": fields.StringField(nullable=True),
+        "metadata": base.JsonField(),
+        "error": fields.StringField(nullable=True),
+        "launched_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
+        "created_at": fields.DateTimeField(tzinfo_aware=False),
+        "updated_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
+    }
+
+    @classmethod
+    def get(cls, context: RequestContext, volume_id: str) -> "Volume":
+        """Load one volume of the caller's project; raises VolumeNotFound."""
+        return cls.from_row(context, db.get(volume_id, base.scope(context)))
+
+    @classmethod
+    def create(cls, context: RequestContext, values: Mapping[str, Any]) -> "Volume":
+        """Store a volume that a backend, ``values["host"]``, is still to create."""
+        row = db.insert(values, values.get("metadata", {}))
+        return cls.from_row(context, row)
+
+    @property
+    def backend(self) -> str:
+        """The RPC server that serves this volume: ``host@backend``."""
+        return backend_of(self.host)
+
+    @property
+    def in_error(self) -> bool:
+        """Whether the wire calls this volume broken."""
+        return "error" in self.status
+
+    def fire(self, event: states.Event, **values: Any) -> None:
+        """Move along one arrow of the state table, saving ``values``."""
+        row = db.move(self.id, event, values)
+        for name in ("state", "status", "attach_status", *values):
+            if name in self.fields:
+                setattr(self, name, row[name])
+
+
+def backend_of(host: str | None) -> str:
+    """Cut the pool off a volume's host: ``host@backend#pool`` is served by ``host@backend``."""
+    return (host or "").partition("#")[0]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the API can ask of a manager: the client half; manager/endpoint.py is the server half.
+
+Version history of the contract:
+
+* 1.0: attach, detach, create_volume, delete_volume, extend_volume
+"""
+
+from collections.abc import Iterator
+import contextlib
+from typing import Any, TypedDict
+
+import oslo_messaging as messaging
+
+from attachd import exception, service
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.objects import Attachment, Volume
+
+VERSION = "1.0"
+
+
+class Connected(TypedDict):
+    """The answer to :func:`attach`.
+
+    :ivar connection_info: as drivers.base.ConnectionInfo
+    :ivar mode: "rw" or "ro", as the backend lets the host in
+    """
+
+    connection_info: dict[str, Any]
+    mode: str
+
+
+def attach(
+    context: RequestContext, attachment: Attachment, connector: dict[str, Any]
+) -> Connected:
+    """Let the connector's host reach the volume, and wait for the backend to say so.
+
+    :raises ConnectFailed: the backend did not; the attachment is in ``error_attaching``
+    :raises ConnectorHeld: the attachment connects another host
+    :raises DuplicateConnector: so does another attachment of an ordinary volume
+    :raises ManagerTimeout: no answer in time; the work may go on
+    :raises Unavailable: the message could not be sent
+    """
+    with _translated(attachment.backend):
+        answer: Connected = _client(attachment.backend).call(
+            context,
+            "attach",
+            attachment_id=attachment.id,
+            volume_id=attachment.volume_id,
+            connector=connector,
+        )
+    return answer
+
+
+def detach(context: RequestContext, attachment: Attachment) -> list[Attachment]:
+    """Take the host's access away and delete the attachment.
+
+    :returns: the volume's remaining attachments, without their secrets
+    :raises DisconnectFailed: the backend did not; the attachment is in ``error_detaching``
+    :raises ManagerTimeout: no answer in time; the work may go on
+    :raises Unavailable: the message could not be sent
+    """
+    with _translated(attachment.backend):
+        remaining: list[Attachment] = _client(attachment.backend).call(
+            context, "detach", attachment_id=attachment.id, volume_id=attachment.volume_id
+        )
+    return remaining
+
+
+def create_volume(context: RequestContext, volume: Volume) -> None:
+    """Have the volume made; it becomes ``available`` or ``error``."""
+    with _translated(volume.backend):
+        _client(volume.backend).cast(context, "create_volume", volume=volume)
+
+
+def delete_volume(context: RequestContext, volume: Volume) -> None:
+    """Have the volume removed; it vanishes or becomes ``error_deleting``."""
+    with _translated(volume.backend):
+        _client(volume.backend).cast(context, "delete_volume", volume=volume)
+
+
+def extend_volume(context: RequestContext, volume: Volume, size_gib: int) -> None:
+    """Have the volume grow to ``size_gib`` GiB; what it was before, or ``error_extending``."""
+    with _translated(volume.backend):
+        _client(volume.backend).cast(
+            context, "extend_volume", volume=volume, size_gib=size_gib
+        )
+
+
+def _client(backend: str) -> Any:
+    return service.client(backend, timeout=CONF.rpc.attach_timeout, version=VERSION)
+
+
+@contextlib.contextmanager
+def _translated(backend: str) -> Iterator[None]:
+    """Say in our own terms what went wrong on the way to the manager."""
+    if not backend:
+        raise exception.Conflict(reason="The volume has no backend yet; wait for its creation.")
+    try:
+        yield
+    except messaging.MessagingTimeout:
+        raise exception.ManagerTimeout(backend=backend) from None
+    except messaging.MessageUndeliverable:
+        raise exception.Unavailable(
+            reason=f"No volume manager serves {backend} at present. Try again later."
+        ) from None
+    except messaging.MessageDeliveryFailure as error:
+        raise exception.Unavailable(
+            reason="The message queue does not answer. Try again later."
+        ) from error
