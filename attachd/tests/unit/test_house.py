@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The budgets of the house, measured; for whoever adds to it and wonders why a test fails.
+
+Cyclomatic complexity is measured by ruff (C901, see pyproject.toml), and who may import whom
+by import-linter (.importlinter).
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+import statistics
+import tokenize
+import unittest
+
+import attachd
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_METHODS = 20
+MAX_INTERNAL_IMPORTS = 10
+
+PACKAGE = Path(attachd.__file__).parent
+TESTS = PACKAGE / "tests"
+# A migration is written once, by a tool and in one piece, and never grows.
+MIGRATIONS = PACKAGE / "db" / "migrations"
+
+# A helper lives in the lowest room that needs it, under the name of what it does.
+GRAB_BAGS = frozenset({"common", "constants", "helpers", "misc", "util", "utils"})
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _sources() -> list[Path]:
+    """Return every file of the package, its tests included."""
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if MIGRATIONS not in path.parents]
+
+
+def _rooms() -> list[Path]:
+    """Return the files of the service itself."""
+    return [path for path in _sources() if TESTS not in path.parents]
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes(), str(path))
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _functions(path: Path) -> Iterator[Function]:
+    return (node for node in ast.walk(_tree(path)) if isinstance(node, Function))
+
+
+def _methods(node: ast.ClassDef) -> int:
+    return sum(isinstance(child, Function) for child in node.body)
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _where(path: Path) -> str:
+    return str(path.relative_to(PACKAGE.parent))
+
+
+def _spread(sizes: Iterable[int], median: int, p90: int) -> str:
+    """Tell how far the house is from its targets; shown only when a limit is broken."""
+    ordered = sorted(sizes)
+    return (
+        f"(median {statistics.median(ordered):.0f}, target {median}; "
+        f"p90 {ordered[len(ordered) * 9 // 10]}, target {p90})"
+    )
+
+
+def _internal_imports(path: Path, modules: frozenset[str]) -> set[str]:
+    """Return the modules of attachd that a file names in its imports, wherever they stand."""
+    found = set()
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = _package_of(path, node)
+            for alias in node.names:
+                inner = f"{package}.{alias.name}"
+                found.add(inner if inner in modules else package)
+    return (found & modules) - {_name(path)}
+
+
+def _package_of(path: Path, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    above = _name(path).split(".")
+    if path.name != "__init__.py":
+        above.pop()
+    base = above[: len(above) - node.level + 1]
+    return ".".join([*base, node.module] if node.module else base)
+
+
+def _cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Return one cycle of the graph, its first member repeated at the end, or nothing."""
+    done: set[str] = set()
+
+    def search(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        for imported in sorted(graph.get(module, ())):
+            if found := search(imported, [*path, module]):
+                return found
+        done.add(module)
+        return []
+
+    for module in sorted(graph):
+        if found := search(module, []):
+            return found
+    return []
+
+
+def _only_declares(path: Path) -> bool:
+    """Whether no function or class is defined: such a list of options has nothing to test."""
+    defines = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return not any(isinstance(node, defines) for node in ast.walk(_tree(path)))
+
+
+class BudgetsTest(unittest.TestCase):
+    """The sizes; each failure names what is too large, and by how much."""
+
+    maxDiff = None
+
+    def test_no_file_is_too_long(self):
+        sizes = {path: len(path.read_bytes().splitlines()) for path in _sources()}
+        too_long = {_where(p): size for p, size in sizes.items() if size > MAX_FILE_LINES}
+        spread = _spread([sizes[p] for p in _rooms()], 80, 250)
+        self.assertEqual({}, too_long, f"files over {MAX_FILE_LINES} lines {spread}")
+
+    def test_no_function_is_too_long(self):
+        sizes = {
+            f"{_where(path)}:{node.lineno} {node.name}": _lines(node)
+            for path in _sources()
+            for node in _functions(path)
+        }
+        too_long = {name: size for name, size in sizes.items() if size > MAX_FUNCTION_LINES}
+        tests = _where(TESTS)
+        spread = _spread([s for n, s in sizes.items() if not n.startswith(tests)] or [0], 8, 30)
+        self.assertEqual({}, too_long, f"functions over {MAX_FUNCTION_LINES} lines {spread}")
+
+    def test_no_class_has_too_many_methods(self):
+        # Not for the tests: a test case has as many tests as it has claims, and its file ends.
+        too_many = {
+            f"{_where(path)}:{node.lineno} {node.name}": _methods(node)
+            for path in _rooms()
+            for node in ast.walk(_tree(path))
+            if isinstance(node, ast.ClassDef) and _methods(node) > MAX_METHODS
+        }
+        self.assertEqual({}, too_many, f"classes with more than {MAX_METHODS} methods")
+
+
+class ImportsTest(unittest.TestCase):
+    """How the files hang together."""
+
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        self.modules = frozenset(map(_name, _sources()))
+
+    def test_no_module_imports_too_many_of_ours(self):
+        imports = {_where(path): _internal_imports(path, self.modules) for path in _rooms()}
+        too_many = {
+            name: sorted(found)
+            for name, found in imports.items()
+            if len(found) > MAX_INTERNAL_IMPORTS
+        }
+        self.assertEqual({}, too_many, f"modules that import more than {MAX_INTERNAL_IMPORTS}")
+
+    def test_no_modules_import_each_other_in_a_circle(self):
+        graph = {_name(path): _internal_imports(path, self.modules) for path in _sources()}
+        self.assertEqual([], _cycle(graph))
+
+    def test_a_circle_would_be_found(self):
+        graph = {"a": {"b"}, "b": {"c"}, "c": {"d", "b"}, "d": set()}
+        self.assertEqual(["b", "c", "b"], _cycle(graph))
+
+
+class OrderTest(unittest.TestCase):
+    """Where things are, and what every file begins with."""
+
+    maxDiff = None
+
+    def test_every_module_has_a_test_file(self):
+        missing = []
+        for path in _rooms():
+            if _only_declares(path):
+                continue
+            inner = path.relative_to(PACKAGE)
+            stem = inner.parent.name if path.name == "__init__.py" else inner.stem
+            expected = TESTS / "unit" / inner.parent / f"test_{stem}.py"
+            if not expected.is_file():
+                missing.append(f"{_where(path)} wants {_where(expected)}")
+        self.assertEqual([], missing)
+
+    def test_every_folder_of_tests_is_a_package(self):
+        folders = {path.parent for path in TESTS.rglob("test_*.py")}
+        bare = [_where(folder) for folder in folders if not (folder / "__init__.py").is_file()]
+        self.assertEqual([], bare, "stestr does not find tests in a folder without __init__.py")
+
+    def test_nothing_is_called_by_a_name_that_says_nothing(self):
+        bags = [_where(path) for path in _sources() if GRAB_BAGS & set(_name(path).split("."))]
+        self.assertEqual([], bags)
+
+    def test_every_file_names_its_licence(self):
+        bare = []
+        for path in sorted(PACKAGE.rglob("*.py")):
+            with tokenize.open(path) as source:
+                head = source.readline() + source.readline()
+            if "SPDX-License-Identifier: Apache-2.0" not in head:
+                bare.append(_where(path))
+        self.assertEqual([], bare)
