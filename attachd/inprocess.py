@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An oslo.messaging driver for API and manager in one process: ``inprocess://[name][/vhost]``.
+
+oslo.messaging loads it by entry point; whoever uses a transport cannot tell it from RabbitMQ
+but by its speed.  Messages become JSON on the way, errors are rebuilt from what JSON kept of
+them, a message waits in a queue that somebody once listened to, and is lost where nobody ever
+did.
+
+A call costs two switches of threads: the sender puts its message into the server's pool itself,
+and waits until a thread of that pool wakes it up with the answer.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+import dataclasses
+import queue
+import threading
+import time
+from typing import Any
+import weakref
+
+import oslo_messaging as messaging
+from oslo_messaging._drivers import base, common  # pinned by tests/unit/test_inprocess.py
+from oslo_serialization import jsonutils
+
+Replies = queue.SimpleQueue[str]
+"""What comes back from a server: JSON of ``{"result", "failure", "ending"}``."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """What lies in a queue.
+
+    :ivar text: JSON of ``{"context", "message"}``
+    :ivar replies: where the answer goes; None after a cast
+    :ivar monitor: the sender wants a sign of life within so many seconds
+    :ivar expires: on the monotonic clock; nobody waits for the answer after that
+    """
+
+    text: str
+    replies: Replies | None = None
+    monitor: float | None = None
+    expires: float | None = None
+
+    def expired(self) -> bool:
+        """Tell whether its sender has given up."""
+        return self.expires is not None and self.expires <= time.monotonic()
+
+
+class Incoming(base.RpcIncomingMessage):
+    """A message in the hands of a server."""
+
+    def __init__(self, message: Message) -> None:
+        content = jsonutils.loads(message.text)
+        super().__init__(content["context"], content["message"])
+        self.client_timeout = message.monitor
+        self._replies = message.replies
+
+    def reply(self, reply: Any = None, failure: Any = None) -> None:
+        """Answer with a result, or with a ``sys.exc_info()``."""
+        if failure:
+            failure = common.serialize_remote_exception(failure)
+        self._answer(result=reply, failure=failure, ending=True)
+
+    def heartbeat(self) -> None:
+        """Tell the caller that the work goes on."""
+        self._answer(result=None, failure=None, ending=False)
+
+    def _answer(self, **content: Any) -> None:
+        if self._replies is not None:
+            self._replies.put(jsonutils.dumps(content))
+
+    def requeue(self) -> None:
+        """Do nothing: a message is acknowledged before it is worked on, as on RabbitMQ."""
+
+
+class Queue:
+    """Messages in order, each for one consumer, whose turns go round."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Message] = deque()
+        self._consumers: deque[Listener] = deque()
+
+    def put(self, message: Message) -> None:
+        """Hand the message to a consumer, or keep it for the next one."""
+        if not self._consumers:
+            self._waiting.append(message)
+            return
+        self._consumers.rotate(-1)
+        self._consumers[0].take(message)
+
+    def join(self, consumer: "Listener") -> None:
+        """Add a consumer; it gets what has been waiting."""
+        self._consumers.append(consumer)
+        while self._waiting:
+            message = self._waiting.popleft()
+            if not message.expired():
+                consumer.take(message)
+
+    def leave(self, consumer: "Listener") -> None:
+        """Remove a consumer; it gets nothing any more."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+
+
+class Broker:
+    """The queues of one virtual host; shared by all transports with the same URL."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: dict[tuple[str, str], Queue] = {}
+        self._fanouts: dict[str, list[Queue]] = {}
+
+    def publish(self, exchange: str, key: str, message: Message) -> bool:
+        """Put a message into one queue; False if there is no such queue."""
+        with self._lock:
+            found = self._queues.get((exchange, key))
+            if found is not None:
+                found.put(message)
+        return found is not None
+
+    def publish_to_all(self, topic: str, message: Message) -> bool:
+        """Give a message to each listener of a topic; False if there is none."""
+        with self._lock:
+            found = self._fanouts.get(topic, ())
+            for each in found:
+                each.put(message)
+        return bool(found)
+
+    def declare(self, exchange: str, keys: Sequence[str], fanout: str | None) -> list[Queue]:
+        """Return the queues of these keys, and one of the caller's own for the fanout topic."""
+        with self._lock:
+            queues = [self._queues.setdefault((exchange, key), Queue()) for key in keys]
+            if fanout is not None:
+                queues.append(Queue())
+                self._fanouts.setdefault(fanout, []).append(queues[-1])
+        return queues
+
+    def forget(self, queues: Sequence[Queue]) -> None:
+        """Remove the fanout queues among these; the others outlive their listeners."""
+        with self._lock:
+            for topic in self._fanouts:
+                self._fanouts[topic] = [
+                    each for each in self._fanouts[topic] if each not in queues
+                ]
+
+    def connect(self, consumer: "Listener", queues: Sequence[Queue]) -> None:
+        """Begin to hand the queues' messages to a consumer."""
+        with self._lock:
+            for each in queues:
+                each.join(consumer)
+
+    def disconnect(self, consumer: "Listener", queues: Sequence[Queue]) -> None:
+        """End it; the consumer gets nothing after this has returned."""
+        with self._lock:
+            for each in queues:
+                each.leave(consumer)
+
+
+_brokers: weakref.WeakValueDictionary[str, Broker] = weakref.WeakValueDictionary()
+_brokers_lock = threading.Lock()
+
+
+def broker_of(name: str) -> Broker:
+    """Return the one broker of that name; it lives as long as anybody holds it."""
+    with _brokers_lock:
+        broker = _brokers.get(name)
+        if broker is None:
+            broker = _brokers[name] = Broker()
+        return broker
+
+
+class Listener(base.Listener):
+    """A server's ear: messages go from their sender's thread straight into the server's pool."""
+
+    def __init__(self, broker: Broker, queues: Sequence[Queue]) -> None:
+        super().__init__(batch_size=1, batch_timeout=None)
+        self._broker = broker
+        self._queues = queues
+
+    def take(self, message: Message) -> None:
+        """Accept a message; called under the broker's lock, between start and stop only."""
+        self.on_incoming_callback([Incoming(message)])
+
+    def start(self, on_incoming_callback: Callable[[list[Incoming]], None]) -> None:
+        """Begin to receive."""
+        super().start(on_incoming_callback)
+        self._broker.connect(self, self._queues)
+
+    def stop(self) -> None:
+        """Receive nothing any more; what was received is still worked on."""
+        self._broker.disconnect(self, self._queues)
+        super().stop()
+
+    def cleanup(self) -> None:
+        """Give up what nobody else can listen to."""
+        self._broker.forget(self._queues)
+
+
+class InProcessDriver(base.BaseDriver):
+    """The driver; its parameters are oslo.messaging's."""
+
+    def __init__(
+        self,
+        conf: Any,
+        url: messaging.TransportURL,
+        default_exchange: str = "",
+        allowed_remote_exmods: Sequence[str] = (),
+    ) -> None:
+        super().__init__(conf, url, default_exchange, list(allowed_remote_exmods))
+        names = [host.hostname or "" for host in url.hosts]
+        self._broker = broker_of("/".join([*names, url.virtual_host or ""]))
+
+    def send(
+        self,
+        target: messaging.Target,
+        ctxt: dict[str, Any],
+        message: dict[str, Any],
+        wait_for_reply: bool | None = None,  # noqa: FBT001  the base class's signature
+        timeout: float | None = None,
+        call_monitor_timeout: float | None = None,
+        retry: int | None = None,  # noqa: ARG002  nothing here can fail and be tried again
+        transport_options: messaging.TransportOptions | None = None,
+    ) -> Any:
+        """Deliver a message; after a call, wait for what comes back.
+
+        :raises MessagingTimeout: nothing came back in time
+        :raises MessageUndeliverable: nobody ever listened there, and the sender cares
+        """
+        replies: Replies | None = queue.SimpleQueue() if wait_for_reply else None
+        expires = time.monotonic() + timeout if timeout is not None else None
+        sent = Message(_pack(ctxt, message), replies, call_monitor_timeout, expires)
+        if not self._deliver(target, sent) and _must_arrive(transport_options):
+            raise messaging.MessageUndeliverable(
+                None, self._exchange(target), _key(target), message
+            )
+        if replies is None:
+            return None
+        return self._await(replies, target, expires, call_monitor_timeout)
+
+    def _deliver(self, target: messaging.Target, message: Message) -> bool:
+        if target.fanout:
+            return self._broker.publish_to_all(target.topic, message)
+        return self._broker.publish(self._exchange(target), _key(target), message)
+
+    def _exchange(self, target: messaging.Target) -> str:
+        return target.exchange or self._default_exchange or ""
+
+    def _await(
+        self,
+        replies: Replies,
+        target: messaging.Target,
+        expires: float | None,
+        monitor: float | None,
+    ) -> Any:
+        while True:
+            left = None if expires is None else max(0.0, expires - time.monotonic())
+            patience = (
+                min(each for each in (left, monitor) if each is not None)
+                if (left is not None or monitor is not None)
+                else None
+            )
+            try:
+                answer = jsonutils.loads(replies.get(timeout=patience))
+            except queue.Empty:
+                raise messaging.MessagingTimeout(
+                    f"Timed out waiting for a reply from {_key(target)}"
+                ) from None
+            if answer["failure"]:
+                raise common.deserialize_remote_exception(
+                    answer["failure"], self._allowed_remote_exmods
+                )
+            if answer["ending"]:
+                return answer["result"]
+
+    def send_notification(
+        self,
+        target: messaging.Target,
+        ctxt: dict[str, Any],
+        message: dict[str, Any],
+        version: float,  # noqa: ARG002  all messages are enveloped
+        retry: int | None = None,  # noqa: ARG002  see send
+    ) -> None:
+        """Deliver a notification to whoever listens; unlike a broker, keep none for later."""
+        self._deliver(target, Message(_pack(ctxt, message)))
+
+    def listen(
+        self,
+        target: messaging.Target,
+        batch_size: int,  # noqa: ARG002  the RPC server asks for one at a time
+        batch_timeout: float | None,  # noqa: ARG002
+    ) -> Listener:
+        """Make the queues of a server: its topic's, its own, and one for what goes to all."""
+        keys = [target.topic, _key(target)]
+        queues = self._broker.declare(self._exchange(target), keys, target.topic)
+        return Listener(self._broker, queues)
+
+    def listen_for_notifications(
+        self,
+        targets_and_priorities: Sequence[tuple[messaging.Target, str]],
+        pool: str | None,
+        batch_size: int,  # noqa: ARG002  notifications come one at a time
+        batch_timeout: float | None,  # noqa: ARG002
+    ) -> Listener:
+        """Make the queues of a listener to notifications."""
+        if pool:
+            raise NotImplementedError("inprocess:// has no pools of listeners")
+        queues = [
+            each
+            for target, priority in targets_and_priorities
+            for each in self._broker.declare(
+                self._exchange(target), [f"{target.topic}.{priority}"], None
+            )
+        ]
+        return Listener(self._broker, queues)
+
+    def cleanup(self) -> None:
+        """Do nothing: the broker goes with its last user."""
+
+
+def _key(target: messaging.Target) -> str:
+    return f"{target.topic}.{target.server}" if target.server else target.topic
+
+
+def _pack(ctxt: dict[str, Any], message: dict[str, Any]) -> str:
+    text: str = jsonutils.dumps({"context": ctxt, "message": message})
+    return text
+
+
+def _must_arrive(options: messaging.TransportOptions | None) -> bool:
+    return options is not None and bool(options.at_least_once)

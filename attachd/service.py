@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a process of attachd starts, and its ends of the message queue; used by cmd and rpcapi.
+
+All ends are made lazily and belong to the process that made them: a client that was used before
+a fork never gets an answer after it.
+"""
+
+from collections.abc import Mapping, Sequence
+import functools
+import logging as std_logging
+import os
+import threading
+from typing import Any
+
+from oslo_log import log as logging
+import oslo_messaging as messaging
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.objects import base
+
+LOG = logging.getLogger(__name__)
+
+EXCHANGE = "attachd"
+CONFIG_FILES_VARIABLE = "ATTACHD_CONFIG_FILES"
+"""Names configuration files, separated by colons, where there is no command line."""
+
+_CONTEXT_FIELDS = {
+    "user_id": "user",
+    "project_id": "project_id",
+    "roles": "roles",
+    "is_admin": "is_admin",
+    "system_scope": "system_scope",
+    "domain_id": "domain",
+    "user_domain_id": "user_domain",
+    "project_domain_id": "project_domain",
+    "request_id": "request_id",
+    "global_request_id": "global_request_id",
+}
+"""What a manager may need to know of who asks, by the key RequestContext.from_dict() reads."""
+
+
+def prepare(
+    argv: Sequence[str],
+    config_files: list[str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
+    """Read the configuration and start logging; every process does it first, once.
+
+    :param argv: the command line without the program's name
+    :param config_files: what to read where the command line names no file; None: what
+        ATTACHD_CONFIG_FILES names, else attachd.conf in the usual places
+    :param defaults: options of the [DEFAULT] group that have another default here
+    """
+    messaging.set_transport_defaults(EXCHANGE)
+    messaging.TransportURL(CONF)  # registers the options of transports
+    logging.register_options(CONF)
+    logging.set_defaults(default_log_levels=[*logging.get_default_log_levels(), "futurist=WARN"])
+    for name, value in (defaults or {}).items():
+        CONF.set_default(name, value)
+    if config_files is None:
+        named = os.environ.get(CONFIG_FILES_VARIABLE, "")
+        config_files = [each for each in named.split(os.pathsep) if each] or None
+    CONF(list(argv), project="attachd", default_config_files=config_files)
+    logging.setup(CONF, "attachd")
+    std_logging.captureWarnings(True)
+
+
+class Serializer(messaging.Serializer):
+    """Sends objects by version and contexts without what only the API needs."""
+
+    def __init__(self) -> None:
+        self._objects = base.Serializer()
+
+    def serialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
+        """Turn an argument or a result into what JSON can say."""
+        return self._objects.serialize_entity(ctxt, entity)
+
+    def deserialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
+        """Rebuild an argument or a result."""
+        return self._objects.deserialize_entity(ctxt, entity)
+
+    @staticmethod
+    def serialize_context(ctxt: RequestContext) -> dict[str, Any]:
+        """Keep identity, roles and request id; the token stays with the API."""
+        values = ((key, getattr(ctxt, name)) for name, key in _CONTEXT_FIELDS.items())
+        return {key: value for key, value in values if value}
+
+    @staticmethod
+    def deserialize_context(ctxt: dict[str, Any]) -> RequestContext:
+        """Rebuild the context, and make it the one that this thread logs with."""
+        return RequestContext.from_dict(ctxt)
+
+
+class Client:
+    """Asks one manager's backend; safe to share between threads."""
+
+    def __init__(self, rpc: Any) -> None:
+        self._rpc = rpc
+
+    def call(self, context: RequestContext, method: str, **arguments: Any) -> Any:
+        """Have something done and return the answer.
+
+        :raises AttachdError: what the manager raised, as if it had been raised here
+        :raises RemoteError: the manager raised anything else
+        :raises MessagingTimeout: no answer in time
+        :raises MessageUndeliverable: there never was such a backend
+        :raises MessageDeliveryFailure: the message queue cannot be reached
+        """
+        try:
+            return self._rpc.call(context, method, **arguments)
+        except exception.AttachdError as error:
+            raise _as_raised(error) from None
+
+    def cast(self, context: RequestContext, method: str, **arguments: Any) -> None:
+        """Have something done later.
+
+        :raises MessageUndeliverable: there never was such a backend
+        :raises MessageDeliveryFailure: the message queue cannot be reached
+        """
+        self._rpc.cast(context, method, **arguments)
+
+
+def _as_raised(error: exception.AttachdError) -> exception.AttachdError:
+    """Undo what oslo.messaging does to a remote error: a class whose str() is a traceback."""
+    kind = type(error)
+    if kind.__module__.endswith("_Remote"):
+        error.__class__ = kind.__bases__[0]
+    return error
+
+
+def transport() -> Any:
+    """Return this process's connection to the message queue."""
+    with _ends.lock:
+        if _ends.transport is None:
+            _ends.transport = messaging.get_rpc_transport(
+                CONF, allowed_remote_exmods=[exception.__name__]
+            )
+        return _ends.transport
+
+
+def client(server_name: str, timeout: float, version: str) -> Client:
+    """Return this process's client for one manager's backend.
+
+    :param server_name: ``host@backend``
+    :param timeout: seconds to wait for an answer
+    :param version: of the contract, as in rpcapi
+    """
+    return _ends.client(server_name, timeout, version)
+
+
+class _Expecting:
+    """An endpoint whose AttachdErrors are answers, not accidents to be logged."""
+
+    def __init__(self, endpoint: Any) -> None:
+        self._endpoint = endpoint
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._endpoint, name)
+        if not callable(found):
+            return found
+        return messaging.expected_exceptions(exception.AttachdError)(found)
+
+
+def server(endpoint: Any, server_name: str) -> Any:
+    """Return a server for ``endpoint``, not yet started.
+
+    ``start(override_pool_size=N)`` lets it work with N threads, ``stop()`` ends receiving,
+    ``wait()`` waits for what was received.
+
+    :param server_name: ``host@backend``
+    """
+    return messaging.get_rpc_server(
+        transport(),
+        messaging.Target(topic=CONF.rpc.topic, server=server_name),
+        [_Expecting(endpoint)],
+        serializer=Serializer(),
+    )
+
+
+class _Ends:
+    """What one process has made."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.transport: Any = None
+        # Making a client costs more than a call does.
+        self.client = functools.cache(_make_client)
+
+
+def _make_client(server_name: str, timeout: float, version: str) -> Client:
+    return Client(
+        messaging.get_rpc_client(
+            transport(),
+            messaging.Target(topic=CONF.rpc.topic, server=server_name, version=version),
+            timeout=timeout,
+            serializer=Serializer(),
+            retry=1,
+            transport_options=messaging.TransportOptions(at_least_once=True),
+        ).prepare()
+    )
+
+
+_ends = _Ends()
+
+
+def forget() -> None:
+    """Start anew, as after a fork; for tests that change the transport."""
+    global _ends  # noqa: PLW0603  one set of ends per process is the point
+    _ends = _Ends()
+
+
+os.register_at_fork(after_in_child=forget)
