@@ -78,6 +78,8 @@ volumes = sa.Table(
     sa.Column("provider", Json, nullable=False, default=dict),
     # host@backend that has work to do on this row; None while nothing is under way
     sa.Column("owner", sa.String(255)),
+    # GiB it is growing to, while it is
+    sa.Column("new_size_gib", sa.Integer),
     sa.Column("error", sa.String(1023)),
     sa.Column("launched_at", Moment),
     *_times(),

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines for SQLite, MariaDB and PostgreSQL, made from [database]; api.py keeps them.
+
+There are two per process: the reader commits each statement by itself and so needs no BEGIN,
+COMMIT or ROLLBACK; the writer runs transactions.  An isolation level is set once per
+connection, so that a transaction costs its own statements and one COMMIT, nothing else: no
+ping at the checkout (api.retried repeats what met a dead connection) and no ROLLBACK at the
+return (api.writer has ended the transaction by then).
+"""
+
+from collections.abc import Mapping
+import json
+import logging
+import os
+from typing import Any
+
+from oslo_db.sqlalchemy import exc_filters
+import sqlalchemy as sa
+
+SQLITE_BUSY_TIMEOUT = 30.0
+"""Seconds a process waits for the writer of another process."""
+
+Arguments = dict[str, Any]
+
+Options = Any
+"""CONF.database, or what has the same attributes: oslo.db's options."""
+
+
+def reader(options: Options) -> sa.Engine:
+    """Make an engine whose statements each see what was committed before them."""
+    arguments = {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
+    return _engine(options, arguments)
+
+
+def writer(options: Options) -> sa.Engine:
+    """Make an engine for short transactions that lock what they are about to change."""
+    url = sa.make_url(options.connection)
+    if url.get_backend_name() == "sqlite":
+        # SQLite has one writer at a time.  Threads wait in the pool, awake as soon as it is
+        # their turn; SQLite itself would have them poll.
+        engine = _engine(options, {"pool_size": 1, "max_overflow": 0})
+        sa.event.listen(engine, "begin", _begin_immediate)
+        return engine
+    return _engine(options, {"isolation_level": "READ COMMITTED"})
+
+
+def plain(options: Options) -> sa.Engine:
+    """Make an engine without a pool for a migration, whose transactions are the database's."""
+    engine = _engine(options, {"poolclass": sa.NullPool})
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def _engine(options: Options, arguments: Arguments) -> sa.Engine:
+    url = sa.make_url(options.connection)
+    if options.connection_parameters:
+        url = url.update_query_string(options.connection_parameters, append=True)
+    dialect = url.get_backend_name()
+    arguments = {"pool_reset_on_return": None, "json_serializer": _compact_json, **arguments}
+    if arguments.get("poolclass") is not sa.NullPool:
+        arguments = _pool(options) | arguments
+    if dialect == "sqlite":
+        _create_private_file(url)
+    elif dialect in {"mysql", "mariadb"} and "charset" not in url.query:
+        arguments["connect_args"] = {"charset": "utf8mb4"}
+    engine = sa.create_engine(url, logging_name="attachd", **arguments)
+    exc_filters.register_engine(engine)
+    _set_up_connections(engine, dialect, options)
+    return engine
+
+
+def _pool(options: Options) -> Arguments:
+    given = {
+        "poolclass": sa.QueuePool,
+        "pool_recycle": options.connection_recycle_time,
+        "pool_size": options.max_pool_size,
+        "max_overflow": options.max_overflow,
+        "pool_timeout": options.pool_timeout,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _compact_json(value: Any) -> str:
+    # ASCII: even half a surrogate pair, which JSON allows, is stored and read as it came.
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _create_private_file(url: sa.URL) -> None:
+    """Create the database file for its owner's eyes only; SQLite gives -wal and -shm its mode."""
+    if not url.database or url.database == ":memory:":
+        raise ValueError("SQLite needs a file: sqlite:////path/to/attachd.sqlite")
+    try:
+        os.close(os.open(url.database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        # Left to SQLite, which meets the same and raises what callers expect.
+        logging.getLogger(__name__).debug("Cannot create %s: %s", url.database, error)
+
+
+def _set_up_connections(engine: sa.Engine, dialect: str, options: Options) -> None:
+    statements = _session_statements(dialect, options)
+
+    @sa.event.listens_for(engine, "connect")
+    def set_up(connection: Any, _record: Any) -> None:
+        if dialect == "sqlite":
+            # Transactions are begun by us (_begin_immediate), not by Python's sqlite3.
+            connection.isolation_level = None
+        cursor = connection.cursor()
+        for statement in statements:
+            cursor.execute(statement)
+        cursor.close()
+
+
+def _session_statements(dialect: str, options: Options) -> list[str]:
+    if dialect == "sqlite":
+        return [
+            f"PRAGMA busy_timeout = {int(SQLITE_BUSY_TIMEOUT * 1000)}",
+            "PRAGMA journal_mode = WAL",
+            f"PRAGMA synchronous = {'FULL' if options.sqlite_synchronous else 'OFF'}",
+            "PRAGMA foreign_keys = ON",
+        ]
+    if dialect in {"mysql", "mariadb"}:
+        wanted: Mapping[str, str | int | None] = {
+            "sql_mode": options.mysql_sql_mode,
+            "wsrep_sync_wait": options.mysql_wsrep_sync_wait,
+        }
+        return [
+            f"SET SESSION {name} = {value!r}"
+            for name, value in wanted.items()
+            if value is not None
+        ]
+    return []
+
+
+def _begin_immediate(connection: sa.Connection) -> None:
+    # A plain BEGIN takes the lock with the first write; two that have read before it then
+    # cannot both go on, and one gets "database is locked" without any waiting.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
