@@ -10,7 +10,7 @@ Authorizer = Callable[["RequestContext", str, Mapping[str, Any]], None]
 """Raises exception.Forbidden unless the rule allows the caller to act on the target."""
 
 
-def _nobody_decides(context: "RequestContext", rule: str, target: Mapping[str, Any]) -> None:
+def _nobody_decides(_context: "RequestContext", rule: str, _target: Mapping[str, Any]) -> None:
     raise RuntimeError(f"{rule} was asked for outside of the API, where policy is enforced")
 
 
@@ -29,9 +29,7 @@ class RequestContext(oslo_context.RequestContext):
         :raises Forbidden: naming the rule
         """
         owner = self if target is None else target
-        self._authorizer(
-            self, rule, {"project_id": owner.project_id, "user_id": owner.user_id}
-        )
+        self._authorizer(self, rule, {"project_id": owner.project_id, "user_id": owner.user_id})
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], **kwargs: Any) -> "RequestContext":

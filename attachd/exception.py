@@ -81,7 +81,9 @@ class VolumeTypeNotFound(NotFound):
 class AttachmentNotFound(NotFound):
     """There is no such attachment for this project."""
 
-    msg_fmt = "Volume attachment could not be found with filter: attachment_id = %(attachment_id)s."
+    msg_fmt = (
+        "Volume attachment could not be found with filter: attachment_id = %(attachment_id)s."
+    )
 
 
 class VersionNotFound(NotFound):
@@ -130,7 +132,10 @@ class TypeExists(Conflict):
 class TypeInUse(BadRequest):
     """Volumes still have this type."""
 
-    msg_fmt = "Volume Type %(volume_type_id)s deletion is not allowed with volumes present with the type."
+    msg_fmt = (
+        "Volume Type %(volume_type_id)s deletion is not allowed with volumes present with the "
+        "type."
+    )
 
 
 class BackendError(AttachdError):
@@ -180,3 +185,9 @@ class ManagerTimeout(AttachdError):
         "The volume manager of %(backend)s did not answer in time. The request may still be "
         "carried out: look at the resource, then repeat the call."
     )
+
+
+class ConfigurationError(AttachdError):
+    """The configuration cannot work: correct the option that the message names."""
+
+    msg_fmt = "%(reason)s"

@@ -3,7 +3,7 @@
 
 Version history of the contract:
 
-* 1.0: attach, detach, create_volume, delete_volume, extend_volume
+* 1.0: attach, attach_alone, detach, create_volume, delete_volume, extend_volume
 """
 
 from collections.abc import Iterator
@@ -36,16 +36,35 @@ def attach(
 ) -> Connected:
     """Let the connector's host reach the volume, and wait for the backend to say so.
 
+    An ordinary volume may be connected for the same server elsewhere at the same time, as it
+    is while the server moves from host to host.
+
     :raises ConnectFailed: the backend did not; the attachment is in ``error_attaching``
     :raises ConnectorHeld: the attachment connects another host
-    :raises DuplicateConnector: so does another attachment of an ordinary volume
+    :raises DuplicateConnector: another server's attachment of an ordinary volume does
     :raises ManagerTimeout: no answer in time; the work may go on
     :raises Unavailable: the message could not be sent
     """
+    return _connect(context, "attach", attachment, connector)
+
+
+def attach_alone(
+    context: RequestContext, attachment: Attachment, connector: dict[str, Any]
+) -> Connected:
+    """Do as :func:`attach`, but suffer no other connection of an ordinary volume at all.
+
+    :raises DuplicateConnector: there is one
+    """
+    return _connect(context, "attach_alone", attachment, connector)
+
+
+def _connect(
+    context: RequestContext, method: str, attachment: Attachment, connector: dict[str, Any]
+) -> Connected:
     with _translated(attachment.backend):
         answer: Connected = _client(attachment.backend).call(
             context,
-            "attach",
+            method,
             attachment_id=attachment.id,
             volume_id=attachment.volume_id,
             connector=connector,
@@ -80,12 +99,10 @@ def delete_volume(context: RequestContext, volume: Volume) -> None:
         _client(volume.backend).cast(context, "delete_volume", volume=volume)
 
 
-def extend_volume(context: RequestContext, volume: Volume, size_gib: int) -> None:
-    """Have the volume grow to ``size_gib`` GiB; what it was before, or ``error_extending``."""
+def extend_volume(context: RequestContext, volume: Volume) -> None:
+    """Have the volume grow to its row's ``new_size_gib``; or it becomes ``error_extending``."""
     with _translated(volume.backend):
-        _client(volume.backend).cast(
-            context, "extend_volume", volume=volume, size_gib=size_gib
-        )
+        _client(volume.backend).cast(context, "extend_volume", volume=volume)
 
 
 def _client(backend: str) -> Any:

@@ -50,6 +50,9 @@ _ATTACHMENT_WIRE: Mapping[AttachmentState, str] = MappingProxyType(
 UNREACHABLE = frozenset({AttachmentState.CONNECT_FAILED})
 """States in which the host surely does not reach the volume and holds no reservation of it."""
 
+LIVE = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECTED, AttachmentState.ATTACHED})
+"""States in which a host reaches the volume, or is just being let in, because it should."""
+
 UNCERTAIN = frozenset({AttachmentState.CONNECT_UNKNOWN, AttachmentState.DISCONNECT_FAILED})
 """States in which the host may still reach the volume although nobody wants it to."""
 
@@ -169,9 +172,7 @@ def derive(state: VolumeState, attachments: Iterable[AttachmentState]) -> Volume
     attach_status = min(certain or uncertain or {"detached"})
     if state is not VolumeState.READY:
         return VolumeStatus(state.value, attach_status)
-    return VolumeStatus(
-        _STATUS_OF_ATTACH_STATUS.get(attach_status, attach_status), attach_status
-    )
+    return VolumeStatus(_STATUS_OF_ATTACH_STATUS.get(attach_status, attach_status), attach_status)
 
 
 def keeps_wire_name(event: Event) -> bool:

@@ -12,8 +12,11 @@ OPTIONS = [
         choices=[
             (
                 "noauth",
-                "Nobody is asked who they are: for trying out and for tests, on loopback only. "
-                "The project is taken from the URL or from a token `user:project[:role,role]`.",
+                (
+                    "Nobody is asked who they are: for trying out and for tests, on loopback "
+                    "only. The project is taken from the URL or from a token "
+                    "`user:project[:role,role]`."
+                ),
             )
         ],
         help="How callers prove who they are.",

@@ -7,7 +7,6 @@ GROUP = "manager"
 
 DRIVER = cfg.StrOpt(
     "driver",
-    required=True,
     help="The driver of this backend: a name under the entry point attachd.drivers.",
 )
 """The one option that every backend's own group has; the driver brings the others."""

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from attachd import exception, states
 from attachd.db import api, models
-from attachd.db.models import now
 from attachd.states import AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -55,7 +54,7 @@ def reserve(volume_id: str, values: Mapping[str, Any]) -> Row:
         "volume_id": volume_id,
         "state": AttachmentState.RESERVED.value,
         "generation": 0,
-        "created_at": now(),
+        "created_at": models.now(),
     }
     with api.writer() as connection:
         if not _take_free(connection, volume_id):
@@ -172,7 +171,7 @@ def _swap(
     if allowed.target is None:
         result = connection.execute(sa.delete(_T).where(*where))
     else:
-        values |= {"state": allowed.target.value, "updated_at": now()}
+        values |= {"state": allowed.target.value, "updated_at": models.now()}
         result = connection.execute(sa.update(_T).where(*where).values(values))
     if result.rowcount != 1:
         raise exception.InvalidTransition(

@@ -81,14 +81,14 @@ class Attachment(base.AttachdObject):
 
     def complete(self) -> None:
         """Note that the host uses the volume now; raises InvalidTransition."""
-        self._fire(states.Event.COMPLETE, attached_at=db.now())
+        self._fire(states.Event.COMPLETE)
 
     def cancel(self) -> None:
         """Give a reservation up; raises InvalidTransition when it is more than that by now."""
         self._fire(states.Event.CANCEL)
 
-    def _fire(self, event: states.Event, **values: Any) -> None:
-        moved = db.move(self.id, self.volume_id, event, values)
+    def _fire(self, event: states.Event) -> None:
+        moved = db.move(self.id, self.volume_id, event)
         self.state = moved.attachment["state"]
 
 

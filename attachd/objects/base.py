@@ -36,16 +36,16 @@ class Serializer(base.VersionedObjectSerializer):
     OBJ_BASE_CLASS = AttachdObject
 
 
-class JsonType(fields.FieldType):
+class JsonType(fields.FieldType[Any]):
     """Any JSON value, kept as it is."""
 
     @staticmethod
-    def coerce(obj: Any, attr: str, value: Any) -> Any:
+    def coerce(_obj: Any, _attr: str, value: Any) -> Any:
         """Accept what JSON can say; the serializer on the wire checks it."""
         return value
 
 
-class JsonField(fields.AutoTypedField):
+class JsonField(fields.AutoTypedField[Any]):
     """A field for JSON whose keys are the callers' affair."""
 
     AUTO_TYPE = JsonType()

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connect and disconnect attachments: the row before, the flow, the row after.
+
+Called by the endpoint for clients and by recovery for what a dead manager left half-way.  The
+row says what is about to happen before the driver is touched, under a new generation; whoever
+loses the row meanwhile can no longer write to it.
+"""
+
+from collections.abc import Mapping, Sequence
+import os
+import secrets
+from typing import Any
+
+from oslo_log import log
+from oslo_utils import timeutils
+
+from attachd import exception, states
+from attachd.db import attachments as db
+from attachd.db import volumes as volumes_db
+from attachd.drivers.base import AccessMode, ConnectionInfo, Connector, Export, VolumeRef
+from attachd.manager import engine
+from attachd.manager.backends import Backend
+from attachd.manager.flows import attach as attach_flow
+from attachd.manager.flows import detach as detach_flow
+from attachd.states import AttachmentState, Event
+
+LOG = log.getLogger(__name__)
+
+_DONE = frozenset({AttachmentState.CONNECTED, AttachmentState.ATTACHED})
+_BOUND = (_DONE | states.UNCERTAIN) | {AttachmentState.CONNECTING, AttachmentState.DISCONNECTING}
+
+
+class _Replay(Exception):
+    """The attachment is connected already, to this very connector."""
+
+    def __init__(self, row: db.Row) -> None:
+        self.row = row
+
+
+def attach(
+    backend: Backend, attachment_id: str, volume_id: str, connector: Connector
+) -> dict[str, Any]:
+    """Connect, beside other attachments of the same server.
+
+    Repeating it with the same connector gives the same answer.
+
+    :returns: rpcapi.Connected
+    :raises: as rpcapi.attach()
+    """
+    return _connect(backend, attachment_id, volume_id, connector, _refuse_other_servers)
+
+
+def attach_alone(
+    backend: Backend, attachment_id: str, volume_id: str, connector: Connector
+) -> dict[str, Any]:
+    """Connect, with no other connection of an ordinary volume beside this one.
+
+    :raises: as rpcapi.attach_alone()
+    """
+    return _connect(backend, attachment_id, volume_id, connector, _refuse_others)
+
+
+def _connect(
+    backend: Backend, attachment_id: str, volume_id: str, connector: Connector, beside: db.Guard
+) -> dict[str, Any]:
+    backend.check_ready()
+    with backend.lock(volume_id):
+        try:
+            moved = db.move(
+                attachment_id, volume_id, Event.CONNECT, guard=_begin(connector, beside)
+            )
+        except _Replay as replay:
+            return _answer(replay.row)
+        return _grant(backend, moved)
+
+
+def _begin(connector: Connector, beside: db.Guard) -> db.Guard:
+    """Return a guard that lets a connect begin and notes all that a repetition needs."""
+
+    def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
+        _check_same_connector(mine, connector)
+        if "error" in _status_but_for(volume, others):
+            raise exception.Conflict(
+                reason=f"Volume {volume['id']} is in status {volume['status']}."
+            )
+        beside(volume, mine, others)
+        return {
+            "connector": connector,
+            "host": connector.get("host"),
+            "mountpoint": connector.get("mountpoint"),
+            "mode": mine["mode"] or _mode(connector),
+            "secret": mine["secret"] or secrets.token_hex(16),
+            "error": None,
+            **_ownership(mine),
+        }
+
+    return guard
+
+
+def _check_same_connector(mine: db.Row, connector: Connector) -> None:
+    state = AttachmentState(mine["state"])
+    if state not in _BOUND or mine["connector"] is None:
+        return
+    if _identity(mine["connector"]) != _identity(connector):
+        raise exception.ConnectorHeld(attachment_id=mine["id"], host=mine["host"])
+    if state in _DONE:
+        raise _Replay(mine)
+
+
+def _identity(connector: Connector) -> dict[str, Any]:
+    """Return what makes a connector another one: all but where the device will show up."""
+    return {key: value for key, value in connector.items() if key != "mountpoint"}
+
+
+def _status_but_for(volume: db.Row, others: Sequence[db.Row]) -> str:
+    """Return the volume's status as it would be without the attachment in question."""
+    kept = [AttachmentState(row["state"]) for row in others]
+    return states.derive(states.VolumeState(volume["state"]), kept).status
+
+
+def _refuse_others(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
+    """Suffer no connected attachment beside this one on an ordinary volume."""
+    for row in others:
+        if not volume["multiattach"] and AttachmentState(row["state"]) in _BOUND:
+            raise exception.DuplicateConnector(volume_id=volume["id"], holder=row["id"])
+    _refuse_other_servers(volume, mine, others)
+    return {}
+
+
+def _refuse_other_servers(
+    volume: db.Row, mine: db.Row, others: Sequence[db.Row]
+) -> Mapping[str, Any]:
+    """Suffer nobody else's attachment beside this one on an ordinary volume.
+
+    A connect that failed cleanly has given the volume back; by the time it is repeated
+    somebody else may hold it.
+    """
+    for row in others:
+        stranger = mine["instance_uuid"] is None or row["instance_uuid"] != mine["instance_uuid"]
+        counts = AttachmentState(row["state"]) not in states.UNREACHABLE
+        if not volume["multiattach"] and stranger and counts:
+            raise exception.DuplicateConnector(volume_id=volume["id"], holder=row["id"])
+    return {}
+
+
+def _ownership(mine: db.Row) -> dict[str, Any]:
+    return {"owner": f"{os.uname().nodename}:{os.getpid()}", "generation": mine["generation"] + 1}
+
+
+def _mode(connector: Connector) -> AccessMode:
+    return "ro" if connector.get("mode") == "ro" else "rw"
+
+
+def _grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
+    """Have the backend let the host in, for a row that is connecting under our generation."""
+    row = moved.attachment
+    flow = attach_flow.build(
+        backend.driver,
+        volume_ref(moved.volume),
+        _export(row),
+        live_exports(moved.others),
+        lambda connection: _record(row, connection),
+    )
+    try:
+        engine.run(flow, {})
+    except engine.Failed as failed:
+        _note_failed_connect(row, failed)
+        raise _as_connect_failure(row, failed) from failed
+    return _answer(row)
+
+
+def _record(row: db.Row, connection: ConnectionInfo) -> None:
+    row["connection_info"] = {
+        **connection,
+        "data": {**connection["data"], "access_mode": row["mode"]},
+    }
+    values = {
+        "connection_info": row["connection_info"],
+        "attached_at": timeutils.utcnow(),
+        "owner": None,
+    }
+    db.move_alone(row["id"], Event.GRANTED, values, row["generation"])
+
+
+def _note_failed_connect(row: db.Row, failed: engine.Failed) -> None:
+    event = Event.CONNECT_FAILED if failed.clean else Event.CONNECT_LOST
+    values = {"error": engine.reason(failed.cause), "owner": None, "connection_info": None}
+    LOG.warning("Attachment %s was not connected: %s", row["id"], values["error"])
+    try:
+        db.move(row["id"], row["volume_id"], event, values, generation=row["generation"])
+    except (exception.InvalidTransition, exception.NotFound):
+        LOG.warning("Attachment %s has been taken over by somebody else", row["id"])
+
+
+def _as_connect_failure(row: db.Row, failed: engine.Failed) -> exception.AttachdError:
+    if isinstance(failed.cause, exception.InvalidTransition):
+        return failed.cause
+    return exception.ConnectFailed(attachment_id=row["id"], reason=engine.reason(failed.cause))
+
+
+def _answer(row: db.Row) -> dict[str, Any]:
+    return {"connection_info": row["connection_info"], "mode": row["mode"]}
+
+
+def detach(backend: Backend, attachment_id: str, volume_id: str) -> list[db.Row]:
+    """Take the host's access away and remove the attachment, whatever state it is in.
+
+    :returns: the rows of the volume's remaining attachments
+    :raises: as rpcapi.detach()
+    """
+    backend.check_ready()
+    with backend.lock(volume_id):
+        moved = db.move(
+            attachment_id, volume_id, Event.DISCONNECT, guard=lambda _v, row, _o: _ownership(row)
+        )
+        row = moved.attachment
+        try:
+            _revoke(backend, moved)
+        except engine.Failed as failed:
+            _note_failed_disconnect(row, failed)
+            raise exception.DisconnectFailed(
+                attachment_id=attachment_id, reason=engine.reason(failed.cause)
+            ) from failed
+        return db.move(
+            attachment_id, volume_id, Event.REVOKED, generation=row["generation"]
+        ).others
+
+
+def _revoke(backend: Backend, moved: db.Moved) -> None:
+    if moved.attachment["connector"] is None:
+        return  # It was never connected: no driver has heard of it.
+    flow = detach_flow.build(
+        backend.driver,
+        volume_ref(moved.volume),
+        _export(moved.attachment),
+        live_exports(moved.others),
+    )
+    engine.run(flow, {})
+
+
+def _note_failed_disconnect(row: db.Row, failed: engine.Failed) -> None:
+    values = {"error": engine.reason(failed.cause), "owner": None}
+    LOG.warning("Attachment %s was not disconnected: %s", row["id"], values["error"])
+    try:
+        db.move(
+            row["id"],
+            row["volume_id"],
+            Event.DISCONNECT_FAILED,
+            values,
+            generation=row["generation"],
+        )
+    except (exception.InvalidTransition, exception.NotFound):
+        LOG.warning("Attachment %s has been taken over by somebody else", row["id"])
+
+
+def grant_again(backend: Backend, row: db.Row) -> None:
+    """Have a backend that forgot an attachment let its host in once more; the row stays.
+
+    :param row: of a live attachment, as it was some time ago
+    :raises BackendError: the host does not reach its volume
+    """
+    with backend.lock(row["volume_id"]):
+        now = db.get(row["id"], None)
+        if AttachmentState(now["state"]) in _DONE and now["connector"] is not None:
+            backend.driver.grant(volume_ref(volumes_db.get(row["volume_id"], None)), _export(now))
+
+
+def volume_ref(row: db.Row) -> VolumeRef:
+    """Return a volume's row as its driver sees it."""
+    return VolumeRef(row["id"], row["size_gib"], row["provider"] or {})
+
+
+def _export(row: db.Row) -> Export:
+    return Export(row["id"], row["connector"] or {}, row["mode"] or "rw", row["secret"] or "")
+
+
+def live_exports(rows: Sequence[db.Row]) -> list[Export]:
+    """Return those of the attachments whose hosts reach the volume and should."""
+    return [
+        _export(row)
+        for row in rows
+        if AttachmentState(row["state"]) in states.LIVE and row["connector"] is not None
+    ]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configured backends and their drivers; made once per manager process."""
+
+from collections.abc import Iterator
+import contextlib
+import pathlib
+from typing import Any
+
+from oslo_concurrency import lockutils
+from oslo_log import log
+from stevedore import driver as entry_point
+
+from attachd import conf, exception
+from attachd.conf import CONF
+from attachd.drivers import base
+
+LOG = log.getLogger(__name__)
+
+
+class Backend:
+    """One configured backend: its driver, whether it is ready, and its locks.
+
+    :ivar name: the configuration group
+    :ivar host: ``host@backend``, the name of its RPC server
+    :ivar error: why it is not ready, or None once it is
+    """
+
+    def __init__(self, name: str, driver: base.Driver) -> None:
+        self.name = name
+        self.host = f"{CONF.host}@{name}"
+        self.driver = driver
+        self.error: str | None = "The backend has not been set up yet."
+
+    def setup(self) -> bool:
+        """Try to make the backend ready; a broken one says why and can be tried again."""
+        try:
+            self.driver.setup()
+        except Exception as error:
+            if str(error) != self.error:
+                LOG.exception("Backend %s is not usable", self.name)
+            self.error = str(error)
+        else:
+            self.error = None
+        return self.error is None
+
+    def check_ready(self) -> None:
+        """Raise Unavailable while the backend cannot be used."""
+        if self.error is not None:
+            raise exception.Unavailable(reason=f"Backend {self.name} is down: {self.error}")
+
+    @contextlib.contextmanager
+    def lock(self, volume_id: str) -> Iterator[None]:
+        """Let one worker at a time work on a volume, among all processes of this machine."""
+        with lockutils.lock(
+            _lock_name(volume_id), external=True, lock_path=_lock_path(), do_log=False
+        ):
+            yield
+
+    def forget_lock(self, volume_id: str) -> None:
+        """Remove what is left of a deleted volume's lock.
+
+        Somebody may still wait for it: once let in, all they find is that the volume is gone.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            lockutils.remove_external_lock_file(_lock_name(volume_id), lock_path=_lock_path())
+
+
+def _lock_name(volume_id: str) -> str:
+    return f"attachd-volume-{volume_id}"
+
+
+def _lock_path() -> str:
+    return str(pathlib.Path(CONF.state_path) / "locks")
+
+
+def load() -> list[Backend]:
+    """Make a backend of each name in ``enabled_backends``.
+
+    :raises ConfigurationError: a backend has no ``driver``, or one that is not installed
+    """
+    pathlib.Path(_lock_path()).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return [Backend(name, _driver(name)) for name in CONF.enabled_backends]
+
+
+def _driver(name: str) -> base.Driver:
+    CONF.register_opt(conf.manager.DRIVER, group=name)
+    wanted = CONF[name].driver
+    if not wanted:
+        raise exception.ConfigurationError(
+            reason=f"Backend {name} is in enabled_backends, but [{name}] has no option driver."
+        )
+    try:
+        found: Any = entry_point.DriverManager("attachd.drivers", wanted).driver
+    except RuntimeError as error:
+        raise exception.ConfigurationError(
+            reason=f"[{name}]driver: there is no storage driver {wanted!r}."
+        ) from error
+    CONF.register_opts(found.OPTIONS, group=name)
+    driver: base.Driver = found(name, CONF)
+    return driver

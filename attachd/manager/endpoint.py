@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a manager answers to over RPC: the server half of rpcapi, one per backend."""
+
+from typing import Any
+
+import oslo_messaging as messaging
+
+from attachd import exception, rpcapi
+from attachd.context import RequestContext
+from attachd.manager import attachments, volumes
+from attachd.manager.backends import Backend
+from attachd.objects import Attachment, Volume
+
+_SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})
+
+expected = messaging.expected_exceptions(exception.AttachdError)
+"""Errors that are the caller's business are answered, not logged as a crash."""
+
+
+class Endpoint:
+    """The calls and casts for one backend."""
+
+    target = messaging.Target(version=rpcapi.VERSION)
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @expected
+    def attach(
+        self,
+        _context: RequestContext,
+        attachment_id: str,
+        volume_id: str,
+        connector: dict[str, Any],
+    ) -> dict[str, Any]:
+        """See rpcapi.attach()."""
+        return attachments.attach(self._backend, attachment_id, volume_id, connector)
+
+    @expected
+    def attach_alone(
+        self,
+        _context: RequestContext,
+        attachment_id: str,
+        volume_id: str,
+        connector: dict[str, Any],
+    ) -> dict[str, Any]:
+        """See rpcapi.attach_alone()."""
+        return attachments.attach_alone(self._backend, attachment_id, volume_id, connector)
+
+    @expected
+    def detach(
+        self, _context: RequestContext, attachment_id: str, volume_id: str
+    ) -> list[Attachment]:
+        """See rpcapi.detach()."""
+        rows = attachments.detach(self._backend, attachment_id, volume_id)
+        return [Attachment.from_row(None, _without_secrets(row)) for row in rows]
+
+    def create_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See rpcapi.create_volume()."""
+        volumes.create(self._backend, volume.id)
+
+    def delete_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See rpcapi.delete_volume()."""
+        volumes.delete(self._backend, volume.id)
+
+    def extend_volume(self, _context: RequestContext, volume: Volume) -> None:
+        """See rpcapi.extend_volume()."""
+        volumes.extend(self._backend, volume.id)
+
+
+def _without_secrets(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _SECRET_COLUMNS}

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of one backend in one manager process: set up, recover, then report and watch."""
+
+import dataclasses
+import math
+import threading
+from typing import Any
+
+from oslo_log import log
+
+from attachd.conf import CONF
+from attachd.db import services
+from attachd.drivers.base import Report
+from attachd.manager import recovery
+from attachd.manager.backends import Backend
+
+LOG = log.getLogger(__name__)
+
+BINARY = "attachd-manager"
+
+
+class Upkeep:
+    """What is done for a backend every ``report_interval`` seconds."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._epoch: str | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Repeat until ``stop`` is set; meant for a thread of its own."""
+        while True:
+            try:
+                self.once()
+            except Exception:
+                LOG.exception("Upkeep of backend %s failed; trying again", self._backend.name)
+            if stop.wait(CONF.manager.report_interval):
+                return
+
+    def once(self) -> None:
+        """Set a broken backend up again, heal a restarted one, and report."""
+        if self._backend.error is not None and self._backend.setup():
+            LOG.info("Backend %s is ready", self._backend.name)
+            recovery.resume(self._backend)
+        report = self._ask()
+        services.report(
+            binary=BINARY,
+            host=self._backend.host,
+            availability_zone=CONF.storage_availability_zone,
+            up=report is not None,
+            error=self._backend.error,
+            report=report,
+        )
+
+    def _ask(self) -> dict[str, Any] | None:
+        """Return the backend's report, or None if it is down."""
+        if self._backend.error is not None:
+            return None
+        try:
+            self._heal_if_restarted()
+            return _jsonable(self._backend.driver.report())
+        except Exception as error:
+            LOG.exception("Backend %s is down", self._backend.name)
+            self._backend.error = str(error)
+            return None
+
+    def _heal_if_restarted(self) -> None:
+        epoch = self._backend.driver.epoch()
+        if epoch != self._epoch:
+            granted = recovery.heal(self._backend)
+            LOG.info("Backend %s: %d attachments granted again", self._backend.name, granted)
+            self._epoch = epoch
+
+
+def _jsonable(report: Report) -> dict[str, Any]:
+    """Turn a report into JSON, which has no infinity: None there means without limit."""
+    return {
+        name: None if isinstance(value, float) and math.isinf(value) else value
+        for name, value in dataclasses.asdict(report).items()
+    }
