@@ -7,4 +7,7 @@ here because importing oslo.messaging first would silently choose eventlet.
 
 from oslo_service import backend
 
-backend.init_backend(backend.BackendType.THREADING)
+# Tools such as oslo-config-generator load other libraries before us and so have chosen
+# already; they only read our options and run no service.
+if backend.get_backend_type() is None:
+    backend.init_backend(backend.BackendType.THREADING)

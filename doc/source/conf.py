@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sphinx configuration of the documentation; read by sphinx-build."""
+
+from importlib import metadata
+from pathlib import Path
+
+from attachd import state_diagram
+
+extensions = [
+    "openstackdocstheme",
+    "oslo_config.sphinxconfiggen",
+    "oslo_config.sphinxext",
+    "oslo_policy.sphinxext",
+    "oslo_policy.sphinxpolicygen",
+    "sphinx.ext.graphviz",
+]
+
+project = "attachd"
+author = "attachd contributors"
+copyright = author
+version = release = metadata.version("attachd")
+
+root_doc = "index"
+exclude_patterns = ["contributor/_generated/*"]
+nitpicky = True
+pygments_style = "native"
+
+html_theme = "openstackdocs"
+html_theme_options = {"display_badge": False, "show_other_versions": False}
+graphviz_output_format = "svg"
+
+# What is generated from the code, so that it cannot tell anything else than the code does.
+config_generator_config_file = [("../../etc/attachd/config-generator.conf", "_static/attachd")]
+policy_generator_config_file = [("../../etc/attachd/policy-generator.conf", "_static/attachd")]
+
+_drawing = Path(__file__).parent / "contributor" / "_generated" / "states.rst"
+_drawing.parent.mkdir(exist_ok=True)
+_drawing.write_text(state_diagram.page())

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sphinx configuration of the release notes; read by sphinx-build."""
+
+extensions = ["openstackdocstheme", "reno.sphinxext"]
+
+project = "attachd release notes"
+author = "attachd contributors"
+copyright = author
+# Release notes cover all releases.
+version = release = ""
+
+root_doc = "index"
+pygments_style = "native"
+
+html_theme = "openstackdocs"
+html_theme_options = {"display_badge": False, "show_other_versions": False}
