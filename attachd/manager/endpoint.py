@@ -5,7 +5,7 @@ from typing import Any
 
 import oslo_messaging as messaging
 
-from attachd import exception, rpcapi
+from attachd import rpcapi
 from attachd.context import RequestContext
 from attachd.manager import attachments, volumes
 from attachd.manager.backends import Backend
@@ -13,19 +13,15 @@ from attachd.objects import Attachment, Volume
 
 _SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})
 
-expected = messaging.expected_exceptions(exception.AttachdError)
-"""Errors that are the caller's business are answered, not logged as a crash."""
-
 
 class Endpoint:
-    """The calls and casts for one backend."""
+    """The calls and casts for one backend; AttachdErrors are answers, see service.server()."""
 
     target = messaging.Target(version=rpcapi.VERSION)
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    @expected
     def attach(
         self,
         _context: RequestContext,
@@ -36,7 +32,6 @@ class Endpoint:
         """See rpcapi.attach()."""
         return attachments.attach(self._backend, attachment_id, volume_id, connector)
 
-    @expected
     def attach_alone(
         self,
         _context: RequestContext,
@@ -47,7 +42,6 @@ class Endpoint:
         """See rpcapi.attach_alone()."""
         return attachments.attach_alone(self._backend, attachment_id, volume_id, connector)
 
-    @expected
     def detach(
         self, _context: RequestContext, attachment_id: str, volume_id: str
     ) -> list[Attachment]:
