@@ -31,7 +31,7 @@ SPHINX = "sphinx-build -q -W --keep-going -b html"
 # Commands of a step, in order; a word that the shell would have to see is not allowed here.
 COMMANDS: dict[str, tuple[str, ...]] = {
     "ruff": ("ruff check .", "ruff format --check ."),
-    "bandit": ("bandit -q -r -c pyproject.toml attachd tools",),
+    "bandit": ("bandit -q -r -c pyproject.toml attachd",),
     "doc8": ("doc8 README.rst CONTRIBUTING.rst HACKING.rst doc api-ref releasenotes",),
     "mypy": ("mypy",),
     "layers": ("lint-imports --no-logo --no-cache",),
