@@ -23,6 +23,9 @@ LEFT_BEHIND = shutil.ignore_patterns(
 class PackagingTest(unittest.TestCase):
     """An installation of its own, used from another folder."""
 
+    root: Path
+    site: Path
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
