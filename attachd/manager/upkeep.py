@@ -20,11 +20,16 @@ BINARY = "attachd-manager"
 
 
 class Upkeep:
-    """What is done for a backend every ``report_interval`` seconds."""
+    """What is done for a backend every ``report_interval`` seconds.
+
+    :ivar reported: set once placement knows of the backend
+    """
 
     def __init__(self, backend: Backend) -> None:
+        self.reported = threading.Event()
         self._backend = backend
         self._epoch: str | None = None
+        self._recovered = False
 
     def run(self, stop: threading.Event) -> None:
         """Repeat until ``stop`` is set; meant for a thread of its own."""
@@ -38,9 +43,13 @@ class Upkeep:
 
     def once(self) -> None:
         """Set a broken backend up again, heal a restarted one, and report."""
-        if self._backend.error is not None and self._backend.setup():
+        if self._backend.error is not None:
+            self._recovered = False
+            self._backend.setup()
+        if self._backend.error is None and not self._recovered:
             LOG.info("Backend %s is ready", self._backend.name)
             recovery.resume(self._backend)
+            self._recovered = True
         report = self._ask()
         services.report(
             binary=BINARY,
@@ -50,6 +59,7 @@ class Upkeep:
             error=self._backend.error,
             report=report,
         )
+        self.reported.set()
 
     def _ask(self) -> dict[str, Any] | None:
         """Return the backend's report, or None if it is down."""

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-manager: the daemon that works on the backends; started by systemd or by hand."""
+
+import sys
+
+from oslo_config import cfg
+from oslo_service import service as oslo_service
+
+from attachd import exception, service
+from attachd.conf import CONF
+from attachd.manager import backends
+from attachd.manager.service import ManagerService
+
+
+def main() -> int:
+    """Run [manager]workers processes until SIGTERM; SIGHUP starts them anew.
+
+    :returns: the exit code: 0 after SIGTERM, 1 where the configuration cannot work
+    """
+    try:
+        service.prepare(sys.argv[1:])
+        _check()
+    except (cfg.Error, exception.AttachdError, OSError) as error:
+        print(f"attachd-manager: {error}", file=sys.stderr)
+        return 1
+    launcher = oslo_service.launch(CONF, ManagerService(), workers=CONF.manager.workers)
+    return int(launcher.wait() or 0)
+
+
+def _check() -> None:
+    """Find mistakes once and now, rather than in each worker again and again."""
+    if not CONF.enabled_backends:
+        raise exception.ConfigurationError(
+            reason="There is nothing to serve: name backends in enabled_backends."
+        )
+    backends.load()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An HTTP server inside the process, which ends gently; started by attachd-all-in-one."""
+
+from collections.abc import Callable, Iterable
+import socket
+import time
+from typing import Any
+
+from oslo_log import log
+import waitress
+from waitress import wasyncore
+
+LOG = log.getLogger(__name__)
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+THREADS = 16
+CONNECTIONS = 500
+LARGEST_BODY = 64 * 1024 * 1024
+"""Bytes.  The API itself refuses much smaller ones, with a message; this is for the rest."""
+IDLE_TIMEOUT = 120
+"""Seconds after which an idle connection is closed."""
+PATIENCE = 65.0
+"""Seconds that requests under way are given to finish: more than a manager may take."""
+
+
+class Server:
+    """Serves a WSGI application until it is told to stop."""
+
+    def __init__(self, application: Application, host: str, port: int) -> None:
+        """Listen; connections wait until :meth:`run`.
+
+        :param port: 0 for any free one
+        :raises OSError: the address is in use, or not of this machine
+        """
+        self._stopping = False
+        self._sockets: dict[int, Any] = {}
+        self._server = waitress.create_server(
+            application,
+            map=self._sockets,
+            sockets=[_listen(host, port)],
+            threads=THREADS,
+            connection_limit=CONNECTIONS,
+            channel_timeout=IDLE_TIMEOUT,
+            max_request_body_size=LARGEST_BODY,
+            asyncore_use_poll=True,
+            clear_untrusted_proxy_headers=True,
+            ident=None,
+        )
+        self.port = int(self._server.effective_port)
+
+    def stop(self) -> None:
+        """Make :meth:`run` finish what it has begun and return; may be called by a signal."""
+        self._stopping = True
+        self._server.pull_trigger()
+
+    def run(self) -> None:
+        """Serve; returns after :meth:`stop`, when all requests have their answers."""
+        while not self._stopping:
+            self._turn(timeout=1.0)
+        self._server.accepting = False
+        wasyncore.dispatcher.close(self._server)
+        deadline = time.monotonic() + PATIENCE
+        while self._busy() and time.monotonic() < deadline:
+            self._turn(timeout=0.05)
+        self._server.task_dispatcher.shutdown(timeout=0.5)
+        wasyncore.close_all(self._sockets)
+
+    def _turn(self, timeout: float) -> None:
+        wasyncore.loop(timeout=timeout, use_poll=True, map=self._sockets, count=1)
+
+    def _busy(self) -> bool:
+        """Hang up where nothing is under way, and tell whether anything is left."""
+        channels = list(self._server.active_channels.values())
+        for each in channels:
+            if not each.requests:
+                each.close_when_flushed = True
+        return bool(channels)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Open the one socket of the first address that ``host`` stands for."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _type, _protocol, _name, address = found[0]
+    return socket.create_server((str(address[0]), port), family=family)
