@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors: each says what is wrong, and can cross RPC; for whoever adds one."""
+
+import inspect
+import re
+import unittest
+
+from oslo_messaging._drivers import common
+from oslo_serialization import jsonutils
+
+from attachd import exception
+
+CODES = {
+    "AttachdError": 500,
+    "BadRequest": 400,
+    "InvalidInput": 400,
+    "NoBackendFits": 400,
+    "InvalidVolume": 400,
+    "VolumeNotFree": 400,
+    "TypeInUse": 400,
+    "Forbidden": 403,
+    "NotFound": 404,
+    "VolumeNotFound": 404,
+    "VolumeTypeNotFound": 404,
+    "AttachmentNotFound": 404,
+    "VersionNotFound": 404,
+    "Conflict": 409,
+    "InvalidTransition": 409,
+    "ConnectorHeld": 409,
+    "DuplicateConnector": 409,
+    "TypeExists": 409,
+    "BackendError": 500,
+    "ConnectFailed": 500,
+    "DisconnectFailed": 500,
+    "ConfigurationError": 500,
+    "Unavailable": 503,
+    "ManagerTimeout": 504,
+}
+
+
+def _classes() -> dict[str, type[exception.AttachdError]]:
+    return {
+        name: found
+        for name, found in inspect.getmembers(exception, inspect.isclass)
+        if issubclass(found, exception.AttachdError)
+    }
+
+
+def _example(kind: type[exception.AttachdError]) -> exception.AttachdError:
+    if kind is exception.BackendError:
+        return exception.BackendError("the disk is gone", final=True)
+    return kind(**{name: f"<{name}>" for name in re.findall(r"%\((\w+)\)s", kind.msg_fmt)})
+
+
+class ErrorsTest(unittest.TestCase):
+    """All of them."""
+
+    def test_each_answers_with_its_status(self):
+        self.assertEqual(CODES, {name: kind.code for name, kind in _classes().items()})
+
+    def test_each_says_every_detail_in_its_message(self):
+        for name, kind in _classes().items():
+            error = _example(kind)
+            for value in error.details.values():
+                self.assertIn(str(value), str(error), name)
+            self.assertNotIn("%(", str(error), name)
+
+    def test_a_forgotten_detail_is_noticed_at_once(self):
+        with self.assertRaises(KeyError):
+            exception.ConnectorHeld(attachment_id="a")
+
+    def test_a_message_of_ones_own_replaces_the_usual_one(self):
+        self.assertEqual("100 % wrong", str(exception.BadRequest("100 % wrong")))
+
+    def test_a_backend_error_leaves_doubt_unless_it_says_otherwise(self):
+        self.assertIs(False, exception.BackendError("broken").final)
+        self.assertIs(True, exception.BackendError("refused", final=True).final)
+        self.assertEqual("Backend error: broken", str(exception.BackendError("broken")))
+
+    def test_each_crosses_rpc_with_its_class_and_its_message(self):
+        for name, kind in _classes().items():
+            if kind is exception.BackendError:
+                continue  # It never leaves the manager: it becomes ConnectFailed and the like.
+            error = _example(kind)
+            sent = common.serialize_remote_exception((kind, error, None))
+            back = common.deserialize_remote_exception(
+                jsonutils.dumps(jsonutils.loads(sent)), [exception.__name__]
+            )
+            self.assertIsInstance(back, kind, name)
+            self.assertEqual(str(error), back.args[0].partition("\n")[0], name)
