@@ -150,19 +150,6 @@ def client(server_name: str, timeout: float, version: str) -> Client:
     return _ends.client(server_name, timeout, version)
 
 
-class _Expecting:
-    """An endpoint whose AttachdErrors are answers, not accidents to be logged."""
-
-    def __init__(self, endpoint: Any) -> None:
-        self._endpoint = endpoint
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._endpoint, name)
-        if not callable(found):
-            return found
-        return messaging.expected_exceptions(exception.AttachdError)(found)
-
-
 def server(endpoint: Any, server_name: str) -> Any:
     """Return a server for ``endpoint``, not yet started.
 
@@ -174,7 +161,7 @@ def server(endpoint: Any, server_name: str) -> Any:
     return messaging.get_rpc_server(
         transport(),
         messaging.Target(topic=CONF.rpc.topic, server=server_name),
-        [_Expecting(endpoint)],
+        [endpoint],
         serializer=Serializer(),
     )
 
@@ -206,9 +193,17 @@ _ends = _Ends()
 
 
 def forget() -> None:
-    """Start anew, as after a fork; for tests that change the transport."""
+    """Start anew without touching what is there, which after a fork is the parent's."""
     global _ends  # noqa: PLW0603  one set of ends per process is the point
     _ends = _Ends()
+
+
+def close() -> None:
+    """Close this process's connections; the next use opens new ones."""
+    old = _ends
+    forget()
+    if old.transport is not None:
+        old.transport.cleanup()
 
 
 os.register_at_fork(after_in_child=forget)
