@@ -19,8 +19,12 @@ Row = dict[str, Any]
 _T = models.attachments
 _V = models.volumes
 
+now = models.now
+
 _FREE = states.derive(VolumeState.READY, ())
 _RESERVED = states.derive(VolumeState.READY, (AttachmentState.RESERVED,))
+_TRANSITIONAL = (AttachmentState.CONNECTING, AttachmentState.DISCONNECTING)
+_OF_VOLUME = ("host", "state", "status", "multiattach")
 
 
 class Moved(NamedTuple):
@@ -136,6 +140,9 @@ def move(
         if mine is None:
             raise exception.AttachmentNotFound(attachment_id=attachment_id)
         others = [row for row in rows if row is not mine]
+        if event is Event.CONNECT and volume["state"] == VolumeState.DELETING:
+            # An attachment whose connect failed does not hold its volume.
+            raise exception.Conflict(reason=f"Volume {volume_id} is being deleted.")
         stored = dict(values or {})
         if guard is not None:
             stored.update(guard(volume, mine, others))
@@ -165,12 +172,14 @@ def _swap(
 ) -> AttachmentState | None:
     """Do the compare-and-swap; ``row`` is brought up to date."""
     allowed = states.ATTACHMENT_MOVES[event]
-    where = [_T.c.id == row["id"], _T.c.state.in_([source.value for source in allowed.sources])]
+    where = [_T.c.id == row["id"], _T.c.state.in_(allowed.sources)]
     if generation is not None:
         where.append(_T.c.generation == generation)
     if allowed.target is None:
         result = connection.execute(sa.delete(_T).where(*where))
     else:
+        if "error" in values:
+            values["error"] = models.shortened(values["error"])
         values |= {"state": allowed.target.value, "updated_at": models.now()}
         result = connection.execute(sa.update(_T).where(*where).values(values))
     if result.rowcount != 1:
@@ -179,6 +188,60 @@ def _swap(
         )
     row.update(values)
     return allowed.target
+
+
+@api.retried
+def get(attachment_id: str, project_id: str | None) -> Row:
+    """Return one attachment and what matters of its volume.
+
+    :param project_id: only if it belongs to this project; None: whomever it belongs to
+    :returns: the row, and ``volume_host``, ``volume_state``, ``volume_status``,
+        ``volume_multiattach``
+    :raises AttachmentNotFound: there is none
+    """
+    wanted = _with_volume().where(_T.c.id == attachment_id)
+    if project_id is not None:
+        wanted = wanted.where(_T.c.project_id == project_id)
+    with api.reader() as connection:
+        row = connection.execute(wanted).one_or_none()
+    if row is None:
+        raise exception.AttachmentNotFound(attachment_id=attachment_id)
+    return dict(row._mapping)
+
+
+@api.retried
+def of_volumes(volume_ids: Sequence[str]) -> list[Row]:
+    """Return all attachments of some volumes, secrets included, oldest first."""
+    return _rows(sa.select(_T).where(_T.c.volume_id.in_(volume_ids)))
+
+
+@api.retried
+def to_recover(backend: str) -> list[Row]:
+    """Return what a manager of ``host@backend`` was working on, or is, oldest first.
+
+    :returns: rows as of :func:`get`
+    """
+    return _rows(_with_volume().where(_T.c.state.in_(_TRANSITIONAL), models.served_by(backend)))
+
+
+@api.retried
+def live_of_backend(backend: str) -> list[Row]:
+    """Return whatever a host reaches at ``host@backend``, or is about to, oldest first.
+
+    :returns: rows as of :func:`get`
+    """
+    return _rows(_with_volume().where(_T.c.state.in_(states.LIVE), models.served_by(backend)))
+
+
+def _with_volume() -> sa.Select[Any]:
+    columns = [_V.c[name].label(f"volume_{name}") for name in _OF_VOLUME]
+    return sa.select(_T, *columns).join(_V, _V.c.id == _T.c.volume_id)
+
+
+def _rows(statement: sa.Select[Any]) -> list[Row]:
+    with api.reader() as connection:
+        found = connection.execute(statement.order_by(_T.c.created_at, _T.c.id))
+        return [dict(row._mapping) for row in found]
 
 
 def _lock_volume(connection: sa.Connection, volume_id: str) -> Row:

@@ -9,7 +9,6 @@ return (api.writer has ended the transaction by then).
 """
 
 from collections.abc import Mapping
-import json
 import logging
 import os
 from typing import Any
@@ -57,7 +56,7 @@ def _engine(options: Options, arguments: Arguments) -> sa.Engine:
     if options.connection_parameters:
         url = url.update_query_string(options.connection_parameters, append=True)
     dialect = url.get_backend_name()
-    arguments = {"pool_reset_on_return": None, "json_serializer": _compact_json, **arguments}
+    arguments = {"pool_reset_on_return": None, **arguments}
     if arguments.get("poolclass") is not sa.NullPool:
         arguments = _pool(options) | arguments
     if dialect == "sqlite":
@@ -79,11 +78,6 @@ def _pool(options: Options) -> Arguments:
         "pool_timeout": options.pool_timeout,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _compact_json(value: Any) -> str:
-    # ASCII: even half a surrogate pair, which JSON allows, is stored and read as it came.
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _create_private_file(url: sa.URL) -> None:

@@ -2,6 +2,8 @@
 """The tables; db's functions query them, the migrations are compared with them."""
 
 import datetime
+import json
+from typing import Any
 import uuid
 
 from oslo_utils import timeutils
@@ -17,14 +19,38 @@ METADATA = sa.MetaData(
     }
 )
 
+ERROR_LENGTH = 1023
 Uuid = sa.String(36)
 Moment = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
 """UTC without a zone, to the microsecond: lists are sorted by it."""
-ExactString = sa.String(255).with_variant(
-    mysql.VARCHAR(255, collation="utf8mb4_bin"), "mysql", "mariadb"
-)
-"""A string that differs from another one also when only case or accents differ."""
-Json = sa.JSON(none_as_null=True)
+LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+
+
+class Json(sa.TypeDecorator[Any]):
+    """Any JSON value, kept as text: MariaDB's own JSON refuses what is nested 32 deep.
+
+    The text is ASCII, so that even half a surrogate pair, or a NUL, which JSON allows, is
+    stored and read as it came.  None is NULL.
+    """
+
+    impl = LongText
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, _dialect: sa.Dialect) -> str | None:
+        """Turn a value into JSON text."""
+        return None if value is None else json.dumps(value, separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, _dialect: sa.Dialect) -> Any:
+        """Turn JSON text into a value."""
+        return None if value is None else json.loads(value)
+
+
+# Strings differ also when only case or accents do, as on the other databases.
+_IN_MARIADB: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+}
 
 
 def now() -> datetime.datetime:
@@ -35,6 +61,11 @@ def now() -> datetime.datetime:
 def new_id() -> str:
     """Draw the id of a new row."""
     return str(uuid.uuid4())
+
+
+def shortened(error: str | None) -> str | None:
+    """Cut an error's text to what its column holds."""
+    return error[:ERROR_LENGTH] if error else error
 
 
 def _times() -> tuple[sa.Column[datetime.datetime], sa.Column[datetime.datetime]]:
@@ -53,8 +84,7 @@ volume_types = sa.Table(
     sa.Column("is_public", sa.Boolean, nullable=False, default=True),
     sa.Column("extra_specs", Json, nullable=False, default=dict),
     *_times(),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
+    **_IN_MARIADB,
 )
 
 volumes = sa.Table(
@@ -66,6 +96,8 @@ volumes = sa.Table(
     sa.Column("name", sa.String(255)),
     sa.Column("description", sa.String(255)),
     sa.Column("size_gib", sa.Integer, nullable=False),
+    # the size it is growing to, while it is extending
+    sa.Column("new_size_gib", sa.Integer),
     sa.Column("state", sa.String(32), nullable=False),
     sa.Column("status", sa.String(32), nullable=False),
     sa.Column("attach_status", sa.String(32), nullable=False, default="detached"),
@@ -78,19 +110,17 @@ volumes = sa.Table(
     sa.Column("provider", Json, nullable=False, default=dict),
     # host@backend that has work to do on this row; None while nothing is under way
     sa.Column("owner", sa.String(255)),
-    # GiB it is growing to, while it is
-    sa.Column("new_size_gib", sa.Integer),
-    sa.Column("error", sa.String(1023)),
+    sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("launched_at", Moment),
     *_times(),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),
     sa.Index(None, "volume_type_id"),
     sa.Index(None, "host"),
+    sa.Index(None, "name"),
     sa.Index(None, "status"),
     sa.Index(None, "owner"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
+    **_IN_MARIADB,
 )
 
 volume_metadata = sa.Table(
@@ -99,10 +129,9 @@ volume_metadata = sa.Table(
     sa.Column(
         "volume_id", Uuid, sa.ForeignKey("volumes.id", ondelete="CASCADE"), primary_key=True
     ),
-    sa.Column("key", ExactString, primary_key=True),
+    sa.Column("key", sa.String(255), primary_key=True),
     sa.Column("value", sa.String(255), nullable=False),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
+    **_IN_MARIADB,
 )
 
 attachments = sa.Table(
@@ -127,7 +156,7 @@ attachments = sa.Table(
     # fences off a process that was believed dead
     sa.Column("owner", sa.String(255)),
     sa.Column("generation", sa.Integer, nullable=False, default=0),
-    sa.Column("error", sa.String(1023)),
+    sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("attached_at", Moment),
     *_times(),
     sa.Index(None, "volume_id"),
@@ -135,9 +164,8 @@ attachments = sa.Table(
     sa.Index(None, "created_at", "id"),
     sa.Index(None, "instance_uuid"),
     sa.Index(None, "host"),
-    sa.Index(None, "owner"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
+    sa.Index(None, "state"),
+    **_IN_MARIADB,
 )
 
 services = sa.Table(
@@ -152,12 +180,22 @@ services = sa.Table(
     sa.Column("disabled_reason", sa.String(255)),
     # whether the backend's driver is ready, and why it is not
     sa.Column("up", sa.Boolean, nullable=False, default=False),
-    sa.Column("error", sa.String(1023)),
+    sa.Column("error", sa.String(ERROR_LENGTH)),
     # drivers.base.Report as a dict, from the last time that the backend was asked
     sa.Column("report", Json),
     sa.Column("seen_at", Moment, nullable=False, default=now),
     *_times(),
     sa.UniqueConstraint("binary", "host"),
-    mysql_engine="InnoDB",
-    mysql_charset="utf8mb4",
+    **_IN_MARIADB,
 )
+
+
+def served_by(backend: str) -> sa.ColumnElement[bool]:
+    """Match the volumes of ``host@backend``, whatever their pools; case counts everywhere."""
+    host, prefix = volumes.c.host, f"{backend}#"
+    return sa.or_(host == backend, sa.func.substr(host, 1, len(prefix)) == prefix)
+
+
+def backend_of(host: str | None) -> str | None:
+    """Cut the pool off ``host@backend#pool``."""
+    return host.partition("#")[0] if host else None

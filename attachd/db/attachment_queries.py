@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of attachments; read by the API, which shows them page by page.
+
+A page is one statement, whatever its size.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypedDict
+
+import sqlalchemy as sa
+
+from attachd.db import api, models, paging
+from attachd.states import AttachmentState
+
+Row = dict[str, Any]
+_T = models.attachments
+_SECRET = frozenset({"connector", "connection_info", "secret"})
+_BRIEF = [column for column in _T.c if column.name not in _SECRET]
+
+
+class Filters(TypedDict, total=False):
+    """Which attachments are wanted; a key that is absent filters nothing.
+
+    :ivar states: in one of these, as states.attachment_states() gives them for a wire name
+    :ivar like: columns, of SEARCHABLE, and a text that is somewhere in them
+    """
+
+    project_id: str
+    volume_id: str
+    instance_uuid: str
+    host: str
+    states: Collection[AttachmentState]
+    like: Mapping[str, str]
+
+
+SEARCHABLE = frozenset({"volume_id", "instance_uuid", "host", "mountpoint"})
+SORTABLE = frozenset({"id", "volume_id", "instance_uuid", "host", "created_at", "updated_at"})
+
+
+@api.retried
+def page(filters: Filters, page: paging.Page) -> list[Row]:
+    """Return one page of attachments, without what is secret in them.
+
+    :raises BadRequest: there is no such marker
+    """
+    return _page(sa.select(*_BRIEF), filters, page)
+
+
+@api.retried
+def page_in_full(filters: Filters, page: paging.Page) -> list[Row]:
+    """Return one page of attachments, with connector and connection_info.
+
+    :raises BadRequest: there is no such marker
+    """
+    return _page(sa.select(_T), filters, page)
+
+
+@api.retried
+def brief_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[Row]]:
+    """Return the attachments of some volumes, by volume, oldest first, without secrets."""
+    found: dict[str, list[Row]] = {volume_id: [] for volume_id in volume_ids}
+    if not found:
+        return found
+    statement = (
+        sa.select(*_BRIEF).where(_T.c.volume_id.in_(volume_ids)).order_by(_T.c.created_at, _T.c.id)
+    )
+    with api.reader() as connection:
+        for row in connection.execute(statement):
+            found[row.volume_id].append(dict(row._mapping))
+    return found
+
+
+def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> list[Row]:
+    statement = statement.where(*_conditions(filters))
+    visible = paging.equal(_T, filters, ("project_id",))
+    with api.reader() as connection:
+        return paging.rows(connection, statement, _T, visible, page)
+
+
+def _conditions(filters: Filters) -> list[paging.Condition]:
+    conditions = paging.equal(_T, filters, ("project_id", "volume_id", "instance_uuid", "host"))
+    if "states" in filters:
+        conditions.append(_T.c.state.in_(filters["states"]))
+    return conditions + paging.like(_T, filters.get("like", {}), SEARCHABLE)

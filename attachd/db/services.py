@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The services table: who reported when; written by managers, read by the API and placement."""
+
+from collections.abc import Mapping
+import datetime
+from typing import Any, TypedDict
+
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.db import api, models
+
+Row = dict[str, Any]
+_T = models.services
+
+
+class Filters(TypedDict, total=False):
+    """Which services are wanted; a key that is absent filters nothing."""
+
+    binary: str
+    host: str
+
+
+@api.retried
+def report(
+    *,
+    binary: str,
+    host: str,
+    availability_zone: str,
+    up: bool,
+    error: str | None,
+    report: Mapping[str, Any] | None,
+) -> None:
+    """Note that a service lives, and how it is; its first report makes it known.
+
+    :param report: the backend's, as drivers.base.Report; None keeps the last one
+    """
+    values: Row = {
+        "availability_zone": availability_zone,
+        "up": up,
+        "error": models.shortened(error),
+        "seen_at": models.now(),
+    }
+    if report is not None:
+        values["report"] = dict(report)
+    try:
+        if not _update(binary, host, values):
+            with api.writer() as connection:
+                connection.execute(sa.insert(_T).values(binary=binary, host=host, **values))
+    except db_exception.DBDuplicateEntry:
+        # Another process of the same service was first by a moment.
+        _update(binary, host, values)
+
+
+def _update(binary: str, host: str, values: Mapping[str, Any]) -> bool:
+    mine = sa.and_(_T.c.binary == binary, _T.c.host == host)
+    with api.writer() as connection:
+        return connection.execute(sa.update(_T).where(mine).values(**values)).rowcount == 1
+
+
+@api.retried
+def page(filters: Filters) -> list[Row]:
+    """Return the services, sorted by binary and host; there is one per backend.
+
+    :returns: rows, with ``alive``: whether it reported within ``service_down_time``
+    """
+    wanted = sa.select(_T).filter_by(**filters).order_by(_T.c.binary, _T.c.host)
+    with api.reader() as connection:
+        rows = [dict(row._mapping) for row in connection.execute(wanted)]
+    return [{**row, "alive": row["seen_at"] >= oldest_alive()} for row in rows]
+
+
+def oldest_alive() -> datetime.datetime:
+    """Return the moment since when a service must have reported to count as alive."""
+    return models.now() - datetime.timedelta(seconds=CONF.manager.service_down_time)
+
+
+@api.retried
+def enable(binary: str, host: str) -> Row:
+    """Let a backend get new volumes again.
+
+    :raises NotFound: it never reported
+    """
+    return _set(binary, host, {"disabled": False, "disabled_reason": None})
+
+
+@api.retried
+def disable(binary: str, host: str, reason: str | None) -> Row:
+    """Keep new volumes away from a backend; what it has goes on.
+
+    :raises NotFound: it never reported
+    """
+    return _set(binary, host, {"disabled": True, "disabled_reason": reason})
+
+
+def _set(binary: str, host: str, values: Mapping[str, Any]) -> Row:
+    if not _update(binary, host, values):
+        raise exception.NotFound(f"Service {binary} on host {host} could not be found.")
+    return page({"binary": binary, "host": host})[0]

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The volumes table: storing, moving and resetting; used by the objects and the manager.
+
+A volume's ``status`` and ``attach_status`` are written here only as states.derive() gives them.
+Lists are in volume_queries.py, metadata is in volume_metadata.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+
+from attachd import exception, states
+from attachd.db import api, models, services
+from attachd.states import AttachmentState, Event, VolumeState
+
+Row = dict[str, Any]
+_V = models.volumes
+_A = models.attachments
+_M = models.volume_metadata
+_TYPES = models.volume_types
+
+_OWNED = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
+"""States in which the backend's manager has work to do."""
+
+
+@api.retried
+def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
+    """Store a volume that its backend, ``values["host"]``, is still to create.
+
+    :param values: columns; ``state`` may be another one than ``creating``
+    :returns: the row, as of :func:`get`
+    :raises VolumeTypeNotFound: its type has just been deleted
+    """
+    own = {key: value for key, value in values.items() if key in _V.c}
+    state = VolumeState(own.get("state", VolumeState.CREATING))
+    row: Row = {column.name: None for column in _V.c} | {
+        "multiattach": False,
+        "bootable": False,
+        "provider": {},
+        "id": models.new_id(),
+        "created_at": models.now(),
+        **own,
+        "state": state.value,
+        **states.derive(state, ())._asdict(),
+    }
+    row["owner"] = models.backend_of(row["host"]) if state in _OWNED else None
+    try:
+        with api.writer() as connection:
+            connection.execute(sa.insert(_V).values(row))
+            if metadata:
+                pairs = [_pair(row["id"], *pair) for pair in metadata.items()]
+                connection.execute(sa.insert(_M), pairs)
+    except db_exception.DBReferenceError as error:
+        raise exception.VolumeTypeNotFound(volume_type_id=row["volume_type_id"]) from error
+    return {**row, "metadata": dict(metadata), "volume_type_name": values.get("volume_type_name")}
+
+
+def _pair(volume_id: str, key: str, value: str) -> Row:
+    return {"volume_id": volume_id, "key": key, "value": value}
+
+
+@api.retried
+def get(volume_id: str, project_id: str | None) -> Row:
+    """Return one volume, in one statement.
+
+    :param project_id: only if it belongs to this project; None: whomever it belongs to
+    :returns: the row, with ``metadata``, a dict, and ``volume_type_name``
+    :raises VolumeNotFound: there is none
+    """
+    wanted = (
+        with_type()
+        .add_columns(_M.c.key, _M.c.value)
+        .outerjoin(_M, _M.c.volume_id == _V.c.id)
+        .where(_V.c.id == volume_id)
+    )
+    if project_id is not None:
+        wanted = wanted.where(_V.c.project_id == project_id)
+    with api.reader() as connection:
+        found = [dict(row._mapping) for row in connection.execute(wanted)]
+    if not found:
+        raise exception.VolumeNotFound(volume_id=volume_id)
+    pairs = [(row.pop("key"), row.pop("value")) for row in found]
+    return {**found[0], "metadata": {key: value for key, value in pairs if key is not None}}
+
+
+def with_type() -> sa.Select[Any]:
+    """Select volumes with the names of their types."""
+    return sa.select(_V, _TYPES.c.name.label("volume_type_name")).outerjoin(
+        _TYPES, _TYPES.c.id == _V.c.volume_type_id
+    )
+
+
+@api.retried
+def update(volume_id: str, values: Mapping[str, Any]) -> None:
+    """Store columns that no move depends on, such as ``name``.
+
+    :raises VolumeNotFound: there is none
+    """
+    assert not values.keys() & {"state", "status", "attach_status", "owner"}, values
+    with api.writer() as connection:
+        done = connection.execute(sa.update(_V).where(_V.c.id == volume_id).values(**values))
+        if done.rowcount != 1:
+            raise exception.VolumeNotFound(volume_id=volume_id)
+
+
+@api.retried
+def move(volume_id: str, event: Event, values: Mapping[str, Any] | None = None) -> Row:
+    """Move a volume along one arrow of the table.
+
+    The owner is set here: the volume's backend where the target says that work is due, else
+    nobody.
+
+    :param values: columns to store with the move
+    :returns: the row after it; its last content if the move removed it
+    :raises VolumeNotFound: it is gone
+    :raises InvalidTransition: it is in no state for this event
+    :raises InvalidVolume: it cannot be deleted while it is attached
+    """
+    allowed = states.VOLUME_MOVES[event]
+    with api.writer() as connection:
+        row = _lock(connection, volume_id)
+        if row["state"] not in allowed.sources:
+            raise exception.InvalidTransition(
+                kind="Volume", id=volume_id, source=row["state"], event=event.value
+            )
+        attached = _attachments(connection, volume_id)
+        if event in {Event.DELETE, Event.DELETED}:
+            _check_detached(row, attached)
+        if allowed.target is None:
+            _remove(connection, volume_id)
+        else:
+            owner = models.backend_of(row["host"]) if allowed.target in _OWNED else None
+            _store(connection, row, allowed.target, attached, {**(values or {}), "owner": owner})
+    return row
+
+
+def _lock(connection: sa.Connection, volume_id: str) -> Row:
+    row = connection.execute(
+        sa.select(_V).where(_V.c.id == volume_id).with_for_update()
+    ).one_or_none()
+    if row is None:
+        raise exception.VolumeNotFound(volume_id=volume_id)
+    return dict(row._mapping)
+
+
+def _attachments(connection: sa.Connection, volume_id: str) -> list[Row]:
+    """Return ids and states of the attachments that count, under the volume's lock."""
+    rows = connection.execute(
+        sa.select(_A.c.id, _A.c.state)
+        .where(_A.c.volume_id == volume_id, _A.c.state.not_in(states.UNREACHABLE))
+        .order_by(_A.c.created_at, _A.c.id)
+    )
+    return [dict(row._mapping) for row in rows]
+
+
+def _named(attachments: Sequence[Row]) -> str:
+    return ", ".join(
+        f"{row['id']} ({AttachmentState(row['state']).wire})" for row in attachments[:5]
+    )
+
+
+def _check_detached(row: Row, attachments: Sequence[Row]) -> None:
+    if attachments:
+        raise exception.InvalidVolume(
+            reason=f"Volume {row['id']} cannot be deleted while it has attachments: "
+            f"{_named(attachments)}."
+        )
+
+
+def _remove(connection: sa.Connection, volume_id: str) -> None:
+    # What is left are attachments that never came to be: they hold nothing.
+    connection.execute(sa.delete(_A).where(_A.c.volume_id == volume_id))
+    connection.execute(sa.delete(_V).where(_V.c.id == volume_id))
+
+
+def _store(
+    connection: sa.Connection,
+    row: Row,
+    state: VolumeState,
+    attachments: Sequence[Row],
+    values: Mapping[str, Any],
+) -> None:
+    """Swap a volume's state and all that follows from it; ``row`` is brought up to date."""
+    derived = states.derive(state, [AttachmentState(each["state"]) for each in attachments])
+    stored = {
+        **values,
+        "state": state.value,
+        **derived._asdict(),
+        "updated_at": models.now(),
+    }
+    if "error" in stored:
+        stored["error"] = models.shortened(stored["error"])
+    unchanged = sa.and_(_V.c.id == row["id"], _V.c.state == row["state"])
+    done = connection.execute(sa.update(_V).where(unchanged).values(stored))
+    assert done.rowcount == 1, row["id"]  # nosec B101: the row is locked
+    row.update(stored)
+
+
+RESETTABLE: Mapping[str, VolumeState] = {
+    "available": VolumeState.READY,
+    "in-use": VolumeState.READY,
+    "attaching": VolumeState.READY,
+    "detaching": VolumeState.READY,
+    "creating": VolumeState.CREATING,
+    "deleting": VolumeState.DELETING,
+    "error": VolumeState.ERROR,
+    "error_deleting": VolumeState.ERROR_DELETING,
+    "maintenance": VolumeState.MAINTENANCE,
+}
+"""What an administrator may claim a volume's status to be, and its inner state then."""
+
+
+@api.retried
+def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
+    """Set a volume's status by hand, unless its attachments prove the claim wrong.
+
+    No manager takes up work on it: it has no owner afterwards.
+
+    :param status: one of RESETTABLE, or None to keep it
+    :param attach_status: attached, detached, or None
+    :returns: the row after it
+    :raises VolumeNotFound: there is none
+    :raises BadRequest: the volume's attachments say something else
+    """
+    with api.writer() as connection:
+        row = _lock(connection, volume_id)
+        attachments = _attachments(connection, volume_id)
+        state = RESETTABLE[status] if status else VolumeState(row["state"])
+        derived = states.derive(state, [AttachmentState(each["state"]) for each in attachments])
+        _check_claim("status", status, derived.status, attachments)
+        _check_claim("attach_status", attach_status, derived.attach_status, attachments)
+        if status:
+            values: Row = {"owner": None, "new_size_gib": None}
+            if state is VolumeState.READY:
+                values["error"] = None
+            _store(connection, row, state, attachments, values)
+    return row
+
+
+def _check_claim(name: str, claimed: str | None, real: str, attachments: Sequence[Row]) -> None:
+    if claimed in {None, real}:
+        return
+    because = f"its attachments: {_named(attachments)}" if attachments else "no attachment"
+    raise exception.BadRequest(
+        reason=f"The volume's {name} cannot be {claimed}: it has {because}, "
+        f"which makes it {real}. Change the attachments instead."
+    )
+
+
+@api.retried
+def to_recover(backend: str) -> list[Row]:
+    """Return the volumes that a manager of ``host@backend`` has work to do on, oldest first."""
+    wanted = (
+        sa.select(_V)
+        .where(_V.c.owner == backend, _V.c.state.in_(_OWNED))
+        .order_by(_V.c.created_at, _V.c.id)
+    )
+    with api.reader() as connection:
+        return [dict(row._mapping) for row in connection.execute(wanted)]
+
+
+@api.retried
+def promised_since_reports() -> dict[str, int]:
+    """Return the GiB that live backends were given since they last told what room they have.
+
+    :returns: by ``host@backend``; a backend that was given nothing is absent
+    """
+    backend = models.services.c.host
+    prefix = sa.func.substr(_V.c.host, 1, sa.func.length(backend) + 1)
+    given = sa.select(backend, sa.func.sum(_V.c.size_gib)).join(
+        _V,
+        sa.and_(
+            _V.c.created_at > models.services.c.seen_at,
+            sa.or_(_V.c.host == backend, prefix == backend.concat("#")),
+        ),
+    )
+    alive = given.where(models.services.c.seen_at >= services.oldest_alive()).group_by(backend)
+    with api.reader() as connection:
+        return {row[0]: int(row[1]) for row in connection.execute(alive)}
