@@ -4,13 +4,19 @@
 from typing import Any
 
 from oslo_log import log
+from oslo_utils import uuidutils
 from taskflow import engines
 from taskflow import exceptions as taskflow_exceptions
 from taskflow.patterns import linear_flow
+from taskflow.persistence import models
+from taskflow.states import PENDING, REVERTED
 
 from attachd import exception
+from attachd.manager import forgetful
 
 LOG = log.getLogger(__name__)
+
+_NOTES = forgetful.Forgetful()
 
 
 class Failed(Exception):
@@ -34,11 +40,18 @@ def run(flow: linear_flow.Flow, store: dict[str, Any]) -> dict[str, Any]:
 
     :raises Failed: after the tasks that had begun were reverted
     """
-    engine = engines.load(flow, store=store, engine="serial")
+    engine = engines.load(
+        flow,
+        store=store,
+        engine="serial",
+        backend=_NOTES,
+        flow_detail=models.FlowDetail(flow.name, uuidutils.generate_uuid()),
+        gather_statistics=False,
+    )
     try:
         engine.run()
     except Exception as error:
-        raise Failed(_first(error), clean=_undone(engine)) from error
+        raise Failed(_first(error), clean=_undone(flow, engine.storage)) from error
     results: dict[str, Any] = engine.storage.fetch_all()
     return results
 
@@ -51,9 +64,14 @@ def _first(error: Exception) -> Exception:
     return error
 
 
-def _undone(engine: Any) -> bool:
-    verdicts = engine.storage.get_revert_results()
-    return all(verdict is True for verdict in verdicts.values())
+def _undone(flow: linear_flow.Flow, storage: Any) -> bool:
+    """Tell whether each task that had begun says that nothing of it is left."""
+    names = [task.name for task, _data in flow.iter_nodes()]
+    begun = {name: state for name in names if (state := storage.get_atom_state(name)) != PENDING}
+    return all(
+        state == REVERTED and storage.get_revert_result(name) is True
+        for name, state in begun.items()
+    )
 
 
 def reason(cause: Exception) -> str:

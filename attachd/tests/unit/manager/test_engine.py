@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a flow's end is reported as."""
+
+import unittest
+
+from taskflow import task
+from taskflow.patterns import linear_flow
+
+from attachd import exception
+from attachd.manager import engine
+
+
+class _Step(task.Task):
+    """Does what it is told; ``undone`` is what its revert answers or raises."""
+
+    def __init__(self, name, error=None, undone=True):
+        super().__init__(name, provides=name)
+        self._error = error
+        self._undone = undone
+
+    def execute(self):
+        if self._error is not None:
+            raise self._error
+        return f"{self.name} done"
+
+    def revert(self, **_flow):
+        if isinstance(self._undone, Exception):
+            raise self._undone
+        return self._undone
+
+
+def _run(*steps):
+    return engine.run(linear_flow.Flow("flow").add(*steps), {})
+
+
+class RunTest(unittest.TestCase):
+    def _failure(self, *steps):
+        with self.assertRaises(engine.Failed) as caught:
+            _run(*steps)
+        return caught.exception
+
+    def test_a_flow_that_ends_well_returns_all_that_its_tasks_provided(self):
+        self.assertEqual({"a": "a done", "b": "b done"}, _run(_Step("a"), _Step("b")))
+
+    def test_a_failed_flow_names_the_cause_itself(self):
+        cause = exception.BackendError("no room", final=True)
+        self.assertIs(cause, self._failure(_Step("a"), _Step("b", cause)).cause)
+
+    def test_it_is_clean_when_every_task_that_began_says_it_is_undone(self):
+        self.assertTrue(self._failure(_Step("a"), _Step("b", ValueError())).clean)
+
+    def test_a_task_that_did_not_begin_does_not_count(self):
+        failed = self._failure(_Step("a", ValueError()), _Step("b", undone=False))
+        self.assertTrue(failed.clean)
+
+    def test_it_is_not_clean_when_the_failed_task_may_have_left_something(self):
+        self.assertFalse(self._failure(_Step("a", ValueError(), undone=False)).clean)
+
+    def test_it_is_not_clean_when_an_earlier_task_was_not_undone(self):
+        failed = self._failure(_Step("a", undone=False), _Step("b", ValueError()))
+        self.assertFalse(failed.clean)
+
+    def test_a_revert_that_raises_hides_the_cause_but_is_never_clean(self):
+        failed = self._failure(_Step("a", undone=KeyError("x")), _Step("b", ValueError("cause")))
+        self.assertFalse(failed.clean)
+
+
+class ReasonTest(unittest.TestCase):
+    def test_our_own_errors_speak_for_themselves(self):
+        self.assertEqual("Backend error: No room.", engine.reason(exception.BackendError("No room")))
+
+    def test_an_unexpected_error_is_named(self):
+        self.assertEqual("KeyError: 'a'.", engine.reason(KeyError("a")))
+
+    def test_a_reason_fits_into_its_column(self):
+        self.assertLess(len(engine.reason(ValueError("x" * 5000))), 1023)
