@@ -1,0 +1,415 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attachd relies on when it sends messages: the same by RabbitMQ and in one process."""
+
+import datetime
+import threading
+import time
+from typing import ClassVar
+import unittest
+import uuid
+
+import oslo_messaging as messaging
+from oslo_messaging import exceptions as messaging_exceptions
+
+from attachd import exception, service
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.objects import Volume
+from attachd.tests import brokers
+
+VERSION = "1.3"
+PATIENCE = 10.0
+_MOMENT = datetime.datetime.fromisoformat("2026-01-02T03:04:05")
+
+
+class Weird(Exception):
+    """What nobody expects of an endpoint."""
+
+
+class Endpoint:
+    target = messaging.Target(version=VERSION)
+
+    def __init__(self):
+        self.seen = []
+        self.contexts = []
+        self.gate = threading.Event()
+        self.running = threading.Semaphore(0)
+
+    def echo(self, context, value):
+        self.contexts.append(context)
+        return value
+
+    def note(self, _context, value):
+        self.seen.append(value)
+
+    def kind(self, _context, value):
+        return type(value).__name__
+
+    def sleep(self, _context, seconds):
+        time.sleep(seconds)
+        return seconds
+
+    def wait(self, _context):
+        self.running.release()
+        return self.gate.wait(PATIENCE)
+
+    def missing(self, _context):
+        raise exception.VolumeNotFound(volume_id="v1")
+
+    def refuse(self, _context):
+        raise exception.Conflict("Not now. 100 % sure.")
+
+    def weird(self, _context):
+        raise Weird("odd")
+
+    def key_error(self, _context):
+        raise KeyError("k")
+
+    def unsendable(self, _context):
+        return object()
+
+    def _private(self, _context):
+        return "secret"
+
+
+class Case:
+    """The suite; a subclass tells the transport."""
+
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        messaging.set_transport_defaults(service.EXCHANGE)
+        messaging.TransportURL(CONF)
+        CONF.set_override("transport_url", self.transport_url())
+        self.addCleanup(CONF.clear_override, "transport_url")
+        CONF.set_override("topic", f"topic-{uuid.uuid4().hex}", group="rpc")
+        self.addCleanup(CONF.clear_override, "topic", group="rpc")
+        service.forget()
+        self.addCleanup(service.close)
+        self.context = RequestContext(
+            user_id="u", project_id="p", roles=["member"], auth_token="secret"
+        )
+
+    def serve(self, name="host@backend", threads=4, endpoint=None):
+        endpoint = endpoint or Endpoint()
+        server = service.server(endpoint, name)
+        server.start(override_pool_size=threads)
+        stopped = []
+
+        def stop():
+            endpoint.gate.set()
+            if not stopped:
+                stopped.append(True)
+                server.stop()
+                server.wait()
+
+        self.addCleanup(stop)
+        endpoint.stop = stop
+        return endpoint
+
+    def client(self, name="host@backend", timeout=PATIENCE, version=VERSION):
+        return service.client(name, timeout, version)
+
+    def call(self, method, timeout=PATIENCE, **arguments):
+        return self.client(timeout=timeout).call(self.context, method, **arguments)
+
+    def eventually(self, condition):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, "it did not happen in time")
+            time.sleep(0.01)
+
+    def test_an_answer_is_what_json_makes_of_it(self):
+        self.serve()
+        cases = [
+            (None, None),
+            (False, False),
+            (0, 0),
+            ("", ""),
+            ("\N{SNOWMAN}\x00 '\"", "\N{SNOWMAN}\x00 '\""),
+            (2**70, 2**70),
+            (1.5, 1.5),
+            ([1, [2, {"a": None}]], [1, [2, {"a": None}]]),
+            ((1, 2), [1, 2]),
+            ({1: "a"}, {"1": "a"}),
+            (_MOMENT, "2026-01-02T03:04:05.000000"),
+        ]
+        for sent, expected in cases:
+            with self.subTest(sent=sent):
+                self.assertEqual(expected, self.call("echo", value=sent))
+
+    def test_an_answer_is_a_copy(self):
+        self.serve()
+        sent = {"list": []}
+        answer = self.call("echo", value=sent)
+        answer["list"].append(1)
+        self.assertEqual({"list": []}, sent)
+
+    def test_an_error_of_attachd_arrives_as_what_it_was(self):
+        self.serve()
+        with self.assertRaises(exception.VolumeNotFound) as caught:
+            self.call("missing")
+        self.assertIs(exception.VolumeNotFound, type(caught.exception))
+        self.assertEqual("Volume v1 could not be found.", str(caught.exception))
+
+    def test_an_error_message_with_a_percent_sign_survives(self):
+        self.serve()
+        with self.assertRaises(exception.Conflict) as caught:
+            self.call("refuse")
+        self.assertEqual("Not now. 100 % sure.", str(caught.exception))
+
+    def test_any_other_error_is_a_remote_error(self):
+        self.serve()
+        with self.assertRaises(messaging.RemoteError) as caught:
+            self.call("weird")
+        self.assertEqual(("Weird", "odd"), (caught.exception.exc_type, caught.exception.value))
+
+    def test_a_builtin_error_arrives_as_what_it_was(self):
+        self.serve()
+        with self.assertRaises(KeyError):
+            self.call("key_error")
+
+    def test_an_unknown_method_is_refused(self):
+        self.serve()
+        with self.assertRaises(messaging.RemoteError) as caught:
+            self.call("nonsense")
+        self.assertEqual("NoSuchMethod", caught.exception.exc_type)
+
+    def test_a_private_method_is_refused(self):
+        self.serve()
+        with self.assertRaises(messaging.RemoteError) as caught:
+            self.call("_private")
+        self.assertEqual("NoSuchMethod", caught.exception.exc_type)
+
+    def test_an_older_minor_version_is_served(self):
+        self.serve()
+        client = self.client(version="1.0")
+        self.assertEqual(1, client.call(self.context, "echo", value=1))
+
+    def test_a_newer_version_is_refused(self):
+        self.serve()
+        for version in ("1.4", "2.0"):
+            with (
+                self.subTest(version=version),
+                self.assertRaises(messaging.RemoteError) as caught,
+            ):
+                self.client(version=version).call(self.context, "echo", value=1)
+            self.assertEqual("UnsupportedVersion", caught.exception.exc_type)
+
+    def test_a_wrong_argument_is_an_error_of_the_caller(self):
+        self.serve()
+        with self.assertRaises(TypeError):
+            self.call("echo", volume=1)
+
+    def test_an_answer_that_is_late_is_a_timeout(self):
+        self.serve()
+        before = time.monotonic()
+        with self.assertRaises(messaging.MessagingTimeout):
+            self.call("wait", timeout=0.5)
+        self.assertLess(time.monotonic() - before, 5)
+
+    def test_a_late_answer_is_not_taken_for_the_next_one(self):
+        endpoint = self.serve()
+        with self.assertRaises(messaging.MessagingTimeout):
+            self.call("wait", timeout=0.5)
+        endpoint.gate.set()
+        self.assertEqual("mine", self.call("echo", value="mine"))
+
+    def test_a_cast_does_not_wait(self):
+        endpoint = self.serve()
+        before = time.monotonic()
+        self.client().cast(self.context, "wait")
+        self.assertLess(time.monotonic() - before, 5)
+        self.assertTrue(endpoint.running.acquire(timeout=PATIENCE))
+
+    def test_casts_to_one_thread_keep_their_order(self):
+        endpoint = self.serve(threads=1)
+        for number in range(200):
+            self.client().cast(self.context, "note", value=number)
+        self.eventually(lambda: len(endpoint.seen) == 200)
+        self.assertEqual(list(range(200)), endpoint.seen)
+
+    def test_a_cast_that_fails_disturbs_nobody(self):
+        self.serve(threads=1)
+        self.client().cast(self.context, "weird")
+        self.assertEqual(1, self.call("echo", value=1))
+
+    def test_as_many_calls_run_at_once_as_there_are_threads(self):
+        endpoint = self.serve(threads=3)
+        callers = [
+            threading.Thread(target=self.call, args=("wait",), daemon=True) for _ in range(4)
+        ]
+        for each in callers:
+            each.start()
+        for _ in range(3):
+            self.assertTrue(endpoint.running.acquire(timeout=PATIENCE))
+        self.assertFalse(endpoint.running.acquire(timeout=0.3))
+        endpoint.gate.set()
+        for each in callers:
+            each.join(PATIENCE)
+            self.assertFalse(each.is_alive())
+
+    def test_each_of_many_callers_gets_its_own_answer(self):
+        self.serve(threads=8)
+        wrong = []
+
+        def ask(number):
+            for turn in range(10):
+                sent = [number, turn]
+                if self.call("echo", value=sent) != sent:
+                    wrong.append(sent)
+
+        callers = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
+        for each in callers:
+            each.start()
+        for each in callers:
+            each.join(60)
+        self.assertEqual([], wrong)
+
+    def test_each_backend_gets_its_own_messages(self):
+        one = self.serve("host@one")
+        two = self.serve("host@two")
+        self.client("host@one").call(self.context, "note", value=1)
+        self.client("host@two").call(self.context, "note", value=2)
+        self.assertEqual(([1], [2]), (one.seen, two.seen))
+
+    def test_two_workers_of_one_backend_share_its_messages(self):
+        workers = [self.serve(), self.serve()]
+        for number in range(20):
+            self.call("note", value=number)
+        self.assertEqual(list(range(20)), sorted(workers[0].seen + workers[1].seen))
+        self.assertTrue(workers[0].seen)
+        self.assertTrue(workers[1].seen)
+
+    def test_a_message_to_nobody_is_undeliverable(self):
+        with self.assertRaises(messaging.MessageUndeliverable):
+            self.call("echo", value=1)
+        with self.assertRaises(messaging.MessageUndeliverable):
+            self.client().cast(self.context, "echo", value=1)
+
+    def test_a_message_that_need_not_arrive_may_go_to_nobody(self):
+        target = messaging.Target(topic=CONF.rpc.topic, server="nobody")
+        client = messaging.get_rpc_client(service.transport(), target, timeout=0.3)
+        client.cast({}, "echo", value=1)
+        with self.assertRaises(messaging.MessagingTimeout):
+            client.call({}, "echo", value=1)
+
+    def test_a_cast_waits_for_the_next_worker(self):
+        self.serve().stop()
+        self.client().cast(self.context, "note", value="later")
+        endpoint = self.serve()
+        self.eventually(lambda: endpoint.seen == ["later"])
+
+    def test_a_call_that_was_given_up_is_not_carried_out_later(self):
+        self.serve().stop()
+        with self.assertRaises(messaging.MessagingTimeout):
+            self.call("note", timeout=0.3, value="too late")
+        time.sleep(0.2)
+        endpoint = self.serve()
+        self.call("note", value="in time")
+        self.assertEqual(["in time"], endpoint.seen)
+
+    def test_a_stopping_server_answers_what_it_has_begun(self):
+        endpoint = self.serve()
+        answers = []
+        caller = threading.Thread(target=lambda: answers.append(self.call("sleep", seconds=1)))
+        waiter = threading.Thread(target=lambda: answers.append(self.call("wait")))
+        caller.start()
+        waiter.start()
+        self.assertTrue(endpoint.running.acquire(timeout=PATIENCE))
+        time.sleep(0.2)
+        endpoint.stop()
+        caller.join(PATIENCE)
+        waiter.join(PATIENCE)
+        self.assertEqual([True, 1], sorted(answers, key=str, reverse=True))
+
+    def test_a_fanout_reaches_all_servers_of_the_topic(self):
+        endpoints = [self.serve("host@one"), self.serve("host@two"), self.serve("host@two")]
+        target = messaging.Target(topic=CONF.rpc.topic, fanout=True)
+        client = messaging.get_rpc_client(
+            service.transport(), target, serializer=service.Serializer()
+        )
+        client.cast(self.context, "note", value="all")
+        self.eventually(lambda: [each.seen for each in endpoints] == [["all"]] * 3)
+
+    def test_a_call_to_a_topic_reaches_one_of_its_servers(self):
+        endpoints = [self.serve("host@one"), self.serve("host@two")]
+        target = messaging.Target(topic=CONF.rpc.topic)
+        client = messaging.get_rpc_client(
+            service.transport(), target, serializer=service.Serializer()
+        )
+        client.call(self.context, "note", value="any")
+        self.assertEqual(["any"], endpoints[0].seen + endpoints[1].seen)
+
+    def test_a_call_to_a_fanout_is_a_mistake(self):
+        target = messaging.Target(topic=CONF.rpc.topic, fanout=True)
+        client = messaging.get_rpc_client(service.transport(), target)
+        with self.assertRaises(messaging_exceptions.InvalidTarget):
+            client.call({}, "echo", value=1)
+
+    def test_a_long_call_may_show_that_it_lives(self):
+        self.serve()
+        target = messaging.Target(topic=CONF.rpc.topic, server="host@backend")
+        client = messaging.get_rpc_client(
+            service.transport(),
+            target,
+            timeout=PATIENCE,
+            call_monitor_timeout=2,
+            serializer=service.Serializer(),
+        )
+        self.assertEqual(2.6, client.call(self.context, "sleep", seconds=2.6))
+
+    def test_an_object_arrives_as_an_object(self):
+        self.serve()
+        volume = Volume(id="v1", size_gib=3, metadata={"a": "b"}, created_at=_MOMENT)
+        self.assertEqual("Volume", self.call("kind", value=volume))
+        for answer in (self.call("echo", value=volume), self.call("echo", value=[volume])[0]):
+            self.assertEqual(("v1", 3, {"a": "b"}), (answer.id, answer.size_gib, answer.metadata))
+            self.assertEqual(_MOMENT, answer.created_at)
+
+    def test_the_server_knows_who_asks_but_not_the_token(self):
+        endpoint = self.serve()
+        self.call("echo", value=1)
+        seen = endpoint.contexts[0]
+        self.assertIsInstance(seen, RequestContext)
+        self.assertEqual(
+            ("u", "p", ["member"], self.context.request_id, None),
+            (seen.user_id, seen.project_id, seen.roles, seen.request_id, seen.auth_token),
+        )
+
+    def test_what_json_cannot_say_is_not_sent(self):
+        self.serve()
+        with self.assertRaises(ValueError):
+            self.call("echo", value=object())
+
+    def test_an_answer_that_json_cannot_say_never_comes(self):
+        self.serve()
+        with self.assertRaises(messaging.MessagingTimeout):
+            self.call("unsendable", timeout=0.5)
+        self.assertEqual(1, self.call("echo", value=1))
+
+    def test_a_server_may_call_another_one(self):
+        context, client = self.context, self.client
+
+        class Asking(Endpoint):
+            def ask(self, _context):
+                return client("host@other").call(context, "echo", value="passed on")
+
+        self.serve(threads=1, endpoint=Asking())
+        self.serve("host@other", threads=1)
+        self.assertEqual("passed on", self.call("ask"))
+
+
+class TestInProcess(Case, unittest.TestCase):
+    def transport_url(self):
+        return f"inprocess://{uuid.uuid4().hex}"
+
+
+class TestRabbitMQ(Case, unittest.TestCase):
+    _url: ClassVar[str | None] = None
+
+    def transport_url(self):
+        cls = type(self)
+        if cls._url is None:
+            cls._url = brokers.url(self, cls.addClassCleanup)
+        return cls._url
