@@ -11,4 +11,6 @@ CONF = cfg.CONF
 GROUPS = (base, api, manager, messaging)
 
 for _group in GROUPS:
-    CONF.register_opts(_group.OPTIONS, group=_group.GROUP)
+    # By its name, oslo.config would make another group which only looks like [DEFAULT].
+    _named = None if _group.GROUP == base.GROUP else _group.GROUP
+    CONF.register_opts(_group.OPTIONS, group=_named)

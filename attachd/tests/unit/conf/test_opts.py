@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the generator of sample configurations is given."""
+
+import unittest
+
+from stevedore import extension
+
+from attachd import conf
+from attachd.conf import opts
+
+
+class ListTest(unittest.TestCase):
+    """All options, each once."""
+
+    def setUp(self):
+        super().setUp()
+        self.listed = opts.list_opts()
+
+    def test_every_group_of_ours_is_listed(self):
+        listed = {group: [each.name for each in options] for group, options in self.listed}
+        for group in conf.GROUPS:
+            self.assertEqual([each.name for each in group.OPTIONS], listed[group.GROUP])
+
+    def test_every_driver_is_shown_as_a_backend_of_its_name(self):
+        listed = dict(self.listed)
+        drivers = extension.ExtensionManager("attachd.drivers")
+        self.assertLessEqual({"fake", "file", "tgt"}, set(drivers.names()))
+        for each in drivers:
+            self.assertEqual([conf.manager.DRIVER, *each.plugin.OPTIONS], listed[each.name])
+
+    def test_no_group_is_listed_twice(self):
+        names = [group for group, _options in self.listed]
+        self.assertEqual(sorted(set(names)), sorted(names))
+        for group, options in self.listed:
+            self.assertEqual(len({each.dest for each in options}), len(options), group)
