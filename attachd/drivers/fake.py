@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A backend that moves no bytes: for benchmarks, and for tests that need a backend to fail.
+
+Everything is kept in the memory of one process, so that two worker processes know different
+volumes; by the contract neither minds.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+import time
+from typing import Any, NamedTuple
+import uuid
+
+from oslo_config import cfg
+
+from attachd import exception
+from attachd.drivers import base
+
+_CALLS_KEPT = 10_000
+
+
+class Call(NamedTuple):
+    """One call of a driver's method, by the ids of its arguments; "" where there is none."""
+
+    method: str
+    volume: str = ""
+    attachment: str = ""
+    others: tuple[str, ...] = ()
+
+
+Script = Callable[[Call], None]
+"""Called before anything is done; what it raises is the driver's answer."""
+
+
+class FakeDriver(base.Driver):
+    """Grants and revokes at once, unless told to be slow or to fail.
+
+    Its ``driver_volume_type`` is "fake".  Nova's fake virtualization driver knows that name;
+    os-brick does not and refuses it, as it should: there is nothing a host could connect to.
+
+    :ivar calls: the last calls, oldest first
+    :ivar script: see :data:`Script`; for tests that need another failure than the options make
+    """
+
+    OPTIONS = (
+        cfg.FloatOpt(
+            "fake_delay",
+            default=0.0,
+            min=0.0,
+            help="Seconds that each call of the fake driver takes.",
+        ),
+        cfg.ListOpt(
+            "fake_fail",
+            default=[],
+            help="Methods of the fake driver that always fail: create, delete, extend, grant, "
+            "revoke, report, epoch.",
+        ),
+        cfg.BoolOpt(
+            "fake_fail_final",
+            default=False,
+            help="Whether those failures are final: nothing happened, for sure.",
+        ),
+    )
+
+    def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
+        super().__init__(name, conf)
+        self.calls: deque[Call] = deque(maxlen=_CALLS_KEPT)
+        self.script: Script | None = None
+        self._sizes: dict[str, int] = {}
+        self._granted: dict[str, set[str]] = {}
+        self._epoch = ""
+
+    def setup(self) -> None:
+        """Nothing is needed."""
+
+    def report(self) -> base.Report:
+        """Report room without end."""
+        self._perform(Call("report"))
+        return base.Report(
+            protocol="fake",
+            total_gib=float("inf"),
+            free_gib=float("inf"),
+            allocated_gib=float(sum(list(self._sizes.values()))),
+            capabilities={"multiattach": True, "thin_provisioning": True, "online_extend": True},
+        )
+
+    def create(self, volume: base.VolumeRef) -> dict[str, Any]:
+        """Remember the size."""
+        self._perform(Call("create", volume.id))
+        self._sizes.setdefault(volume.id, volume.size_gib)
+        return {}
+
+    def delete(self, volume: base.VolumeRef) -> None:
+        """Forget the volume; refused while it is granted."""
+        self._perform(Call("delete", volume.id))
+        if self._granted.get(volume.id):
+            raise exception.BackendError(f"Volume {volume.id} is still exported.", final=True)
+        self._sizes.pop(volume.id, None)
+
+    def extend(
+        self, volume: base.VolumeRef, size_gib: int, exports: Sequence[base.Export]
+    ) -> None:
+        """Remember the larger size."""
+        self._perform(Call("extend", volume.id, others=_ids(exports)))
+        self._sizes[volume.id] = max(size_gib, self._sizes.get(volume.id, 0))
+
+    def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
+        """Remember the export.
+
+        :returns: ``data`` names the volume, the attachment and the mode
+        """
+        self._perform(Call("grant", volume.id, export.attachment_id))
+        self._granted.setdefault(volume.id, set()).add(export.attachment_id)
+        data = {
+            "volume_id": volume.id,
+            "attachment_id": export.attachment_id,
+            "access_mode": export.mode,
+        }
+        return {"driver_volume_type": "fake", "data": data}
+
+    def revoke(
+        self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
+    ) -> None:
+        """Forget the export."""
+        self._perform(Call("revoke", volume.id, export.attachment_id, _ids(others)))
+        granted = self._granted.get(volume.id, set())
+        granted.discard(export.attachment_id)
+        if not granted:
+            self._granted.pop(volume.id, None)
+
+    def epoch(self) -> str:
+        """Name the life that :meth:`restart` began; the same in all processes until then."""
+        self._perform(Call("epoch"))
+        return self._epoch
+
+    def exports(self) -> Iterable[tuple[str, str]]:
+        """List what this process granted."""
+        return [
+            (volume, each) for volume, granted in list(self._granted.items()) for each in granted
+        ]
+
+    def restart(self) -> None:
+        """Behave like a backend that was restarted: forget the exports, keep the volumes."""
+        self._granted.clear()
+        self._epoch = uuid.uuid4().hex
+
+    def _perform(self, call: Call) -> None:
+        """Note the call, then be as slow and as broken as told."""
+        self.calls.append(call)
+        if self.options.fake_delay:
+            time.sleep(self.options.fake_delay)
+        if self.script is not None:
+            self.script(call)
+        if call.method in self.options.fake_fail:
+            raise exception.BackendError(
+                f"fake_fail of {self.name} says that {call.method} fails.",
+                final=self.options.fake_fail_final,
+            )
+
+
+def _ids(exports: Sequence[base.Export]) -> tuple[str, ...]:
+    return tuple(export.attachment_id for export in exports)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes as files of this machine, attached to this machine; the way to start.
+
+``<file_folder>/volumes/<volume id>`` is a volume, and each export is a hard link to it,
+``<file_folder>/exports/<volume id>/<attachment id>``.  Where loop devices can be used, each
+export is a loop device over its link, whose path tells whose device it is
+(/sys/block/loop*/loop/backing_file); else the host is given the link itself.
+"""
+
+from collections.abc import Iterable, Sequence
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+import signal
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log
+
+from attachd import exception
+from attachd.drivers import base, loop, sparse
+
+LOG = log.getLogger(__name__)
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class FileDriver(base.Driver):
+    """Sparse files, as loop devices or as they are, for hosts that are this machine.
+
+    A link cannot be made read-only for one and writable for another: without loop devices the
+    mode "ro" is told to the host but not enforced, and ``read_only_enforced`` is reported
+    False.
+    """
+
+    OPTIONS = (
+        cfg.StrOpt(
+            "file_folder",
+            default="$state_path/files",
+            help="The folder for the volumes; each backend needs one of its own.",
+        ),
+        cfg.StrOpt(
+            "file_loop_devices",
+            default="auto",
+            choices=[
+                ("auto", "Loop devices if this process may use them, else plain files."),
+                ("always", "Loop devices; the backend does not start where they are missing."),
+                ("never", "Plain files. Needs no privilege, and cannot enforce read-only."),
+            ],
+            help="How a host is given a volume: as a block device or as a file.",
+        ),
+    )
+
+    def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
+        super().__init__(name, conf)
+        folder = Path(self.options.file_folder).absolute()
+        self._volumes = sparse.SparseFiles(folder / "volumes")
+        self._exports = folder / "exports"
+        self._loops = False
+
+    def setup(self) -> None:
+        """Make the folders and find out whether loop devices can be used."""
+        self._volumes.prepare()
+        sparse.make_private_folder(self._exports)
+        wanted = self.options.file_loop_devices
+        lacking = "" if wanted == "never" else loop.unavailable()
+        if lacking and wanted == "always":
+            raise exception.BackendError(
+                f"file_loop_devices is 'always', but loop devices cannot be used: {lacking}.",
+                final=True,
+            )
+        self._loops = wanted != "never" and not lacking
+        if lacking:
+            LOG.warning("%s hands out plain files: no loop devices (%s)", self.name, lacking)
+
+    def report(self) -> base.Report:
+        """Measure the folder's file system."""
+        return self._volumes.report("file", read_only_enforced=self._loops)
+
+    def create(self, volume: base.VolumeRef) -> dict[str, Any]:
+        """Make the volume's file."""
+        self._volumes.create(volume)
+        return {}
+
+    def delete(self, volume: base.VolumeRef) -> None:
+        """Remove the volume's file; refused while something exports it."""
+        with sparse.honest_errors(f"Volume {volume.id} could not be deleted"):
+            self._remove_folder(self._folder(volume))
+        self._volumes.delete(volume.id)
+
+    def extend(
+        self, volume: base.VolumeRef, size_gib: int, exports: Sequence[base.Export]
+    ) -> None:
+        """Lengthen the file, then tell the loop devices over it."""
+        self._volumes.extend(volume.id, size_gib)
+        with sparse.honest_errors(f"A device of volume {volume.id} could not be extended"):
+            for export in exports:
+                for device in loop.find(self._link(volume, export)):
+                    loop.refresh(device)
+
+    def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
+        """Link the file for one attachment, and put a loop device over the link.
+
+        :returns: "local", whose ``device_path`` os-brick's LocalConnector takes as it is
+        """
+        link = self._link(volume, export)
+        with sparse.honest_errors(f"Volume {volume.id} could not be exported"):
+            self._make_link(self._volumes.existing(volume.id), link)
+            path = self._device(link, export.mode) if self._loops else f"{link}"
+        data = {"device_path": path, "volume_id": volume.id, "access_mode": export.mode}
+        return {"driver_volume_type": "local", "data": data}
+
+    def revoke(
+        self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
+    ) -> None:
+        """Free the loop device and remove the link.
+
+        A device in use cannot be taken away from its user, nor can an open file: that is an
+        error.  Plain files are one and the same for ``others``, so that it can only be told
+        when there are none.
+        """
+        link = self._link(volume, export)
+        with sparse.honest_errors(f"Volume {volume.id} could not be withdrawn"):
+            loop.detach(link)
+            if not self._loops and not others and _in_use(link):
+                raise exception.BackendError(
+                    f"{link} is still open on this host; close it, then detach again."
+                )
+            link.unlink(missing_ok=True)
+            # The folder stays while others have their links in it.
+            with contextlib.suppress(OSError):
+                link.parent.rmdir()
+
+    def epoch(self) -> str:
+        """Name the boot of the machine, which loop devices do not outlive; links do."""
+        return _BOOT_ID.read_text().strip() if self._loops else ""
+
+    def exports(self) -> Iterable[tuple[str, str]]:
+        """List the links."""
+        with sparse.honest_errors(f"{self._exports} could not be listed"):
+            links = list(self._exports.glob("*/*"))
+        return [(link.parent.name, link.name) for link in links]
+
+    @staticmethod
+    def _remove_folder(folder: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if held := sorted(link.name for link in folder.iterdir()):
+                raise exception.BackendError(
+                    f"Volume {folder.name} is still exported: attachment {', '.join(held)}.",
+                    final=True,
+                )
+            folder.rmdir()
+
+    def _folder(self, volume: base.VolumeRef) -> Path:
+        return self._exports / sparse.plain_name(volume.id)
+
+    def _link(self, volume: base.VolumeRef, export: base.Export) -> Path:
+        return self._folder(volume) / sparse.plain_name(export.attachment_id)
+
+    def _make_link(self, file: Path, link: Path) -> None:
+        link.parent.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.link(file, link)
+            if not self._loops:
+                # What outlives a boot has to be on disk; a loop device is granted anew.
+                sparse.sync_folder(link.parent)
+                sparse.sync_folder(self._exports)
+
+    @staticmethod
+    def _device(link: Path, mode: base.AccessMode) -> str:
+        usable = [
+            device for device in loop.find(link) if device.mode == mode and not device.closing
+        ]
+        return usable[0].path if usable else loop.attach(link, mode).path
+
+
+def _in_use(file: Path) -> bool:
+    """Whether a process of this machine has the file open.
+
+    The kernel grants a lease for writing only to the sole user of a file.  Where there are no
+    leases, nobody can tell, and we say no.  Whoever opens the file at this very moment makes
+    the kernel send a signal: SIGURG, which processes ignore, instead of SIGIO, which ends them.
+
+    Source: fcntl(2), F_SETLEASE.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        # Closing gives the lease back.
+        os.close(descriptor)
+    return False

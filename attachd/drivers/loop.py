@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loop devices of this machine: files as block devices; for the file driver.
+
+The kernel's own interface is used, not losetup: the requests answer with error numbers, cost
+a tenth of a process, and let a device be checked and freed while nobody else can take it.
+
+Source: loop(4) and linux/loop.h; LOOP_CONFIGURE came with Linux 5.8.
+"""
+
+from collections.abc import Iterator
+import contextlib
+from dataclasses import dataclass
+import errno
+import fcntl
+import os
+from pathlib import Path
+import struct
+import time
+
+from attachd import exception
+from attachd.drivers import base
+
+_CONTROL = Path("/dev/loop-control")
+_DEVICES = Path("/dev")
+_BLOCK = Path("/sys/block")
+
+_LOOP_CLR_FD = 0x4C01
+_LOOP_SET_CAPACITY = 0x4C07
+_LOOP_CONFIGURE = 0x4C0A
+_LOOP_CTL_GET_FREE = 0x4C82
+_READ_ONLY = 1
+# struct loop_config: fd, block size; then struct loop_info64 (five u64, of which none is set
+# here, number, encryption, key size, flags, 64 bytes of name, 112 bytes unused); 64 reserved.
+_CONFIG = struct.Struct("=II 5Q IIII 64s 112x 64x")
+
+_TRIES = 64
+_DETACH_SECONDS = 2.0
+_NAP = 0.02
+
+
+@dataclass(frozen=True)
+class LoopDevice:
+    """One device in use.
+
+    :ivar path: "/dev/loop<number>"
+    :ivar mode: "ro" refuses writes
+    :ivar closing: it was detached while open and goes away with its last user
+    """
+
+    path: str
+    mode: base.AccessMode
+    closing: bool
+
+
+def unavailable() -> str:
+    """Tell why this process cannot use loop devices; "" when it can."""
+    try:
+        os.close(os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return f"{error}"
+    return ""
+
+
+def find(backing: Path) -> list[LoopDevice]:
+    """List the devices over a file, by the path under which it was opened."""
+    names = {f"{backing}", f"{backing} (deleted)"}
+    return [_describe(folder) for folder in _attached() if _backing(folder) in names]
+
+
+def attach(backing: Path, mode: base.AccessMode) -> LoopDevice:
+    """Put a new device over a file.
+
+    Buffered, not direct: each write passes the page cache of the file, which all devices over
+    the file and all its readers share, and works on every file system.  A flush of the host
+    reaches the disk all the same: the loop driver answers it with fsync.
+    """
+    flags = os.O_RDONLY if mode == "ro" else os.O_RDWR
+    with _opened(backing, flags) as file, _opened(_CONTROL, os.O_RDWR) as control:
+        config = _CONFIG.pack(
+            file, 0, 0, 0, 0, 0, 0, 0, 0, 0, _READ_ONLY if mode == "ro" else 0,
+            os.fsencode(backing)[:63],
+        )  # fmt: skip
+        for _ in range(_TRIES):
+            path = _DEVICES / f"loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
+            if _configure(path, config):
+                return LoopDevice(f"{path}", mode, closing=False)
+    raise exception.BackendError("Other programs take each free loop device first.", final=True)
+
+
+def refresh(device: LoopDevice) -> None:
+    """Let a device have the present size of its file."""
+    with _opened(Path(device.path), os.O_RDONLY) as descriptor:
+        fcntl.ioctl(descriptor, _LOOP_SET_CAPACITY)
+
+
+def detach(backing: Path) -> None:
+    """Free all devices over a file; what was written to them is in the file afterwards.
+
+    :raises BackendError: a device is mounted or open; it stays usable until its last user
+        closes it, and then goes away by itself
+    """
+    for device in find(backing):
+        if not device.closing:
+            _clear(device, backing)
+    deadline = time.monotonic() + _DETACH_SECONDS
+    while left := find(backing):
+        # Somebody may only have had a look at it, as udev does.
+        if time.monotonic() > deadline:
+            names = ", ".join(device.path for device in left)
+            raise exception.BackendError(
+                f"{names} is still mounted or open on this host; close it, then detach again."
+            )
+        time.sleep(_NAP)
+
+
+def _configure(path: Path, config: bytes) -> bool:
+    """Take a device that was free a moment ago; False when somebody else was faster."""
+    with _opened(path, os.O_RDWR) as descriptor:
+        try:
+            fcntl.ioctl(descriptor, _LOOP_CONFIGURE, config)
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return False
+            raise
+    return True
+
+
+def _clear(device: LoopDevice, backing: Path) -> None:
+    """Ask the kernel to free a device, unless it is by now over another file."""
+    with _opened(Path(device.path), os.O_RDONLY) as descriptor:
+        # While it is open here it cannot become another's.
+        if device in find(backing):
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(descriptor, _LOOP_CLR_FD)
+
+
+def _attached() -> Iterator[Path]:
+    # Only a device in use has the folder "loop".
+    return _BLOCK.glob("loop*/loop")
+
+
+def _backing(folder: Path) -> str:
+    # It may be freed while we look.
+    with contextlib.suppress(OSError):
+        return os.fsdecode((folder / "backing_file").read_bytes()).removesuffix("\n")
+    return ""
+
+
+def _describe(folder: Path) -> LoopDevice:
+    read_only = _flag(folder.parent / "ro")
+    return LoopDevice(
+        path=f"{_DEVICES / folder.parent.name}",
+        mode="ro" if read_only else "rw",
+        closing=_flag(folder / "autoclear"),
+    )
+
+
+def _flag(path: Path) -> bool:
+    try:
+        return path.read_text().strip() == "1"
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

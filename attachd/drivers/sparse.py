@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes as sparse files of one folder; for the drivers that export such files.
+
+A volume takes room only where it was written, and is all zeros elsewhere.  A change is on disk
+when a method returns: the file and its folder are synchronized.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import os
+from pathlib import Path
+import re
+
+from attachd import exception
+from attachd.drivers import base
+
+GIB = 2**30
+
+_PLAIN_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]*")
+
+
+class SparseFiles:
+    """The volumes of one backend, each a file named after its id.
+
+    :param folder: made on :meth:`prepare`, for its owner alone (0700); so are the files (0600)
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self) -> None:
+        """Make the folder, or see that it can be used."""
+        make_private_folder(self.folder)
+
+    def path(self, volume_id: str) -> Path:
+        """Tell where a volume is, whether it exists or not."""
+        return self.folder / plain_name(volume_id)
+
+    def existing(self, volume_id: str) -> Path:
+        """Tell where a volume is that has to exist."""
+        path = self.path(volume_id)
+        if not path.is_file():
+            raise exception.BackendError(
+                f"Volume {volume_id} is missing: there is no file {path}.", final=True
+            )
+        return path
+
+    def create(self, volume: base.VolumeRef) -> None:
+        """Make the file, all zeros, unless it is there; never shorten it."""
+        path = self.path(volume.id)
+        try:
+            _grow(path, volume.size_gib * GIB, os.O_CREAT)
+            sync_folder(self.folder)
+        except OSError as error:
+            raise exception.BackendError(
+                f"Volume {volume.id} could not be created: {error}.", final=not path.exists()
+            ) from error
+
+    def delete(self, volume_id: str) -> None:
+        """Remove the file, if it is there."""
+        path = self.path(volume_id)
+        with honest_errors(f"Volume {volume_id} could not be deleted"):
+            path.unlink(missing_ok=True)
+            sync_folder(self.folder)
+
+    def extend(self, volume_id: str, size_gib: int) -> None:
+        """Make the file longer, the new part all zeros; never shorten it."""
+        path = self.existing(volume_id)
+        with honest_errors(f"Volume {volume_id} could not be extended"):
+            _grow(path, size_gib * GIB)
+
+    def report(self, protocol: str, **capabilities: bool) -> base.Report:
+        """Measure the file system and add up the sizes of the volumes."""
+        with honest_errors(f"The folder {self.folder} could not be measured"):
+            room = os.statvfs(self.folder)
+            allocated = sum(_sizes(self.folder))
+        return base.Report(
+            protocol=protocol,
+            total_gib=round(room.f_blocks * room.f_frsize / GIB, 2),
+            free_gib=round(room.f_bavail * room.f_frsize / GIB, 2),
+            allocated_gib=round(allocated / GIB, 2),
+            capabilities={
+                "multiattach": True,
+                "online_extend": True,
+                "thin_provisioning": True,
+                **capabilities,
+            },
+        )
+
+
+def plain_name(identifier: str) -> str:
+    """Return an id that is safe as the name of a file; a UUID is."""
+    if not _PLAIN_NAME.fullmatch(identifier):
+        raise exception.BackendError(
+            f"The id {identifier!r} cannot be the name of a file.", final=True
+        )
+    return identifier
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder for its owner alone; one that exists must be usable and is closed to others.
+
+    :raises BackendError: naming the folder
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise exception.BackendError(
+            f"The folder {folder} cannot be used: {error}.", final=True
+        ) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def honest_errors(what_failed: str) -> Iterator[None]:
+    """Turn an error of the operating system into one that says that only a retry can tell."""
+    try:
+        yield
+    except OSError as error:
+        raise exception.BackendError(f"{what_failed}: {error}.") from error
+
+
+def _grow(path: Path, size: int, flags: int = 0) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+    try:
+        if os.fstat(descriptor).st_size < size:
+            os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            # A volume may be deleted meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                yield entry.stat(follow_symlinks=False).st_size
