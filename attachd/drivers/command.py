@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a backend's command line tool, in bounded time; for drivers that need one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+import os
+import subprocess
+
+from attachd import exception
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a tool answered.
+
+    :ivar code: its exit code
+    :ivar output: its standard output
+    :ivar complaint: its standard error, in one line
+    """
+
+    code: int
+    output: str
+    complaint: str
+
+
+def run(
+    arguments: Sequence[str], timeout: float, environment: Mapping[str, str] | None = None
+) -> Outcome:
+    """Run a tool and wait for its end.
+
+    Its messages are in English, and a Ctrl-C in our terminal does not reach it: the work of a
+    request in flight is finished.
+
+    :param timeout: seconds after which the tool is killed
+    :param environment: variables beside PATH and LC_ALL, which are all it gets
+    :raises BackendError: it is missing or was killed; any exit code is an answer
+    """
+    tool = arguments[0]
+    try:
+        done = subprocess.run(  # noqa: S603 (a list of arguments, no shell)
+            arguments,
+            capture_output=True,
+            check=False,
+            env={"PATH": f"{os.environ.get('PATH', os.defpath)}:{_PATH}", "LC_ALL": "C"}
+            | dict(environment or {}),
+            errors="replace",
+            process_group=0,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise exception.BackendError(f"{tool} did not answer in {timeout} s.") from error
+    except (OSError, ValueError) as error:
+        raise exception.BackendError(f"{tool} could not be run: {error}.", final=True) from error
+    return Outcome(done.returncode, done.stdout, " ".join(done.stderr.split()))

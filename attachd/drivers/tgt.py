@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes over iSCSI from sparse files of this machine, by tgtd, the target in user space.
+
+A volume has a target, made for its first export and removed with its last, and a second one
+ending in "-ro" for read-only exports; both show the same file under the same world-wide name.
+A host gets in with its initiator's name and the CHAP secret of its attachment.
+
+tgtd remembers nothing: after a restart it is empty, and the manager, told so by :meth:`epoch`,
+grants everything anew.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from pathlib import Path
+import re
+import secrets
+import time
+from typing import Any
+import uuid
+
+from oslo_config import cfg
+
+from attachd import exception
+from attachd.drivers import base, sparse, tgtadm, tgtshow
+
+_IQN_PREFIX = re.compile(r"iqn\.\d{4}-\d{2}\.[a-z0-9][a-z0-9.-]*:[a-z0-9.:-]*")
+_INITIATOR = re.compile(r"(iqn|eui|naa)\.[\x21-\x7e]{1,219}")
+_SUFFIXES: dict[base.AccessMode, str] = {"rw": "", "ro": "-ro"}
+# RFC 7143 asks for 96 bits at least, or 12 octets.
+_MIN_SECRET = 12
+_NAP = 0.02
+
+
+class TgtDriver(base.Driver):
+    """iSCSI targets of one tgtd, which must run as the same user and group as the manager.
+
+    Besides the accounts of attachments tgtd has one of ours, the guard, with a secret that
+    nobody knows.  It is the first account of each target, so that none is ever open to a host
+    without CHAP, and its name is new in each life of tgtd: it is the epoch.
+    """
+
+    OPTIONS = (
+        cfg.StrOpt(
+            "tgt_volumes_dir",
+            default="$state_path/tgt",
+            help="The folder for the volumes' files; each backend needs one of its own.",
+        ),
+        cfg.StrOpt(
+            "tgt_portal",
+            default="127.0.0.1:3260",
+            help="ADDRESS:PORT where hosts reach tgtd; IPv6 addresses in brackets.",
+        ),
+        cfg.StrOpt(
+            "tgt_iqn_prefix",
+            default="iqn.2026-01.internal.attachd:volume-",
+            help="What the names of targets begin with; the id of the volume follows.",
+        ),
+        cfg.StrOpt(
+            "tgt_control_socket",
+            default="/var/run/tgtd/socket",
+            help="The control socket of tgtd without its number, as in TGT_IPC_SOCKET.",
+        ),
+        cfg.IntOpt(
+            "tgt_control_port",
+            default=0,
+            min=0,
+            help="The number of the control socket, as in tgtd --control-port.",
+        ),
+        cfg.FloatOpt(
+            "tgt_timeout",
+            default=10.0,
+            min=0.1,
+            help="Seconds that tgtd has for one request, and for ending a host's sessions.",
+        ),
+    )
+
+    def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
+        super().__init__(name, conf)
+        options = self.options
+        self._volumes = sparse.SparseFiles(Path(options.tgt_volumes_dir).absolute())
+        self._tgtd = tgtadm.Tgtd(
+            options.tgt_control_socket, options.tgt_control_port, options.tgt_timeout
+        )
+        self._guard_prefix = f"attachd-guard.{re.sub('[^0-9A-Za-z_-]', '_', name)}."
+
+    def setup(self) -> None:
+        """Make the folder, and see that tgtd answers and takes secrets."""
+        self._check_options()
+        self._volumes.prepare()
+        self._tgtd.check()
+        if self._guard() not in self._tgtd.accounts():
+            raise exception.BackendError(
+                "tgtd took an account and does not have it: its control socket speaks another "
+                "dialect than that of tgt 1.0.85.",
+                final=True,
+            )
+
+    def report(self) -> base.Report:
+        """Measure the folder's file system."""
+        return self._volumes.report("iSCSI", read_only_enforced=True)
+
+    def create(self, volume: base.VolumeRef) -> dict[str, Any]:
+        """Make the volume's file; tgtd hears of it with the first export."""
+        self._volumes.create(volume)
+        return {}
+
+    def delete(self, volume: base.VolumeRef) -> None:
+        """Remove the volume's file; refused while a target shows it."""
+        for target in self._targets(volume):
+            raise exception.BackendError(
+                f"Volume {volume.id} is still exported as {target.name}.", final=True
+            )
+        self._volumes.delete(volume.id)
+
+    def extend(
+        self, volume: base.VolumeRef, size_gib: int, exports: Sequence[base.Export]  # noqa: ARG002
+    ) -> None:  # fmt: skip
+        """Lengthen the file and let its targets, which know the exports, open it again."""
+        self._volumes.extend(volume.id, size_gib)
+        for target in self._targets(volume):
+            self._renew(target, self._volumes.existing(volume.id), size_gib)
+
+    def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
+        """Let an initiator log in to the volume's target with the secret of its attachment.
+
+        :returns: "iscsi", for os-brick's ISCSIConnector
+        """
+        initiator = _initiator(export)
+        if not initiator or len(export.secret) < _MIN_SECRET:
+            lacking = "secret" if initiator else "'initiator' in its connector, an iSCSI name"
+            raise exception.BackendError(
+                f"Attachment {export.attachment_id} has no {lacking}.", final=True
+            )
+        path = self._volumes.existing(volume.id)
+        name = self._target_name(volume, export.mode)
+        target = self._tgtd.target(name)
+        tid = target.tid if target else self._tgtd.new_target(name)
+        self._show_unit(tid, target.luns.get(int(tgtadm.LUN)) if target else None, path, export)
+        self._tgtd.bind_account(tid, self._guard())
+        self._tgtd.new_account(export.attachment_id, export.secret)
+        self._tgtd.bind_account(tid, export.attachment_id)
+        # Last: until here nobody can log in.
+        self._tgtd.allow(tid, initiator)
+        return self._connection_info(volume, export, name)
+
+    def revoke(
+        self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
+    ) -> None:
+        """Refuse the initiator, end its sessions and remove the account of the attachment.
+
+        What it shares with ``others`` from the same initiator stays until the last of them.
+        """
+        staying = [other for other in others if other.mode == export.mode]
+        target = self._tgtd.target(self._target_name(volume, export.mode))
+        if target is None:
+            self._tgtd.delete_account(export.attachment_id)
+        elif staying:
+            self._withdraw(target, export, staying)
+        else:
+            self._remove(target, export)
+
+    def epoch(self) -> str:
+        """Name the life of tgtd."""
+        return self._guard().removeprefix(self._guard_prefix)
+
+    def exports(self) -> Iterable[tuple[str, str]]:
+        """List initiators by volume."""
+        prefix = self.options.tgt_iqn_prefix
+        return [
+            (target.name.removeprefix(prefix).removesuffix(_SUFFIXES["ro"]), initiator)
+            for target in self._tgtd.targets()
+            if target.name.startswith(prefix)
+            for initiator in target.initiators
+        ]
+
+    def _check_options(self) -> None:
+        if not _IQN_PREFIX.fullmatch(self.options.tgt_iqn_prefix):
+            raise exception.BackendError(
+                "tgt_iqn_prefix must be 'iqn.YYYY-MM.' and a reversed domain, a colon and small "
+                "letters, digits, dots, dashes, colons.",
+                final=True,
+            )
+        if "," in f"{self._volumes.folder}":
+            raise exception.BackendError(
+                "tgt_volumes_dir must not contain a comma, which tgtadm takes for a separator.",
+                final=True,
+            )
+
+    def _target_name(self, volume: base.VolumeRef, mode: base.AccessMode) -> str:
+        return f"{self.options.tgt_iqn_prefix}{volume.id}{_SUFFIXES[mode]}"
+
+    def _targets(self, volume: base.VolumeRef) -> Iterator[tgtshow.Target]:
+        for mode in _SUFFIXES:
+            if target := self._tgtd.target(self._target_name(volume, mode)):
+                yield target
+
+    def _guard(self) -> str:
+        """Return the name of the guard, made if tgtd has none.
+
+        Two processes that do so at the same moment leave two; the smaller name counts.
+        """
+        if not self._guards():
+            user = f"{self._guard_prefix}{uuid.uuid4().hex}"
+            self._tgtd.new_account(user, secrets.token_hex(16))
+        return min(self._guards())
+
+    def _guards(self) -> list[str]:
+        return [user for user in self._tgtd.accounts() if user.startswith(self._guard_prefix)]
+
+    def _show_unit(
+        self, tid: int, unit: tgtshow.Lun | None, path: Path, export: base.Export
+    ) -> None:
+        """Give the target its unit as it has to be, whatever an interrupted call left."""
+        scsi_id = _scsi_id(path.name)
+        read_only = export.mode == "ro"
+        if unit is None:
+            self._tgtd.new_unit(tid, f"{path}")
+        elif not unit.online:
+            self._reopen(tid, path)
+        if unit is None or unit.scsi_id != scsi_id or unit.read_only != read_only:
+            self._tgtd.set_unit(
+                tid, scsi_id=scsi_id, scsi_sn=path.name[:36], readonly=f"{read_only:d}"
+            )
+
+    def _renew(self, target: tgtshow.Target, path: Path, size_gib: int) -> None:
+        unit = target.luns.get(int(tgtadm.LUN))
+        # tgtd shows sizes rounded to 10**6 bytes; a step is a GiB at least.
+        if unit is None or not unit.online or (unit.size_mb + 1) * 10**6 < size_gib * sparse.GIB:
+            self._reopen(target.tid, path)
+
+    def _reopen(self, tid: int, path: Path) -> None:
+        """Let the unit have the file's present size; sessions stay.
+
+        A unit's file can only be changed while it is offline, which tgtd tells to hosts that
+        ask whether it is ready, and to no others: commands go on all the while.
+        """
+        self._tgtd.set_unit(tid, online="0")
+        self._tgtd.set_unit(tid, path=f"{path}")
+        self._tgtd.set_unit(tid, online="1")
+
+    def _withdraw(
+        self, target: tgtshow.Target, export: base.Export, staying: Sequence[base.Export]
+    ) -> None:
+        """Take one export from a target that others go on using."""
+        initiator = _initiator(export)
+        allowed = {_initiator(other) for other in staying}
+        if initiator and initiator not in allowed:
+            self._tgtd.forbid(target.tid, initiator)
+            allowed |= set(target.initiators) - {initiator}
+            self._end_sessions(target.tid, allowed)
+        self._remove_account(target, export.attachment_id)
+        for other in staying:
+            # An earlier call may have been interrupted while an account was not bound.
+            if other.attachment_id not in target.accounts:
+                self._tgtd.bind_account(target.tid, other.attachment_id)
+
+    def _remove(self, target: tgtshow.Target, export: base.Export) -> None:
+        """Remove a target that nobody has a right to any more."""
+        for initiator in target.initiators:
+            self._tgtd.forbid(target.tid, initiator)
+        self._end_sessions(target.tid, set())
+        self._tgtd.delete_target(target.tid)
+        self._tgtd.delete_account(export.attachment_id)
+
+    def _remove_account(self, target: tgtshow.Target, user: str) -> None:
+        """Remove an account without leaving a gap; see tgtadm.py for what a gap does.
+
+        Accounts in places behind it are taken out from the end and put back; meanwhile, for
+        some milliseconds, their hosts cannot log in, and their sessions do not notice.
+        """
+        behind: list[str] = []
+        if user in target.accounts:
+            behind = list(target.accounts[target.accounts.index(user) + 1 :])
+        for other in reversed(behind):
+            self._tgtd.unbind_account(target.tid, other)
+        self._tgtd.delete_account(user)
+        for other in behind:
+            self._tgtd.bind_account(target.tid, other)
+
+    def _end_sessions(self, tid: int, allowed: set[str]) -> None:
+        """End the sessions of all others than ``allowed``, and wait for their last command."""
+        deadline = time.monotonic() + self.options.tgt_timeout
+        while left := [c for c in self._tgtd.connections(tid) if c.initiator not in allowed]:
+            if time.monotonic() > deadline:
+                raise exception.BackendError(
+                    f"The session of {left[0].initiator} does not end: a command still runs."
+                )
+            for connection in left:
+                self._tgtd.close(tid, connection)
+            time.sleep(_NAP)
+
+    def _connection_info(
+        self, volume: base.VolumeRef, export: base.Export, name: str
+    ) -> base.ConnectionInfo:
+        data = {
+            "target_discovered": False,
+            "target_portal": self.options.tgt_portal,
+            "target_iqn": name,
+            "target_lun": int(tgtadm.LUN),
+            "volume_id": volume.id,
+            "auth_method": "CHAP",
+            "auth_username": export.attachment_id,
+            "auth_password": export.secret,
+            "access_mode": export.mode,
+            "discard": False,
+        }
+        return {"driver_volume_type": "iscsi", "data": data}
+
+
+def _initiator(export: base.Export) -> str:
+    """Return the iSCSI name in the connector, or "" if there is none that is one."""
+    name = export.connector.get("initiator")
+    return name if isinstance(name, str) and _INITIATOR.fullmatch(name) else ""
+
+
+def _scsi_id(volume_id: str) -> str:
+    """Return 32 hexadecimal digits; tgtd makes a world-wide name of the last 31 ("naa.6...").
+
+    They are the volume's own for good: a host recognizes it by them, whichever way it comes.
+    """
+    try:
+        return uuid.UUID(volume_id).hex
+    except ValueError:
+        return hashlib.sha256(volume_id.encode()).hexdigest()[:32]

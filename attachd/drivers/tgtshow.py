@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what tgtadm shows of targets and sessions; for the client of tgtd in tgtadm.py.
+
+The listing repeats, verbatim, the alias that a logged-in host chose for itself, line breaks and
+all.  So a host could write lines of its own into it.  It cannot keep tgtd from writing the true
+ones as well: whatever is said twice is a lie or a mistake, and then nothing of it is believed.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+import re
+
+from attachd import exception
+
+_TARGET = re.compile(r"^Target (\d+): (.*)$", re.MULTILINE)
+_SECTION_INDENT = 4
+_ITEM_INDENT = 8
+_SESSION = re.compile(
+    r"^Session: (?P<sid>\d+)$"
+    r"|^ +Connection: (?P<cid>\d+)$"
+    r"|^ +Initiator: (?P<initiator>\S+)",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Lun:
+    """A logical unit.
+
+    :ivar size_mb: rounded, in 10**6 bytes: tgtd shows no more
+    """
+
+    scsi_id: str
+    path: str
+    size_mb: int
+    online: bool
+    read_only: bool
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target.
+
+    :ivar accounts: CHAP users, in the order of their places in tgtd
+    :ivar initiators: the names that may log in
+    """
+
+    tid: int
+    name: str
+    luns: dict[int, Lun]
+    accounts: tuple[str, ...]
+    initiators: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One connection of a session of a host."""
+
+    sid: int
+    cid: int
+    initiator: str
+
+
+def targets(listing: str) -> Iterator[Target]:
+    """Read all targets of a listing."""
+    for tid, name, block in _blocks(listing):
+        yield _target(tid, name, block)
+
+
+def target(listing: str, wanted: str) -> Target | None:
+    """Read the target of one name; the others are not looked into."""
+    for tid, name, block in _blocks(listing):
+        if name == wanted:
+            return _target(tid, name, block)
+    return None
+
+
+def connections(listing: str) -> list[Connection]:
+    """Read the connections of one target."""
+    found = []
+    sid = cid = 0
+    for match in _SESSION.finditer(listing):
+        if match["sid"]:
+            sid = int(match["sid"])
+        elif match["cid"]:
+            cid = int(match["cid"])
+        else:
+            found.append(Connection(sid, cid, match["initiator"]))
+    return found
+
+
+def accounts(listing: str) -> list[str]:
+    """Read the list of all CHAP users."""
+    return [line.strip() for line in listing.splitlines() if line.startswith(" ")]
+
+
+def _blocks(listing: str) -> list[tuple[int, str, str]]:
+    """Cut a listing into (tid, name, lines)."""
+    headers = list(_TARGET.finditer(listing))
+    _once(header[1] for header in headers)
+    _once(header[2] for header in headers)
+    bounds = [header.start() for header in headers] + [len(listing)]
+    return [
+        (int(header[1]), header[2], listing[header.end() : end])
+        for header, end in zip(headers, bounds[1:], strict=True)
+    ]
+
+
+def _target(tid: int, name: str, block: str) -> Target:
+    sections = _sections(block)
+    return Target(
+        tid=tid,
+        name=name,
+        luns=_luns(sections.get("LUN information:", [])),
+        accounts=tuple(map(str.strip, sections.get("Account information:", []))),
+        initiators=tuple(map(str.strip, sections.get("ACL information:", []))),
+    )
+
+
+def _sections(block: str) -> dict[str, list[str]]:
+    found: list[tuple[str, list[str]]] = []
+    for line in block.splitlines():
+        indent = len(line) - len(line.lstrip(" "))
+        if indent == _SECTION_INDENT:
+            found.append((line.strip(), []))
+        elif indent >= _ITEM_INDENT and found:
+            found[-1][1].append(line)
+    _once(title for title, lines in found)
+    return dict(found)
+
+
+def _luns(lines: list[str]) -> dict[int, Lun]:
+    found: dict[int, dict[str, str]] = {}
+    fields: dict[str, str] = {}
+    for line in lines:
+        key, _, value = line.strip().partition(": ")
+        if key == "LUN":
+            fields = found.setdefault(int(value), {})
+        else:
+            fields[key] = value
+    return {number: _lun(fields) for number, fields in found.items()}
+
+
+def _lun(fields: dict[str, str]) -> Lun:
+    return Lun(
+        scsi_id=fields.get("SCSI ID", ""),
+        path=fields.get("Backing store path", ""),
+        size_mb=int(fields.get("Size", "0").split()[0]),
+        online=fields.get("Online") == "Yes",
+        read_only=fields.get("Readonly") == "Yes",
+    )
+
+
+def _once(names: Iterable[str]) -> None:
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise exception.BackendError(
+                f"tgtd shows {name!r} twice: a host may have forged it through its alias. "
+                "Look at the sessions with tgtadm and end the forger's."
+            )
+        seen.add(name)
