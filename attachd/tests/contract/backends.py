@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the contract suite needs to know of each driver; for authors of drivers.
+
+A driver of attachd has its backend in :data:`BACKENDS`.  A driver from elsewhere names its own
+in its package's metadata, under the entry point :data:`ENTRY_POINT` and the driver's name.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+import contextlib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+import unittest
+import uuid
+
+import fixtures
+
+from attachd.drivers import base, fake, loop
+from attachd.tests import machine
+from attachd.tests.functional import initiators, tgtd
+
+Refused = initiators.Refused
+
+ENTRY_POINT = "attachd.tests.backends"
+
+
+class Backend(fixtures.Fixture):
+    """A backend of a test's own, for one driver; subclasses start what it needs in _setUp().
+
+    :cvar forgets: whether it loses its exports when it is restarted
+    :cvar may_change: keys of a connection's data that may differ after a restart
+    :cvar unusable_connectors: connectors with which nothing can be granted
+    :cvar knows_missing: whether it can tell that a volume does not exist
+    """
+
+    forgets = True
+    may_change: Collection[str] = ()
+    unusable_connectors: Sequence[dict[str, Any]] = ()
+    knows_missing = True
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        super().__init__()
+        self.test = test
+
+    def options(self) -> dict[str, Any]:
+        """Return the driver's options; asked once, after _setUp()."""
+        return {}
+
+    def host(self, name: str) -> initiators.Host | None:
+        """Return a host; None where no bytes move."""
+        raise NotImplementedError
+
+    def connector(self, name: str) -> dict[str, Any]:
+        """Return the connector of a host."""
+        host = self.host(name)
+        assert host is not None
+        return host.connector
+
+    def restart(self, driver: base.Driver) -> None:
+        """Do to the backend what a power cut does."""
+        raise NotImplementedError
+
+    def leftovers(self) -> list[str]:
+        """List what there should not be when no volume is left: names, for the message."""
+        raise NotImplementedError
+
+
+class Fake(Backend):
+    """Nothing at all."""
+
+    knows_missing = False
+
+    def host(self, name: str) -> None:
+        """No bytes move."""
+
+    def connector(self, name: str) -> dict[str, Any]:
+        """The name is enough."""
+        return {"host": name}
+
+    def restart(self, driver: base.Driver) -> None:
+        """Let the driver forget."""
+        assert isinstance(driver, fake.FakeDriver)
+        driver.restart()
+
+    def leftovers(self) -> list[str]:
+        """What the driver remembers is all there is, and the suite asks it."""
+        return []
+
+
+class Files(Backend):
+    """A folder, and plain files."""
+
+    forgets = False
+
+    def _setUp(self) -> None:  # noqa: N802 (the name that fixtures calls)
+        self.folder = Path(self.useFixture(fixtures.TempDir()).path)
+
+    def options(self) -> dict[str, Any]:
+        """Take no loop devices, even as root."""
+        return {"file_folder": f"{self.folder}", "file_loop_devices": "never"}
+
+    def host(self, name: str) -> initiators.Host:
+        """This machine."""
+        return initiators.LocalHost(name)
+
+    def restart(self, driver: base.Driver) -> None:
+        """Files and links outlive it."""
+
+    def leftovers(self) -> list[str]:
+        """Look for files, and for devices over them."""
+        used = [path for path in loop_backings() if path.startswith(f"{self.folder}/")]
+        return used + [f"{path}" for path in self.folder.glob("*/*")]
+
+
+class LoopDevices(Files):
+    """A folder, and loop devices over its files."""
+
+    forgets = True
+    may_change = ("device_path",)
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        super().__init__(test)
+        machine.need_root(test)
+        machine.need_device(test, "/dev/loop-control")
+
+    def _setUp(self) -> None:  # noqa: N802 (the name that fixtures calls)
+        super()._setUp()
+        self._boot_id = self.folder / "boot_id"
+        self._boot_id.write_text(f"{uuid.uuid4()}\n")
+        self.useFixture(fixtures.MonkeyPatch("attachd.drivers.file._BOOT_ID", self._boot_id))
+        self.addCleanup(self._detach)
+
+    def options(self) -> dict[str, Any]:
+        """Do not fall back to files in silence."""
+        return {"file_folder": f"{self.folder}", "file_loop_devices": "always"}
+
+    def restart(self, driver: base.Driver) -> None:
+        """Lose all devices, as a boot does."""
+        self._detach()
+        self._boot_id.write_text(f"{uuid.uuid4()}\n")
+
+    def _detach(self) -> None:
+        for path in loop_backings():
+            if path.startswith(f"{self.folder}/"):
+                loop.detach(Path(path))
+
+
+class Tgt(Backend):
+    """A tgtd, and hosts that speak iSCSI."""
+
+    unusable_connectors = (
+        {},
+        {"host": "a", "initiator": None},
+        {"host": "a", "initiator": ""},
+        {"host": "a", "initiator": "ALL"},
+        {"host": "a", "initiator": "iqn.2026-01.test:a\niqn.2026-01.test:b"},
+        {"host": "a", "initiator": "iqn.2026-01.test:" + "a" * 300},
+    )
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        super().__init__(test)
+        self.tgtd = tgtd.Tgtd(test)
+        self._hosts: dict[str, initiators.IscsiHost] = {}
+
+    def _setUp(self) -> None:  # noqa: N802 (the name that fixtures calls)
+        self.useFixture(self.tgtd)
+
+    def options(self) -> dict[str, Any]:
+        """Lead to the test's own tgtd."""
+        return self.tgtd.options
+
+    def host(self, name: str) -> initiators.Host:
+        """Return an initiator named after the host."""
+        if name not in self._hosts:
+            self._hosts[name] = self.useFixture(initiators.IscsiHost(self.test, name))
+        return self._hosts[name]
+
+    def restart(self, driver: base.Driver) -> None:
+        """Kill tgtd and start it again."""
+        self.tgtd.restart()
+
+    def leftovers(self) -> list[str]:
+        """Ask tgtd, and look into the folder."""
+        return self.tgtd.leftovers()
+
+
+BACKENDS: dict[str, Sequence[Callable[[unittest.TestCase], Backend]]] = {
+    "fake": [Fake],
+    "file": [Files, LoopDevices],
+    "tgt": [Tgt],
+}
+
+
+def find(driver: str) -> Sequence[Callable[[unittest.TestCase], Backend]]:
+    """Return the backends to run a driver on; none where nobody has named one."""
+    elsewhere = metadata.entry_points(group=ENTRY_POINT, name=driver)
+    return BACKENDS.get(driver, []) or [each.load() for each in elsewhere]
+
+
+def loop_backings() -> list[str]:
+    """List the files of all loop devices of this machine."""
+    found = []
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+        # It may go away while we look.
+        with contextlib.suppress(OSError):
+            found.append(path.read_text().removesuffix("\n").removesuffix(" (deleted)"))
+    return found

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract of drivers, held against every driver that the entry point knows.
+
+Each runs on each of its backends, see backends.py; doc/source/contributor/drivers.rst tells
+authors how to run it on a driver of theirs.
+"""
+
+from concurrent import futures
+from importlib import metadata
+import json
+import logging
+import secrets
+from typing import Any
+import uuid
+
+import fixtures
+from oslo_config import cfg
+import testscenarios
+import testtools
+
+from attachd import exception
+from attachd.conf import base as base_conf
+from attachd.drivers import base
+from attachd.tests.contract import backends
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+GROUP = "backend"
+MIB = 2**20
+GIB = 2**30
+ZEROS = bytes(4096)
+
+
+def _scenarios() -> list[tuple[str, dict[str, Any]]]:
+    found: list[tuple[str, dict[str, Any]]] = []
+    for entry in sorted(metadata.entry_points(group="attachd.drivers"), key=lambda e: e.name):
+        makers = backends.find(entry.name)
+        for make in makers:
+            name = f"{entry.name}.{getattr(make, '__name__', make)}"
+            found.append((name, {"entry": entry, "make_backend": make}))
+        if not makers:
+            found.append((entry.name, {"entry": entry, "make_backend": None}))
+    return found
+
+
+class DriverCase(testtools.TestCase):
+    """A driver on a backend of its own, and short ways to call it."""
+
+    scenarios = _scenarios()
+    entry: metadata.EntryPoint
+    make_backend: Any
+
+    def setUp(self):
+        super().setUp()
+        if self.make_backend is None:
+            self.fail(
+                f"The driver {self.entry.name!r} has no backend to hold the contract against: "
+                "add one to attachd/tests/contract/backends.py, or name it in your package "
+                f"under the entry point {backends.ENTRY_POINT!r}."
+            )
+        self.logged = self.useFixture(fixtures.FakeLogger(level=logging.DEBUG))
+        self.backend = self.useFixture(self.make_backend(self))
+        self.options = self.backend.options()
+        self.driver = self.new_driver()
+        self.live: dict[str, base.Export] = {}
+
+    def new_driver(self) -> base.Driver:
+        """Make another instance on the same backend, as another process would."""
+        plugin = self.entry.load()
+        conf = cfg.ConfigOpts()
+        conf([], project="attachd", default_config_files=[])
+        conf.register_opts(base_conf.OPTIONS)
+        conf.register_opts(plugin.OPTIONS, group=GROUP)
+        for name, value in self.options.items():
+            conf.set_override(name, value, group=GROUP)
+        driver = plugin(GROUP, conf)
+        driver.setup()
+        return driver
+
+    def volume(self, size_gib=1) -> base.VolumeRef:
+        """Create a volume, removed with the test."""
+        asked = base.VolumeRef(f"{uuid.uuid4()}", size_gib)
+        notes = self.driver.create(asked)
+        volume = base.VolumeRef(asked.id, size_gib, json.loads(json.dumps(notes)))
+        self.addCleanup(self.driver.delete, volume)
+        return volume
+
+    def export(self, host="a", mode="rw", **connector) -> base.Export:
+        """Describe an attachment to a host."""
+        known = self.backend.connector(host)
+        return base.Export(f"{uuid.uuid4()}", known | connector, mode, secrets.token_hex(16))
+
+    def granted(self, volume, export) -> base.ConnectionInfo:
+        """Grant, and revoke with the test."""
+        self.addCleanup(self.revoked, volume, export)
+        info = self.driver.grant(volume, export)
+        self.live[export.attachment_id] = export
+        return info
+
+    def revoked(self, volume, export) -> None:
+        """Revoke, and tell the driver what else it granted of this one volume."""
+        self.live.pop(export.attachment_id, None)
+        self.driver.revoke(volume, export, list(self.live.values()))
+
+    def host(self, name="a"):
+        """Return a host that moves bytes."""
+        host = self.backend.host(name)
+        if host is None:
+            self.skipTest(f"{self.entry.name} moves no bytes")
+        return host
+
+    def assert_refused(self, call, *arguments, final=None):
+        """Expect an error of the one kind there is."""
+        error = self.assertRaises(exception.BackendError, call, *arguments)
+        self.assertNotEqual("", f"{error}")
+        if final is not None:
+            self.assertIs(final, error.final, f"{error}")
+
+
+class VolumesTest(DriverCase):
+    """create, delete, extend, report."""
+
+    def test_create_again_changes_nothing(self):
+        volume = self.volume()
+        self.assertEqual(volume.provider, self.driver.create(base.VolumeRef(volume.id, 1)))
+
+    def test_delete_again_is_a_success(self):
+        volume = self.volume()
+        self.driver.delete(volume)
+        self.driver.delete(volume)
+
+    def test_delete_of_an_unknown_volume_is_a_success(self):
+        self.driver.delete(base.VolumeRef(f"{uuid.uuid4()}", 1))
+
+    def test_an_exported_volume_is_not_deleted(self):
+        volume, export = self.volume(), self.export()
+        before = self.granted(volume, export)
+        self.assert_refused(self.driver.delete, volume, final=True)
+        self.assertEqual(before, self.driver.grant(volume, export))
+
+    def test_a_new_volume_is_all_zeros_and_has_its_size(self):
+        host, volume = self.host(), self.volume(size_gib=2)
+        info = self.granted(volume, self.export())
+        self.assertEqual(2 * GIB, host.size(info))
+        for offset in (0, GIB, 2 * GIB - len(ZEROS)):
+            self.assertEqual(ZEROS, host.read(info, offset, len(ZEROS)))
+
+    def test_extend_keeps_the_bytes_and_the_export(self):
+        host, volume, export = self.host(), self.volume(), self.export()
+        info = self.granted(volume, export)
+        host.write(info, MIB, b"kept" * 1024)
+        self.driver.extend(volume, 3, [export])
+        self.assertEqual(3 * GIB, host.size(info))
+        self.assertEqual(b"kept" * 1024, host.read(info, MIB, 4096))
+        self.assertEqual(ZEROS, host.read(info, 3 * GIB - len(ZEROS), len(ZEROS)))
+
+    def test_extend_again_or_to_less_changes_nothing(self):
+        host, volume, export = self.host(), self.volume(), self.export()
+        info = self.granted(volume, export)
+        for size_gib in (2, 2, 1):
+            self.driver.extend(volume, size_gib, [export])
+            self.assertEqual(2 * GIB, host.size(info))
+
+    def test_extend_of_a_detached_volume_shows_when_it_is_attached(self):
+        host, volume = self.host(), self.volume()
+        self.driver.extend(volume, 2, [])
+        self.assertEqual(2 * GIB, host.size(self.granted(volume, self.export())))
+
+    def test_extend_of_an_unknown_volume_is_refused(self):
+        if not self.backend.knows_missing:
+            self.skipTest("this backend cannot tell")
+        missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
+        self.assert_refused(self.driver.extend, missing, 2, [], final=True)
+
+    def test_the_report_counts_what_was_promised(self):
+        before = self.driver.report()
+        self.assertNotEqual("", before.protocol)
+        self.assertGreaterEqual(before.total_gib, before.free_gib)
+        self.assertEqual(dict(before.capabilities), json.loads(json.dumps(before.capabilities)))
+        self.volume(size_gib=3)
+        self.assertEqual(before.allocated_gib + 3, self.driver.report().allocated_gib)
+
+
+class ExportsTest(DriverCase):
+    """grant, revoke, epoch, exports."""
+
+    def test_grant_again_answers_the_same(self):
+        volume, export = self.volume(), self.export()
+        info = self.granted(volume, export)
+        self.assertEqual(info, self.driver.grant(volume, export))
+        self.assertEqual(info, self.new_driver().grant(volume, export))
+
+    def test_the_answer_can_be_sent_and_stored(self):
+        info = self.granted(self.volume(), self.export())
+        self.assertEqual({"driver_volume_type", "data"}, set(info))
+        self.assertEqual(info, json.loads(json.dumps(info)))
+
+    def test_keys_of_the_connector_that_are_not_known_do_not_matter(self):
+        connector = {"os_type": "linux", "nqn": None, "do": {"not": ["mind"]}, "mountpoint": 7}
+        self.granted(self.volume(), self.export(**connector))
+
+    def test_an_unusable_connector_is_refused_for_good(self):
+        volume = self.volume()
+        for connector in self.backend.unusable_connectors:
+            export = base.Export(f"{uuid.uuid4()}", connector, "rw", secrets.token_hex(16))
+            self.assert_refused(self.driver.grant, volume, export, final=True)
+            self.driver.revoke(volume, export, [])
+        self.assertEqual([], list(self.driver.exports()))
+
+    def test_grant_of_an_unknown_volume_is_refused_for_good(self):
+        if not self.backend.knows_missing:
+            self.skipTest("this backend cannot tell")
+        missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
+        self.assert_refused(self.driver.grant, missing, self.export(), final=True)
+        self.assertEqual([], list(self.driver.exports()))
+
+    def test_revoke_again_is_a_success(self):
+        volume, export = self.volume(), self.export()
+        self.granted(volume, export)
+        self.driver.revoke(volume, export, [])
+        self.driver.revoke(volume, export, [])
+        self.assertEqual([], list(self.driver.exports()))
+
+    def test_revoke_of_what_was_never_granted_is_a_success(self):
+        volume, export = self.volume(), self.export()
+        self.driver.revoke(volume, export, [])
+        never = base.Export(f"{uuid.uuid4()}", {})
+        self.driver.revoke(volume, never, [])
+        self.driver.revoke(base.VolumeRef(f"{uuid.uuid4()}", 1), never, [])
+
+    def test_revoke_of_what_was_never_granted_leaves_others_alone(self):
+        volume, other = self.volume(), self.export("b")
+        info = self.granted(volume, other)
+        self.revoked(volume, self.export("a"))
+        self.revoked(volume, base.Export(f"{uuid.uuid4()}", {}))
+        self.assertEqual(info, self.driver.grant(volume, other))
+
+    def test_another_process_may_revoke(self):
+        volume, export = self.volume(), self.export()
+        driver = self.driver
+        self.driver = self.new_driver()
+        self.granted(volume, export)
+        if self.backend.knows_missing:
+            driver.revoke(volume, export, [])
+            self.assertEqual([], list(self.driver.exports()))
+
+    def test_what_is_exported_is_listed(self):
+        volume = self.volume()
+        self.granted(volume, self.export())
+        self.assertEqual([volume.id], [listed for listed, whom in self.driver.exports()])
+
+    def test_the_epoch_is_the_same_for_all_processes_and_times(self):
+        before = self.driver.epoch()
+        self.granted(self.volume(), self.export())
+        self.assertEqual([before] * 2, [self.driver.epoch(), self.new_driver().epoch()])
+
+    def test_a_restart_that_forgets_begins_another_epoch(self):
+        before = self.driver.epoch()
+        self.backend.restart(self.driver)
+        self.assertEqual(self.backend.forgets, before != self.driver.epoch())
+
+    def test_a_grant_after_a_restart_heals(self):
+        volume = self.volume()
+        exports = [self.export("a"), self.export("b", mode="ro"), self.export("b")]
+        before = [self.granted(volume, each) for each in exports]
+        self.backend.restart(self.driver)
+        after = [self.driver.grant(volume, each) for each in exports]
+        for info in before + after:
+            for key in self.backend.may_change:
+                info["data"].pop(key)
+        self.assertEqual(before, after)
+        self.assertEqual({volume.id}, {listed for listed, whom in self.driver.exports()})
+
+    def test_a_revoke_after_a_restart_is_a_success(self):
+        volume, export = self.volume(), self.export()
+        self.granted(volume, export)
+        self.backend.restart(self.driver)
+        self.driver.revoke(volume, export, [])
+
+    def test_different_volumes_at_the_same_time_do_not_mind_each_other(self):
+        with futures.ThreadPoolExecutor(8) as pool:
+            cycles = [pool.submit(self._cycle, f"host{number % 3}") for number in range(16)]
+        for each in cycles:
+            each.result()
+        self.assertEqual([], list(self.driver.exports()))
+        self.assertEqual([], self.backend.leftovers())
+
+    def test_a_whole_life_leaves_nothing(self):
+        self._cycle("a")
+        self.assertEqual([], list(self.driver.exports()))
+        self.assertEqual([], self.backend.leftovers())
+
+    def test_secrets_are_not_logged(self):
+        volume, export = self.volume(), self.export()
+        self.granted(volume, export)
+        self.driver.revoke(volume, export, [])
+        self.assertNotIn(export.secret, self.logged.output)
+
+    def _cycle(self, host: str) -> None:
+        volume = base.VolumeRef(f"{uuid.uuid4()}", 1)
+        self.driver.create(volume)
+        exports = [self.export(host), self.export(f"{host}x", mode="ro"), self.export(host)]
+        for each in exports:
+            self.driver.grant(volume, each)
+        self.driver.extend(volume, 2, exports)
+        while exports:
+            gone = exports.pop(0)
+            self.driver.revoke(volume, gone, exports)
+        self.driver.delete(volume)
+
+
+class BytesTest(DriverCase):
+    """What hosts see of it."""
+
+    def test_bytes_written_through_one_export_are_read_through_the_next(self):
+        volume, first, second = self.volume(), self.export("a"), self.export("b")
+        data = secrets.token_bytes(64 * 1024)
+        self.host("a").write(self.granted(volume, first), 5 * MIB, data)
+        self.revoked(volume, first)
+        info = self.granted(volume, second)
+        self.assertEqual(data, self.host("b").read(info, 5 * MIB, len(data)))
+
+    def test_a_revoked_host_gets_nothing(self):
+        host, volume, export = self.host(), self.volume(), self.export()
+        info = self.granted(volume, export)
+        host.read(info, 0, 512)
+        self.driver.revoke(volume, export, [])
+        self.assertRaises(backends.Refused, host.read, info, 0, 512)
+
+    def test_a_revoke_leaves_the_others_their_access(self):
+        volume = self.volume()
+        exports = {name: self.export(name) for name in ("a", "b", "c")}
+        infos = {name: self.granted(volume, export) for name, export in exports.items()}
+        hosts = {name: self.host(name) for name in exports}
+        # The oldest, then the newest.
+        for gone in ("a", "c"):
+            self.revoked(volume, exports.pop(gone))
+            self.assertRaises(backends.Refused, hosts[gone].read, infos[gone], 0, 512)
+            for name in exports:
+                hosts[name].write(infos[name], 0, name.encode() * 512)
+                self.assertEqual(name.encode() * 512, hosts[name].read(infos[name], 0, 512))
+
+    def test_a_host_keeps_its_access_as_long_as_it_has_one_attachment(self):
+        host, volume = self.host(), self.volume()
+        first, second = self.export(), self.export()
+        info = self.granted(volume, second), self.granted(volume, first)
+        self.revoked(volume, first)
+        host.write(info[0], 0, b"here" * 128)
+        self.assertEqual(b"here" * 128, host.read(info[0], 0, 512))
+
+    def test_a_host_that_may_only_read_cannot_write(self):
+        if not self.driver.report().capabilities.get("read_only_enforced"):
+            self.skipTest("this driver does not claim to enforce it")
+        volume = self.volume()
+        writer = self.granted(volume, self.export("a"))
+        reader = self.granted(volume, self.export("b", mode="ro"))
+        self.host("a").write(writer, 0, b"read" * 1024)
+        self.assertEqual(b"read" * 1024, self.host("b").read(reader, 0, 4096))
+        # A host that does not care what it was told.
+        liar = reader | {"data": reader["data"] | {"access_mode": "rw"}}
+        self.assertRaises(backends.Refused, self.host("b").write, liar, 0, b"writ" * 1024)
+        self.assertEqual(b"read" * 1024, self.host("b").read(reader, 0, 4096))
+        self.host("a").write(writer, 0, b"more" * 1024)
