@@ -5,13 +5,15 @@ All ends are made lazily and belong to the process that made them: a client that
 a fork never gets an answer after it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
 import functools
 import logging as std_logging
 import os
 import threading
 from typing import Any
 
+from kombu import exceptions as kombu_exceptions
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
@@ -25,6 +27,9 @@ LOG = logging.getLogger(__name__)
 EXCHANGE = "attachd"
 CONFIG_FILES_VARIABLE = "ATTACHD_CONFIG_FILES"
 """Names configuration files, separated by colons, where there is no command line."""
+
+RETRIES = 1
+"""How often to try again, a second later, to send what the message queue did not take."""
 
 _CONTEXT_FIELDS = {
     "user_id": "user",
@@ -108,8 +113,10 @@ class Client:
         :raises MessageUndeliverable: there never was such a backend
         :raises MessageDeliveryFailure: the message queue cannot be reached
         """
+        _reach()
         try:
-            return self._rpc.call(context, method, **arguments)
+            with _reporting_outages():
+                return self._rpc.call(context, method, **arguments)
         except exception.AttachdError as error:
             raise _as_raised(error) from None
 
@@ -119,7 +126,32 @@ class Client:
         :raises MessageUndeliverable: there never was such a backend
         :raises MessageDeliveryFailure: the message queue cannot be reached
         """
-        self._rpc.cast(context, method, **arguments)
+        with _reporting_outages():
+            self._rpc.cast(context, method, **arguments)
+
+
+@contextlib.contextmanager
+def _reporting_outages() -> Iterator[None]:
+    """Raise one error, whichever step on the way to the message queue failed."""
+    try:
+        yield
+    except kombu_exceptions.OperationalError as error:
+        raise messaging.MessageDeliveryFailure(str(error)) from error
+
+
+def _reach() -> None:
+    """Make sure, once, that the message queue can be reached.
+
+    The first call of a process opens a connection for the answers.  oslo.messaging tries that
+    for ever, while it gives up sending soon: so something is sent before, which nobody gets.
+    """
+    if _ends.reached:
+        return
+    target = messaging.Target(topic=f"{CONF.rpc.topic}-nobody")
+    nobody = messaging.get_rpc_client(transport(), target, retry=RETRIES)
+    with _reporting_outages():
+        nobody.cast({}, "ping")
+    _ends.reached = True
 
 
 def _as_raised(error: exception.AttachdError) -> exception.AttachdError:
@@ -172,6 +204,7 @@ class _Ends:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.transport: Any = None
+        self.reached = False
         # Making a client costs more than a call does.
         self.client = functools.cache(_make_client)
 
@@ -183,7 +216,7 @@ def _make_client(server_name: str, timeout: float, version: str) -> Client:
             messaging.Target(topic=CONF.rpc.topic, server=server_name, version=version),
             timeout=timeout,
             serializer=Serializer(),
-            retry=1,
+            retry=RETRIES,
             transport_options=messaging.TransportOptions(at_least_once=True),
         ).prepare()
     )
