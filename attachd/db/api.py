@@ -7,15 +7,13 @@ def rename(volume_id: str, name: str) -> None:
         connection.execute(...)
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import contextlib
 import dataclasses
-import functools
 import os
 import threading
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
-from oslo_db import api as oslo_db_api
 from oslo_db import exception as db_exception
 from oslo_db import options as oslo_db_options
 import sqlalchemy as sa
@@ -23,11 +21,17 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import engines
+from attachd.db.retrying import retried
 
-P = ParamSpec("P")
-R = TypeVar("R")
+__all__ = ["Counters", "counters", "dialect", "dispose", "place", "reader", "retried", "writer"]
 
 oslo_db_options.set_defaults(CONF)
+
+
+_LOST_AT_COMMIT = (
+    "The connection to the database was lost while a change was being stored. It may have been "
+    "stored: look at the resource before you try again."
+)
 
 
 class Counters(NamedTuple):
@@ -88,14 +92,31 @@ def _engines() -> _Engines:
         return found
     with _process.lock:
         if _process.engines is None:
-            if not CONF.database.connection:
-                raise exception.Unavailable(
-                    reason="No database is configured: set connection in [database]."
-                )
-            _process.engines = _Engines(
-                engines.reader(CONF.database), engines.writer(CONF.database)
-            )
+            _process.engines = _make_engines()
         return _process.engines
+
+
+def _make_engines() -> _Engines:
+    if not CONF.database.connection:
+        raise exception.ConfigurationError(
+            reason="No database is configured: set connection in [database]."
+        )
+    try:
+        return _Engines(engines.reader(CONF.database), engines.writer(CONF.database))
+    except (sa.exc.ArgumentError, ImportError, ValueError) as error:
+        raise exception.ConfigurationError(
+            reason=f"The connection in [database] is of no use: {error}"
+        ) from error
+
+
+def dialect() -> str:
+    """Return which SQL the configured database speaks: sqlite, mysql, mariadb or postgresql."""
+    return _engines().writer.dialect.name
+
+
+def place() -> str:
+    """Return the URL of the configured database, without its password; for people."""
+    return _engines().writer.url.render_as_string(hide_password=True)
 
 
 def dispose() -> None:
@@ -132,15 +153,24 @@ def writer() -> Iterator[sa.Connection]:
         try:
             yield connection
         except BaseException:
-            transaction.rollback()
+            _roll_back(connection, transaction)
             raise
         try:
             transaction.commit()
-        except db_exception.DBConnectionError as error:
-            raise exception.Unavailable(
-                reason="The connection to the database was lost while a change was being "
-                "stored. It may have been stored: look at the resource before you try again."
-            ) from error
+        except BaseException as error:
+            # Whatever became of the transaction, nobody else gets to see what is left of it.
+            connection.invalidate()
+            if isinstance(error, db_exception.DBConnectionError):
+                raise exception.Unavailable(reason=_LOST_AT_COMMIT) from error
+            raise
+
+
+def _roll_back(connection: sa.Connection, transaction: sa.RootTransaction) -> None:
+    try:
+        transaction.rollback()
+    except (db_exception.DBError, sa.exc.SQLAlchemyError):
+        # Why it had to be rolled back is what the caller wants to know.
+        connection.invalidate()
 
 
 def _connect(engine: sa.Engine) -> sa.Connection:
@@ -151,35 +181,3 @@ def _connect(engine: sa.Engine) -> sa.Connection:
     except sa.exc.OperationalError as error:
         # Not everything that a server can answer to a log-in is known to oslo.db.
         raise db_exception.DBConnectionError(error) from error
-
-
-def retried(function: Callable[P, R]) -> Callable[P, R]:
-    """Call again what met a deadlock or a lost connection; then say what is wrong with it.
-
-    What is decorated has to be one transaction, which has not happened when it is repeated:
-    a server undoes whatever it saw no COMMIT of.  There are about 10 tries in 4 seconds.
-
-    :raises Unavailable: the database does not answer, or is too busy
-    :raises BadRequest: a value is none that the database can store
-    """
-    repeated: Callable[P, R] = oslo_db_api.wrap_db_retry(
-        retry_interval=0.01,
-        max_retries=10,
-        inc_retry_interval=True,
-        max_retry_interval=1,
-        retry_on_disconnect=True,
-        retry_on_deadlock=True,
-    )(function)
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return repeated(*args, **kwargs)
-        except (db_exception.DBDataError, db_exception.DBInvalidUnicodeParameter) as error:
-            raise exception.BadRequest(reason="A value cannot be stored.") from error
-        except (db_exception.DBConnectionError, db_exception.DBNonExistentDatabase) as error:
-            raise exception.Unavailable(reason="The database does not answer.") from error
-        except (db_exception.DBDeadlock, sa.exc.TimeoutError) as error:
-            raise exception.Unavailable(reason="The database is too busy.") from error
-
-    return call

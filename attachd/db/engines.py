@@ -43,22 +43,13 @@ def writer(options: Options) -> sa.Engine:
     return _engine(options, {"isolation_level": "READ COMMITTED"})
 
 
-def plain(options: Options) -> sa.Engine:
-    """Make an engine without a pool for a migration, whose transactions are the database's."""
-    engine = _engine(options, {"poolclass": sa.NullPool})
-    if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "begin", _begin_immediate)
-    return engine
-
-
 def _engine(options: Options, arguments: Arguments) -> sa.Engine:
     url = sa.make_url(options.connection)
     if options.connection_parameters:
         url = url.update_query_string(options.connection_parameters, append=True)
     dialect = url.get_backend_name()
     arguments = {"pool_reset_on_return": None, **arguments}
-    if arguments.get("poolclass") is not sa.NullPool:
-        arguments = _pool(options) | arguments
+    arguments = _pool(options) | arguments
     if dialect == "sqlite":
         _create_private_file(url)
     elif dialect in {"mysql", "mariadb"} and "charset" not in url.query:

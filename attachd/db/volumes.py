@@ -12,7 +12,7 @@ from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import api, models, services
+from attachd.db import api, models
 from attachd.states import AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -259,23 +259,3 @@ def to_recover(backend: str) -> list[Row]:
     )
     with api.reader() as connection:
         return [dict(row._mapping) for row in connection.execute(wanted)]
-
-
-@api.retried
-def promised_since_reports() -> dict[str, int]:
-    """Return the GiB that live backends were given since they last told what room they have.
-
-    :returns: by ``host@backend``; a backend that was given nothing is absent
-    """
-    backend = models.services.c.host
-    prefix = sa.func.substr(_V.c.host, 1, sa.func.length(backend) + 1)
-    given = sa.select(backend, sa.func.sum(_V.c.size_gib)).join(
-        _V,
-        sa.and_(
-            _V.c.created_at > models.services.c.seen_at,
-            sa.or_(_V.c.host == backend, prefix == backend.concat("#")),
-        ),
-    )
-    alive = given.where(models.services.c.seen_at >= services.oldest_alive()).group_by(backend)
-    with api.reader() as connection:
-        return {row[0]: int(row[1]) for row in connection.execute(alive)}

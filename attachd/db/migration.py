@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring a database to the tables this code needs; used by attachd-manage and all-in-one."""
+
+from collections.abc import Iterator
+import contextlib
+from typing import TextIO
+
+from alembic import command
+from alembic import util as alembic_util
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.db import api
+
+LOCK = "attachd-migration"
+LOCK_TIMEOUT = 300
+"""Seconds to wait while another process migrates the same database."""
+
+HEAD = "head"
+
+
+def head() -> str:
+    """Return the version that this code is written for."""
+    found = ScriptDirectory.from_config(_config()).get_current_head()
+    assert found is not None
+    return found
+
+
+@api.retried
+def version() -> str | None:
+    """Return the version of the database, or None if it is empty.
+
+    :raises Unavailable: the database does not answer
+    """
+    with api.reader() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def upgrade(target: str = HEAD) -> None:
+    """Create or change the tables, in one transaction where the database knows such.
+
+    Nothing happens where nothing is to be done.  Of several calls at the same time, one works
+    and the others wait for it.
+
+    :param target: a version, by default the newest
+    :raises ConfigurationError: the database is newer than this code, or there is no such target
+    :raises Unavailable: the database does not answer
+    """
+    _check_known(version())
+    if target != HEAD:
+        _check_known(target)
+    _upgrade(target)
+
+
+@api.retried
+def _upgrade(target: str) -> None:
+    config = _config()
+    with api.writer() as connection, _alone(connection):
+        config.attributes["connection"] = connection
+        command.upgrade(config, target)
+
+
+def write_sql(output: TextIO, start: str | None = None) -> None:
+    """Write the SQL of an upgrade instead of executing it; the database is not asked.
+
+    :param start: the version the database has; None if it is empty
+    :raises ConfigurationError: there is no such version
+    """
+    _check_known(start)
+    config = _config()
+    config.output_buffer = output
+    config.attributes["dialect"] = api.dialect()
+    command.upgrade(config, f"{start or 'base'}:{HEAD}", sql=True)
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", "attachd.db:migrations")
+    return config
+
+
+def _check_known(wanted: str | None) -> None:
+    if wanted is None:
+        return
+    try:
+        ScriptDirectory.from_config(_config()).get_revision(wanted)
+    except alembic_util.CommandError as error:
+        raise exception.ConfigurationError(
+            reason=f"This attachd does not know version {wanted} of the database; the newest "
+            f"it knows is {head()}. A database that was used by a newer attachd needs that one."
+        ) from error
+
+
+@contextlib.contextmanager
+def _alone(connection: sa.Connection) -> Iterator[None]:
+    """Keep other migrations away; SQLite's transactions do that by themselves."""
+    dialect = connection.dialect.name
+    if dialect == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(LOCK))))
+    if dialect not in {"mysql", "mariadb"}:
+        yield
+        return
+    # The lock of a name is the server's, not the database's.
+    name = f"{LOCK}-{connection.engine.url.database}"[:64]
+    if connection.execute(sa.select(sa.func.get_lock(name, LOCK_TIMEOUT))).scalar() != 1:
+        raise exception.Unavailable(reason="Another process migrates this database.")
+    try:
+        yield
+    finally:
+        connection.execute(sa.select(sa.func.release_lock(name)))

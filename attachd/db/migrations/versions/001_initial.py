@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the first release.
+
+A migration never imports models.py, which moves on: it says what was true at its time.
+"""
+
+from typing import Any
+
+from alembic import op
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+revision = "001"
+down_revision = None
+
+MOMENT = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+LONG_TEXT = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+IN_MARIADB: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+}
+
+
+def upgrade() -> None:
+    """Create everything."""
+    op.create_table(
+        "services",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("binary", sa.String(64), nullable=False),
+        sa.Column("host", sa.String(255), nullable=False),
+        sa.Column("availability_zone", sa.String(255), nullable=False),
+        sa.Column("disabled", sa.Boolean(), nullable=False),
+        sa.Column("disabled_reason", sa.String(255)),
+        sa.Column("up", sa.Boolean(), nullable=False),
+        sa.Column("error", sa.String(1023)),
+        sa.Column("report", LONG_TEXT),
+        sa.Column("seen_at", MOMENT, nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.PrimaryKeyConstraint("id", name="pk_services"),
+        sa.UniqueConstraint("binary", "host", name="uq_services_binary_host"),
+        **IN_MARIADB,
+    )
+    op.create_table(
+        "volume_types",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("name", sa.String(255), nullable=False),
+        sa.Column("description", sa.String(255)),
+        sa.Column("is_public", sa.Boolean(), nullable=False),
+        sa.Column("extra_specs", LONG_TEXT, nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.PrimaryKeyConstraint("id", name="pk_volume_types"),
+        sa.UniqueConstraint("name", name="uq_volume_types_name"),
+        **IN_MARIADB,
+    )
+    op.create_table(
+        "volumes",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("project_id", sa.String(64), nullable=False),
+        sa.Column("user_id", sa.String(64)),
+        sa.Column("name", sa.String(255)),
+        sa.Column("description", sa.String(255)),
+        sa.Column("size_gib", sa.Integer(), nullable=False),
+        sa.Column("new_size_gib", sa.Integer()),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("status", sa.String(32), nullable=False),
+        sa.Column("attach_status", sa.String(32), nullable=False),
+        sa.Column("multiattach", sa.Boolean(), nullable=False),
+        sa.Column("bootable", sa.Boolean(), nullable=False),
+        sa.Column("volume_type_id", sa.String(36)),
+        sa.Column("availability_zone", sa.String(255)),
+        sa.Column("host", sa.String(255)),
+        sa.Column("provider", LONG_TEXT, nullable=False),
+        sa.Column("owner", sa.String(255)),
+        sa.Column("error", sa.String(1023)),
+        sa.Column("launched_at", MOMENT),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.ForeignKeyConstraint(
+            ["volume_type_id"], ["volume_types.id"], name="fk_volumes_volume_type_id_volume_types"
+        ),
+        sa.PrimaryKeyConstraint("id", name="pk_volumes"),
+        **IN_MARIADB,
+    )
+    op.create_index("ix_volumes_created_at_id", "volumes", ["created_at", "id"])
+    op.create_index("ix_volumes_host", "volumes", ["host"])
+    op.create_index("ix_volumes_name", "volumes", ["name"])
+    op.create_index("ix_volumes_owner", "volumes", ["owner"])
+    op.create_index(
+        "ix_volumes_project_id_created_at_id", "volumes", ["project_id", "created_at", "id"]
+    )
+    op.create_index("ix_volumes_status", "volumes", ["status"])
+    op.create_index("ix_volumes_volume_type_id", "volumes", ["volume_type_id"])
+    op.create_table(
+        "attachments",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("volume_id", sa.String(36), nullable=False),
+        sa.Column("project_id", sa.String(64), nullable=False),
+        sa.Column("user_id", sa.String(64)),
+        sa.Column("instance_uuid", sa.String(36)),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("mode", sa.String(2)),
+        sa.Column("host", sa.String(255)),
+        sa.Column("mountpoint", sa.String(255)),
+        sa.Column("connector", LONG_TEXT),
+        sa.Column("connection_info", LONG_TEXT),
+        sa.Column("secret", sa.String(64)),
+        sa.Column("owner", sa.String(255)),
+        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("error", sa.String(1023)),
+        sa.Column("attached_at", MOMENT),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.ForeignKeyConstraint(
+            ["volume_id"], ["volumes.id"], name="fk_attachments_volume_id_volumes"
+        ),
+        sa.PrimaryKeyConstraint("id", name="pk_attachments"),
+        **IN_MARIADB,
+    )
+    op.create_index("ix_attachments_created_at_id", "attachments", ["created_at", "id"])
+    op.create_index("ix_attachments_host", "attachments", ["host"])
+    op.create_index("ix_attachments_instance_uuid", "attachments", ["instance_uuid"])
+    op.create_index(
+        "ix_attachments_project_id_created_at_id",
+        "attachments",
+        ["project_id", "created_at", "id"],
+    )
+    op.create_index("ix_attachments_state", "attachments", ["state"])
+    op.create_index("ix_attachments_volume_id", "attachments", ["volume_id"])
+    op.create_table(
+        "volume_metadata",
+        sa.Column("volume_id", sa.String(36), nullable=False),
+        sa.Column("key", sa.String(255), nullable=False),
+        sa.Column("value", sa.String(255), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["volume_id"],
+            ["volumes.id"],
+            name="fk_volume_metadata_volume_id_volumes",
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("volume_id", "key", name="pk_volume_metadata"),
+        **IN_MARIADB,
+    )

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done about a database that does not do as it is told; used by way of api.retried."""
+
+from collections.abc import Callable
+import functools
+import logging
+import random
+import time
+from typing import ParamSpec, TypeVar
+
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+
+from attachd import exception
+
+LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+TRIES = 10
+FIRST_PAUSE = 0.01
+LONGEST_PAUSE = 1.0
+"""Seconds; pauses double, and vary by chance, lest those that met once meet again.  In all
+they are about 2 seconds, as long as a caller may be kept from the answer that nothing works."""
+
+_PASSING = (db_exception.DBConnectionError, db_exception.DBDeadlock)
+_MISSING_TABLE = frozenset({1146, "42P01"})
+"""MariaDB's and PostgreSQL's names of it."""
+
+
+def retried(function: Callable[P, R]) -> Callable[P, R]:
+    """Call again what met a deadlock or a lost connection; if that is no help, say what is wrong.
+
+    What is decorated has to be one transaction.  It has not happened when it is repeated: a
+    server undoes whatever it saw no COMMIT of, and a connection lost at the COMMIT itself is
+    raised as Unavailable by api.writer().
+
+    :raises Unavailable: the database does not answer, is too busy, or has no tables
+    :raises BadRequest: a value is none that the database can store
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        pause = FIRST_PAUSE
+        for _ in range(TRIES - 1):
+            try:
+                return _explained(function, *args, **kwargs)
+            except _PASSING as error:
+                LOG.debug("%s is called again after: %s", function.__qualname__, error)
+                time.sleep(random.uniform(0, pause))  # noqa: S311
+                pause = min(2 * pause, LONGEST_PAUSE)
+        try:
+            return _explained(function, *args, **kwargs)
+        except db_exception.DBDeadlock as error:
+            raise _unavailable("The database is too busy.", error) from error
+        except db_exception.DBConnectionError as error:
+            raise _unavailable("The database does not answer.", error) from error
+
+    return call
+
+
+def _explained(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function and turn into our own exceptions what another try would not help."""
+    try:
+        return function(*args, **kwargs)
+    except _PASSING:
+        raise
+    except db_exception.DBNonExistentDatabase as error:
+        raise _unavailable("The database does not exist.", error) from error
+    except sa.exc.TimeoutError as error:
+        raise _unavailable("Too many requests wait for the database.", error) from error
+    except (db_exception.DBError, sa.exc.DBAPIError) as error:
+        _explain(error)
+        raise
+
+
+def _explain(error: db_exception.DBError | sa.exc.DBAPIError) -> None:
+    inner = error.inner_exception if isinstance(error, db_exception.DBError) else error
+    if _is_missing_table(error, getattr(inner, "orig", None)):
+        message = "The database lacks tables: run attachd-manage db sync."
+        raise _unavailable(message, error) from error
+    refused = (db_exception.DBDataError, db_exception.DBInvalidUnicodeParameter)
+    if isinstance(error, refused) or isinstance(inner, sa.exc.DataError):
+        raise exception.BadRequest(reason="A value cannot be stored.") from error
+    if isinstance(inner, sa.exc.OperationalError):
+        raise _unavailable("The database is in trouble.", error) from error
+
+
+def _is_missing_table(error: Exception, original: BaseException | None) -> bool:
+    if isinstance(error, db_exception.DBNonExistentTable):
+        return True
+    code = getattr(original, "pgcode", None) or next(iter(getattr(original, "args", ())), None)
+    return code in _MISSING_TABLE
+
+
+def _unavailable(reason: str, error: Exception) -> exception.Unavailable:
+    said = " ".join(str(error).split()).partition(" (Background on")[0]
+    LOG.warning("%s %s", reason, said)
+    return exception.Unavailable(reason=reason)
