@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-manage: what operators do to the database; typed by them and by deployment tools."""
+
+import argparse
+from collections.abc import Callable
+import sys
+from typing import Any
+
+from oslo_config import cfg
+
+from attachd import exception, service
+from attachd.conf import CONF
+from attachd.db import api, migration
+
+_QUIET = ["alembic=WARN", "attachd=ERROR"]
+"""Everything it has to tell is printed: log only what nobody expects."""
+
+
+def main() -> int:
+    """Do what the command line says.
+
+    :returns: the exit code: 0 done, 1 failed, 2 wrong command line
+    """
+    CONF.register_cli_opt(
+        cfg.SubCommandOpt("subject", title="commands", dest="subject", handler=_add_commands)
+    )
+    try:
+        service.prepare(sys.argv[1:], defaults={"default_log_levels": _QUIET})
+        CONF.subject.action()
+    except (cfg.Error, exception.AttachdError) as error:
+        print(f"attachd-manage: {_explained(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _add_commands(subjects: Any) -> None:
+    database = subjects.add_parser("db", help="the tables of the database")
+    actions = database.add_subparsers(title="actions", metavar="ACTION", required=True)
+    sync = actions.add_parser(
+        "sync", help="create the tables, or bring those of an older release up to date"
+    )
+    sync.add_argument("version", nargs="?", default=migration.HEAD, help="default: the newest")
+    sync.add_argument(
+        "--sql", action="store_true", help="print the SQL instead; the database is not asked"
+    )
+    sync.add_argument(
+        "--since",
+        metavar="VERSION",
+        help="with --sql: the version that the database has; default: it is empty",
+    )
+    sync.set_defaults(action=_sync)
+    _add_action(actions, "version", _version, "print the versions of database and code")
+
+
+def _add_action(actions: Any, name: str, action: Callable[[], None], text: str) -> None:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
+    parser.set_defaults(action=action)
+
+
+def _sync() -> None:
+    if CONF.subject.sql:
+        migration.write_sql(sys.stdout, CONF.subject.since)
+        return
+    before = migration.version()
+    migration.upgrade(CONF.subject.version)
+    after = migration.version()
+    if before == after:
+        print(f"{api.place()} has version {after} already.")
+    else:
+        print(f"{api.place()} has version {after} now; it had {before or 'no tables'}.")
+
+
+def _version() -> None:
+    print(f"database {migration.version() or 'empty'}")
+    print(f"code {migration.head()}")
+
+
+def _explained(error: Exception) -> str:
+    """Say in one line what is wrong, with what the database said about it."""
+    text = str(error)
+    if isinstance(error, exception.Unavailable) and error.__cause__ is not None:
+        said = " ".join(str(error.__cause__).split()).partition("(Background on")[0]
+        text = f"{text} {api.place()}: {said.strip()}"
+    return text
