@@ -52,6 +52,13 @@ class VolumeNotFree(InvalidVolume):
     )
 
 
+class Unauthorized(AttachdError):
+    """The caller does not say, in a way that is understood, who they are."""
+
+    code = 401
+    msg_fmt = "%(reason)s"
+
+
 class Forbidden(AttachdError):
     """The caller's roles do not suffice."""
 
@@ -90,6 +97,30 @@ class VersionNotFound(NotFound):
     """The microversion asked for does not have this call."""
 
     msg_fmt = "API version %(version)s is not supported on this method."
+
+
+class NotAcceptable(AttachdError):
+    """There is no such version of the API."""
+
+    code = 406
+    msg_fmt = (
+        "Version %(version)s is not supported by the API. Minimum is %(oldest)s and maximum is "
+        "%(latest)s."
+    )
+
+
+class TooLarge(AttachdError):
+    """The request is larger than the service reads."""
+
+    code = 413
+    msg_fmt = "%(what)s is too large: at most %(limit)s bytes are accepted."
+
+
+class UnsupportedMediaType(AttachdError):
+    """The request's body is of a type that is not read."""
+
+    code = 415
+    msg_fmt = "Unsupported Content-Type: send application/json."
 
 
 class Conflict(AttachdError):

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the WSGI application together; called by wsgi.api and by tests.
+
+From outside to inside: request ids and the last net for errors, proxy headers, health check,
+then pecan with its one controller, which does the rest.
+"""
+
+from collections.abc import Callable, Iterable
+import functools
+import inspect
+import re
+from typing import Any
+
+from oslo_context import context as oslo_context
+from oslo_middleware import healthcheck, http_proxy_to_wsgi, request_id
+import pecan.core
+import pecan.util
+import webob
+
+from attachd.api import errors, noauth, policy, root
+from attachd.conf import CONF
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+Application = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+IDENTIFIERS: dict[str, root.Identify] = {"noauth": noauth.identify}
+"""How callers are identified, by [api]auth_strategy."""
+
+HEALTH = "/healthcheck"
+
+_REQUEST_ID = re.compile(request_id.ID_FORMAT)
+
+
+class Request(webob.Request):
+    """A request whose parameters and body pecan leaves alone: attachd.api.payload reads them.
+
+    Pecan would parse the body several times, as a form too, and with other errors than ours.
+    """
+
+    _nothing = webob.multidict.MultiDict()
+
+    @property
+    def GET(self) -> Any:  # noqa: N802  webob's name
+        """Return nothing; see read_query()."""
+        return self._nothing
+
+    params = GET
+    json = json_body = property(lambda _self: {})  # see read_json()
+
+
+class Response(webob.Response):
+    """An answer in JSON unless it says otherwise."""
+
+    default_content_type = "application/json"
+
+
+class Outermost:
+    """Gives each request an id, and an answer even when everything inside fails."""
+
+    def __init__(self, inner: Application) -> None:
+        self._inner = inner
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        identity = oslo_context.generate_request_id()
+        environ[request_id.ENV_REQUEST_ID] = identity
+        said = environ.get("HTTP_X_OPENSTACK_REQUEST_ID")
+        if said and _REQUEST_ID.match(said):
+            environ[request_id.GLOBAL_REQ_ID] = said
+
+        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            headers.append((request_id.HTTP_RESP_HEADER_REQUEST_ID, identity))
+            return start_response(status, headers, *rest)
+
+        try:
+            return self._inner(environ, start)
+        except Exception as error:  # noqa: BLE001  each of them is answered, and logged there
+            fault = errors.fault(error, identity)
+            response = Response(fault.body, fault.status, list(fault.headers.items()))
+            response.content_type = "application/json"
+            answer: Iterable[bytes] = response(environ, start)
+            return answer
+
+
+class HealthCheck:
+    """Answers /healthcheck, which is neither versioned nor authenticated."""
+
+    def __init__(self, inner: Application) -> None:
+        self._inner = inner
+        self._healthy: Application = healthcheck.Healthcheck.app_factory(
+            {}, oslo_config_project="attachd"
+        )
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        if environ.get("PATH_INFO") == HEALTH:
+            return self._healthy(environ, start_response)
+        return self._inner(environ, start_response)
+
+
+def make_app() -> Application:
+    """Return the API as a WSGI application, as the configuration is now."""
+    policy.recall_signatures()
+    recall_argspecs()
+    application: Application = pecan.core.Pecan(
+        root.Root(IDENTIFIERS[CONF.api.auth_strategy]),
+        use_context_locals=False,
+        force_canonical=False,
+        guess_content_type_from_ext=False,
+        default_renderer="json",
+        request_cls=Request,
+        response_cls=Response,
+    )
+    application = HealthCheck(application)
+    CONF.register_opts(http_proxy_to_wsgi.OPTS, group="oslo_middleware")
+    if CONF.oslo_middleware.enable_proxy_headers_parsing:
+        application = http_proxy_to_wsgi.HTTPProxyToWSGI(application, CONF)
+    return Outermost(application)
+
+
+def recall_argspecs() -> None:
+    """Have pecan look at the signature of a controller once, not at each request.
+
+    Where pecan is not the one we know, it stays as it is.
+    """
+    known = getattr(pecan.util, "_getargspec", None)
+    if known is not None and not hasattr(known, "cache_info") and inspect.isfunction(known):
+        pecan.util._getargspec = functools.lru_cache(maxsize=64)(known)  # noqa: SLF001

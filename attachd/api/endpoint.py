@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declares what the API answers to; handlers are written with it, root looks calls up in it.
+
+::
+
+    @endpoint(
+        "PUT",
+        "/snacks/{snack_id}",
+        since=mv.NEW_ATTACH,
+        policy=policy.UPDATE,
+        body=schema.UPDATE,
+        query=schema.QUERY,
+        status=200,
+    )
+    def update(ctx: RequestContext, snack_id: str, body: dict[str, Any]) -> dict[str, Any]: ...
+
+
+    @action("/snacks/{snack_id}/action", "os-eat", policy=policy.EAT, body=schema.EAT)
+    def eat(ctx: RequestContext, snack_id: str, body: Any) -> None: ...
+
+A handler is called with those of these arguments that it names: the variable parts of its path;
+``ctx``; ``body``, as its schema lets it through, for an action what its name stands for;
+``query``, a dictionary of strings; ``version``, the microversion; ``links``; ``request``.  It
+returns what is answered in JSON, or None, and raises exceptions of attachd.exception.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import inspect
+import re
+from typing import Any, TypeVar
+
+from attachd import exception
+from attachd.api import microversions as mv
+from attachd.api import payload, validation
+from attachd.api.links import Links
+from attachd.context import RequestContext
+
+Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
+Steps = validation.Schema | Sequence[tuple[mv.Version, validation.Schema]]
+"""One schema, or schemas with the microversion since which each of them holds."""
+
+NOUNS = ("attachments",)
+"""The folders beside this file: handlers.py declares endpoints, policy.py has their RULES."""
+
+_ARGUMENTS = frozenset({"ctx", "body", "query", "version", "links", "request"})
+_VARIABLE = re.compile(r"\{(\w+)\}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """One thing that the API answers to."""
+
+    method: str
+    path: str
+    since: mv.Version
+    until: mv.Version
+    policy: str | None
+    body: validation.Ladder | None
+    query: validation.Ladder | None
+    status: int
+    handler: Handler
+    wants: tuple[str, ...]
+    action: str | None = None
+
+    @property
+    def operation(self) -> str:
+        """What a rule's operations call this: "POST /snacks/{snack_id}/action (os-eat)"."""
+        suffix = f" ({self.action})" if self.action else ""
+        return f"{self.method} {self.path}{suffix}"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the variable parts of the path."""
+        return tuple(_VARIABLE.findall(self.path))
+
+
+@dataclasses.dataclass
+class Call:
+    """One request on its way to its handler."""
+
+    request: Any
+    ctx: RequestContext
+    links: Links
+    version: mv.Version
+    variables: dict[str, str]
+    body: Any = None
+
+
+REGISTER: list[Endpoint] = []
+"""All endpoints, in the order in which they were declared."""
+
+
+def endpoint(
+    method: str,
+    path: str,
+    *,
+    since: mv.Version = mv.MINIMUM,
+    until: mv.Version = mv.LATEST,
+    policy: str | None = None,
+    body: Steps | None = None,
+    query: Steps | None = None,
+    status: int = 200,
+) -> Callable[[H], H]:
+    """Declare what a handler answers to.
+
+    :param path: below ``/v3`` or ``/v3/{project_id}``, which it serves alike
+    :param since: the first microversion that has it; ``until``: the last one
+    :param policy: the rule that is checked for the caller's own project, before the handler
+    :param body: how the body has to be; None: none is read
+    :param query: how the parameters of the URL have to be; None: anyhow
+    :param status: of the answer, unless something is raised
+    """
+
+    def declare(handler: H) -> H:
+        REGISTER.append(
+            Endpoint(
+                method,
+                path,
+                since,
+                until,
+                policy,
+                None if body is None else validation.Ladder(body, since),
+                None if query is None else validation.Ladder(query, since),
+                status,
+                handler,
+                _wanted(handler, path),
+            )
+        )
+        return handler
+
+    return declare
+
+
+def action(
+    path: str,
+    name: str,
+    *,
+    since: mv.Version = mv.MINIMUM,
+    until: mv.Version = mv.LATEST,
+    policy: str | None = None,
+    body: Steps | None = None,
+    status: int = 202,
+) -> Callable[[H], H]:
+    """Declare what a handler does when it is asked to POST ``{name: ...}``.
+
+    :param body: how that what the name stands for has to be; None: anyhow
+    """
+    steps: Steps = {} if body is None else body
+
+    def declare(handler: H) -> H:
+        REGISTER.append(
+            Endpoint(
+                "POST",
+                path,
+                since,
+                until,
+                policy,
+                validation.Ladder(steps, since),
+                None,
+                status,
+                handler,
+                _wanted(handler, path),
+                name,
+            )
+        )
+        return handler
+
+    return declare
+
+
+def _wanted(handler: Handler, path: str) -> tuple[str, ...]:
+    names = tuple(inspect.signature(handler).parameters)
+    variables = set(_VARIABLE.findall(path))
+    if unknown := set(names) - variables - _ARGUMENTS:
+        raise TypeError(f"{handler.__qualname__} wants {sorted(unknown)}: nothing like that")
+    return names
+
+
+def choose(candidates: Sequence[Endpoint], call: Call) -> Endpoint:
+    """Read the body and pick, among the endpoints of one method and path, the one asked for.
+
+    :raises VersionNotFound: none of them exists in this microversion
+    :raises BadRequest: the body is broken, or names no action
+    """
+    if candidates[0].action is not None:
+        candidates = _of_action(candidates, call)
+    elif candidates[0].body is not None:
+        call.body = payload.read_json(call.request)
+    for each in candidates:
+        if each.since <= call.version <= each.until:
+            return each
+    raise exception.VersionNotFound(version=call.version)
+
+
+def _of_action(candidates: Sequence[Endpoint], call: Call) -> list[Endpoint]:
+    body = payload.read_json(call.request)
+    if not isinstance(body, dict) or len(body) != 1:
+        raise exception.BadRequest(
+            reason="Malformed request body: an object of one key, the action's name, is needed."
+        )
+    ((name, call.body),) = body.items()
+    found = [each for each in candidates if each.action == name]
+    if not found:
+        raise exception.BadRequest(
+            reason=f"There is no such action: {name[: validation.SHOWN]}. Verify the request "
+            "body and Content-Type header and try again."
+        )
+    return found
+
+
+def answer(chosen: Endpoint, call: Call) -> Any:
+    """Check body, parameters and policy, and have the handler answer.
+
+    :returns: what is to be sent in JSON, or None
+    """
+    if chosen.body is not None:
+        chosen.body.check(call.body, call.version, chosen.action or "")
+    available: dict[str, Any] = {
+        **call.variables,
+        "ctx": call.ctx,
+        "body": call.body,
+        "version": call.version,
+        "links": call.links,
+        "request": call.request,
+    }
+    if chosen.query is not None or "query" in chosen.wants:
+        available["query"] = _query(chosen, call)
+    if chosen.policy is not None:
+        call.ctx.authorize(chosen.policy)
+    return chosen.handler(**{name: available[name] for name in chosen.wants})
+
+
+def _query(chosen: Endpoint, call: Call) -> Mapping[str, str]:
+    parameters = payload.read_query(call.request.query_string)
+    if chosen.query is not None:
+        chosen.query.check(parameters, call.version)
+    return parameters

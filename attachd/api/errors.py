@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions become fault bodies here, and nowhere else; called by root and by app.
+
+``{"badRequest": {"code": 400, "message": "..."}}``: clients read the only value, whatever its
+key.
+"""
+
+import json
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from oslo_log import log
+
+from attachd import exception
+
+LOG = log.getLogger(__name__)
+
+KEYS = MappingProxyType(
+    {
+        400: "badRequest",
+        401: "unauthorized",
+        403: "forbidden",
+        404: "itemNotFound",
+        405: "badMethod",
+        409: "conflictingRequest",
+        413: "overLimit",
+        415: "badMediaType",
+        501: "notImplemented",
+        503: "serviceUnavailable",
+    }
+)
+"""What the Block Storage API calls the faults of a status; all others are a computeFault."""
+
+UNDECODABLE = "The URL or the body holds bytes that are not UTF-8."
+UNFORESEEN = (
+    "The server has either erred or is incapable of performing the requested operation. "
+    "Its operator finds the reason under request id {request_id}."
+)
+
+
+class Fault(NamedTuple):
+    """What is answered instead of a result."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+
+def fault(error: Exception, request_id: str) -> Fault:
+    """Turn what was raised into what is answered; logs what its reader has to see to."""
+    if isinstance(error, UnicodeDecodeError):
+        return _fault(400, UNDECODABLE)
+    if not isinstance(error, exception.AttachdError):
+        LOG.error("Unforeseen error in request %s", request_id, exc_info=error)
+        return _fault(500, UNFORESEEN.format(request_id=request_id))
+    if error.code >= 500:  # noqa: PLR2004  HTTP: the server's own fault
+        LOG.warning("Request %s failed: %s", request_id, error)
+    return _fault(error.code, str(error))
+
+
+def _fault(code: int, message: str) -> Fault:
+    if code == 401:  # noqa: PLR2004  as Keystone's middleware, which answers it elsewhere
+        error = {"code": code, "title": "Unauthorized", "message": message}
+        return Fault(code, _encode({"error": error}), {"WWW-Authenticate": "attachd"})
+    content: dict[str, Any] = {"code": code, "message": message}
+    headers = {}
+    if code == 413:  # noqa: PLR2004
+        content["retryAfter"] = headers["Retry-After"] = "0"
+    return Fault(code, _encode({KEYS.get(code, "computeFault"): content}), headers)
+
+
+def _encode(body: dict[str, Any]) -> bytes:
+    return json.dumps(body).encode()

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lists have in common: limit, marker, offset, sort, filters; used by list handlers."""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attachd import exception
+from attachd.api import links
+from attachd.api import microversions as mv
+from attachd.conf import CONF
+from attachd.db.paging import Direction, Page
+
+PARAMETERS = frozenset({"limit", "marker", "offset", "sort", "sort_key", "sort_dir"})
+ALL_PROJECTS = "all_tenants"
+
+_DIRECTIONS: Mapping[str, Direction] = MappingProxyType({"asc": "asc", "desc": "desc"})
+_LARGEST_OFFSET = 2**31 - 1
+_TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
+
+
+def read(query: Mapping[str, str], sort_keys: Mapping[str, str]) -> Page:
+    """Read the parameters of a page.
+
+    :param sort_keys: what the list can be sorted by: columns by their names on the wire
+    :raises BadRequest: naming the parameter that is wrong
+    """
+    limit = _number(query, "limit", CONF.api.max_limit)
+    return Page(
+        limit=min(limit, CONF.api.max_limit),
+        marker=query.get("marker") or None,
+        offset=_number(query, "offset", 0),
+        sort=tuple(_sort(query, sort_keys)),
+    )
+
+
+def _number(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name, str(default))
+    if not (text.isascii() and text.isdecimal()) or len(text) > 10:  # noqa: PLR2004
+        raise exception.BadRequest(
+            reason=f"{name} must be a whole number that is not negative, not {text[:100]!r}."
+        )
+    return min(int(text), _LARGEST_OFFSET)
+
+
+def _sort(query: Mapping[str, str], known: Mapping[str, str]) -> list[tuple[str, Direction]]:
+    if "sort" in query and ("sort_key" in query or "sort_dir" in query):
+        raise exception.BadRequest(
+            reason="The 'sort_key' and 'sort_dir' parameters are deprecated and cannot be used "
+            "with the 'sort' parameter."
+        )
+    default = f"{query.get('sort_key', 'created_at')}:{query.get('sort_dir', 'desc')}"
+    pairs = []
+    for part in query.get("sort", default).split(","):
+        key, _, direction = (piece.strip() for piece in part.partition(":"))
+        direction = direction or "desc"
+        if key not in known:
+            raise exception.BadRequest(
+                reason=f"sort key {key[:100]!r} is none of {', '.join(sorted(known))}."
+            )
+        if direction not in _DIRECTIONS:
+            raise exception.BadRequest(
+                reason=f"sort direction {direction[:100]!r} is neither asc nor desc."
+            )
+        pairs.append((known[key], _DIRECTIONS[direction]))
+    return pairs
+
+
+def filters(
+    query: Mapping[str, str], known: Collection[str], version: mv.Version
+) -> dict[str, str]:
+    """Return the filters among the parameters.
+
+    :param known: the filters of this list
+    :raises BadRequest: there is an unknown one, which were ignored before 3.31
+    """
+    asked = {k: v for k, v in query.items() if k not in PARAMETERS and k != ALL_PROJECTS}
+    unknown = [key for key in asked if key not in known]
+    if unknown and version >= mv.RESOURCE_FILTER:
+        listed = ",".join(key[:100] for key in unknown)
+        raise exception.BadRequest(reason=f"Invalid filters {listed} are found in query options.")
+    return {key: value for key, value in asked.items() if key in known}
+
+
+def project(context: Any, query: Mapping[str, str]) -> str | None:
+    """Return the project whose things are listed; None, for admins who ask for it: of all."""
+    wanted = query.get(ALL_PROJECTS, "0").strip().lower() in _TRUE
+    return None if wanted and context.is_admin else context.project_id
+
+
+def next_link(
+    made: links.Links,
+    path: str,
+    query: Mapping[str, str],
+    wanted: Page,
+    page: list[dict[str, Any]],
+) -> list[links.Link]:
+    """Return the link to the next page: none when this one is not full."""
+    if not page or len(page) < wanted.limit:
+        return []
+    return made.next(path, query, str(page[-1]["id"]))

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The route table, the dispatch of a request to its endpoint, and the version documents."""
+
+from collections.abc import Callable, Iterable, Sequence
+import importlib
+import json
+import re
+from typing import Any, NamedTuple
+
+import pecan
+import webob
+from webob import exc
+
+from attachd import exception
+from attachd.api import endpoint, errors, links, payload
+from attachd.api import microversions as mv
+from attachd.api.endpoint import Call, Endpoint
+from attachd.conf import CONF
+from attachd.context import RequestContext
+
+LONGEST_PROJECT_ID = 64
+
+Identify = Callable[[dict[str, Any], str | None], RequestContext]
+"""(environ, project id of the URL) -> who asks; raises Unauthorized, BadRequest."""
+
+
+class Match(NamedTuple):
+    """What a URL and a method lead to."""
+
+    candidates: Sequence[Endpoint]
+    url_project: str | None
+    values: tuple[str, ...]
+
+
+class _Node:
+    """One part of a path; ``methods`` are those of the path that ends here."""
+
+    def __init__(self) -> None:
+        self.literal: dict[str, _Node] = {}
+        self.variable: _Node | None = None
+        self.methods: dict[str, list[Endpoint]] = {}
+
+    def grow(self, part: str) -> "_Node":
+        """Return the node behind a part of a path, made when there is none."""
+        if not part.startswith("{"):
+            return self.literal.setdefault(part, _Node())
+        if self.variable is None:
+            self.variable = _Node()
+        return self.variable
+
+
+class RouteTable:
+    """Finds endpoints; literal parts of a path win over variable ones."""
+
+    def __init__(self, endpoints: Iterable[Endpoint], project_id_regex: str) -> None:
+        self._root = _Node()
+        self._project = re.compile(project_id_regex)
+        for each in endpoints:
+            node = self._root
+            for part in each.path.split("/")[1:]:
+                node = node.grow(part)
+            node.methods.setdefault(each.method, []).append(each)
+
+    def find(self, method: str, parts: list[str]) -> Match | None:
+        """Look up the parts of a path below /v3; None: there is no such URL."""
+        if parts[-1] == "" and len(parts) > 1:
+            parts = parts[:-1]
+        if parts[0] in self._root.literal:
+            return self._walk(method, parts, None)
+        if self._project.fullmatch(parts[0]):
+            return self._walk(method, parts[1:], parts[0])
+        return None
+
+    def _walk(self, method: str, parts: list[str], url_project: str | None) -> Match | None:
+        node = self._root
+        values: list[str] = []
+        for part in parts:
+            child = node.literal.get(part)
+            if child is None:
+                child = node.variable
+                if child is None or not part:
+                    return None
+                values.append(part)
+            node = child
+        candidates = node.methods.get(method)
+        return Match(candidates, url_project, tuple(values)) if candidates else None
+
+
+class Root:
+    """The one controller: pecan asks it for every URL."""
+
+    def __init__(self, identify: Identify) -> None:
+        for noun in endpoint.NOUNS:
+            importlib.import_module(f"attachd.api.{noun}.handlers")
+        self._table = RouteTable(endpoint.REGISTER, CONF.api.project_id_regex)
+        self._identify = identify
+
+    @pecan.expose(content_type="application/json")
+    def _route(self, parts: list[str], request: webob.Request) -> tuple[Any, tuple[()]]:
+        request.pecan["content_type"] = "application/json"
+        request.environ["attachd.parts"] = parts
+        return self.dispatch, ()
+
+    @pecan.expose(content_type="application/json")
+    def dispatch(self, request: webob.Request, response: webob.Response) -> webob.Response:
+        """Answer one request, whatever it is."""
+        parts = request.environ["attachd.parts"]
+        if parts in (["v3"], ["v3", ""], [""]):
+            return self._answer(request, response, parts)
+        match = None
+        if parts[0] == "v3":
+            match = self._table.find(request.method, parts[1:])
+        if match is None:
+            return exc.HTTPNotFound()
+        return self._answer(request, response, match)
+
+    def _answer(
+        self, request: webob.Request, response: webob.Response, match: Match | list[str]
+    ) -> webob.Response:
+        response.headers["x-compute-request-id"] = request.environ["openstack.request_id"]
+        try:
+            asked = mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION"))
+            _name_version(response, asked.header())
+            if isinstance(match, Match):
+                self._call(request, response, match, asked)
+            else:
+                _show_versions(request, response, match)
+        except Exception as error:  # noqa: BLE001  each of them is answered, and logged there
+            _show_fault(request, response, error)
+        return response
+
+    def _call(
+        self, request: webob.Request, response: webob.Response, match: Match, asked: mv.Asked
+    ) -> None:
+        context = self._identify(request.environ, match.url_project)
+        payload.check_segments(match.values)
+        call = Call(request, context, links.Links(request, match.url_project), asked.volume, {})
+        chosen = endpoint.choose(match.candidates, call)
+        call.variables = dict(zip(chosen.variables, match.values, strict=True))
+        result = endpoint.answer(chosen, call)
+        response.status_int = chosen.status
+        response.body = b"" if result is None else _encode(result)
+
+
+def _encode(result: Any) -> bytes:
+    return json.dumps(result, default=_plain).encode()
+
+
+def _plain(value: Any) -> str:
+    """Write a time as the Block Storage API does: 2026-01-31T12:00:00.000000."""
+    text: str = value.isoformat(timespec="microseconds")
+    return text
+
+
+def _name_version(response: webob.Response, header: str) -> None:
+    response.headers[mv.HEADER] = header
+    response.headers["Vary"] = mv.HEADER
+
+
+def _show_fault(request: webob.Request, response: webob.Response, error: Exception) -> None:
+    fault = errors.fault(error, request.environ["openstack.request_id"])
+    if isinstance(error, exception.Unauthorized):
+        del response.headers["x-compute-request-id"]  # as where Keystone answers it
+    if isinstance(error, exception.NotAcceptable) and error.details["version"] >= mv.MINIMUM:
+        _name_version(response, f"{mv.SERVICE} {error.details['version']}")
+    response.status_int = fault.status
+    response.body = fault.body
+    response.headers.update(fault.headers)
+
+
+def _show_versions(request: webob.Request, response: webob.Response, parts: list[str]) -> None:
+    href = f"{links.root(request)}/v3/"
+    if parts == ["v3"]:
+        response.status_int = 302
+        response.headers["Location"] = href
+        return
+    response.status_int = 300 if parts == [""] else 200
+    response.body = _encode({"versions": [_version_document(href)]})
+
+
+def _version_document(href: str) -> dict[str, Any]:
+    """Describe version 3 as discovering clients read it."""
+    return {
+        "id": "v3.0",
+        "status": "CURRENT",
+        "version": str(mv.LATEST),
+        "min_version": str(mv.MINIMUM),
+        "updated": mv.UPDATED,
+        "links": [
+            {"rel": "describedby", "type": "text/html", "href": "https://docs.openstack.org/"},
+            {"rel": "self", "href": href},
+        ],
+        "media-types": [
+            {
+                "base": "application/json",
+                "type": "application/vnd.openstack.volume+json;version=3",
+            }
+        ],
+    }

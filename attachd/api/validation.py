@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON schemas, compiled once, whose errors name the field; used by endpoint.
+
+The schemas themselves are in each noun's schema.py.
+"""
+
+from collections.abc import Mapping, Sequence
+import re
+from typing import Any
+
+import jsonschema
+from jsonschema import exceptions
+
+from attachd import exception
+
+Schema = Mapping[str, Any]
+
+SHOWN = 100
+"""How many characters of a wrong value its message shows."""
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}", re.ASCII)
+_formats = jsonschema.FormatChecker(formats=())
+
+
+@_formats.checks("uuid")
+def _is_uuid(value: object) -> bool:
+    return not isinstance(value, str) or _UUID.fullmatch(value) is not None
+
+
+class Validator:
+    """One compiled schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        kind = jsonschema.Draft202012Validator
+        kind.check_schema(schema)
+        self._errors = kind(schema, format_checker=_formats).iter_errors
+
+    def check(self, value: Any, root: str = "") -> None:
+        """Let a value that fits pass.
+
+        :param root: what the value itself is called in messages, if anything
+        :raises InvalidInput: naming the first field that is wrong
+        """
+        for error in self._errors(value):
+            raise _invalid(error, root)
+
+
+def _invalid(error: exceptions.ValidationError, root: str) -> exception.BadRequest:
+    parts = [root, *error.absolute_path] if root else error.absolute_path
+    path = ".".join(str(part)[:SHOWN] for part in parts)
+    reason = _REASONS.get(str(error.validator), _plain)(error)
+    if not path:
+        return exception.BadRequest(reason=reason)
+    return exception.InvalidInput(field=path, value=shown(error.instance), reason=reason)
+
+
+def shown(value: Any) -> str:
+    """Return a value as messages show it: unprintable characters escaped, cut at its end."""
+    if isinstance(value, str):
+        value = value[: SHOWN + 1]
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def _plain(error: exceptions.ValidationError) -> str:
+    return str(error.message).replace(repr(error.instance), shown(error.instance))[: 3 * SHOWN]
+
+
+def _unexpected(error: exceptions.ValidationError) -> str:
+    known = error.schema.get("properties", {})
+    patterns = error.schema.get("patternProperties", {})
+    extra = [
+        shown(key)
+        for key in error.instance
+        if key not in known and not any(re.search(pattern, key) for pattern in patterns)
+    ]
+    listed = ", ".join(extra[:10])
+    verb = "was" if len(extra) == 1 else "were"
+    return f"Additional properties are not allowed ({listed} {verb} unexpected)"
+
+
+def _wrong_type(error: exceptions.ValidationError) -> str:
+    wanted = error.validator_value
+    names = [wanted] if isinstance(wanted, str) else wanted
+    listed = ", ".join(repr(name) for name in names)
+    return f"{shown(error.instance)} is not of type {listed}"
+
+
+def _too_long(error: exceptions.ValidationError) -> str:
+    return f"{shown(error.instance)} is longer than {error.validator_value} characters"
+
+
+_REASONS = {
+    "additionalProperties": _unexpected,
+    "maxLength": _too_long,
+    "type": _wrong_type,
+}
+
+
+class Ladder:
+    """Schemas by the microversion each of them came with."""
+
+    def __init__(self, steps: Schema | Sequence[tuple[Any, Schema]], first: Any) -> None:
+        """Compile; ``first`` is the version of a single schema."""
+        pairs = [(first, steps)] if isinstance(steps, Mapping) else steps
+        self._steps = sorted(
+            ((since, Validator(schema)) for since, schema in pairs),
+            key=lambda step: step[0],
+            reverse=True,
+        )
+
+    def check(self, value: Any, version: Any, root: str = "") -> None:
+        """Let a value pass that fits the schema of a version; see Validator.check()."""
+        for since, validator in self._steps:
+            if version >= since:
+                validator.check(value, root)
+                return
