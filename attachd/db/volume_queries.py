@@ -33,9 +33,12 @@ class Filters(TypedDict, total=False):
 
     :ivar metadata: pairs which all have to be there
     :ivar like: columns, of SEARCHABLE, and a text that is somewhere in them
+    :ivar times: comparisons which all have to hold
     """
 
+    id: str
     project_id: str
+    user_id: str
     name: str | None
     status: str
     attach_status: str
@@ -47,6 +50,7 @@ class Filters(TypedDict, total=False):
     size_gib: int
     metadata: Mapping[str, str]
     like: Mapping[str, str]
+    times: Sequence[Comparison]
 
 
 SEARCHABLE = frozenset({"name", "description", "status", "host", "availability_zone"})
@@ -68,7 +72,15 @@ SORTABLE = frozenset(
         "volume_type_id",
     }
 )
-_EQUAL = tuple(Filters.__annotations__.keys() - {"metadata", "like"})
+_EQUAL = tuple(Filters.__annotations__.keys() - {"metadata", "like", "times"})
+_VERBS = {
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "eq": operator.eq,
+    "neq": operator.ne,
+    "lt": operator.lt,
+    "lte": operator.le,
+}
 
 
 class Usage(NamedTuple):
@@ -171,4 +183,6 @@ def _conditions(filters: Filters) -> list[paging.Condition]:
             _M.c.volume_id == _V.c.id, _M.c.key == key, _M.c.value == value
         )
         conditions.append(pair.exists())
+    for column, verb, moment in filters.get("times", ()):
+        conditions.append(_VERBS[verb](_V.c[column], moment))
     return conditions + paging.like(_V, filters.get("like", {}), SEARCHABLE)
