@@ -4,9 +4,7 @@
 import datetime
 import threading
 import time
-from typing import ClassVar
 import unittest
-import uuid
 
 import oslo_messaging as messaging
 from oslo_messaging import exceptions as messaging_exceptions
@@ -15,110 +13,12 @@ from attachd import exception, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import Volume
-from attachd.tests import brokers
+from attachd.tests.contract.transports import PATIENCE, Endpoint, InProcess, RabbitMQ
 
-VERSION = "1.3"
-PATIENCE = 10.0
 _MOMENT = datetime.datetime.fromisoformat("2026-01-02T03:04:05")
 
 
-class Weird(Exception):
-    """What nobody expects of an endpoint."""
-
-
-class Endpoint:
-    target = messaging.Target(version=VERSION)
-
-    def __init__(self):
-        self.seen = []
-        self.contexts = []
-        self.gate = threading.Event()
-        self.running = threading.Semaphore(0)
-
-    def echo(self, context, value):
-        self.contexts.append(context)
-        return value
-
-    def note(self, _context, value):
-        self.seen.append(value)
-
-    def kind(self, _context, value):
-        return type(value).__name__
-
-    def sleep(self, _context, seconds):
-        time.sleep(seconds)
-        return seconds
-
-    def wait(self, _context):
-        self.running.release()
-        return self.gate.wait(PATIENCE)
-
-    def missing(self, _context):
-        raise exception.VolumeNotFound(volume_id="v1")
-
-    def refuse(self, _context):
-        raise exception.Conflict("Not now. 100 % sure.")
-
-    def weird(self, _context):
-        raise Weird("odd")
-
-    def key_error(self, _context):
-        raise KeyError("k")
-
-    def unsendable(self, _context):
-        return object()
-
-    def _private(self, _context):
-        return "secret"
-
-
-class Case:
-    """The suite; a subclass tells the transport."""
-
-    def setUp(self):
-        super().setUp()
-        CONF([], project="attachd", default_config_files=[])
-        messaging.set_transport_defaults(service.EXCHANGE)
-        messaging.TransportURL(CONF)
-        CONF.set_override("transport_url", self.transport_url())
-        self.addCleanup(CONF.clear_override, "transport_url")
-        CONF.set_override("topic", f"topic-{uuid.uuid4().hex}", group="rpc")
-        self.addCleanup(CONF.clear_override, "topic", group="rpc")
-        service.forget()
-        self.addCleanup(service.close)
-        self.context = RequestContext(
-            user_id="u", project_id="p", roles=["member"], auth_token="secret"
-        )
-
-    def serve(self, name="host@backend", threads=4, endpoint=None):
-        endpoint = endpoint or Endpoint()
-        server = service.server(endpoint, name)
-        server.start(override_pool_size=threads)
-        stopped = []
-
-        def stop():
-            endpoint.gate.set()
-            if not stopped:
-                stopped.append(True)
-                server.stop()
-                server.wait()
-
-        self.addCleanup(stop)
-        endpoint.stop = stop
-        return endpoint
-
-    def client(self, name="host@backend", timeout=PATIENCE, version=VERSION):
-        return service.client(name, timeout, version)
-
-    def call(self, method, timeout=PATIENCE, **arguments):
-        return self.client(timeout=timeout).call(self.context, method, **arguments)
-
-    def eventually(self, condition):
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, "it did not happen in time")
-            time.sleep(0.01)
-
+class Answers:
     def test_an_answer_is_what_json_makes_of_it(self):
         self.serve()
         cases = [
@@ -145,6 +45,37 @@ class Case:
         answer["list"].append(1)
         self.assertEqual({"list": []}, sent)
 
+    def test_an_object_arrives_as_an_object(self):
+        self.serve()
+        volume = Volume(id="v1", size_gib=3, metadata={"a": "b"}, created_at=_MOMENT)
+        self.assertEqual("Volume", self.call("kind", value=volume))
+        for answer in (self.call("echo", value=volume), self.call("echo", value=[volume])[0]):
+            self.assertEqual(("v1", 3, {"a": "b"}), (answer.id, answer.size_gib, answer.metadata))
+            self.assertEqual(_MOMENT, answer.created_at)
+
+    def test_the_server_knows_who_asks_but_not_the_token(self):
+        endpoint = self.serve()
+        self.call("echo", value=1)
+        seen = endpoint.contexts[0]
+        self.assertIsInstance(seen, RequestContext)
+        self.assertEqual(
+            ("u", "p", ["member"], self.context.request_id, None),
+            (seen.user_id, seen.project_id, seen.roles, seen.request_id, seen.auth_token),
+        )
+
+    def test_what_json_cannot_say_is_not_sent(self):
+        self.serve()
+        with self.assertRaises(ValueError):
+            self.call("echo", value=object())
+
+    def test_an_answer_that_json_cannot_say_never_comes(self):
+        self.serve()
+        with self.assertRaises(messaging.MessagingTimeout):
+            self.call("unsendable", timeout=0.5)
+        self.assertEqual(1, self.call("echo", value=1))
+
+
+class Errors:
     def test_an_error_of_attachd_arrives_as_what_it_was(self):
         self.serve()
         with self.assertRaises(exception.VolumeNotFound) as caught:
@@ -201,6 +132,77 @@ class Case:
         with self.assertRaises(TypeError):
             self.call("echo", volume=1)
 
+    def test_a_call_to_a_fanout_is_a_mistake(self):
+        target = messaging.Target(topic=CONF.rpc.topic, fanout=True)
+        client = messaging.get_rpc_client(service.transport(), target)
+        with self.assertRaises(messaging_exceptions.InvalidTarget):
+            client.call({}, "echo", value=1)
+
+
+class Delivery:
+    def test_each_backend_gets_its_own_messages(self):
+        one = self.serve("host@one")
+        two = self.serve("host@two")
+        self.client("host@one").call(self.context, "note", value=1)
+        self.client("host@two").call(self.context, "note", value=2)
+        self.assertEqual(([1], [2]), (one.seen, two.seen))
+
+    def test_two_workers_of_one_backend_share_its_messages(self):
+        workers = [self.serve(), self.serve()]
+        for number in range(20):
+            self.call("note", value=number)
+        self.assertEqual(list(range(20)), sorted(workers[0].seen + workers[1].seen))
+        self.assertTrue(workers[0].seen)
+        self.assertTrue(workers[1].seen)
+
+    def test_a_message_to_nobody_is_undeliverable(self):
+        with self.assertRaises(messaging.MessageUndeliverable):
+            self.call("echo", value=1)
+        with self.assertRaises(messaging.MessageUndeliverable):
+            self.client().cast(self.context, "echo", value=1)
+
+    def test_a_message_that_need_not_arrive_may_go_to_nobody(self):
+        target = messaging.Target(topic=CONF.rpc.topic, server="nobody")
+        client = messaging.get_rpc_client(service.transport(), target, timeout=0.3)
+        client.cast({}, "echo", value=1)
+        with self.assertRaises(messaging.MessagingTimeout):
+            client.call({}, "echo", value=1)
+
+    def test_a_cast_waits_for_the_next_worker(self):
+        self.serve().stop()
+        self.client().cast(self.context, "note", value="later")
+        endpoint = self.serve()
+        self.eventually(lambda: endpoint.seen == ["later"])
+
+    def test_a_call_that_was_given_up_is_not_carried_out_later(self):
+        self.serve().stop()
+        with self.assertRaises(messaging.MessagingTimeout):
+            self.call("note", timeout=0.3, value="too late")
+        time.sleep(0.2)
+        endpoint = self.serve()
+        self.call("note", value="in time")
+        self.assertEqual(["in time"], endpoint.seen)
+
+    def test_a_fanout_reaches_all_servers_of_the_topic(self):
+        endpoints = [self.serve("host@one"), self.serve("host@two"), self.serve("host@two")]
+        target = messaging.Target(topic=CONF.rpc.topic, fanout=True)
+        client = messaging.get_rpc_client(
+            service.transport(), target, serializer=service.Serializer()
+        )
+        client.cast(self.context, "note", value="all")
+        self.eventually(lambda: [each.seen for each in endpoints] == [["all"]] * 3)
+
+    def test_a_call_to_a_topic_reaches_one_of_its_servers(self):
+        endpoints = [self.serve("host@one"), self.serve("host@two")]
+        target = messaging.Target(topic=CONF.rpc.topic)
+        client = messaging.get_rpc_client(
+            service.transport(), target, serializer=service.Serializer()
+        )
+        client.call(self.context, "note", value="any")
+        self.assertEqual(["any"], endpoints[0].seen + endpoints[1].seen)
+
+
+class Time:
     def test_an_answer_that_is_late_is_a_timeout(self):
         self.serve()
         before = time.monotonic()
@@ -266,49 +268,6 @@ class Case:
             each.join(60)
         self.assertEqual([], wrong)
 
-    def test_each_backend_gets_its_own_messages(self):
-        one = self.serve("host@one")
-        two = self.serve("host@two")
-        self.client("host@one").call(self.context, "note", value=1)
-        self.client("host@two").call(self.context, "note", value=2)
-        self.assertEqual(([1], [2]), (one.seen, two.seen))
-
-    def test_two_workers_of_one_backend_share_its_messages(self):
-        workers = [self.serve(), self.serve()]
-        for number in range(20):
-            self.call("note", value=number)
-        self.assertEqual(list(range(20)), sorted(workers[0].seen + workers[1].seen))
-        self.assertTrue(workers[0].seen)
-        self.assertTrue(workers[1].seen)
-
-    def test_a_message_to_nobody_is_undeliverable(self):
-        with self.assertRaises(messaging.MessageUndeliverable):
-            self.call("echo", value=1)
-        with self.assertRaises(messaging.MessageUndeliverable):
-            self.client().cast(self.context, "echo", value=1)
-
-    def test_a_message_that_need_not_arrive_may_go_to_nobody(self):
-        target = messaging.Target(topic=CONF.rpc.topic, server="nobody")
-        client = messaging.get_rpc_client(service.transport(), target, timeout=0.3)
-        client.cast({}, "echo", value=1)
-        with self.assertRaises(messaging.MessagingTimeout):
-            client.call({}, "echo", value=1)
-
-    def test_a_cast_waits_for_the_next_worker(self):
-        self.serve().stop()
-        self.client().cast(self.context, "note", value="later")
-        endpoint = self.serve()
-        self.eventually(lambda: endpoint.seen == ["later"])
-
-    def test_a_call_that_was_given_up_is_not_carried_out_later(self):
-        self.serve().stop()
-        with self.assertRaises(messaging.MessagingTimeout):
-            self.call("note", timeout=0.3, value="too late")
-        time.sleep(0.2)
-        endpoint = self.serve()
-        self.call("note", value="in time")
-        self.assertEqual(["in time"], endpoint.seen)
-
     def test_a_stopping_server_answers_what_it_has_begun(self):
         endpoint = self.serve()
         answers = []
@@ -323,30 +282,6 @@ class Case:
         waiter.join(PATIENCE)
         self.assertEqual([True, 1], sorted(answers, key=str, reverse=True))
 
-    def test_a_fanout_reaches_all_servers_of_the_topic(self):
-        endpoints = [self.serve("host@one"), self.serve("host@two"), self.serve("host@two")]
-        target = messaging.Target(topic=CONF.rpc.topic, fanout=True)
-        client = messaging.get_rpc_client(
-            service.transport(), target, serializer=service.Serializer()
-        )
-        client.cast(self.context, "note", value="all")
-        self.eventually(lambda: [each.seen for each in endpoints] == [["all"]] * 3)
-
-    def test_a_call_to_a_topic_reaches_one_of_its_servers(self):
-        endpoints = [self.serve("host@one"), self.serve("host@two")]
-        target = messaging.Target(topic=CONF.rpc.topic)
-        client = messaging.get_rpc_client(
-            service.transport(), target, serializer=service.Serializer()
-        )
-        client.call(self.context, "note", value="any")
-        self.assertEqual(["any"], endpoints[0].seen + endpoints[1].seen)
-
-    def test_a_call_to_a_fanout_is_a_mistake(self):
-        target = messaging.Target(topic=CONF.rpc.topic, fanout=True)
-        client = messaging.get_rpc_client(service.transport(), target)
-        with self.assertRaises(messaging_exceptions.InvalidTarget):
-            client.call({}, "echo", value=1)
-
     def test_a_long_call_may_show_that_it_lives(self):
         self.serve()
         target = messaging.Target(topic=CONF.rpc.topic, server="host@backend")
@@ -358,35 +293,6 @@ class Case:
             serializer=service.Serializer(),
         )
         self.assertEqual(2.6, client.call(self.context, "sleep", seconds=2.6))
-
-    def test_an_object_arrives_as_an_object(self):
-        self.serve()
-        volume = Volume(id="v1", size_gib=3, metadata={"a": "b"}, created_at=_MOMENT)
-        self.assertEqual("Volume", self.call("kind", value=volume))
-        for answer in (self.call("echo", value=volume), self.call("echo", value=[volume])[0]):
-            self.assertEqual(("v1", 3, {"a": "b"}), (answer.id, answer.size_gib, answer.metadata))
-            self.assertEqual(_MOMENT, answer.created_at)
-
-    def test_the_server_knows_who_asks_but_not_the_token(self):
-        endpoint = self.serve()
-        self.call("echo", value=1)
-        seen = endpoint.contexts[0]
-        self.assertIsInstance(seen, RequestContext)
-        self.assertEqual(
-            ("u", "p", ["member"], self.context.request_id, None),
-            (seen.user_id, seen.project_id, seen.roles, seen.request_id, seen.auth_token),
-        )
-
-    def test_what_json_cannot_say_is_not_sent(self):
-        self.serve()
-        with self.assertRaises(ValueError):
-            self.call("echo", value=object())
-
-    def test_an_answer_that_json_cannot_say_never_comes(self):
-        self.serve()
-        with self.assertRaises(messaging.MessagingTimeout):
-            self.call("unsendable", timeout=0.5)
-        self.assertEqual(1, self.call("echo", value=1))
 
     def test_a_server_may_call_another_one(self):
         context, client = self.context, self.client
@@ -400,16 +306,33 @@ class Case:
         self.assertEqual("passed on", self.call("ask"))
 
 
-class TestInProcess(Case, unittest.TestCase):
-    def transport_url(self):
-        return f"inprocess://{uuid.uuid4().hex}"
+class TestAnswersInProcess(Answers, InProcess, unittest.TestCase):
+    pass
 
 
-class TestRabbitMQ(Case, unittest.TestCase):
-    _url: ClassVar[str | None] = None
+class TestAnswersRabbitMQ(Answers, RabbitMQ, unittest.TestCase):
+    pass
 
-    def transport_url(self):
-        cls = type(self)
-        if cls._url is None:
-            cls._url = brokers.url(self, cls.addClassCleanup)
-        return cls._url
+
+class TestErrorsInProcess(Errors, InProcess, unittest.TestCase):
+    pass
+
+
+class TestErrorsRabbitMQ(Errors, RabbitMQ, unittest.TestCase):
+    pass
+
+
+class TestDeliveryInProcess(Delivery, InProcess, unittest.TestCase):
+    pass
+
+
+class TestDeliveryRabbitMQ(Delivery, RabbitMQ, unittest.TestCase):
+    pass
+
+
+class TestTimeInProcess(Time, InProcess, unittest.TestCase):
+    pass
+
+
+class TestTimeRabbitMQ(Time, RabbitMQ, unittest.TestCase):
+    pass

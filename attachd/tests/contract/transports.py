@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both transports and an endpoint to call, for test_transports."""
+
+import threading
+import time
+from typing import ClassVar
+import uuid
+
+import oslo_messaging as messaging
+
+from attachd import exception, service
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.tests import brokers
+
+VERSION = "1.3"
+PATIENCE = 10.0
+
+
+class Weird(Exception):
+    """What nobody expects of an endpoint."""
+
+
+class Endpoint:
+    target = messaging.Target(version=VERSION)
+
+    def __init__(self):
+        self.seen = []
+        self.contexts = []
+        self.gate = threading.Event()
+        self.running = threading.Semaphore(0)
+
+    def echo(self, context, value):
+        self.contexts.append(context)
+        return value
+
+    def note(self, _context, value):
+        self.seen.append(value)
+
+    def kind(self, _context, value):
+        return type(value).__name__
+
+    def sleep(self, _context, seconds):
+        time.sleep(seconds)
+        return seconds
+
+    def wait(self, _context):
+        self.running.release()
+        return self.gate.wait(PATIENCE)
+
+    def missing(self, _context):
+        raise exception.VolumeNotFound(volume_id="v1")
+
+    def refuse(self, _context):
+        raise exception.Conflict("Not now. 100 % sure.")
+
+    def weird(self, _context):
+        raise Weird("odd")
+
+    def key_error(self, _context):
+        raise KeyError("k")
+
+    def unsendable(self, _context):
+        return object()
+
+    def _private(self, _context):
+        return "secret"
+
+
+class Case:
+    """What each test has: a transport that a subclass names, servers, clients."""
+
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        messaging.set_transport_defaults(service.EXCHANGE)
+        messaging.TransportURL(CONF)
+        CONF.set_override("transport_url", self.transport_url())
+        self.addCleanup(CONF.clear_override, "transport_url")
+        CONF.set_override("topic", f"topic-{uuid.uuid4().hex}", group="rpc")
+        self.addCleanup(CONF.clear_override, "topic", group="rpc")
+        service.forget()
+        self.addCleanup(service.close)
+        self.context = RequestContext(
+            user_id="u", project_id="p", roles=["member"], auth_token="secret"
+        )
+
+    def serve(self, name="host@backend", threads=4, endpoint=None):
+        endpoint = endpoint or Endpoint()
+        server = service.server(endpoint, name)
+        server.start(override_pool_size=threads)
+        stopped = []
+
+        def stop():
+            endpoint.gate.set()
+            if not stopped:
+                stopped.append(True)
+                server.stop()
+                server.wait()
+
+        self.addCleanup(stop)
+        endpoint.stop = stop
+        return endpoint
+
+    def client(self, name="host@backend", timeout=PATIENCE, version=VERSION):
+        return service.client(name, timeout, version)
+
+    def call(self, method, timeout=PATIENCE, **arguments):
+        return self.client(timeout=timeout).call(self.context, method, **arguments)
+
+    def eventually(self, condition):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, "it did not happen in time")
+            time.sleep(0.01)
+
+
+class InProcess(Case):
+    def transport_url(self):
+        return f"inprocess://{uuid.uuid4().hex}"
+
+
+class RabbitMQ(Case):
+    _url: ClassVar[str | None] = None
+
+    def transport_url(self):
+        cls = type(self)
+        if cls._url is None:
+            cls._url = brokers.url(self, cls.addClassCleanup)
+        return cls._url
