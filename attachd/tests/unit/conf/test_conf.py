@@ -27,7 +27,8 @@ class RegistrationTest(unittest.TestCase):
         lines += ["[manager]", "workers = 7", "[rpc]", "topic = t", "[api]", "max_limit = 5"]
         code = (
             "import sys; from attachd.conf import CONF; CONF(sys.argv[1:]); "
-            "print(CONF.enabled_backends, CONF.manager.workers, CONF.rpc.topic, CONF.api.max_limit)"
+            "print(CONF.enabled_backends, CONF.manager.workers, CONF.rpc.topic, "
+            "CONF.api.max_limit)"
         )
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "attachd.conf"

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of states against a second one, written by hand; for whoever changes an arrow.
+
+The tables here are not derived from attachd.states: they say again what was decided, so that
+a change of the table has to be made twice.
+"""
+
+from collections.abc import Iterator
+import itertools
+import unittest
+
+from attachd import exception, states
+from attachd.db import attachments, volumes
+from attachd.states import AttachmentState, Event, VolumeState
+from attachd.tests import databases, rows
+
+GONE = "(gone)"
+
+# What may happen to an attachment: event -> {from: to}.  Everything else is refused.
+ATTACHMENT_ARROWS = {
+    Event.CONNECT: {
+        "reserved": "connecting",
+        "connecting": "connecting",
+        "connect_failed": "connecting",
+        "connect_unknown": "connecting",
+    },
+    Event.GRANTED: {"connecting": "connected"},
+    Event.CONNECT_FAILED: {"connecting": "connect_failed"},
+    Event.CONNECT_LOST: {"connecting": "connect_unknown"},
+    Event.COMPLETE: {"reserved": "attached", "connected": "attached", "attached": "attached"},
+    Event.CANCEL: {"reserved": GONE},
+    Event.DISCONNECT: {
+        "reserved": "disconnecting",
+        "connecting": "disconnecting",
+        "connected": "disconnecting",
+        "attached": "disconnecting",
+        "disconnecting": "disconnecting",
+        "connect_failed": "disconnecting",
+        "connect_unknown": "disconnecting",
+        "disconnect_failed": "disconnecting",
+    },
+    Event.REVOKED: {"disconnecting": GONE},
+    Event.DISCONNECT_FAILED: {"disconnecting": "disconnect_failed"},
+}
+VOLUME_ARROWS = {
+    Event.CREATED: {"creating": "ready"},
+    Event.CREATE_FAILED: {"creating": "error"},
+    Event.DELETE: {
+        "ready": "deleting",
+        "error": "deleting",
+        "error_deleting": "deleting",
+        "error_extending": "deleting",
+    },
+    Event.DELETED: {"deleting": GONE},
+    Event.DELETE_FAILED: {"deleting": "error_deleting"},
+    Event.EXTEND: {"ready": "extending"},
+    Event.EXTENDED: {"extending": "ready"},
+    Event.EXTEND_FAILED: {"extending": "error_extending"},
+}
+WIRE_NAMES = {
+    "reserved": "reserved",
+    "connecting": "attaching",
+    "connected": "attaching",
+    "attached": "attached",
+    "disconnecting": "detaching",
+    "connect_failed": "error_attaching",
+    "connect_unknown": "error_attaching",
+    "disconnect_failed": "error_detaching",
+}
+# The most attached one names the volume; a failed connect that left nothing counts nowhere.
+RANKS = ("attached", "attaching", "detaching", "reserved", "error_attaching", "error_detaching")
+STATUS_OF = {
+    "attached": "in-use",
+    "attaching": "attaching",
+    "detaching": "detaching",
+    "reserved": "reserved",
+    "error_attaching": "error",
+    "error_detaching": "error",
+    "detached": "available",
+}
+
+
+def _multisets(most: int) -> Iterator[tuple[AttachmentState, ...]]:
+    return itertools.chain.from_iterable(
+        itertools.combinations_with_replacement(AttachmentState, count)
+        for count in range(most + 1)
+    )
+
+
+def _expected(state: VolumeState, attachments: tuple[AttachmentState, ...]) -> tuple[str, str]:
+    names = {WIRE_NAMES[each] for each in attachments if each != "connect_failed"}
+    attach_status = next((name for name in RANKS if name in names), "detached")
+    return (STATUS_OF[attach_status] if state == "ready" else state.value), attach_status
+
+
+class MovesTest(unittest.TestCase):
+    """Each state and each event, through the function that everybody moves rows with."""
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+
+    def test_the_two_kinds_of_rows_share_no_event(self):
+        self.assertEqual(set(Event), set(ATTACHMENT_ARROWS) | set(VOLUME_ARROWS))
+        self.assertEqual(set(), set(ATTACHMENT_ARROWS) & set(VOLUME_ARROWS))
+
+    def test_an_attachment_goes_along_every_arrow_and_no_other(self):
+        for state, event in itertools.product(AttachmentState, ATTACHMENT_ARROWS):
+            with self.subTest(state=state, event=event.name):
+                target = ATTACHMENT_ARROWS[event].get(state.value)
+                self._check_attachment(state.value, event, target)
+
+    def _check_attachment(self, state: str, event: Event, target: str | None) -> None:
+        volume_id = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume_id, state)["id"]
+        if target is None:
+            with self.assertRaises(exception.InvalidTransition) as refused:
+                attachments.move(mine, volume_id, event)
+            self.assertIn(mine, str(refused.exception))
+            self.assertIn(state, str(refused.exception))
+        else:
+            attachments.move(mine, volume_id, event)
+        left = [row["state"] for row in rows.attachments(volume_id)]
+        self.assertEqual([] if target == GONE else [target or state], left)
+        volume = rows.volume(volume_id)
+        kept = tuple(AttachmentState(each) for each in left)
+        self.assertEqual(
+            _expected(VolumeState.READY, kept), (volume["status"], volume["attach_status"])
+        )
+
+    def test_a_volume_goes_along_every_arrow_and_no_other(self):
+        for state, event in itertools.product(VolumeState, VOLUME_ARROWS):
+            with self.subTest(state=state, event=event.name):
+                self._check_volume(state.value, event, VOLUME_ARROWS[event].get(state.value))
+
+    def _check_volume(self, state: str, event: Event, target: str | None) -> None:
+        volume_id = rows.add_volume(state)["id"]
+        if target is None:
+            with self.assertRaises(exception.AttachdError):
+                volumes.move(volume_id, event, {})
+        else:
+            volumes.move(volume_id, event, {})
+        left = [row for row in rows.volumes() if row["id"] == volume_id]
+        self.assertEqual([] if target == GONE else [target or state], [r["state"] for r in left])
+        for row in left:
+            self.assertEqual(_expected(VolumeState(row["state"]), ())[0], row["status"])
+
+
+class DerivationTest(unittest.TestCase):
+    """What a client sees of a volume, for whatever its attachments are doing."""
+
+    def test_the_most_attached_one_decides(self):
+        for state in VolumeState:
+            for held in _multisets(3):
+                derived = states.derive(state, held)
+                self.assertEqual(_expected(state, held), tuple(derived), (state, held))
+
+    def test_the_order_of_the_attachments_does_not_matter(self):
+        for held in _multisets(3):
+            found = {
+                states.derive(VolumeState.READY, each) for each in itertools.permutations(held)
+            }
+            self.assertEqual(1, len(found), held)
+
+    def test_a_failed_connect_that_left_nothing_frees_the_volume(self):
+        derived = states.derive(VolumeState.READY, [AttachmentState.CONNECT_FAILED])
+        self.assertEqual(("available", "detached"), derived)
+
+    def test_whatever_may_still_be_reachable_alone_puts_the_volume_in_error(self):
+        for state in (AttachmentState.CONNECT_UNKNOWN, AttachmentState.DISCONNECT_FAILED):
+            self.assertEqual("error", states.derive(VolumeState.READY, [state]).status)
+
+    def test_an_event_that_is_said_to_keep_the_wire_name_changes_no_volume(self):
+        for event in ATTACHMENT_ARROWS:
+            self.assertEqual(self._changes_nothing(event), states.keeps_wire_name(event), event)
+
+    @staticmethod
+    def _changes_nothing(event: Event) -> bool:
+        def after(target: str) -> tuple[AttachmentState, ...]:
+            return () if target == GONE else (AttachmentState(target),)
+
+        return all(
+            _expected(own, (*others, AttachmentState(source)))
+            == _expected(own, (*others, *after(target)))
+            for source, target in ATTACHMENT_ARROWS[event].items()
+            for others in _multisets(2)
+            for own in VolumeState
+        )
+
+    def test_only_an_event_that_keeps_the_wire_name_may_leave_the_volume_alone(self):
+        with self.assertRaises(AssertionError):
+            attachments.move_alone("any", Event.CONNECT_LOST, {}, 1)
+
+    def test_a_detach_mends_a_volume_in_error_and_nothing_else(self):
+        changed = {each: states.after_detach(each) for each in VolumeState}
+        kept = {each: each for each in VolumeState}
+        self.assertEqual(kept | {VolumeState.ERROR: VolumeState.READY}, changed)
+
+
+class NamesTest(unittest.TestCase):
+    """What the wire calls the states."""
+
+    def test_every_state_has_its_name_on_the_wire(self):
+        self.assertEqual(WIRE_NAMES, {each.value: each.wire for each in AttachmentState})
+
+    def test_a_name_on_the_wire_is_found_back(self):
+        for name in {*WIRE_NAMES.values(), "detached", ""}:
+            inner = {state for state, wire in WIRE_NAMES.items() if wire == name}
+            self.assertEqual(inner, states.attachment_states(name), name)
+
+    def test_who_is_reachable_is_said_of_every_state_at_most_once(self):
+        groups = [states.UNREACHABLE, states.LIVE, states.UNCERTAIN]
+        self.assertEqual(sum(map(len, groups)), len(frozenset().union(*groups)))
+        rest = frozenset(AttachmentState).difference(*groups)
+        self.assertEqual({"reserved", "disconnecting"}, rest)
