@@ -79,10 +79,9 @@ def _begin(connector: Connector, beside: db.Guard) -> db.Guard:
 
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
         _check_same_connector(mine, connector)
-        if "error" in _status_but_for(volume, others):
-            raise exception.Conflict(
-                reason=f"Volume {volume['id']} is in status {volume['status']}."
-            )
+        status = _status_but_for(volume, others)
+        if "error" in status:
+            raise exception.Conflict(reason=f"Volume {volume['id']} is in status {status}.")
         beside(volume, mine, others)
         return {
             "connector": connector,
@@ -160,6 +159,7 @@ def _grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
         _export(row),
         live_exports(moved.others),
         lambda connection: _record(row, connection),
+        lambda: _is_wanted(row),
     )
     try:
         engine.run(flow, {})
@@ -182,6 +182,23 @@ def _record(row: db.Row, connection: ConnectionInfo) -> None:
     db.move_alone(row["id"], Event.GRANTED, values, row["generation"])
 
 
+def _is_wanted(row: db.Row) -> bool:
+    """Tell whether the host is to be let in although our connect has failed.
+
+    Where a second manager has taken the row over and connects it too, its grant is the same as
+    ours.  And while nobody can tell whether the row says connected, the grant has to stay: the
+    row is at least connecting, and whoever asks again finishes it.
+    """
+    try:
+        now = db.get(row["id"], None)
+    except exception.NotFound:
+        return False
+    except exception.Unavailable:
+        return True
+    theirs = now["generation"] != row["generation"] and now["state"] in states.LIVE
+    return theirs or now["state"] in _DONE
+
+
 def _note_failed_connect(row: db.Row, failed: engine.Failed) -> None:
     event = Event.CONNECT_FAILED if failed.clean else Event.CONNECT_LOST
     values = {"error": engine.reason(failed.cause), "owner": None, "connection_info": None}
@@ -193,7 +210,7 @@ def _note_failed_connect(row: db.Row, failed: engine.Failed) -> None:
 
 
 def _as_connect_failure(row: db.Row, failed: engine.Failed) -> exception.AttachdError:
-    if isinstance(failed.cause, exception.InvalidTransition):
+    if isinstance(failed.cause, exception.InvalidTransition | exception.Unavailable):
         return failed.cause
     return exception.ConnectFailed(attachment_id=row["id"], reason=engine.reason(failed.cause))
 

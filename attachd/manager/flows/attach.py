@@ -15,13 +15,25 @@ from attachd.drivers.base import ConnectionInfo, Driver, Export, VolumeRef
 LOG = log.getLogger(__name__)
 
 Save = Callable[[ConnectionInfo], None]
+Wanted = Callable[[], bool]
 
 
 def build(
-    driver: Driver, volume: VolumeRef, export: Export, others: Sequence[Export], save: Save
+    driver: Driver,
+    volume: VolumeRef,
+    export: Export,
+    others: Sequence[Export],
+    save: Save,
+    wanted: Wanted,
 ) -> linear_flow.Flow:
-    """Return the whole flow; it provides ``connection``."""
-    return linear_flow.Flow("attach").add(Grant(driver, volume, export, others), Record(save))
+    """Return the whole flow; it provides ``connection``.
+
+    :param save: stores the connection
+    :param wanted: asked after a failure: whether the host is to be let in nevertheless
+    """
+    return linear_flow.Flow("attach").add(
+        Grant(driver, volume, export, others, wanted), Record(save)
+    )
 
 
 class Grant(task.Task):
@@ -30,13 +42,19 @@ class Grant(task.Task):
     default_provides = "connection"
 
     def __init__(
-        self, driver: Driver, volume: VolumeRef, export: Export, others: Sequence[Export]
+        self,
+        driver: Driver,
+        volume: VolumeRef,
+        export: Export,
+        others: Sequence[Export],
+        wanted: Wanted,
     ) -> None:
         super().__init__()
         self._driver = driver
         self._volume = volume
         self._export = export
         self._others = others
+        self._wanted = wanted
 
     def execute(self) -> ConnectionInfo:
         """Grant; see drivers.base.Driver.grant()."""
@@ -47,6 +65,8 @@ class Grant(task.Task):
         # Also after our own failure: a grant that timed out may have landed.
         if isinstance(result, failure.Failure) and _surely_failed(result.exception):
             return True
+        if self._wanted():
+            return False
         try:
             self._driver.revoke(self._volume, self._export, self._others)
         except Exception:
@@ -64,7 +84,7 @@ def _surely_failed(error: BaseException | None) -> bool:
 
 
 class Record(task.Task):
-    """The attachment's row gets the answer; losing the row to somebody undoes the grant."""
+    """The attachment's row gets the answer; losing the row undoes the grant."""
 
     def __init__(self, save: Save) -> None:
         super().__init__()

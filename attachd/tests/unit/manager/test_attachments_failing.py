@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connects that go wrong, or lose their row; part of manager/attachments.py."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.db import attachments as db
+from attachd.manager import attachments
+from attachd.states import Event
+from attachd.tests import backends, rows
+from attachd.tests.rows import CONNECTOR
+
+
+class _AttachCase(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.volume_id = rows.add_volume()["id"]
+        self.id = rows.add_attachment(self.volume_id)["id"]
+
+    def _attach(self):
+        return attachments.attach_alone(self.backend, self.id, self.volume_id, CONNECTOR)
+
+    def _state(self):
+        volume = rows.volume(self.volume_id)
+        return rows.attachment(self.id)["state"], volume["status"], volume["attach_status"]
+
+
+class FailingGrantTest(_AttachCase):
+    """The backend does not let the host in."""
+
+    def _failure(self):
+        with self.assertRaises(exception.ConnectFailed) as failed:
+            self._attach()
+        return failed.exception
+
+    def test_a_final_failure_leaves_nothing_to_undo_and_frees_the_volume(self):
+        with self.driver.failing("grant", final=True):
+            error = self._failure()
+        self.assertIn("burns", str(error))
+        self.assertIn(self.id, str(error))
+        self.assertEqual(("connect_failed", "available", "detached"), self._state())
+        self.assertEqual(["grant"], self.driver.methods)
+
+    def test_a_failure_in_doubt_is_undone_and_then_frees_the_volume(self):
+        with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
+            self._attach()
+        self.assertEqual(("connect_failed", "available", "detached"), self._state())
+        self.assertEqual(["grant", "revoke"], self.driver.methods)
+
+    def test_an_error_that_no_driver_may_raise_is_in_doubt(self):
+        with self.driver.raising(ZeroDivisionError("bug"), "grant"):
+            self.assertIn("ZeroDivisionError: bug", str(self._failure()))
+        self.assertEqual(["grant", "revoke"], self.driver.methods)
+
+    def test_when_the_undoing_fails_too_the_volume_is_nobodys(self):
+        with self.driver.failing("grant", "revoke"), self.assertRaises(exception.ConnectFailed):
+            self._attach()
+        self.assertEqual(("connect_unknown", "error", "error_attaching"), self._state())
+
+    def test_the_row_says_why_and_that_nobody_works_on_it(self):
+        with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
+            self._attach()
+        row = rows.attachment(self.id)
+        self.assertEqual("Backend error: The shelf burns.", row["error"])
+        self.assertEqual(
+            (None, None, None), (row["owner"], row["connection_info"], row["attached_at"])
+        )
+        self.assertEqual(CONNECTOR, row["connector"])
+
+    def test_it_can_be_tried_again_until_it_works(self):
+        for methods in (("grant",), ("grant", "revoke")):
+            with self.driver.failing(*methods), self.assertRaises(exception.ConnectFailed):
+                self._attach()
+        self.assertEqual("rw", self._attach()["mode"])
+        self.assertEqual(("connected", "attaching", "attaching"), self._state())
+        self.assertEqual({self.id}, self.driver.granted())
+        self.assertIsNone(rows.attachment(self.id)["error"])
+        secrets = {each.export.secret for each in self.driver.handed}
+        self.assertEqual(1, len(secrets), "a repeated call needs the same secret")
+
+    def test_the_undoing_spares_the_other_hosts(self):
+        rows.change_volume(self.volume_id, multiattach=True)
+        other = rows.add_attachment(self.volume_id, "attached")
+        for state in ("reserved", "connect_failed", "disconnecting"):
+            rows.add_attachment(self.volume_id, state)
+        with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
+            self._attach()
+        spared = [each.attachment_id for each in self.driver.handed[-1].others]
+        self.assertEqual([other["id"]], spared)
+        self.assertEqual(("connect_failed", "in-use", "attached"), self._state())
+
+
+class LostRowTest(_AttachCase):
+    """Somebody takes the row over while the driver works."""
+
+    def _meanwhile(self, change):
+        """Do something once, at the moment when the driver lets the host in."""
+
+        def script(call):
+            if call.method == "grant":
+                self.driver.script = None
+                change()
+
+        self.driver.script = script
+
+    def test_a_host_that_was_detached_meanwhile_is_shut_out_again(self):
+        def detached():
+            values = {"generation": 2}
+            db.move(self.id, self.volume_id, Event.DISCONNECT, values)
+
+        self._meanwhile(detached)
+        with self.assertRaises(exception.InvalidTransition) as lost:
+            self._attach()
+        self.assertIn(self.id, str(lost.exception))
+        self.assertEqual(set(), self.driver.granted())
+        self.assertEqual(("disconnecting", "detaching", "detaching"), self._state())
+
+    def test_a_host_whose_attachment_is_gone_is_shut_out_again(self):
+        def gone():
+            db.move(self.id, self.volume_id, Event.DISCONNECT)
+            db.move(self.id, self.volume_id, Event.REVOKED)
+
+        self._meanwhile(gone)
+        with self.assertRaises(exception.AttachdError):
+            self._attach()
+        self.assertEqual(set(), self.driver.granted())
+        self.assertEqual([], rows.attachments(self.volume_id))
+
+    def test_what_a_second_manager_granted_meanwhile_stays_granted(self):
+        # Managers on two machines share no lock; the repeated call went to the other one.
+        self._meanwhile(self._attach_elsewhere)
+        with self.assertRaises(exception.InvalidTransition):
+            self._attach()
+        self.assertEqual({self.id}, self.driver.granted())
+        self.assertEqual("connected", self._state()[0])
+
+    def _attach_elsewhere(self):
+        elsewhere = backends.FakeBackend(backends.NAME, self.driver)
+        elsewhere.setup()
+        with mock.patch.object(elsewhere, "lock", mock.MagicMock()):
+            attachments.attach_alone(elsewhere, self.id, self.volume_id, CONNECTOR)
+
+    def test_a_failure_does_not_overwrite_what_the_new_owner_wrote(self):
+        def taken_over():
+            self._attach_elsewhere()
+            raise exception.BackendError("late")
+
+        self._meanwhile(taken_over)
+        with self.assertRaises(exception.AttachdError):
+            self._attach()
+        self.assertEqual("connected", self._state()[0])
+        self.assertEqual({self.id}, self.driver.granted())
+
+
+class LostDatabaseTest(_AttachCase):
+    """The database goes away while the answer is being stored."""
+
+    def _losing(self, real=lambda *_: None):
+        """Lose the connection at the commit of GRANTED: after it was made, or before."""
+
+        def move_alone(*args):
+            real(*args)
+            raise exception.Unavailable(reason="The connection was lost.")
+
+        return mock.patch.object(db, "move_alone", move_alone)
+
+    def _check_repeatable(self):
+        self._attach()
+        self.assertEqual("connected", self._state()[0])
+        self.assertEqual({self.id}, self.driver.granted())
+        attachments.detach(self.backend, self.id, self.volume_id)
+        self.assertEqual(set(), self.driver.granted())
+
+    def test_an_answer_that_was_stored_keeps_its_grant(self):
+        with self._losing(db.move_alone), self.assertRaises(exception.Unavailable):
+            self._attach()
+        self.assertEqual("connected", self._state()[0])
+        self.assertEqual({self.id}, self.driver.granted())
+        self._check_repeatable()
+
+    def test_an_answer_that_was_not_stored_is_undone(self):
+        with self._losing(), self.assertRaises(exception.Unavailable):
+            self._attach()
+        self.assertEqual(("connect_failed", "available", "detached"), self._state())
+        self.assertEqual(set(), self.driver.granted())
+        self._check_repeatable()
+
+    def test_while_nobody_can_tell_the_grant_stays_and_the_row_is_at_least_connecting(self):
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with mock.patch.object(db, "get", side_effect=gone), self._losing():
+            real = db.move
+
+            def move(attachment_id, volume_id, event, *args, **kwargs):
+                if event is not Event.CONNECT:
+                    raise gone
+                return real(attachment_id, volume_id, event, *args, **kwargs)
+
+            with mock.patch.object(db, "move", move), self.assertRaises(exception.Unavailable):
+                self._attach()
+        self.assertEqual("connecting", self._state()[0])
+        self.assertEqual({self.id}, self.driver.granted())
+        self._check_repeatable()
