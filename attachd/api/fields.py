@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""JSON schemas of single fields, and how bodies are put together; used by each noun's schema.py.
+
+What is stored nowhere else is checked here only: payload.py has refused text that no database
+takes.  A pattern ends in ``\Z``, because ``$`` lets a line break at the end pass.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from oslo_utils import strutils
+
+from attachd import exception
+from attachd.api import validation
+
+Schema = Mapping[str, Any]
+
+TEXT: Final[Schema] = {"type": "string", "maxLength": 255}
+OPTIONAL_TEXT: Final[Schema] = {**TEXT, "type": ["string", "null"]}
+NAME: Final[Schema] = {**TEXT, "minLength": 1, "pattern": r"\S"}
+
+BOOLEAN: Final[Schema] = {
+    "enum": [
+        *(True, "True", "TRUE", "true", "1", "ON", "On", "on", "YES", "Yes", "yes", "y", "t"),
+        *(False, "False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no", "n", "f"),
+    ]
+}
+
+SIZE: Final[Schema] = {
+    "type": ["integer", "string"],
+    "pattern": r"\A0*[1-9][0-9]{0,8}\Z",
+    "minimum": 1,
+    "maximum": 2**31 - 1,
+}
+"""GiB; clients also send a string of digits."""
+
+METADATA: Final[Schema] = {
+    "type": "object",
+    "maxProperties": 256,
+    "patternProperties": {r"\A[a-zA-Z0-9_:. /-]{1,255}\Z": TEXT},
+    "additionalProperties": False,
+}
+
+
+def enclosed(key: str, inner: Schema, **beside: Schema) -> Schema:
+    """Describe a body that has all of it under one key.
+
+    :param beside: further keys that may be there
+    """
+    return fields({key: inner, **beside}, key)
+
+
+def fields(properties: Mapping[str, Schema], *required: str) -> Schema:
+    """Describe an object that has these fields and no others."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def truth(name: str, value: object) -> bool:
+    """Read a truth value as clients write it in bodies and URLs.
+
+    :raises InvalidInput: it is neither true nor false
+    """
+    try:
+        return strutils.bool_from_string(value, strict=True)
+    except ValueError:
+        raise exception.InvalidInput(
+            field=name, value=validation.shown(value), reason="It must be true or false."
+        ) from None
