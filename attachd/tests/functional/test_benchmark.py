@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark counts what it prints; run against a stand-in for the API."""
+
+from collections import Counter
+import http.server
+import json
+from pathlib import Path
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import attachd
+
+BENCHMARK = Path(attachd.__file__).parents[1] / "benchmarks" / "attach_cycle.py"
+
+_CYCLE = {
+    ("POST", "/v3/attachments"): "reserve",
+    ("PUT", "/v3/attachments/a"): "connect",
+    ("POST", "/v3/attachments/a/action"): "complete",
+    ("DELETE", "/v3/attachments/a"): "detach",
+}
+
+
+class _StandIn(http.server.BaseHTTPRequestHandler):
+    """Answers like the API, as far as the benchmark looks, and counts what it is asked."""
+
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        call = _CYCLE.get((self.command, self.path))
+        with self.server.lock:
+            self.server.asked[call or self.path] += 1
+            asked = self.server.asked[call or self.path]
+        if call is not None and self.server.refuse(call, asked):
+            self._send(409, {"conflictingRequest": {"code": 409, "message": "no"}})
+        elif call == "complete":
+            self._send(204, None)
+        elif call == "reserve":
+            self._send(200, {"attachment": {"id": "a"}})
+        elif self.path.startswith("/v3/volumes"):
+            self._answer_about_volume(self.path.removeprefix("/v3/volumes").strip("/"))
+        else:
+            self._send(200, {"attachments": []})
+
+    def _answer_about_volume(self, name):
+        volumes = self.server.volumes
+        if self.command == "POST":
+            name = f"v{len(volumes)}"
+            volumes.append(name)
+        if name not in volumes:
+            self._send(404, {})
+            return
+        if self.command == "DELETE":
+            volumes[volumes.index(name)] = "gone"
+        self._send(200, {"volume": {"id": name, "status": "available"}})
+
+    do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815  the base class's names
+
+    def _send(self, status, content):
+        body = b"" if content is None else json.dumps(content).encode()
+        self.send_response(status)
+        if content is not None:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_args):
+        pass
+
+
+class BenchmarkTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        if not BENCHMARK.is_file():
+            self.skipTest("installed without the benchmarks")
+        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self.addCleanup(folder.cleanup)
+        self.json = Path(folder.name) / "result.json"
+
+    def _serve(self, refuse=lambda _call, _count: False):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _StandIn)
+        server.daemon_threads = True
+        server.lock, server.asked, server.volumes = threading.Lock(), Counter(), []
+        server.refuse = refuse
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        return server, f"http://127.0.0.1:{server.server_port}/v3"
+
+    def _run(self, *arguments, status=0):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", str(BENCHMARK), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        self.assertEqual(status, done.returncode, done.stdout + done.stderr)
+        return done
+
+    def _measure(self, *arguments, status=0):
+        done = self._run("--json", str(self.json), *arguments, status=status)
+        return done.stdout, json.loads(self.json.read_text(encoding="utf-8"))
+
+    def test_help_tells_what_it_starts(self):
+        self.assertIn("Nothing is started unless", self._run("--help").stdout.replace("\n", " "))
+
+    def test_without_being_told_what_to_measure_it_measures_nothing(self):
+        self.assertIn("--endpoint", self._run(status=2).stderr)
+
+    def test_as_many_cycles_are_printed_as_the_server_has_seen(self):
+        server, url = self._serve()
+        table, content = self._measure(
+            *("--endpoint", url, "--clients", "1,2", "--seconds", "0.3", "--warmup", "0")
+        )
+        cycles = [each["cycles"] for each in content["results"]]
+        self.assertEqual([1, 2], [each["clients"] for each in content["results"]])
+        self.assertGreater(min(cycles), 0)
+        for call in _CYCLE.values():
+            self.assertEqual(sum(cycles), server.asked[call], call)
+        shown = re.findall(r"^(\d) +(\d+) +[\d.]+ +[\d.]+/", table, re.MULTILINE)
+        self.assertEqual([("1", str(cycles[0])), ("2", str(cycles[1]))], shown)
+        for each in content["results"]:
+            self.assertAlmostEqual(
+                each["cycles"] / each["seconds"], each["cycles_per_second"], delta=0.5
+            )
+
+    def test_cycles_of_the_warm_up_do_not_count(self):
+        server, url = self._serve()
+        _table, content = self._measure(
+            *("--endpoint", url, "--clients", "1", "--seconds", "0.2", "--warmup", "0.2")
+        )
+        self.assertLess(content["results"][0]["cycles"], server.asked["detach"])
+
+    def test_what_cannot_be_counted_is_not_printed(self):
+        _server, url = self._serve()
+        _table, content = self._measure(
+            *("--endpoint", url, "--clients", "1", "--seconds", "0.1", "--warmup", "0")
+        )
+        self.assertEqual({}, content["results"][0]["per_cycle"])
+        self.assertIn("not counted", content["how"]["sql statements"])
+
+    def test_a_refused_cycle_does_not_count_and_is_told(self):
+        server, url = self._serve(lambda call, count: call == "connect" and count % 2 == 0)
+        table, content = self._measure(
+            *("--endpoint", url, "--clients", "1", "--seconds", "0.4", "--warmup", "0"),
+            status=1,
+        )
+        result = content["results"][0]
+        refused = sum(result["errors"].values())
+        self.assertGreater(refused, 0)
+        self.assertEqual(server.asked["reserve"], result["cycles"] + refused)
+        self.assertIn("connect: 409", table)

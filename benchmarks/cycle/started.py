@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private processes of attachd to be measured; used by attach_cycle.py when it is told to.
+
+They live in a folder of their own, listen on a free port of 127.0.0.1 and end with the
+benchmark.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from dataclasses import dataclass, field
+import os
+from pathlib import Path
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+
+PATIENCE = 60.0
+"""Seconds that the processes may take to begin, and then to end."""
+
+ALL_IN_ONE = """\
+[DEFAULT]
+enabled_backends = measured
+
+[measured]
+driver = {driver}
+file_folder = {folder}
+"""
+
+PRODUCTION = """\
+[DEFAULT]
+host = benchmark-{unique}
+state_path = {folder}
+transport_url = {rabbit}
+enabled_backends = measured
+log_file = {folder}/%s.log
+
+[database]
+connection = {database}
+
+[manager]
+workers = {manager_workers}
+
+[measured]
+driver = {driver}
+file_folder = {folder}
+"""
+
+
+class NotStarted(Exception):
+    """Why there is nothing to be measured; with what the process said."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What production is made of."""
+
+    database: str
+    rabbit: str
+    api_processes: int
+    api_threads: int
+    manager_workers: int
+
+
+@dataclass
+class Running:
+    """What was started.
+
+    :ivar endpoint: the base of the API's URLs
+    :ivar pids: the processes to be measured, by name
+    :ivar counter: the socket of counted.py, if that runs
+    """
+
+    endpoint: str = ""
+    pids: dict[str, int] = field(default_factory=dict)
+    counter: Path | None = None
+
+
+@contextlib.contextmanager
+def all_in_one(folder: Path, driver: str) -> Iterator[Running]:
+    """Run attachd-all-in-one."""
+    settings = folder / "benchmark.conf"
+    settings.write_text(ALL_IN_ONE.format(driver=driver, folder=folder / "volumes"))
+    counter = folder / "counter"
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("counted.py")),
+        str(counter),
+        "attachd.cmd.all_in_one",
+        *("--port", "0", "--state-dir", str(folder / "state"), "--config-file", str(settings)),
+    ]
+    log = folder / "all-in-one.log"
+    with _process(command, log) as process:
+        url = _printed(log, r"listens on (http://\S+?)/?\s", process)
+        yield Running(f"{url}/v3", {"all-in-one": process.pid}, counter)
+
+
+@contextlib.contextmanager
+def production(folder: Path, driver: str, shape: Shape) -> Iterator[Running]:
+    """Run attachd-manager, and the API under uwsgi."""
+    text = PRODUCTION.format(
+        unique=uuid.uuid4().hex[:8],
+        folder=folder,
+        driver=driver,
+        database=shape.database.replace("$", "$$"),
+        rabbit=shape.rabbit.replace("$", "$$"),
+        manager_workers=shape.manager_workers,
+    )
+    settings = {}
+    for name in ("manage", "manager", "api"):
+        settings[name] = folder / f"{name}.conf"
+        settings[name].write_text(text % name)
+    _run(_command("manage", "--config-file", str(settings["manage"]), "db", "sync"))
+    port = _free_port()
+    manager = _command("manager", "--config-file", str(settings["manager"]))
+    environment = {"ATTACHD_CONFIG_FILES": str(settings["api"])}
+    with (
+        _process(manager, folder / "manager.out") as manager_process,
+        _process(_uwsgi(port, shape), folder / "api.out", environment) as api_process,
+    ):
+        _wait_until_served(port, folder / "api.out", api_process)
+        pids = {"api": api_process.pid, "manager": manager_process.pid}
+        yield Running(f"http://127.0.0.1:{port}/v3", pids)
+
+
+def _command(name: str, *arguments: str) -> list[str]:
+    code = f"import sys; from attachd.cmd.{name} import main; sys.exit(main())"
+    return [sys.executable, "-c", code, *arguments]
+
+
+def _uwsgi(port: int, shape: Shape) -> list[str]:
+    return [
+        str(Path(sys.executable).with_name("uwsgi")),
+        f"--http11-socket=127.0.0.1:{port}",
+        "--module=attachd.wsgi.api:application",
+        f"--virtualenv={sys.prefix}",
+        f"--processes={shape.api_processes}",
+        f"--threads={shape.api_threads}",
+        *("--master", "--lazy-apps", "--need-app", "--die-on-term", "--enable-threads"),
+        *("--disable-logging", "--buffer-size=65535"),
+    ]
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(  # noqa: S603  our own command
+        command, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    if done.returncode:
+        raise NotStarted(f"{command[-2:]} failed:\n{done.stdout}{done.stderr}")
+
+
+@contextlib.contextmanager
+def _process(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as out:
+        process = subprocess.Popen(  # noqa: S603  our own command
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            # Ctrl-C is for the benchmark, which then ends its processes in order.
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _printed(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := re.search(pattern, log.read_text(errors="replace")):
+            return found.group(1)
+        time.sleep(0.05)
+    raise NotStarted(f"It did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _wait_until_served(port: int, log: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        time.sleep(0.05)
+    raise NotStarted(f"The API did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
