@@ -1,13 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attachments: reserve, connect, complete, look at, delete."""
+"""Attachments: reserve, connect, complete, look at, delete.
 
+Every call that changes something loads, authorises, acts and shows.  A reservation is committed
+before the manager is asked to connect, and the manager alone writes after that.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attachd import exception, rpcapi
 from attachd.api import microversions as mv
-from attachd.api.attachments import policy, view
-from attachd.api.endpoint import endpoint
+from attachd.api import paging
+from attachd.api.attachments import connector, filters, policy, schema, view
+from attachd.api.endpoint import action, endpoint
 from attachd.context import RequestContext
-from attachd.objects import Attachment
+from attachd.db import attachment_queries
+from attachd.objects import Attachment, Volume
+from attachd.states import AttachmentState
 
+COLLECTION = "/attachments"
 ITEM = "/attachments/{attachment_id}"
+ACTION = "/attachments/{attachment_id}/action"
+
+
+@endpoint("POST", COLLECTION, since=mv.NEW_ATTACH, policy=policy.CREATE, body=schema.CREATE)
+def create(ctx: RequestContext, body: dict[str, Any]) -> dict[str, view.Detail]:
+    """Reserve a volume, and connect it at once when a connector is given.
+
+    The answer tells the state before the connection, as the API has always done.
+    """
+    wanted = body["attachment"]
+    host = wanted.get("connector")
+    if host:
+        connector.check(host)
+    volume = Volume.get(ctx, wanted["volume_uuid"])
+    ctx.authorize(policy.CREATE, volume)
+    if volume.bootable and volume.multiattach and volume.status == "in-use":
+        ctx.authorize(policy.BOOTABLE, volume)
+    attachment = Attachment.reserve(ctx, volume, wanted.get("instance_uuid"), wanted.get("mode"))
+    if host:
+        return view.connected(attachment, rpcapi.attach(ctx, attachment, host), host)
+    return view.shown(attachment)
+
+
+@endpoint("PUT", ITEM, since=mv.NEW_ATTACH, policy=policy.UPDATE, body=schema.UPDATE)
+def update(
+    ctx: RequestContext, attachment_id: str, body: dict[str, Any]
+) -> dict[str, view.Detail]:
+    """Connect a reserved attachment; the answer tells the state before, as in create()."""
+    host = body["attachment"]["connector"]
+    connector.check(host)
+    attachment = Attachment.get(ctx, attachment_id)
+    ctx.authorize(policy.UPDATE, attachment)
+    return view.connected(attachment, rpcapi.attach_alone(ctx, attachment, host), host)
+
+
+@action(ACTION, "os-complete", since=mv.NEW_ATTACH_COMPLETION, policy=policy.COMPLETE, status=204)
+def complete(ctx: RequestContext, attachment_id: str) -> None:
+    """Note that the volume is in use; whatever the action's name stands for is ignored."""
+    attachment = Attachment.get(ctx, attachment_id)
+    ctx.authorize(policy.COMPLETE, attachment)
+    attachment.complete()
 
 
 @endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW)
@@ -16,3 +69,44 @@ def show(ctx: RequestContext, attachment_id: str) -> dict[str, view.Detail]:
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.SHOW, attachment)
     return view.shown(attachment)
+
+
+@endpoint("DELETE", ITEM, since=mv.NEW_ATTACH, policy=policy.DELETE)
+def delete(ctx: RequestContext, attachment_id: str) -> dict[str, list[view.Summary]]:
+    """Take the host's access away; answers the volume's remaining attachments."""
+    attachment = Attachment.get(ctx, attachment_id)
+    ctx.authorize(policy.DELETE, attachment)
+    if not _cancelled(attachment):
+        return view.remaining(rpcapi.detach(ctx, attachment))
+    rows = attachment_queries.brief_of_volumes([attachment.volume_id])
+    return view.listed(rows[attachment.volume_id])
+
+
+def _cancelled(attachment: Attachment) -> bool:
+    """Give a mere reservation up: no backend has heard of it."""
+    if attachment.state != AttachmentState.RESERVED:
+        return False
+    try:
+        attachment.cancel()
+    except exception.InvalidTransition:
+        return False  # Somebody connects it at this very moment.
+    return True
+
+
+@endpoint("GET", COLLECTION, since=mv.NEW_ATTACH, policy=policy.LIST)
+def index(
+    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
+) -> dict[str, list[view.Summary]]:
+    """List attachments, newest first."""
+    page = paging.read(query, filters.SORT_KEYS)
+    return view.listed(attachment_queries.page(filters.read(ctx, query, version), page))
+
+
+@endpoint("GET", f"{COLLECTION}/detail", since=mv.NEW_ATTACH, policy=policy.LIST)
+def detail(
+    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
+) -> dict[str, list[view.Detail]]:
+    """List attachments, newest first, with all that is needed to connect."""
+    page = paging.read(query, filters.SORT_KEYS)
+    rows = attachment_queries.page_in_full(filters.read(ctx, query, version), page)
+    return view.listed_in_full(rows)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a connector has to be; used by handlers.py.
+
+A connector is what a host says of itself, as os-brick's get_connector_properties() returns it.
+It is kept whole, whatever its keys; checked are only those that attachd itself reads.
+"""
+
+import json
+from typing import Any
+
+from attachd import exception
+from attachd.api.validation import Validator
+from attachd.conf import CONF
+
+_PRINTABLE = r"\A[^\x00-\x1f\x7f]*\Z"
+
+_CONNECTOR = Validator(
+    {
+        "type": "object",
+        "properties": {
+            "host": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 255,
+                "pattern": _PRINTABLE,
+            },
+            "mountpoint": {"type": ["string", "null"], "maxLength": 255},
+            # "null" is how cinderclient says that it does not mind.
+            "mode": {"enum": ["rw", "ro", "null", None]},
+        },
+        "required": ["host"],
+    }
+)
+
+
+def check(connector: dict[str, Any]) -> None:
+    """Let a connector pass.
+
+    :raises InvalidInput: it does not name its host, or says other things that cannot be
+    :raises TooLarge: it exceeds [api]max_connector_size
+    """
+    _CONNECTOR.check(connector, "attachment.connector")
+    if len(json.dumps(connector, separators=(",", ":"))) > CONF.api.max_connector_size:
+        raise exception.TooLarge(what="The connector", limit=CONF.api.max_connector_size)
