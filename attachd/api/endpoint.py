@@ -20,13 +20,16 @@
 
 A handler is called with those of these arguments that it names: the variable parts of its path;
 ``ctx``; ``body``, as its schema lets it through, for an action what its name stands for;
-``query``, a dictionary of strings; ``version``, the microversion; ``links``; ``request``.  It
-returns what is answered in JSON, or None, and raises exceptions of attachd.exception.
+``query``, a dictionary of strings; ``version``, the microversion; ``links``; ``request`` and
+``response``, for their headers.  It returns what is answered in JSON, or None, and raises
+exceptions of attachd.exception.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import importlib
 import inspect
+import pkgutil
 import re
 from typing import Any, TypeVar
 
@@ -41,10 +44,10 @@ H = TypeVar("H", bound=Handler)
 Steps = validation.Schema | Sequence[tuple[mv.Version, validation.Schema]]
 """One schema, or schemas with the microversion since which each of them holds."""
 
-NOUNS = ("attachments",)
-"""The folders beside this file: handlers.py declares endpoints, policy.py has their RULES."""
+NOUNS = ("attachments", "volumes", "actions", "types", "services", "info")
+"""The folders beside this file: their modules declare endpoints, policy.py has their RULES."""
 
-_ARGUMENTS = frozenset({"ctx", "body", "query", "version", "links", "request"})
+_ARGUMENTS = frozenset({"ctx", "body", "query", "version", "links", "request", "response"})
 _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
@@ -81,6 +84,7 @@ class Call:
     """One request on its way to its handler."""
 
     request: Any
+    response: Any
     ctx: RequestContext
     links: Links
     version: mv.Version
@@ -90,6 +94,15 @@ class Call:
 
 REGISTER: list[Endpoint] = []
 """All endpoints, in the order in which they were declared."""
+
+
+def load() -> list[Endpoint]:
+    """Have all nouns declare their endpoints, and return those."""
+    for noun in NOUNS:
+        package = importlib.import_module(f"attachd.api.{noun}")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+    return REGISTER
 
 
 def endpoint(
@@ -224,6 +237,7 @@ def answer(chosen: Endpoint, call: Call) -> Any:
         "version": call.version,
         "links": call.links,
         "request": call.request,
+        "response": call.response,
     }
     if chosen.query is not None or "query" in chosen.wants:
         available["query"] = _query(chosen, call)

@@ -2,7 +2,6 @@
 """The route table, the dispatch of a request to its endpoint, and the version documents."""
 
 from collections.abc import Callable, Iterable, Sequence
-import importlib
 import json
 import re
 from typing import Any, NamedTuple
@@ -90,9 +89,7 @@ class Root:
     """The one controller: pecan asks it for every URL."""
 
     def __init__(self, identify: Identify) -> None:
-        for noun in endpoint.NOUNS:
-            importlib.import_module(f"attachd.api.{noun}.handlers")
-        self._table = RouteTable(endpoint.REGISTER, CONF.api.project_id_regex)
+        self._table = RouteTable(endpoint.load(), CONF.api.project_id_regex)
         self._identify = identify
 
     @pecan.expose(content_type="application/json")
@@ -134,7 +131,8 @@ class Root:
     ) -> None:
         context = self._identify(request.environ, match.url_project)
         payload.check_segments(match.values)
-        call = Call(request, context, links.Links(request, match.url_project), asked.volume, {})
+        made = links.Links(request, match.url_project)
+        call = Call(request, response, context, made, asked.volume, {})
         chosen = endpoint.choose(match.candidates, call)
         call.variables = dict(zip(chosen.variables, match.values, strict=True))
         result = endpoint.answer(chosen, call)

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attachments: reserve, connect, complete, look at, delete.
+"""Attachments: reserve, connect, complete, look at, delete; lists.py lists them.
 
 Every call that changes something loads, authorises, acts and shows.  A reservation is committed
 before the manager is asked to connect, and the manager alone writes after that.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from attachd import exception, rpcapi
 from attachd.api import microversions as mv
-from attachd.api import paging
-from attachd.api.attachments import connector, filters, policy, schema, view
+from attachd.api.attachments import policy, schema, view
 from attachd.api.endpoint import action, endpoint
 from attachd.context import RequestContext
 from attachd.db import attachment_queries
 from attachd.objects import Attachment, Volume
-from attachd.states import AttachmentState
 
 COLLECTION = "/attachments"
 ITEM = "/attachments/{attachment_id}"
@@ -32,7 +29,7 @@ def create(ctx: RequestContext, body: dict[str, Any]) -> dict[str, view.Detail]:
     wanted = body["attachment"]
     host = wanted.get("connector")
     if host:
-        connector.check(host)
+        schema.check_connector(host)
     volume = Volume.get(ctx, wanted["volume_uuid"])
     ctx.authorize(policy.CREATE, volume)
     if volume.bootable and volume.multiattach and volume.status == "in-use":
@@ -49,7 +46,7 @@ def update(
 ) -> dict[str, view.Detail]:
     """Connect a reserved attachment; the answer tells the state before, as in create()."""
     host = body["attachment"]["connector"]
-    connector.check(host)
+    schema.check_connector(host)
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.UPDATE, attachment)
     return view.connected(attachment, rpcapi.attach_alone(ctx, attachment, host), host)
@@ -84,29 +81,10 @@ def delete(ctx: RequestContext, attachment_id: str) -> dict[str, list[view.Summa
 
 def _cancelled(attachment: Attachment) -> bool:
     """Give a mere reservation up: no backend has heard of it."""
-    if attachment.state != AttachmentState.RESERVED:
+    if attachment.wire_state != "reserved":
         return False
     try:
         attachment.cancel()
     except exception.InvalidTransition:
         return False  # Somebody connects it at this very moment.
     return True
-
-
-@endpoint("GET", COLLECTION, since=mv.NEW_ATTACH, policy=policy.LIST)
-def index(
-    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
-) -> dict[str, list[view.Summary]]:
-    """List attachments, newest first."""
-    page = paging.read(query, filters.SORT_KEYS)
-    return view.listed(attachment_queries.page(filters.read(ctx, query, version), page))
-
-
-@endpoint("GET", f"{COLLECTION}/detail", since=mv.NEW_ATTACH, policy=policy.LIST)
-def detail(
-    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
-) -> dict[str, list[view.Detail]]:
-    """List attachments, newest first, with all that is needed to connect."""
-    page = paging.read(query, filters.SORT_KEYS)
-    rows = attachment_queries.page_in_full(filters.read(ctx, query, version), page)
-    return view.listed_in_full(rows)

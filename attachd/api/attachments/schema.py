@@ -1,29 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies of requests on attachments look like; used by handlers.py."""
+"""What bodies of requests on attachments look like; used by handlers.py.
 
-from typing import Final
+A connector is what a host says of itself, as os-brick's get_connector_properties() returns it.
+It is kept whole, whatever its keys; checked are only those that attachd itself reads.
+"""
 
-from attachd.api import fields
+import json
+from typing import Any, Final
+
+from attachd import exception
 from attachd.api import microversions as mv
+from attachd.api.validation import UUID, Schema, Validator, body
+from attachd.conf import CONF
 
-UUID: Final[fields.Schema] = {"type": "string", "format": "uuid"}
-
-_CREATE: Final[dict[str, fields.Schema]] = {
+_CREATE: Final[dict[str, Schema]] = {
     "volume_uuid": UUID,
     "instance_uuid": UUID,
     # An empty connector, as cinderclient sends it, only reserves.
     "connector": {"type": ["object", "null"]},
 }
-_MODE: Final[dict[str, fields.Schema]] = {"mode": {"type": "string", "enum": ["rw", "ro"]}}
+_MODE: Final[dict[str, Schema]] = {"mode": {"type": "string", "enum": ["rw", "ro"]}}
 
 CREATE: Final = [
-    (mv.NEW_ATTACH, fields.enclosed("attachment", fields.fields(_CREATE, "volume_uuid"))),
+    (mv.NEW_ATTACH, body("attachment", _CREATE, ["volume_uuid"])),
     (
         mv.ATTACHMENT_CREATE_MODE_ARG,
-        fields.enclosed("attachment", fields.fields({**_CREATE, **_MODE}, "volume_uuid")),
+        body("attachment", {**_CREATE, **_MODE}, ["volume_uuid"]),
     ),
 ]
-UPDATE: Final = fields.enclosed(
-    "attachment",
-    fields.fields({"connector": {"type": "object", "minProperties": 1}}, "connector"),
+UPDATE: Final = body(
+    "attachment", {"connector": {"type": "object", "minProperties": 1}}, ["connector"]
 )
+
+_PRINTABLE = r"\A[^\x00-\x1f\x7f]*\Z"
+
+_CONNECTOR = Validator(
+    {
+        "type": "object",
+        "properties": {
+            "host": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 255,
+                "pattern": _PRINTABLE,
+            },
+            "mountpoint": {"type": ["string", "null"], "maxLength": 255},
+            # "null" is how cinderclient says that it does not mind.
+            "mode": {"enum": ["rw", "ro", "null", None]},
+        },
+        "required": ["host"],
+    }
+)
+
+
+def check_connector(connector: dict[str, Any]) -> None:
+    """Let a connector pass.
+
+    :raises InvalidInput: it does not name its host, or says other things that cannot be
+    :raises TooLarge: it exceeds [api]max_connector_size
+    """
+    _CONNECTOR.check(connector, "attachment.connector")
+    if len(json.dumps(connector, separators=(",", ":"))) > CONF.api.max_connector_size:
+        raise exception.TooLarge(what="The connector", limit=CONF.api.max_connector_size)

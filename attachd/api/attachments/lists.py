@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of attachments: pages of one statement each, without links to the next one."""
+
+from collections.abc import Mapping
+
+from attachd.api import microversions as mv
+from attachd.api import paging
+from attachd.api.attachments import filters, policy, view
+from attachd.api.endpoint import endpoint
+from attachd.context import RequestContext
+from attachd.db import attachment_queries
+
+
+@endpoint("GET", "/attachments", since=mv.NEW_ATTACH, policy=policy.LIST)
+def index(
+    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
+) -> dict[str, list[view.Summary]]:
+    """List attachments, newest first."""
+    page = paging.read(query, filters.SORT_KEYS)
+    return view.listed(attachment_queries.page(filters.read(ctx, query, version), page))
+
+
+@endpoint("GET", "/attachments/detail", since=mv.NEW_ATTACH, policy=policy.LIST)
+def detail(
+    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
+) -> dict[str, list[view.Detail]]:
+    """List attachments, newest first, with all that is needed to connect."""
+    page = paging.read(query, filters.SORT_KEYS)
+    rows = attachment_queries.page_in_full(filters.read(ctx, query, version), page)
+    return view.listed_in_full(rows)
