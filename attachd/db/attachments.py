@@ -87,7 +87,8 @@ def _join_holders(connection: sa.Connection, volume_id: str, instance: str | Non
     holders = _of_volume(connection, volume_id)
     if not _may_join(volume, holders, instance):
         raise _not_free(volume, holders)
-    _store_derived(connection, volume, [*_states(holders), AttachmentState.RESERVED])
+    held = [*_states(holders), AttachmentState.RESERVED]
+    _store_derived(connection, volume, VolumeState(volume["state"]), held)
 
 
 def _may_join(volume: Row, holders: Sequence[Row], instance: str | None) -> bool:
@@ -148,9 +149,10 @@ def move(
             stored.update(guard(volume, mine, others))
         target = _swap(connection, mine, event, stored, generation)
         left = _states(others) if target is None else [*_states(others), target]
+        state = VolumeState(volume["state"])
         if target is None:
-            volume["state"] = states.after_detach(VolumeState(volume["state"])).value
-        _store_derived(connection, volume, left)
+            state = states.after_detach(state)
+        _store_derived(connection, volume, state, left)
     return Moved(volume, mine, others)
 
 
@@ -164,7 +166,8 @@ def move_alone(
     """
     assert states.keeps_wire_name(event), event  # nosec B101: a mistake of the programmer
     with api.writer() as connection:
-        _swap(connection, {"id": attachment_id, "state": "?"}, event, dict(values), generation)
+        unread = {"id": attachment_id, "state": "in other hands"}
+        _swap(connection, unread, event, dict(values), generation)
 
 
 def _swap(
@@ -265,11 +268,14 @@ def _states(rows: Sequence[Row]) -> list[AttachmentState]:
 
 
 def _store_derived(
-    connection: sa.Connection, volume: Row, attachments: Sequence[AttachmentState]
+    connection: sa.Connection,
+    volume: Row,
+    state: VolumeState,
+    attachments: Sequence[AttachmentState],
 ) -> None:
-    derived = states.derive(VolumeState(volume["state"]), attachments)
-    if derived == (volume["status"], volume["attach_status"]):
+    values: Row = {"state": state.value, **states.derive(state, attachments)._asdict()}
+    if values.items() <= volume.items():
         return
-    values = {**derived._asdict(), "state": volume["state"]}
+    values["updated_at"] = models.now()
     connection.execute(sa.update(_V).where(_V.c.id == volume["id"]).values(values))
     volume.update(values)

@@ -48,7 +48,8 @@ def _engine(options: Options, arguments: Arguments) -> sa.Engine:
     if options.connection_parameters:
         url = url.update_query_string(options.connection_parameters, append=True)
     dialect = url.get_backend_name()
-    arguments = {"pool_reset_on_return": None, **arguments}
+    # Parameters hold connectors and secrets, which no message of an error may show.
+    arguments = {"pool_reset_on_return": None, "hide_parameters": True, **arguments}
     arguments = _pool(options) | arguments
     if dialect == "sqlite":
         _create_private_file(url)

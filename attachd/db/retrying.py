@@ -25,6 +25,8 @@ LONGEST_PAUSE = 1.0
 they are about 2 seconds, as long as a caller may be kept from the answer that nothing works."""
 
 _PASSING = (db_exception.DBConnectionError, db_exception.DBDeadlock)
+_NO_VALUE = "A value cannot be stored: it is too long, or has characters that are no text."
+_REFUSED_VALUE = (sa.exc.DataError, ValueError)
 _MISSING_TABLE = frozenset({1146, "42P01"})
 """MariaDB's and PostgreSQL's names of it."""
 
@@ -70,6 +72,8 @@ def _explained(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R
         raise _unavailable("The database does not exist.", error) from error
     except sa.exc.TimeoutError as error:
         raise _unavailable("Too many requests wait for the database.", error) from error
+    except db_exception.DBInvalidUnicodeParameter as error:
+        raise exception.BadRequest(reason=_NO_VALUE) from error
     except (db_exception.DBError, sa.exc.DBAPIError) as error:
         _explain(error)
         raise
@@ -80,9 +84,9 @@ def _explain(error: db_exception.DBError | sa.exc.DBAPIError) -> None:
     if _is_missing_table(error, getattr(inner, "orig", None)):
         message = "The database lacks tables: run attachd-manage db sync."
         raise _unavailable(message, error) from error
-    refused = (db_exception.DBDataError, db_exception.DBInvalidUnicodeParameter)
-    if isinstance(error, refused) or isinstance(inner, sa.exc.DataError):
-        raise exception.BadRequest(reason="A value cannot be stored.") from error
+    # A driver that cannot even send a value, such as a NUL to PostgreSQL, has a ValueError.
+    if isinstance(error, db_exception.DBDataError) or isinstance(inner, _REFUSED_VALUE):
+        raise exception.BadRequest(reason=_NO_VALUE) from error
     if isinstance(inner, sa.exc.OperationalError):
         raise _unavailable("The database is in trouble.", error) from error
 
@@ -95,6 +99,6 @@ def _is_missing_table(error: Exception, original: BaseException | None) -> bool:
 
 
 def _unavailable(reason: str, error: Exception) -> exception.Unavailable:
-    said = " ".join(str(error).split()).partition(" (Background on")[0]
+    said = " ".join(str(error).split()).partition(" [SQL: ")[0]
     LOG.warning("%s %s", reason, said)
     return exception.Unavailable(reason=reason)

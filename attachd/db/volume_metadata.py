@@ -18,24 +18,28 @@ _M = models.volume_metadata
 
 
 @api.retried
-def merge(volume_id: str, pairs: Mapping[str, str]) -> Pairs:
+def merge(
+    volume_id: str, pairs: Mapping[str, str], expected: Mapping[str, str] | None = None
+) -> Pairs:
     """Set some pairs, keep the others, and return all.
 
+    :param expected: only if these are the pairs so far
     :raises VolumeNotFound: there is no such volume
+    :raises PreconditionFailed: it has other pairs than expected
     """
     with api.writer() as connection:
-        before = _lock(connection, volume_id)
+        before = _lock(connection, volume_id, expected)
         return _store(connection, volume_id, before, {**before, **pairs})
 
 
 @api.retried
-def replace(volume_id: str, pairs: Mapping[str, str]) -> Pairs:
-    """Set some pairs, remove the others, and return all.
-
-    :raises VolumeNotFound: there is no such volume
-    """
+def replace(
+    volume_id: str, pairs: Mapping[str, str], expected: Mapping[str, str] | None = None
+) -> Pairs:
+    """Set some pairs, remove the others, and return all; see :func:`merge`."""
     with api.writer() as connection:
-        return _store(connection, volume_id, _lock(connection, volume_id), dict(pairs))
+        before = _lock(connection, volume_id, expected)
+        return _store(connection, volume_id, before, dict(pairs))
 
 
 @api.retried
@@ -51,12 +55,17 @@ def delete(volume_id: str, key: str) -> None:
         _remove(connection, volume_id, key)
 
 
-def _lock(connection: sa.Connection, volume_id: str) -> Pairs:
+def _lock(
+    connection: sa.Connection, volume_id: str, expected: Mapping[str, str] | None = None
+) -> Pairs:
     locked = sa.select(_V.c.id).where(_V.c.id == volume_id).with_for_update()
     if connection.execute(locked).first() is None:
         raise exception.VolumeNotFound(volume_id=volume_id)
     pairs = connection.execute(sa.select(_M.c.key, _M.c.value).where(_M.c.volume_id == volume_id))
-    return {row.key: row.value for row in pairs}
+    before = {row.key: row.value for row in pairs}
+    if expected is not None and before != expected:
+        raise exception.PreconditionFailed(volume_id=volume_id)
+    return before
 
 
 def _store(connection: sa.Connection, volume_id: str, before: Pairs, after: Pairs) -> Pairs:

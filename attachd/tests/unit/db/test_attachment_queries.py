@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of attachments: filters, what is shown, and what they cost."""
+
+import unittest
+
+from attachd import exception
+from attachd.db import api, attachment_queries
+from attachd.db.paging import Page
+from attachd.states import AttachmentState
+from attachd.tests import databases, rows
+
+
+class QueriesTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.one = rows.add_volume(multiattach=True)["id"]
+        self.two = rows.add_volume(multiattach=True)["id"]
+        self.first = rows.add_attachment(self.one, "attached", instance_uuid="i1")["id"]
+        self.second = rows.add_attachment(self.one, "reserved", instance_uuid="i2")["id"]
+        self.third = rows.add_attachment(
+            self.two, "attached", instance_uuid="i1", host="Compute-2", project_id="other"
+        )["id"]
+
+    def _ids(self, page=None, **filters):
+        found = attachment_queries.page(filters, page or Page(limit=10))
+        return [row["id"] for row in found]
+
+    def test_each_filter_finds_its_own_newest_first(self):
+        cases = [
+            ({}, [self.third, self.second, self.first]),
+            ({"project_id": rows.PROJECT}, [self.second, self.first]),
+            ({"volume_id": self.one}, [self.second, self.first]),
+            ({"instance_uuid": "i1"}, [self.third, self.first]),
+            ({"host": "compute-1"}, [self.first]),
+            ({"states": {AttachmentState.ATTACHED}}, [self.third, self.first]),
+            ({"states": frozenset()}, []),
+            ({"states": {AttachmentState.ATTACHED}, "project_id": "other"}, [self.third]),
+            ({"like": {"host": "ompute-"}}, [self.third, self.first]),
+            ({"like": {"host": "%"}}, []),
+        ]
+        for filters, expected in cases:
+            with self.subTest(filters):
+                self.assertEqual(expected, self._ids(**filters))
+
+    def test_a_list_holds_no_secrets_unless_asked_for_in_full(self):
+        (brief,) = attachment_queries.page({"host": "compute-1"}, Page(limit=1))
+        self.assertFalse({"connector", "connection_info", "secret"} & brief.keys())
+        (full,) = attachment_queries.page_in_full({"host": "compute-1"}, Page(limit=1))
+        self.assertEqual(rows.attachment(self.first), full)
+        self.assertEqual({**full, **brief}, full)
+
+    def test_a_marker_of_another_project_is_refused(self):
+        page = Page(limit=10, marker=self.third)
+        self.assertRaises(exception.BadRequest, self._ids, page, project_id=rows.PROJECT)
+
+    def test_pages_follow_each_other(self):
+        self.assertEqual([self.third], self._ids(Page(limit=1)))
+        self.assertEqual([self.second], self._ids(Page(limit=1, marker=self.third)))
+
+    def test_the_attachments_of_many_volumes_are_one_statement(self):
+        before = api.counters().statements
+        found = attachment_queries.brief_of_volumes([self.one, self.two, "none"])
+        self.assertEqual(1, api.counters().statements - before)
+        self.assertEqual([self.first, self.second], [row["id"] for row in found[self.one]])
+        self.assertEqual([self.third], [row["id"] for row in found[self.two]])
+        self.assertEqual([], found["none"])
+        self.assertNotIn("connector", found[self.two][0])
+        self.assertEqual({}, attachment_queries.brief_of_volumes([]))

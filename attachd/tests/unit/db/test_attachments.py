@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reserving and moving attachments, and what follows for their volumes."""
+
+import unittest
+
+from attachd import exception, states
+from attachd.db import api, attachments, models
+from attachd.states import AttachmentState, Event, VolumeState
+from attachd.tests import databases, rows
+
+
+class Case(unittest.TestCase):
+    """A test with a database, which functional/test_databases.py replaces by others."""
+
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def _reserve(self, volume_id, instance=None):
+        values = {"project_id": rows.PROJECT, "instance_uuid": instance}
+        return attachments.reserve(volume_id, values)["id"]
+
+    def _status(self, volume_id):
+        row = rows.volume(volume_id)
+        return row["status"], row["attach_status"]
+
+    def _assert_derived(self, volume_id):
+        held = [AttachmentState(row["state"]) for row in rows.attachments(volume_id)]
+        own = VolumeState(rows.volume(volume_id)["state"])
+        self.assertEqual(states.derive(own, held), self._status(volume_id))
+
+
+class ReserveTest(Case):
+    def test_a_free_volume_is_taken_by_two_statements(self):
+        volume = rows.add_volume()["id"]
+        before = api.counters()
+        row = attachments.reserve(volume, {"project_id": rows.PROJECT, "mode": "ro"})
+        statements, transactions = api.counters()
+        self.assertEqual((2, 1), (statements - before[0], transactions - before[1]))
+        stored = rows.attachment(row["id"])
+        self.assertEqual(row, {name: stored[name] for name in row})
+        self.assertEqual(("reserved", "ro", 0), (row["state"], row["mode"], row["generation"]))
+        self.assertEqual(("reserved", "reserved"), self._status(volume))
+
+    def test_a_volume_is_taken_once_and_the_holder_is_named(self):
+        volume = rows.add_volume()["id"]
+        first = self._reserve(volume, "server-1")
+        with self.assertRaisesRegex(exception.VolumeNotFree, f"{first} of server server-1"):
+            self._reserve(volume, "server-2")
+        self.assertEqual(1, len(rows.attachments(volume)))
+        self._assert_derived(volume)
+
+    def test_a_server_may_be_attached_from_two_hosts(self):
+        volume = rows.add_volume()["id"]
+        self._reserve(volume, "server")
+        self._reserve(volume, "server")
+        self.assertEqual(2, len(rows.attachments(volume)))
+        self.assertRaises(exception.VolumeNotFree, self._reserve, volume, "another")
+        self.assertRaises(exception.VolumeNotFree, self._reserve, volume)
+
+    def test_two_attachments_without_a_server_are_not_of_the_same_one(self):
+        volume = rows.add_volume()["id"]
+        self._reserve(volume)
+        self.assertRaises(exception.VolumeNotFree, self._reserve, volume)
+
+    def test_a_multiattach_volume_is_taken_by_everybody(self):
+        volume = rows.add_volume(multiattach=True)["id"]
+        rows.add_attachment(volume, "attached")
+        for instance in ("a", "b", None):
+            self._reserve(volume, instance)
+        self.assertEqual(("in-use", "attached"), self._status(volume))
+
+    def test_a_connect_that_failed_cleanly_does_not_hold_the_volume(self):
+        volume = rows.add_volume()["id"]
+        rows.add_attachment(volume, "connect_failed", instance_uuid="old")
+        self._reserve(volume, "new")
+        self.assertEqual(("reserved", "reserved"), self._status(volume))
+
+    def test_a_connect_nobody_knows_the_end_of_holds_the_volume(self):
+        for multiattach in (False, True):
+            volume = rows.add_volume(multiattach=multiattach)["id"]
+            rows.add_attachment(volume, "connect_unknown", instance_uuid="old")
+            self.assertRaises(exception.VolumeNotFree, self._reserve, volume, "new")
+
+    def test_a_volume_that_is_not_ready_is_not_taken(self):
+        for state in VolumeState:
+            if state is VolumeState.READY:
+                continue
+            for multiattach in (False, True):
+                volume = rows.add_volume(state, multiattach=multiattach)["id"]
+                with self.assertRaisesRegex(exception.VolumeNotFree, f"status is {state}"):
+                    self._reserve(volume)
+                self.assertEqual([], rows.attachments(volume))
+
+    def test_a_volume_that_is_gone_is_not_found(self):
+        self.assertRaises(exception.VolumeNotFound, self._reserve, "gone")
+
+
+class MoveTest(Case):
+    def test_every_pair_of_state_and_event_does_what_the_table_says(self):
+        for event, allowed in states.ATTACHMENT_MOVES.items():
+            for state in AttachmentState:
+                with self.subTest(event=event.name, state=state.name):
+                    volume = rows.add_volume()["id"]
+                    mine = rows.add_attachment(volume, state)["id"]
+                    if state in allowed.sources:
+                        self._assert_moves(mine, volume, event, allowed.target)
+                    else:
+                        self._assert_refuses(mine, volume, event)
+
+    def _assert_moves(self, mine, volume, event, target):
+        moved = attachments.move(mine, volume, event)
+        left = [row["state"] for row in rows.attachments(volume)]
+        self.assertEqual([] if target is None else [target], left)
+        self._assert_derived(volume)
+        self.assertEqual(rows.volume(volume), {**rows.volume(volume), **moved.volume})
+
+    def _assert_refuses(self, mine, volume, event):
+        before = rows.volume(volume), rows.attachments(volume)
+        with self.assertRaises(exception.InvalidTransition) as caught:
+            attachments.move(mine, volume, event)
+        self.assertIn(before[1][0]["state"], str(caught.exception))
+        self.assertEqual(before, (rows.volume(volume), rows.attachments(volume)))
+
+    def test_a_move_is_four_statements_and_three_if_the_volume_looks_the_same(self):
+        volume = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume)["id"]
+        for event, cost in ((Event.CONNECT, 4), (Event.CONNECT, 3), (Event.GRANTED, 3)):
+            before = api.counters()
+            attachments.move(mine, volume, event)
+            statements, transactions = api.counters()
+            self.assertEqual((cost, 1), (statements - before[0], transactions - before[1]))
+
+    def test_values_are_stored_with_the_move(self):
+        volume = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume)["id"]
+        moved = attachments.move(mine, volume, Event.CONNECT, {"owner": "o", "error": "e" * 2000})
+        stored = rows.attachment(mine)
+        self.assertEqual(stored, {**stored, **moved.attachment})
+        self.assertEqual(("o", 1023), (stored["owner"], len(stored["error"])))
+        self.assertIsNotNone(stored["updated_at"])
+
+    def test_a_guard_sees_everything_and_adds_values(self):
+        volume = rows.add_volume(multiattach=True)["id"]
+        mine = rows.add_attachment(volume)["id"]
+        other = rows.add_attachment(volume, "attached")["id"]
+
+        def guard(seen_volume, seen_mine, seen_others):
+            self.assertEqual(volume, seen_volume["id"])
+            self.assertEqual(mine, seen_mine["id"])
+            self.assertEqual([other], [row["id"] for row in seen_others])
+            return {"generation": seen_mine["generation"] + 1}
+
+        moved = attachments.move(mine, volume, Event.CONNECT, {"owner": "o"}, guard)
+        self.assertEqual([other], [row["id"] for row in moved.others])
+        stored = rows.attachment(mine)
+        self.assertEqual((1, "o"), (stored["generation"], stored["owner"]))
+
+    def test_a_guard_that_raises_forbids_the_move(self):
+        volume = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume)["id"]
+
+        def guard(*_):
+            raise exception.Conflict(reason="no")
+
+        with self.assertRaises(exception.Conflict):
+            attachments.move(mine, volume, Event.CONNECT, guard=guard)
+        self.assertEqual("reserved", rows.attachment(mine)["state"])
+
+    def test_only_the_owner_of_the_present_generation_moves_it(self):
+        volume = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume, "connecting", generation=3)["id"]
+        for stale in (2, 4):
+            with self.assertRaises(exception.InvalidTransition):
+                attachments.move(mine, volume, Event.GRANTED, generation=stale)
+        attachments.move(mine, volume, Event.GRANTED, generation=3)
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_what_is_gone_or_of_another_volume_is_not_found(self):
+        volume, other = rows.add_volume()["id"], rows.add_volume()["id"]
+        mine = rows.add_attachment(volume)["id"]
+        for wanted, of in (("gone", volume), (mine, other)):
+            with self.assertRaises(exception.AttachmentNotFound):
+                attachments.move(wanted, of, Event.CONNECT)
+        with self.assertRaises(exception.VolumeNotFound):
+            attachments.move(mine, "gone", Event.CONNECT)
+
+    def test_the_last_detach_of_a_volume_in_error_makes_it_usable_again(self):
+        volume = rows.add_volume("error")["id"]
+        mine = rows.add_attachment(volume, "disconnecting")["id"]
+        attachments.move(mine, volume, Event.REVOKED)
+        self.assertEqual(("available", "detached"), self._status(volume))
+        self.assertEqual("ready", rows.volume(volume)["state"])
+
+    def test_nothing_connects_to_a_volume_that_is_being_deleted(self):
+        volume = rows.add_volume("deleting")["id"]
+        mine = rows.add_attachment(volume, "connect_failed")["id"]
+        with self.assertRaisesRegex(exception.Conflict, "being deleted"):
+            attachments.move(mine, volume, Event.CONNECT)
+
+
+class MoveAloneTest(Case):
+    def test_it_is_one_statement_in_one_transaction(self):
+        volume = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume, "connecting", generation=1)["id"]
+        before = api.counters()
+        attachments.move_alone(mine, Event.GRANTED, {"owner": None}, 1)
+        statements, transactions = api.counters()
+        self.assertEqual((1, 1), (statements - before[0], transactions - before[1]))
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+        self._assert_derived(volume)
+
+    def test_it_too_is_refused_in_the_wrong_state_or_generation(self):
+        volume = rows.add_volume()["id"]
+        for state, generation in (("connecting", 2), ("connected", 1), ("reserved", 1)):
+            mine = rows.add_attachment(volume, state, generation=generation)["id"]
+            with self.assertRaises(exception.InvalidTransition):
+                attachments.move_alone(mine, Event.GRANTED, {}, 1)
+        with self.assertRaises(exception.InvalidTransition):
+            attachments.move_alone("gone", Event.GRANTED, {}, 1)
+
+    def test_what_changes_the_volume_is_no_lonely_move(self):
+        with self.assertRaises(AssertionError):
+            attachments.move_alone("any", Event.CONNECT, {}, 1)
+
+
+class ReadTest(Case):
+    def test_one_attachment_is_one_statement_with_what_matters_of_its_volume(self):
+        volume = rows.add_volume(multiattach=True, host="h@b#p")["id"]
+        mine = rows.add_attachment(volume, "attached")["id"]
+        before = api.counters().statements
+        row = attachments.get(mine, rows.PROJECT)
+        self.assertEqual(1, api.counters().statements - before)
+        self.assertEqual(rows.attachment(mine), {k: row[k] for k in models.attachments.c.keys()})
+        of_volume = [row[f"volume_{n}"] for n in ("host", "state", "status", "multiattach")]
+        self.assertEqual(["h@b#p", "ready", "in-use", True], of_volume)
+
+    def test_an_attachment_of_another_project_is_not_found(self):
+        mine = rows.add_attachment(rows.add_volume()["id"])["id"]
+        self.assertEqual(mine, attachments.get(mine, None)["id"])
+        for wanted, project in ((mine, "other"), ("gone", None)):
+            with self.assertRaises(exception.AttachmentNotFound):
+                attachments.get(wanted, project)
+
+    def test_the_attachments_of_volumes_come_oldest_first_with_all_they_have(self):
+        volume = rows.add_volume(multiattach=True)["id"]
+        ids = [rows.add_attachment(volume, state)["id"] for state in ("attached", "reserved")]
+        rows.add_attachment(rows.add_volume()["id"])
+        found = attachments.of_volumes([volume])
+        self.assertEqual(ids, [row["id"] for row in found])
+        self.assertEqual(rows.CONNECTOR, found[0]["connector"])
+        self.assertEqual([], attachments.of_volumes([]))
+
+    def test_recovery_finds_what_is_half_way_at_its_own_backend(self):
+        found = self._by_state(attachments.to_recover)
+        self.assertEqual({"connecting", "disconnecting"}, found)
+
+    def test_healing_finds_what_is_live_at_its_own_backend(self):
+        self.assertEqual(set(states.LIVE), self._by_state(attachments.live_of_backend))
+
+    def _by_state(self, function):
+        for host in ("h@b#p", "h@b", "h@bb#p", None):
+            volume = rows.add_volume(host=host, multiattach=True)["id"]
+            for state in AttachmentState:
+                rows.add_attachment(volume, state)
+        found = function("h@b")
+        self.assertEqual({"h@b#p", "h@b"}, {row["volume_host"] for row in found})
+        by_state = {row["state"] for row in found}
+        self.assertEqual(2 * len(by_state), len(found))
+        return by_state

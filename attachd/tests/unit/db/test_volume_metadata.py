@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Key and value pairs of a volume."""
+
+import unittest
+
+from attachd import exception
+from attachd.db import volume_metadata, volumes
+from attachd.tests import databases, rows
+
+
+class MetadataTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.id = rows.add_volume()["id"]
+        self.other = rows.add_volume()["id"]
+        volume_metadata.merge(self.other, {"a": "untouched"})
+
+    def _stored(self):
+        self.assertEqual({"a": "untouched"}, volumes.get(self.other, None)["metadata"])
+        return volumes.get(self.id, None)["metadata"]
+
+    def test_merging_keeps_what_is_not_named(self):
+        volume_metadata.merge(self.id, {"a": "1", "b": "2"})
+        after = volume_metadata.merge(self.id, {"b": "3", "c": ""})
+        self.assertEqual({"a": "1", "b": "3", "c": ""}, after)
+        self.assertEqual(after, self._stored())
+
+    def test_replacing_removes_what_is_not_named(self):
+        volume_metadata.merge(self.id, {"a": "1", "b": "2"})
+        after = volume_metadata.replace(self.id, {"b": "3", "c": "4"})
+        self.assertEqual({"b": "3", "c": "4"}, after)
+        self.assertEqual(after, self._stored())
+        self.assertEqual({}, volume_metadata.replace(self.id, {}))
+        self.assertEqual({}, self._stored())
+
+    def test_one_pair_can_be_removed_once(self):
+        volume_metadata.merge(self.id, {"a": "1", "b": "2"})
+        volume_metadata.delete(self.id, "a")
+        self.assertEqual({"b": "2"}, self._stored())
+        self.assertRaises(exception.NotFound, volume_metadata.delete, self.id, "a")
+
+    def test_keys_that_differ_only_in_case_or_accents_are_two(self):
+        pairs = {"key": "1", "Key": "2", "kéy": "3", "🗻": "4"}
+        self.assertEqual(pairs, volume_metadata.merge(self.id, pairs))
+        self.assertEqual(pairs, self._stored())
+
+    def test_a_volume_that_is_gone_is_said_to_be(self):
+        calls = [
+            (volume_metadata.merge, {"a": "1"}),
+            (volume_metadata.replace, {"a": "1"}),
+            (volume_metadata.delete, "a"),
+        ]
+        for function, argument in calls:
+            self.assertRaises(exception.VolumeNotFound, function, "gone", argument)
