@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-all-in-one: API, manager, database and storage in one process, for trying out."""
+
+import argparse
+from collections.abc import Iterator
+import contextlib
+import fcntl
+import ipaddress
+import logging
+import os
+from pathlib import Path
+import signal
+import sys
+import threading
+from types import FrameType
+
+from oslo_config import cfg
+from oslo_utils import netutils
+
+from attachd import exception, service
+from attachd.api import app
+from attachd.conf import CONF
+from attachd.db import migration
+from attachd.manager.service import ManagerService
+from attachd.wsgi import embedded
+
+CONFIGURATION = """\
+# Written anew each time attachd-all-in-one starts.  Put what you want to change into a file of
+# your own and name it with --config-file: its options replace these.
+[DEFAULT]
+host = all-in-one
+state_path = {folder}
+transport_url = inprocess://
+enabled_backends = file
+
+[database]
+connection = sqlite:///{folder}/attachd.sqlite
+
+[file]
+driver = file
+file_folder = {folder}
+"""
+
+GREETING = """\
+attachd listens on {url}/ and keeps everything in {folder}
+Authentication is off: whoever reaches this address may do everything.
+{warning}
+Paste this into another terminal:
+
+    export OS_AUTH_TYPE=none OS_ENDPOINT={url}/v3
+    cinder() {{
+        OS_AUTH_TYPE=noauth OS_USER_ID=admin OS_PROJECT_ID={project} \\
+        CINDER_ENDPOINT={url}/v3 command cinder "$@"
+    }}
+
+and then, for example:
+
+    openstack volume create --size 1 disk
+    cinder attachment-create disk --connect True --host "$(hostname)"
+    openstack volume attachment list
+    openstack volume attachment complete ATTACHMENT
+    openstack volume attachment delete ATTACHMENT
+
+"openstack volume attachment create" asks the Compute service for the server.  Where there is
+none, use "cinder attachment-create VOLUME [SERVER_ID]" instead.
+
+Ctrl-C ends it; the next start finds everything as it was.
+"""
+
+WARNING = """
+WARNING: {host} is not a loopback address.  Everybody on this network can now read, change and
+delete every volume.  Use --host 127.0.0.1 unless that is what you want.
+"""
+
+PROJECT = "0" * 32
+"""The project of a request that names none: of the openstack command with these settings."""
+PATIENCE = 65.0
+"""Seconds that the manager is given to finish what it does."""
+START_PATIENCE = 10.0
+"""Seconds that a backend is given before the address is told without it."""
+
+
+class Refusal(Exception):
+    """Why it does not start, in one line."""
+
+
+def main() -> int:
+    """Serve until SIGTERM or Ctrl-C; a second Ctrl-C does not wait for anything.
+
+    :returns: the exit code: 0 after a signal, 1 when it could not start
+    """
+    os.umask(0o077)
+    arguments = _parser().parse_args()
+    folder = arguments.state_dir.absolute()
+    try:
+        with _own(folder):
+            _configure(folder, arguments.config_file)
+            return _serve(folder, arguments.host, arguments.port)
+    except (Refusal, cfg.Error, exception.AttachdError) as error:
+        print(f"attachd-all-in-one: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        os._exit(130)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attachd-all-in-one",
+        description="Run the whole of attachd in one process, without authentication.",
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on: %(default)s"
+    )
+    parser.add_argument(
+        "--port", type=int, default=8776, help="the port, 0 for any free one: %(default)s"
+    )
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        default=_default_folder(),
+        metavar="DIR",
+        help="the folder for database and volumes, made if it is missing: %(default)s",
+    )
+    parser.add_argument(
+        "--config-file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="options that replace or add to the built-in ones; may be given several times",
+    )
+    return parser
+
+
+def _default_folder() -> Path:
+    """Return attachd's state folder as the XDG Base Directory Specification has it."""
+    configured = Path(os.environ.get("XDG_STATE_HOME", ""))
+    base = configured if configured.is_absolute() else Path.home() / ".local" / "state"
+    return base / "attachd"
+
+
+@contextlib.contextmanager
+def _own(folder: Path) -> Iterator[None]:
+    """Make the folder and hold it: two processes on one folder would undo each other's work."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a+", encoding="ascii")
+    except OSError as error:
+        raise Refusal(f"cannot use {folder}: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip()
+            raise Refusal(f"{folder} is in use by another one, process {holder}") from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def _configure(folder: Path, files: list[str]) -> None:
+    own = folder / "all-in-one.conf"
+    # A dollar sign would be taken for a reference to another option.
+    own.write_text(CONFIGURATION.format(folder=str(folder).replace("$", "$$")), encoding="utf-8")
+    service.prepare([f"--config-file={each}" for each in [own, *files]])
+    if not CONF.debug:
+        logging.getLogger().setLevel(logging.WARNING)
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+
+
+def _serve(folder: Path, host: str, port: int) -> int:
+    try:
+        server = embedded.Server(app.make_app(), host, port)
+    except OSError as error:
+        raise Refusal(f"cannot listen on {host} port {port}: {error.strerror}") from error
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        server.stop()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    migration.upgrade()
+    manager = ManagerService()
+    manager.start()
+    manager.wait_until_reported(START_PATIENCE)
+    print(_greeting(folder, host, server.port), flush=True)
+    server.run()
+    _finish(manager)
+    return 0
+
+
+def _greeting(folder: Path, host: str, port: int) -> str:
+    # Whoever listens everywhere is reached here as well.
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return GREETING.format(
+        url=f"http://{netutils.escape_ipv6(shown)}:{port}",
+        folder=folder,
+        project=PROJECT,
+        warning="" if _is_loopback(host) else WARNING.format(host=host),
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _finish(manager: ManagerService) -> None:
+    """Let the manager end what it has begun, unless its storage hangs."""
+    stopping = threading.Thread(target=manager.stop, daemon=True)
+    stopping.start()
+    stopping.join(PATIENCE)
+    if stopping.is_alive():
+        print("attachd-all-in-one: storage does not answer, giving up", file=sys.stderr)
+        os._exit(1)
