@@ -13,24 +13,21 @@ import sqlalchemy as sa
 
 from attachd import exception, states
 from attachd.db import api, models
+from attachd.db import attachment_statements as statements
 from attachd.states import AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
 _T = models.attachments
-_V = models.volumes
 
 now = models.now
 
-_FREE = states.derive(VolumeState.READY, ())
-_RESERVED = states.derive(VolumeState.READY, (AttachmentState.RESERVED,))
 _TRANSITIONAL = (AttachmentState.CONNECTING, AttachmentState.DISCONNECTING)
-_OF_VOLUME = ("host", "state", "status", "multiattach")
 
 
 class Moved(NamedTuple):
     """What a move left behind, as read in its own transaction.
 
-    :ivar volume: the volume's row
+    :ivar volume: what matters of the volume's row, without names and times
     :ivar attachment: the moved row, or its last content if the move removed it
     :ivar others: the rows of the volume's other attachments, oldest first
     """
@@ -63,21 +60,12 @@ def reserve(volume_id: str, values: Mapping[str, Any]) -> Row:
     with api.writer() as connection:
         if not _take_free(connection, volume_id):
             _join_holders(connection, volume_id, values.get("instance_uuid"))
-        connection.execute(sa.insert(_T).values(row))
+        connection.execute(statements.INSERT, row)
     return row
 
 
 def _take_free(connection: sa.Connection, volume_id: str) -> bool:
-    taken = connection.execute(
-        sa.update(_V)
-        .where(
-            _V.c.id == volume_id,
-            _V.c.state == VolumeState.READY,
-            _V.c.status == _FREE.status,
-            _V.c.multiattach.is_(False),
-        )
-        .values(status=_RESERVED.status, attach_status=_RESERVED.attach_status)
-    )
+    taken = connection.execute(statements.TAKE_FREE_VOLUME, {"the_id": volume_id})
     return taken.rowcount == 1
 
 
@@ -174,23 +162,24 @@ def _swap(
     connection: sa.Connection, row: Row, event: Event, values: Row, generation: int | None
 ) -> AttachmentState | None:
     """Do the compare-and-swap; ``row`` is brought up to date."""
-    allowed = states.ATTACHMENT_MOVES[event]
-    where = [_T.c.id == row["id"], _T.c.state.in_(allowed.sources)]
+    target = states.ATTACHMENT_MOVES[event].target
+    the: Row = {"the_id": row["id"]}
+    statement = statements.SWAP[event]
     if generation is not None:
-        where.append(_T.c.generation == generation)
-    if allowed.target is None:
-        result = connection.execute(sa.delete(_T).where(*where))
-    else:
+        statement = statements.SWAP_OWNED[event]
+        the["the_generation"] = generation
+    if target is not None:
         if "error" in values:
             values["error"] = models.shortened(values["error"])
-        values |= {"state": allowed.target.value, "updated_at": models.now()}
-        result = connection.execute(sa.update(_T).where(*where).values(values))
+        values |= {"state": target.value, "updated_at": models.now()}
+        the |= values
+    result = connection.execute(statement, the)
     if result.rowcount != 1:
         raise exception.InvalidTransition(
             kind="Attachment", id=row["id"], source=row["state"], event=event.value
         )
     row.update(values)
-    return allowed.target
+    return target
 
 
 @api.retried
@@ -202,11 +191,11 @@ def get(attachment_id: str, project_id: str | None) -> Row:
         ``volume_multiattach``
     :raises AttachmentNotFound: there is none
     """
-    wanted = _with_volume().where(_T.c.id == attachment_id)
+    wanted, the = statements.GET, {"the_id": attachment_id}
     if project_id is not None:
-        wanted = wanted.where(_T.c.project_id == project_id)
+        wanted, the = statements.GET_IN_PROJECT, {**the, "the_project": project_id}
     with api.reader() as connection:
-        row = connection.execute(wanted).one_or_none()
+        row = connection.execute(wanted, the).one_or_none()
     if row is None:
         raise exception.AttachmentNotFound(attachment_id=attachment_id)
     return dict(row._mapping)
@@ -224,7 +213,9 @@ def to_recover(backend: str) -> list[Row]:
 
     :returns: rows as of :func:`get`
     """
-    return _rows(_with_volume().where(_T.c.state.in_(_TRANSITIONAL), models.served_by(backend)))
+    return _rows(
+        statements.WITH_VOLUME.where(_T.c.state.in_(_TRANSITIONAL), models.served_by(backend))
+    )
 
 
 @api.retried
@@ -233,12 +224,9 @@ def live_of_backend(backend: str) -> list[Row]:
 
     :returns: rows as of :func:`get`
     """
-    return _rows(_with_volume().where(_T.c.state.in_(states.LIVE), models.served_by(backend)))
-
-
-def _with_volume() -> sa.Select[Any]:
-    columns = [_V.c[name].label(f"volume_{name}") for name in _OF_VOLUME]
-    return sa.select(_T, *columns).join(_V, _V.c.id == _T.c.volume_id)
+    return _rows(
+        statements.WITH_VOLUME.where(_T.c.state.in_(states.LIVE), models.served_by(backend))
+    )
 
 
 def _rows(statement: sa.Select[Any]) -> list[Row]:
@@ -248,18 +236,14 @@ def _rows(statement: sa.Select[Any]) -> list[Row]:
 
 
 def _lock_volume(connection: sa.Connection, volume_id: str) -> Row:
-    row = connection.execute(
-        sa.select(_V).where(_V.c.id == volume_id).with_for_update()
-    ).one_or_none()
+    row = connection.execute(statements.LOCK_VOLUME, {"the_id": volume_id}).one_or_none()
     if row is None:
         raise exception.VolumeNotFound(volume_id=volume_id)
     return dict(row._mapping)
 
 
 def _of_volume(connection: sa.Connection, volume_id: str) -> list[Row]:
-    rows = connection.execute(
-        sa.select(_T).where(_T.c.volume_id == volume_id).order_by(_T.c.created_at, _T.c.id)
-    )
+    rows = connection.execute(statements.OF_VOLUME, {"the_id": volume_id})
     return [dict(row._mapping) for row in rows]
 
 
@@ -277,5 +261,5 @@ def _store_derived(
     if values.items() <= volume.items():
         return
     values["updated_at"] = models.now()
-    connection.execute(sa.update(_V).where(_V.c.id == volume["id"]).values(values))
+    connection.execute(statements.UPDATE_VOLUME, {"the_id": volume["id"], **values})
     volume.update(values)

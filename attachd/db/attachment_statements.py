@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The statements that attaching and detaching are made of; executed by attachments.py.
+
+They are built once: SQLAlchemy spends more on building a statement than on executing it.  What
+is bound to ``the_id`` and the like is given at the execution, together with the columns to
+store.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from attachd import states
+from attachd.db import models
+from attachd.states import AttachmentState, Event, VolumeState
+
+_T = models.attachments
+_V = models.volumes
+
+_FREE = states.derive(VolumeState.READY, ())
+_RESERVED = states.derive(VolumeState.READY, (AttachmentState.RESERVED,))
+_OLDEST_FIRST = (_T.c.created_at, _T.c.id)
+
+# Each column that is read has its price with PyMySQL.
+_OF_A_LOCKED_VOLUME = (
+    _V.c.id,
+    _V.c.size_gib,
+    _V.c.state,
+    _V.c.status,
+    _V.c.attach_status,
+    _V.c.multiattach,
+    _V.c.host,
+    _V.c.provider,
+)
+
+LOCK_VOLUME: Final = (
+    sa.select(*_OF_A_LOCKED_VOLUME).where(_V.c.id == sa.bindparam("the_id")).with_for_update()
+)
+UPDATE_VOLUME: Final = sa.update(_V).where(_V.c.id == sa.bindparam("the_id"))
+TAKE_FREE_VOLUME: Final = (
+    sa.update(_V)
+    .where(
+        _V.c.id == sa.bindparam("the_id"),
+        _V.c.state == VolumeState.READY.value,
+        _V.c.status == _FREE.status,
+        _V.c.multiattach.is_(False),
+    )
+    .values(status=_RESERVED.status, attach_status=_RESERVED.attach_status)
+)
+
+INSERT: Final = sa.insert(_T)
+OF_VOLUME: Final = (
+    sa.select(_T).where(_T.c.volume_id == sa.bindparam("the_id")).order_by(*_OLDEST_FIRST)
+)
+WITH_VOLUME: Final = sa.select(
+    _T,
+    *(_V.c[name].label(f"volume_{name}") for name in ("host", "state", "status", "multiattach")),
+).join(_V, _V.c.id == _T.c.volume_id)
+GET: Final = WITH_VOLUME.where(_T.c.id == sa.bindparam("the_id"))
+GET_IN_PROJECT: Final = GET.where(_T.c.project_id == sa.bindparam("the_project"))
+
+# As literals, because SQLAlchemy would else write each list of values anew.
+_SOURCES = {
+    event: _T.c.state.in_([sa.literal_column(f"'{source.value}'") for source in move.sources])
+    for event, move in states.ATTACHMENT_MOVES.items()
+}
+
+SWAP: Final[Mapping[Event, Any]] = MappingProxyType(
+    {
+        event: (sa.delete(_T) if move.target is None else sa.update(_T)).where(
+            _T.c.id == sa.bindparam("the_id"), _SOURCES[event]
+        )
+        for event, move in states.ATTACHMENT_MOVES.items()
+    }
+)
+"""Changes or removes the row if it is in a state from which the event leads."""
+
+SWAP_OWNED: Final[Mapping[Event, Any]] = MappingProxyType(
+    {
+        event: statement.where(_T.c.generation == sa.bindparam("the_generation"))
+        for event, statement in SWAP.items()
+    }
+)
+"""... and only if it still has this generation."""
