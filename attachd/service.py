@@ -68,6 +68,8 @@ def prepare(
         named = os.environ.get(CONFIG_FILES_VARIABLE, "")
         config_files = [each for each in named.split(os.pathsep) if each] or None
     CONF(list(argv), project="attachd", default_config_files=config_files)
+    if not (CONF.log_file or CONF.log_dir):
+        CONF.set_default("use_stderr", True)  # else oslo.log would take the standard output
     logging.setup(CONF, "attachd")
     std_logging.captureWarnings(True)
 
