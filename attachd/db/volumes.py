@@ -25,6 +25,23 @@ _OWNED = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTE
 """States in which the backend's manager has work to do."""
 
 
+def with_type() -> sa.Select[Any]:
+    """Select volumes with the names of their types."""
+    return sa.select(_V, _TYPES.c.name.label("volume_type_name")).outerjoin(
+        _TYPES, _TYPES.c.id == _V.c.volume_type_id
+    )
+
+
+# Each attach reads a volume: built once, see attachment_statements.py.
+_GET = (
+    with_type()
+    .add_columns(_M.c.key, _M.c.value)
+    .outerjoin(_M, _M.c.volume_id == _V.c.id)
+    .where(_V.c.id == sa.bindparam("the_id"))
+)
+_GET_IN_PROJECT = _GET.where(_V.c.project_id == sa.bindparam("the_project"))
+
+
 @api.retried
 def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
     """Store a volume that its backend, ``values["host"]``, is still to create.
@@ -69,27 +86,15 @@ def get(volume_id: str, project_id: str | None) -> Row:
     :returns: the row, with ``metadata``, a dict, and ``volume_type_name``
     :raises VolumeNotFound: there is none
     """
-    wanted = (
-        with_type()
-        .add_columns(_M.c.key, _M.c.value)
-        .outerjoin(_M, _M.c.volume_id == _V.c.id)
-        .where(_V.c.id == volume_id)
-    )
+    wanted, the = _GET, {"the_id": volume_id}
     if project_id is not None:
-        wanted = wanted.where(_V.c.project_id == project_id)
+        wanted, the = _GET_IN_PROJECT, {**the, "the_project": project_id}
     with api.reader() as connection:
-        found = [dict(row._mapping) for row in connection.execute(wanted)]
+        found = [dict(row._mapping) for row in connection.execute(wanted, the)]
     if not found:
         raise exception.VolumeNotFound(volume_id=volume_id)
     pairs = [(row.pop("key"), row.pop("value")) for row in found]
     return {**found[0], "metadata": {key: value for key, value in pairs if key is not None}}
-
-
-def with_type() -> sa.Select[Any]:
-    """Select volumes with the names of their types."""
-    return sa.select(_V, _TYPES.c.name.label("volume_type_name")).outerjoin(
-        _TYPES, _TYPES.c.id == _V.c.volume_type_id
-    )
 
 
 @api.retried
