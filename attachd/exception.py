@@ -154,6 +154,13 @@ class DuplicateConnector(Conflict):
     )
 
 
+class PreconditionFailed(AttachdError):
+    """Somebody else was faster: read again, then decide again."""
+
+    code = 412
+    msg_fmt = "The metadata of volume %(volume_id)s has been changed since it was read."
+
+
 class TypeExists(Conflict):
     """A volume type of that name exists."""
 
