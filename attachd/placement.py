@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which backend gets a new volume, judged by the last reports; used by the API.
+
+An impossible request is refused while the caller still listens, with the reason.  Sieves are
+applied one after another - up, zone, capabilities, room - and the first that nothing passes gives
+the reason.  What it says is for everybody's ears: capabilities by name, but no hosts, and not the
+values of a type's extra specs.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+import math
+import operator
+import random
+from types import MappingProxyType
+from typing import Any, Final
+
+from oslo_log import log
+from oslo_utils import strutils
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.db import services, volume_queries
+
+LOG = log.getLogger(__name__)
+
+ZONES_SPEC: Final = "RESKEY:availability_zones"
+"""The extra spec that lists the zones of a type's volumes, separated by commas."""
+
+BINARY: Final = "attachd-manager"
+"""The services that have a backend; others report too."""
+
+_SCOPE: Final = "capabilities:"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a backend has to offer.
+
+    :ivar size_gib: GiB of the new volume
+    :ivar extra_specs: of its type; keys of other scopes than ``capabilities:`` are not for us
+    :ivar availability_zone: None if any will do
+    """
+
+    size_gib: int
+    extra_specs: Mapping[str, str | None]
+    availability_zone: str | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a volume goes.
+
+    :ivar host: ``host@backend#pool``, as ``volumes.host`` keeps it
+    :ivar availability_zone: of that backend
+    """
+
+    host: str
+    availability_zone: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One backend as it last reported.
+
+    :ivar host: ``host@backend``
+    :ivar usable: it reported lately, its driver is ready, and nobody disabled it
+    :ivar capabilities: as :func:`capabilities_of` makes them
+    :ivar room_gib: GiB that may still be promised to volumes there
+    """
+
+    host: str
+    availability_zone: str
+    usable: bool
+    capabilities: Mapping[str, Any]
+    room_gib: float
+
+
+def choose(wanted: Wanted) -> Place:
+    """Pick the fitting backend with the most room.
+
+    :raises NoBackendFits: with the reason
+    """
+    return best(wanted, candidates())
+
+
+def check_room(host: str | None, more_gib: int) -> None:
+    """Refuse to let a volume at ``host@backend#pool`` grow by more than there is room for.
+
+    A backend that is down, or not known any more, refuses later by itself.
+
+    :raises NoBackendFits: naming the room that is left
+    """
+    backend = (host or "").partition("#")[0]
+    for candidate in candidates():
+        if candidate.host == backend and candidate.usable:
+            _with_room(more_gib, [candidate])
+
+
+def candidates() -> list[Candidate]:
+    """Return every backend as it last reported, less what was promised since: 2 statements."""
+    rows = services.page({"binary": BINARY})
+    promised = volume_queries.promised_since({row["host"]: row["seen_at"] for row in rows})
+    return [
+        Candidate(
+            host=row["host"],
+            availability_zone=row["availability_zone"],
+            usable=is_up(row) and not row["disabled"],
+            capabilities=capabilities_of(row),
+            room_gib=room_of(row) - promised[row["host"]],
+        )
+        for row in rows
+    ]
+
+
+def best(wanted: Wanted, offered: Sequence[Candidate]) -> Place:
+    """Pick from ``offered``, as :func:`choose` does.
+
+    :raises NoBackendFits: with the reason
+    """
+    left = _usable(offered)
+    left = _in_zone(wanted, left)
+    left = _capable(wanted.extra_specs, left)
+    left = _with_room(wanted.size_gib, left)
+    most = max(candidate.room_gib for candidate in left)
+    # Equals take turns by chance, lest all API processes send all volumes to the first.
+    picked = random.choice([each for each in left if each.room_gib == most])  # noqa: S311
+    pool = picked.capabilities["pool_name"]
+    return Place(f"{picked.host}#{pool}", picked.availability_zone)
+
+
+def capabilities_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what extra specs are matched with, and what get_pools shows of a backend.
+
+    A driver may name its pool and its ``volume_backend_name``; else both are the backend's name
+    in ``enabled_backends``.
+    """
+    report = row["report"] or {}
+    name = row["host"].rpartition("@")[2]
+    return {
+        "volume_backend_name": name,
+        "pool_name": name,
+        "storage_protocol": report.get("protocol"),
+        **report.get("capabilities", {}),
+    }
+
+
+def is_up(row: Mapping[str, Any]) -> bool:
+    """Tell whether a backend reported lately, and was ready then."""
+    return bool(row["alive"] and row["up"])
+
+
+def room_of(row: Mapping[str, Any]) -> float:
+    """Return the GiB that a backend may still promise, by its last report.
+
+    A backend that allocates late (``thin_provisioning``) may promise
+    ``[manager]max_over_subscription_ratio`` times what it has.
+    """
+    report = row["report"] or {}
+    free = _unless_unlimited(report.get("free_gib"))
+    total = _unless_unlimited(report.get("total_gib"))
+    if not is_true(report.get("capabilities", {}).get("thin_provisioning")) or math.isinf(total):
+        return free
+    ratio: float = CONF.manager.max_over_subscription_ratio
+    return min(total * ratio - (report.get("allocated_gib") or 0), free * ratio)
+
+
+def _unless_unlimited(gib: float | None) -> float:
+    return math.inf if gib is None else gib
+
+
+def is_true(value: object) -> bool:
+    """Tell whether a capability or an extra spec's value says yes."""
+    return strutils.bool_from_string(value)
+
+
+def wants_multiattach(extra_specs: Mapping[str, str | None]) -> bool:
+    """Tell whether volumes of a type with these extra specs may be attached several times."""
+    wish = extra_specs.get("multiattach") or extra_specs.get(f"{_SCOPE}multiattach") or ""
+    verb, _, value = wish.partition(" ")
+    return verb == "<is>" and is_true(value)
+
+
+def _usable(offered: Sequence[Candidate]) -> list[Candidate]:
+    if not offered:
+        raise exception.NoBackendFits(reason="no backend has reported yet.")
+    left = [candidate for candidate in offered if candidate.usable]
+    if not left:
+        raise exception.NoBackendFits(reason="all backends are down or disabled.")
+    return left
+
+
+def _in_zone(wanted: Wanted, offered: Sequence[Candidate]) -> list[Candidate]:
+    zones = {name for name in [wanted.availability_zone] if name}
+    if spec := wanted.extra_specs.get(ZONES_SPEC):
+        allowed = {name.strip() for name in spec.split(",")}
+        zones = zones & allowed if zones else allowed
+        if not zones:
+            raise exception.NoBackendFits(
+                reason=f"its type is not for the availability zone {wanted.availability_zone}."
+            )
+    left = [each for each in offered if not zones or each.availability_zone in zones]
+    if not left:
+        known = ", ".join(sorted({each.availability_zone for each in offered}))
+        raise exception.NoBackendFits(
+            reason=f"the availability zone {' or '.join(sorted(zones))} has no backend that "
+            f"is up; such zones are: {known}."
+        )
+    return left
+
+
+def _capable(
+    extra_specs: Mapping[str, str | None], offered: Sequence[Candidate]
+) -> list[Candidate]:
+    left = [each for each in offered if has_all(each.capabilities, extra_specs)]
+    if not left:
+        specs = dict(_for_us(extra_specs))
+        LOG.info("No backend has all of %s", specs)
+        missing = [
+            key
+            for key, spec in specs.items()
+            if not any(_has(each.capabilities, key, spec) for each in offered)
+        ]
+        reason = (
+            f"no backend that is up has what its type asks for: {', '.join(sorted(missing))}."
+            if missing
+            else f"no backend that is up has all of {', '.join(sorted(specs))} together."
+        )
+        raise exception.NoBackendFits(reason=reason)
+    return left
+
+
+def _for_us(extra_specs: Mapping[str, str | None]) -> Iterable[tuple[str, str]]:
+    for key, spec in extra_specs.items():
+        name = key.removeprefix(_SCOPE)
+        if ":" not in name and spec is not None:
+            yield name, spec
+
+
+def has_all(capabilities: Mapping[str, Any], extra_specs: Mapping[str, str | None]) -> bool:
+    """Tell whether a backend with these capabilities can have volumes of a type."""
+    return all(_has(capabilities, *spec) for spec in _for_us(extra_specs))
+
+
+def _has(capabilities: Mapping[str, Any], key: str, spec: str) -> bool:
+    offer = capabilities.get(key)
+    return offer is not None and meets(offer, spec)
+
+
+def _with_room(size_gib: int, offered: Sequence[Candidate]) -> list[Candidate]:
+    left = [candidate for candidate in offered if candidate.room_gib >= size_gib]
+    if not left:
+        most = max(candidate.room_gib for candidate in offered)
+        raise exception.NoBackendFits(
+            reason=f"{size_gib} GiB are asked for and the most that a fitting backend has left "
+            f"is {max(0, math.floor(most))} GiB."
+        )
+    return left
+
+
+def meets(offer: object, spec: str) -> bool:
+    """Tell whether a capability is what an extra spec asks for.
+
+    :param offer: what the backend reported; of a list, one member has to do
+    :param spec: a plain value, or an operator and its operand: ``<is> True``, ``<in> part``,
+        ``<or> a <or> b``, ``= 5`` (at least), ``== != >= <=`` for numbers, ``s== s!= s>= s> s<=
+        s<`` for strings
+
+    Source: the Block Storage service's administration guide, capabilities of back ends.
+    """
+    if isinstance(offer, list | tuple):
+        return any(meets(each, spec) for each in offer)
+    verb, _, operand = spec.strip().partition(" ")
+    compare = _OPERATORS.get(verb)
+    if compare is not None:
+        return compare(offer, operand.strip())
+    return spec.lower() == str(offer).lower() if isinstance(offer, bool) else spec == str(offer)
+
+
+def _by_number(compare: Callable[[float, float], bool]) -> Callable[[object, str], bool]:
+    def compared(offer: object, operand: str) -> bool:
+        try:
+            return compare(float(str(offer)), float(operand))
+        except ValueError:
+            return False
+
+    return compared
+
+
+def _by_text(compare: Callable[[str, str], bool]) -> Callable[[object, str], bool]:
+    return lambda offer, operand: compare(str(offer), operand)
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_OPERATORS: Final[Mapping[str, Callable[[object, str], bool]]] = MappingProxyType(
+    {
+        "=": _by_number(operator.ge),
+        **{verb: _by_number(compare) for verb, compare in _COMPARISONS.items()},
+        **{f"s{verb}": _by_text(compare) for verb, compare in _COMPARISONS.items()},
+        "<is>": lambda offer, operand: is_true(offer) == is_true(operand),
+        "<in>": lambda offer, operand: operand in str(offer),
+        "<or>": lambda offer, operand: str(offer) in map(str.strip, operand.split("<or>")),
+    }
+)
