@@ -5,6 +5,7 @@ What is stored nowhere else is checked here only: payload.py has refused text th
 takes.  A pattern ends in ``\Z``, because ``$`` lets a line break at the end pass.
 """
 
+import ast
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -71,3 +72,23 @@ def truth(name: str, value: object) -> bool:
         raise exception.InvalidInput(
             field=name, value=validation.shown(value), reason="It must be true or false."
         ) from None
+
+
+def pairs(name: str, text: str) -> dict[str, str]:
+    """Read ``{'key': 'value'}`` in a URL: clients send what Python prints of a dictionary.
+
+    :raises InvalidInput: it is something else
+    """
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(
+        isinstance(each, str) for pair in found.items() for each in pair
+    ):
+        raise exception.InvalidInput(
+            field=name,
+            value=validation.shown(text),
+            reason="It must look like {'key': 'value'}.",
+        )
+    return found

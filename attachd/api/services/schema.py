@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bodies of requests on services look like; used by handlers.py."""
+
+from typing import Final
+
+from attachd.api.fields import NAME, OPTIONAL_TEXT, Schema, fields
+
+_SERVICE: Final = {
+    "host": NAME,
+    "binary": NAME,
+    # what "binary" was called long ago
+    "service": NAME,
+    "cluster": OPTIONAL_TEXT,
+}
+_ONE_NAME: Final = [{"required": ["binary"]}, {"required": ["service"]}]
+
+SWITCH: Final[Schema] = {**fields(_SERVICE, "host"), "anyOf": _ONE_NAME}
+SWITCH_WITH_REASON: Final[Schema] = {
+    **fields({**_SERVICE, "disabled_reason": NAME}, "host"),
+    "anyOf": _ONE_NAME,
+}

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How services, pools and capabilities look on the wire; used by the handlers of services."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attachd import placement
+from attachd.api import microversions as mv
+from attachd.conf import CONF
+
+Row = Mapping[str, Any]
+
+
+def service(row: Row, version: mv.Version) -> dict[str, Any]:
+    """Show a service: ``state`` is whether it works, ``status`` whether it shall."""
+    state = "up" if placement.is_up(row) else "down"
+    shown = {
+        "binary": row["binary"],
+        "host": row["host"],
+        "zone": row["availability_zone"],
+        "status": "disabled" if row["disabled"] else "enabled",
+        "state": state,
+        "updated_at": row["seen_at"],
+        "disabled_reason": row["disabled_reason"],
+    }
+    if version >= mv.CLUSTER_SUPPORT:
+        shown["cluster"] = None
+    if row["binary"] == placement.BINARY:
+        shown |= {
+            "replication_status": "not-capable",
+            "active_backend_id": None,
+            "frozen": False,
+        }
+        if version >= mv.BACKEND_STATE_REPORT:
+            shown["backend_state"] = state
+    return shown
+
+
+def pool(row: Row) -> dict[str, Any]:
+    """Show a backend's pool, without details."""
+    return {"name": f"{row['host']}#{placement.capabilities_of(row)['pool_name']}"}
+
+
+def pool_detail(row: Row) -> dict[str, Any]:
+    """Show a backend's pool with what types are matched with, and with its room."""
+    report = row["report"]
+    capabilities = placement.capabilities_of(row)
+    thin = placement.is_true(capabilities.get("thin_provisioning"))
+    standard = {
+        "vendor_name": "attachd",
+        "driver_version": "1.0",
+        "total_capacity_gb": _or_infinite(report["total_gib"]),
+        "free_capacity_gb": _or_infinite(report["free_gib"]),
+        "allocated_capacity_gb": report["allocated_gib"],
+        "provisioned_capacity_gb": report["allocated_gib"],
+        "reserved_percentage": 0,
+        "max_over_subscription_ratio": str(CONF.manager.max_over_subscription_ratio),
+        "thin_provisioning_support": thin,
+        "thick_provisioning_support": not thin,
+        "multiattach": False,
+        "QoS_support": False,
+        "backend_state": "up" if placement.is_up(row) else "down",
+        "timestamp": row["seen_at"],
+    }
+    return {**pool(row), "capabilities": {**standard, **capabilities}}
+
+
+def _or_infinite(gib: float | None) -> float | str:
+    return "infinite" if gib is None else gib
+
+
+def capabilities(row: Row) -> dict[str, Any]:
+    """Show what a backend can do, in the words of types' extra specs."""
+    offered = placement.capabilities_of(row)
+    return {
+        "namespace": f"OS::Storage::Capabilities::{row['host']}",
+        "vendor_name": offered.get("vendor_name", "attachd"),
+        "volume_backend_name": offered["volume_backend_name"],
+        "pool_name": offered["pool_name"],
+        "driver_version": offered.get("driver_version", "1.0"),
+        "storage_protocol": offered["storage_protocol"],
+        "display_name": None,
+        "description": None,
+        "visibility": "public",
+        "replication_targets": [],
+        "properties": {
+            name: {"title": name, "description": f"{value}", "type": _type(value)}
+            for name, value in sorted(offered.items())
+        },
+    }
+
+
+def _type(value: object) -> str:
+    return "boolean" if isinstance(value, bool) else "string"

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volume types: create, list, look at, change, delete."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attachd import exception
+from attachd.api import fields, paging
+from attachd.api import microversions as mv
+from attachd.api.endpoint import endpoint
+from attachd.api.links import Links
+
+# Importing specs declares its endpoints.
+from attachd.api.types import lookup, policy, schema, specs, view  # noqa: F401
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.db import types
+
+ITEM = "/types/{type_id}"
+DEFAULT: Final = "default"
+"""Not an id: stands for the type of volumes that are created without one."""
+
+FILTERS: Final = ("is_public", "extra_specs")
+"""What every caller may filter types by."""
+
+SORT_KEYS: Final = {name: name for name in types.SORTABLE}
+_PUBLIC: Final = "os-volume-type-access:is_public"
+
+Body = dict[str, Any]
+Query = Mapping[str, str]
+
+
+@endpoint("GET", "/types", policy=policy.GET_ALL)
+def index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
+    """Answer the types that the caller may know."""
+    wanted = paging.read(query, SORT_KEYS)
+    known = (*FILTERS, "name") if ctx.is_admin else FILTERS
+    strict = version if version >= mv.SUPPORT_VOLUME_TYPE_FILTER else mv.BASE
+    asked = paging.filters(query, known, strict)
+    rows = types.page(_filters(ctx, asked), wanted)
+    spec_filter = _spec_filter(asked, version)
+    found = [row for row in rows if spec_filter.items() <= view.specs(ctx, row).items()]
+    answer: Body = {"volume_types": [view.detail(ctx, row) for row in found]}
+    if more := paging.next_link(links, "/types", query, wanted, rows):
+        # The first is the API's own spelling, the second is what clients follow.
+        answer |= {"volume_type_links": more, "volume_types_links": more}
+    return answer
+
+
+def _filters(ctx: RequestContext, asked: Query) -> types.Filters:
+    filters: types.Filters = {}
+    if "name" in asked:
+        filters["name"] = asked["name"]
+    text = asked.get("is_public", "true")
+    if not ctx.is_admin:
+        filters["is_public"] = True
+    elif text.lower() != "none":
+        filters["is_public"] = fields.truth("is_public", text)
+    return filters
+
+
+def _spec_filter(asked: Query, version: mv.Version) -> dict[str, str]:
+    if "extra_specs" not in asked or version < mv.SUPPORT_VOLUME_TYPE_FILTER:
+        return {}
+    return fields.pairs("extra_specs", asked["extra_specs"])
+
+
+@endpoint("GET", ITEM, policy=policy.GET)
+def show(ctx: RequestContext, type_id: str) -> Body:
+    """Answer one type, or the default one."""
+    ctx.authorize(policy.GET)
+    row = _default() if type_id == DEFAULT else lookup.by_id(ctx, type_id)
+    return {"volume_type": view.detail(ctx, row)}
+
+
+def _default() -> lookup.Row:
+    row = lookup.default()
+    if row is None:
+        raise exception.NotFound("Default volume type can not be found.")
+    return row
+
+
+@endpoint("POST", "/types", policy=policy.CREATE, body=schema.CREATE)
+def create(ctx: RequestContext, body: Body) -> Body:
+    """Store a new type."""
+    wanted = body["volume_type"]
+    row = types.create(
+        {
+            "name": wanted["name"],
+            "description": wanted.get("description"),
+            "is_public": fields.truth("is_public", wanted.get(_PUBLIC, True)),
+            "extra_specs": wanted.get("extra_specs") or {},
+        }
+    )
+    return {"volume_type": view.detail(ctx, row)}
+
+
+@endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE)
+def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
+    """Change name, description or visibility."""
+    wanted = body["volume_type"]
+    values = {key: wanted[key] for key in ("name", "description") if wanted.get(key) is not None}
+    for key in (_PUBLIC, "is_public"):
+        if key in wanted:
+            values["is_public"] = fields.truth(key, wanted[key])
+    if not values:
+        raise exception.BadRequest(
+            reason="Specify volume type name, description, is_public or a combination thereof."
+        )
+    types.update(type_id, values)
+    return {"volume_type": view.detail(ctx, types.get(type_id))}
+
+
+@endpoint("DELETE", ITEM, policy=policy.DELETE, status=202)
+def delete(ctx: RequestContext, type_id: str) -> None:
+    """Remove a type that no volume has."""
+    if lookup.by_id(ctx, type_id)["name"] == CONF.default_volume_type:
+        raise exception.BadRequest(
+            reason=f"Volume type {type_id} is the default volume type and cannot be deleted."
+        )
+    types.delete(type_id)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may do what with volume types and their extra specs."""
+
+from attachd.api import policy
+
+CREATE = "volume_extension:type_create"
+UPDATE = "volume_extension:type_update"
+DELETE = "volume_extension:type_delete"
+GET = "volume_extension:type_get"
+GET_ALL = "volume_extension:type_get_all"
+SEE_SPECS = "volume_extension:access_types_extra_specs"
+SEE_QOS = "volume_extension:access_types_qos_specs_id"
+LIST_SPECS = "volume_extension:types_extra_specs:index"
+GET_SPEC = "volume_extension:types_extra_specs:show"
+CREATE_SPECS = "volume_extension:types_extra_specs:create"
+UPDATE_SPEC = "volume_extension:types_extra_specs:update"
+DELETE_SPEC = "volume_extension:types_extra_specs:delete"
+READ_SENSITIVE = "volume_extension:types_extra_specs:read_sensitive"
+
+_ITEM = "/types/{type_id}"
+_SPECS = f"{_ITEM}/extra_specs"
+_SPEC = f"{_SPECS}/{{key}}"
+_SHOWN = ("GET /types", f"GET {_ITEM}")
+
+RULES = [
+    policy.rule(CREATE, policy.ADMIN, "Create a volume type.", "POST /types"),
+    policy.rule(UPDATE, policy.ADMIN, "Change a volume type.", f"PUT {_ITEM}"),
+    policy.rule(DELETE, policy.ADMIN, "Delete a volume type.", f"DELETE {_ITEM}"),
+    policy.rule(GET, policy.READER, "Look at a volume type.", f"GET {_ITEM}"),
+    policy.rule(GET_ALL, policy.READER, "List volume types.", "GET /types"),
+    policy.rule(SEE_SPECS, policy.READER, "See extra specs in volume types.", *_SHOWN),
+    policy.rule(SEE_QOS, policy.ADMIN, "See qos_specs_id in volume types.", *_SHOWN),
+    policy.rule(LIST_SPECS, policy.READER, "List a type's extra specs.", f"GET {_SPECS}"),
+    policy.rule(GET_SPEC, policy.READER, "Look at an extra spec.", f"GET {_SPEC}"),
+    policy.rule(CREATE_SPECS, policy.ADMIN, "Set extra specs.", f"POST {_SPECS}"),
+    policy.rule(UPDATE_SPEC, policy.ADMIN, "Change an extra spec.", f"PUT {_SPEC}"),
+    policy.rule(DELETE_SPEC, policy.ADMIN, "Remove an extra spec.", f"DELETE {_SPEC}"),
+    policy.rule(
+        READ_SENSITIVE,
+        policy.ADMIN,
+        "See also those extra specs that tell how the storage is built.",
+        *_SHOWN,
+        f"GET {_SPECS}",
+        f"GET {_SPEC}",
+    ),
+]

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bodies of requests on volume types and extra specs look like; used by handlers.py."""
+
+from typing import Final
+
+from attachd.api.fields import BOOLEAN, NAME, OPTIONAL_TEXT, Schema, enclosed, fields
+
+_SPECS: Final[Schema] = {
+    "type": "object",
+    "maxProperties": 256,
+    "patternProperties": {r"\A[a-zA-Z0-9_:.-]{1,255}\Z": OPTIONAL_TEXT},
+    "additionalProperties": False,
+}
+
+CREATE: Final = enclosed(
+    "volume_type",
+    fields(
+        {
+            "name": NAME,
+            "description": OPTIONAL_TEXT,
+            "extra_specs": {**_SPECS, "type": ["object", "null"]},
+            "os-volume-type-access:is_public": BOOLEAN,
+        },
+        "name",
+    ),
+)
+UPDATE: Final = enclosed(
+    "volume_type",
+    fields(
+        {
+            "name": {**NAME, "type": ["string", "null"]},
+            "description": OPTIONAL_TEXT,
+            "is_public": BOOLEAN,
+            # openstacksdk reads and writes only this one.
+            "os-volume-type-access:is_public": BOOLEAN,
+        }
+    ),
+)
+SPECS: Final = enclosed("extra_specs", _SPECS)
+SPEC: Final[Schema] = {**_SPECS, "minProperties": 1, "maxProperties": 1}

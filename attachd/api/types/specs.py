@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extra specs of volume types; imported by handlers.py.
+
+They cannot be changed while volumes have the type: a volume is what its type said when it was
+created.
+"""
+
+from typing import Any
+
+from attachd import exception
+from attachd.api.endpoint import endpoint
+from attachd.api.types import lookup, policy, schema, view
+from attachd.context import RequestContext
+from attachd.db import types, volume_queries
+
+SPECS = "/types/{type_id}/extra_specs"
+SPEC = f"{SPECS}/{{key}}"
+
+Body = dict[str, Any]
+
+
+@endpoint("GET", SPECS, policy=policy.LIST_SPECS)
+def index(ctx: RequestContext, type_id: str) -> Body:
+    """Answer those extra specs that the caller may see."""
+    return {"extra_specs": view.specs(ctx, lookup.by_id(ctx, type_id))}
+
+
+@endpoint("GET", SPEC, policy=policy.GET_SPEC)
+def show(ctx: RequestContext, type_id: str, key: str) -> Body:
+    """Answer one extra spec."""
+    specs = view.specs(ctx, lookup.by_id(ctx, type_id))
+    if key not in specs:
+        raise exception.NotFound(f"Volume Type {type_id} has no extra specs with key {key}.")
+    return {key: specs[key]}
+
+
+@endpoint("POST", SPECS, policy=policy.CREATE_SPECS, body=schema.SPECS)
+def create(ctx: RequestContext, type_id: str, body: Body) -> Body:
+    """Set some extra specs and keep the others."""
+    _check_unused(ctx, type_id)
+    types.merge_specs(type_id, body["extra_specs"])
+    return {"extra_specs": body["extra_specs"]}
+
+
+@endpoint("PUT", SPEC, policy=policy.UPDATE_SPEC, body=schema.SPEC)
+def update(ctx: RequestContext, type_id: str, key: str, body: Body) -> Body:
+    """Set one extra spec."""
+    if key not in body:
+        raise exception.BadRequest(reason="Request body and URI mismatch")
+    _check_unused(ctx, type_id)
+    types.merge_specs(type_id, body)
+    return body
+
+
+@endpoint("DELETE", SPEC, policy=policy.DELETE_SPEC, status=202)
+def delete(ctx: RequestContext, type_id: str, key: str) -> None:
+    """Remove one extra spec."""
+    _check_unused(ctx, type_id)
+    types.delete_spec(type_id, key)
+
+
+def _check_unused(ctx: RequestContext, type_id: str) -> None:
+    lookup.by_id(ctx, type_id)
+    if volume_queries.count({"volume_type_id": type_id}):
+        raise exception.BadRequest(reason="Volume Type is currently in use.")

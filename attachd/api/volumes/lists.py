@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of volumes, and their sums; imported by handlers.py."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from attachd.api import fields, paging
+from attachd.api import microversions as mv
+from attachd.api.endpoint import endpoint
+from attachd.api.links import Links
+from attachd.api.volumes import filters, policy, view
+from attachd.context import RequestContext
+from attachd.db import attachment_queries, volume_queries
+from attachd.objects import Volume
+
+Body = dict[str, Any]
+Query = Mapping[str, str]
+
+SORT_KEYS: Final = {
+    **dict.fromkeys(("name", "display_name"), "name"),
+    "size": "size_gib",
+    **{name: name for name in volume_queries.SORTABLE - {"size_gib", "host"}},
+}
+_COUNT: Final = "with_count"
+
+
+@endpoint("GET", "/volumes", policy=policy.GET_ALL)
+def brief(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
+    """Answer ids and names."""
+    viewer = view.Viewer.of(ctx, version, links)
+    rows, answer = _page(ctx, query, viewer, "/volumes")
+    return {"volumes": [view.brief(Volume.from_row(ctx, row), viewer) for row in rows], **answer}
+
+
+@endpoint("GET", "/volumes/detail", policy=policy.GET_ALL)
+def detail(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
+    """Answer all of each volume."""
+    viewer = view.Viewer.of(ctx, version, links)
+    rows, answer = _page(ctx, query, viewer, "/volumes/detail")
+    attachments = attachment_queries.brief_of_volumes([row["id"] for row in rows])
+    volumes = [
+        view.detail(Volume.from_row(ctx, row), attachments[row["id"]], viewer) for row in rows
+    ]
+    return {"volumes": volumes, **answer}
+
+
+def _page(
+    ctx: RequestContext, query: Query, viewer: view.Viewer, path: str
+) -> tuple[Sequence[volume_queries.Row], Body]:
+    """Return the rows of a page, and what is answered beside them."""
+    asked = dict(query)
+    wanted = paging.read(asked, SORT_KEYS)
+    answer: Body = {}
+    counted = viewer.version >= mv.SUPPORT_COUNT_INFO and fields.truth(
+        _COUNT, asked.pop(_COUNT, "false")
+    )
+    found = filters.parse(ctx, asked, viewer.version)
+    rows = [] if found is None else volume_queries.page(found, wanted)
+    if more := paging.next_link(viewer.links, path, query, wanted, rows):
+        answer["volumes_links"] = more
+    if counted:
+        answer["count"] = 0 if found is None else volume_queries.count(found)
+    return rows, answer
+
+
+@endpoint("GET", "/volumes/summary", since=mv.VOLUME_SUMMARY, policy=policy.GET_ALL)
+def summary(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
+    """Answer how many volumes there are and how large they are together."""
+    project = paging.project(ctx, query)
+    wanted: volume_queries.Filters = {} if project is None else {"project_id": project}
+    usage = volume_queries.usage(wanted)
+    answer: Body = {"total_count": usage.volumes, "total_size": usage.gib}
+    if version >= mv.VOLUME_SUMMARY_METADATA:
+        answer["metadata"] = volume_queries.metadata_values(wanted)
+    return {"volume-summary": answer}

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metadata of volumes; imported by handlers.py.
+
+From 3.15 on, whoever read it may write it on condition that nobody else has meanwhile: they send
+back, as ``If-Match``, the ``ETag`` of what they read.
+"""
+
+from collections.abc import Mapping
+import hashlib
+import json
+from typing import Any
+
+import webob
+
+from attachd import exception
+from attachd.api import microversions as mv
+from attachd.api.endpoint import endpoint
+from attachd.api.volumes import policy, schema
+from attachd.context import RequestContext
+from attachd.db import volume_metadata
+from attachd.objects import Volume
+
+PAIRS = "/volumes/{volume_id}/metadata"
+PAIR = f"{PAIRS}/{{key}}"
+
+Body = dict[str, Any]
+
+
+@endpoint("GET", PAIRS, policy=policy.GET_METADATA)
+def show_all(
+    ctx: RequestContext, volume_id: str, version: mv.Version, response: webob.Response
+) -> Body:
+    """Answer all pairs."""
+    volume = _volume(ctx, volume_id, policy.GET_METADATA)
+    if version >= mv.ETAGS:
+        response.headers["ETag"] = f'"{_etag(volume.metadata)}"'
+    return {"metadata": volume.metadata}
+
+
+@endpoint("POST", PAIRS, policy=policy.CREATE_METADATA, body=schema.PAIRS)
+def merge(ctx: RequestContext, volume_id: str, body: Body) -> Body:
+    """Set some pairs, keep the others, and answer all."""
+    volume = _writable(ctx, volume_id, policy.CREATE_METADATA)
+    return {"metadata": volume_metadata.merge(volume.id, body["metadata"])}
+
+
+@endpoint("PUT", PAIRS, policy=policy.UPDATE_METADATA, body=schema.PAIRS)
+def replace(
+    ctx: RequestContext, volume_id: str, body: Body, version: mv.Version, request: webob.Request
+) -> Body:
+    """Set some pairs, remove the others, and answer all."""
+    volume = _writable(ctx, volume_id, policy.UPDATE_METADATA)
+    expected = _expected(volume, version, request)
+    return {"metadata": volume_metadata.replace(volume.id, body["metadata"], expected)}
+
+
+@endpoint("GET", PAIR, policy=policy.GET_METADATA)
+def show(ctx: RequestContext, volume_id: str, key: str) -> Body:
+    """Answer one pair."""
+    volume = _volume(ctx, volume_id, policy.GET_METADATA)
+    if key not in volume.metadata:
+        raise exception.NotFound(f"Volume {volume_id} has no metadata with key {key}.")
+    return {"meta": {key: volume.metadata[key]}}
+
+
+@endpoint("PUT", PAIR, policy=policy.UPDATE_METADATA, body=schema.PAIR)
+def update(
+    ctx: RequestContext,
+    volume_id: str,
+    key: str,
+    body: Body,
+    version: mv.Version,
+    request: webob.Request,
+) -> Body:
+    """Set one pair."""
+    if key not in body["meta"]:
+        raise exception.BadRequest(reason="Request body and URI mismatch")
+    volume = _writable(ctx, volume_id, policy.UPDATE_METADATA)
+    volume_metadata.merge(volume.id, body["meta"], _expected(volume, version, request))
+    return {"meta": body["meta"]}
+
+
+@endpoint("DELETE", PAIR, policy=policy.DELETE_METADATA)
+def delete(ctx: RequestContext, volume_id: str, key: str) -> None:
+    """Remove one pair."""
+    volume = _writable(ctx, volume_id, policy.DELETE_METADATA)
+    volume_metadata.delete(volume.id, key)
+
+
+def check_writable(volume: Volume) -> None:
+    """Refuse to change what describes a volume while it is in maintenance."""
+    if volume.status == "maintenance":
+        raise exception.InvalidVolume(
+            reason=f"Volume {volume.id} cannot be changed while its status is maintenance."
+        )
+
+
+def _volume(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
+    volume = Volume.get(ctx, volume_id)
+    ctx.authorize(rule, volume)
+    return volume
+
+
+def _writable(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
+    volume = _volume(ctx, volume_id, rule)
+    check_writable(volume)
+    return volume
+
+
+def _expected(
+    volume: Volume, version: mv.Version, request: webob.Request
+) -> Mapping[str, str] | None:
+    """Return what must still be there when it is written; None: whatever is there.
+
+    :raises PreconditionFailed: the caller has read something else
+    """
+    header = request.headers.get("If-Match")
+    if version < mv.ETAGS or not header:
+        return None
+    accepted = {part.strip().removeprefix("W/").strip('"') for part in header.split(",")}
+    if not accepted & {"*", _etag(volume.metadata)}:
+        raise exception.PreconditionFailed(volume_id=volume.id)
+    metadata: dict[str, str] = volume.metadata
+    return metadata
+
+
+def _etag(metadata: Mapping[str, str]) -> str:
+    text = json.dumps({"metadata": metadata}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

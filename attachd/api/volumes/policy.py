@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may do what with volumes and their metadata."""
+
+from attachd.api import policy
+
+CREATE = "volume:create"
+GET = "volume:get"
+GET_ALL = "volume:get_all"
+UPDATE = "volume:update"
+DELETE = "volume:delete"
+FORCE_DELETE = "volume:force_delete"
+MULTIATTACH = "volume:multiattach"
+HOST_ATTRIBUTE = "volume_extension:volume_host_attribute"
+PROJECT_ATTRIBUTE = "volume_extension:volume_tenant_attribute"
+MIGRATION_ATTRIBUTE = "volume_extension:volume_mig_status_attribute"
+GET_METADATA = "volume:get_volume_metadata"
+CREATE_METADATA = "volume:create_volume_metadata"
+UPDATE_METADATA = "volume:update_volume_metadata"
+DELETE_METADATA = "volume:delete_volume_metadata"
+
+_ITEM = "/volumes/{volume_id}"
+_PAIRS = f"{_ITEM}/metadata"
+_PAIR = f"{_PAIRS}/{{key}}"
+_SHOWN = (f"GET {_ITEM}", "GET /volumes/detail")
+
+RULES = [
+    policy.rule(CREATE, policy.MEMBER, "Create a volume.", "POST /volumes"),
+    policy.rule(
+        MULTIATTACH,
+        policy.MEMBER,
+        "Create a volume that can be attached several times at once.",
+        "POST /volumes",
+    ),
+    policy.rule(GET, policy.READER, "Look at a volume.", f"GET {_ITEM}"),
+    policy.rule(
+        GET_ALL,
+        policy.READER,
+        "List volumes, or count and sum them up.",
+        "GET /volumes",
+        "GET /volumes/detail",
+        "GET /volumes/summary",
+    ),
+    policy.rule(UPDATE, policy.MEMBER, "Change a volume's name or text.", f"PUT {_ITEM}"),
+    policy.rule(DELETE, policy.MEMBER, "Delete a volume.", f"DELETE {_ITEM}"),
+    policy.rule(
+        FORCE_DELETE,
+        policy.ADMIN,
+        "Delete a volume whatever its status is, unless it is attached.",
+        f"DELETE {_ITEM}",
+    ),
+    policy.rule(HOST_ATTRIBUTE, policy.ADMIN, "See which backend a volume is at.", *_SHOWN),
+    policy.rule(PROJECT_ATTRIBUTE, policy.READER, "See whose volume it is.", *_SHOWN),
+    policy.rule(MIGRATION_ATTRIBUTE, policy.ADMIN, "See how a volume migrates.", *_SHOWN),
+    policy.rule(
+        GET_METADATA,
+        policy.READER,
+        "Look at a volume's metadata.",
+        f"GET {_PAIRS}",
+        f"GET {_PAIR}",
+    ),
+    policy.rule(CREATE_METADATA, policy.MEMBER, "Add to a volume's metadata.", f"POST {_PAIRS}"),
+    policy.rule(
+        UPDATE_METADATA,
+        policy.MEMBER,
+        "Replace a volume's metadata, or one pair of it.",
+        f"PUT {_PAIRS}",
+        f"PUT {_PAIR}",
+    ),
+    policy.rule(
+        DELETE_METADATA,
+        policy.MEMBER,
+        "Remove a pair of a volume's metadata.",
+        f"DELETE {_PAIR}",
+    ),
+]

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bodies of requests on volumes look like, by microversion; used by handlers.py."""
+
+from types import MappingProxyType
+from typing import Final
+
+from attachd.api import microversions as mv
+from attachd.api.fields import BOOLEAN, METADATA, OPTIONAL_TEXT, SIZE, Schema, enclosed, fields
+
+REFUSED: Final = MappingProxyType(
+    {
+        "snapshot_id": "snapshots",
+        "source_volid": "copies of volumes",
+        "imageRef": "images",
+        "image_id": "images",
+        "backup_id": "backups",
+        "consistencygroup_id": "consistency groups",
+        "group_id": "groups",
+    }
+)
+"""Fields that clients send as null; anything else asks for what this service does not have."""
+
+_TEXTS: Final = dict.fromkeys(
+    ("name", "description", "display_name", "display_description"), OPTIONAL_TEXT
+)
+_NEW: Final = fields(
+    {
+        **_TEXTS,
+        **dict.fromkeys(REFUSED, OPTIONAL_TEXT),
+        "size": {**SIZE, "type": ["integer", "string", "null"]},
+        "volume_type": OPTIONAL_TEXT,
+        "availability_zone": {**OPTIONAL_TEXT, "minLength": 1},
+        "metadata": {**METADATA, "type": ["object", "null"]},
+        "multiattach": {"anyOf": [{"type": "null"}, BOOLEAN]},
+    }
+)
+_HINTS: Final[dict[str, Schema]] = {"OS-SCH-HNT:scheduler_hints": {"type": ["object", "null"]}}
+
+CREATE: Final = [
+    (mv.BASE, enclosed("volume", {**_NEW, "additionalProperties": True}, **_HINTS)),
+    (mv.SUPPORT_VOLUME_SCHEMA_CHANGES, enclosed("volume", _NEW, **_HINTS)),
+]
+
+_CHANGES: Final = fields({**_TEXTS, "metadata": METADATA})
+
+UPDATE: Final = [
+    (mv.BASE, enclosed("volume", _CHANGES)),
+    # From here on, something has to change.
+    (mv.SUPPORT_VOLUME_SCHEMA_CHANGES, enclosed("volume", {**_CHANGES, "minProperties": 1})),
+]
+
+PAIRS: Final = enclosed("metadata", METADATA)
+PAIR: Final = enclosed("meta", {**METADATA, "minProperties": 1, "maxProperties": 1})

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How volumes look on the wire, by microversion; used by the handlers of volumes."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any, Self
+import uuid
+
+from attachd.api import microversions as mv
+from attachd.api import policy as rules
+from attachd.api.links import Links
+from attachd.api.volumes import policy
+from attachd.context import RequestContext
+from attachd.objects import Volume
+from attachd.states import AttachmentState
+
+Row = Mapping[str, Any]
+
+_BACKENDS = uuid.UUID("7c6b1a3e-0e0f-4a0b-9d4c-1f7a5f3f4f10")
+
+
+@dataclasses.dataclass(frozen=True)
+class Viewer:
+    """For whom an answer is: what they may see, in which microversion.
+
+    :ivar host: whether they may see where volumes are
+    :ivar migration: whether they may see how volumes migrate
+    :ivar project: whether they may see whose volumes they are
+    :ivar host_names: whether they may see where volumes are attached
+    """
+
+    version: mv.Version
+    links: Links
+    is_admin: bool
+    host: bool
+    migration: bool
+    project: bool
+    host_names: bool
+
+    @classmethod
+    def of(cls, ctx: RequestContext, version: mv.Version, links: Links) -> Self:
+        """Ask policy once, for all volumes of an answer."""
+        own = {"project_id": ctx.project_id, "user_id": ctx.user_id}
+        return cls(
+            version=version,
+            links=links,
+            is_admin=bool(ctx.is_admin),
+            host=rules.allows(ctx, policy.HOST_ATTRIBUTE, own),
+            migration=rules.allows(ctx, policy.MIGRATION_ATTRIBUTE, own),
+            project=rules.allows(ctx, policy.PROJECT_ATTRIBUTE, own),
+            host_names=bool(ctx.is_admin) or "service" in ctx.roles,
+        )
+
+
+def brief(volume: Volume, viewer: Viewer) -> dict[str, Any]:
+    """Show a volume in a list without details."""
+    return {
+        "id": volume.id,
+        "name": volume.name,
+        "links": viewer.links.of("volumes", volume.id),
+    }
+
+
+def created(volume: Volume, viewer: Viewer) -> dict[str, Any]:
+    """Show a volume that its backend knows nothing of yet."""
+    shown = changed(volume, (), viewer)
+    if viewer.version >= mv.VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS:
+        shown |= {"shared_targets": True, "service_uuid": None}
+    return shown
+
+
+def detail(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
+    """Show all of a volume.
+
+    :param attachments: of the volume, in any state, as of brief_of_volumes()
+    """
+    shown = changed(volume, attachments, viewer)
+    if viewer.host:
+        shown["os-vol-host-attr:host"] = volume.host
+    if viewer.migration:
+        shown |= {"os-vol-mig-status-attr:migstat": None, "os-vol-mig-status-attr:name_id": None}
+    if viewer.project:
+        shown["os-vol-tenant-attr:tenant_id"] = volume.project_id
+    return shown
+
+
+def changed(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
+    """Show a volume as the answer to its update does: without the extended attributes."""
+    shown = {
+        "id": volume.id,
+        "status": volume.status,
+        "size": volume.size_gib,
+        "availability_zone": volume.availability_zone,
+        "created_at": volume.created_at,
+        "updated_at": volume.updated_at,
+        "name": volume.name,
+        "description": volume.description,
+        "volume_type": volume.volume_type_name,
+        "snapshot_id": None,
+        "source_volid": None,
+        "metadata": volume.metadata,
+        "links": viewer.links.of("volumes", volume.id),
+        "user_id": volume.user_id,
+        "bootable": str(volume.bootable).lower(),
+        "encrypted": False,
+        "replication_status": None,
+        "consistencygroup_id": None,
+        "multiattach": volume.multiattach,
+        "attachments": [_attachment(each, viewer) for each in attachments if _attached(each)],
+    }
+    if viewer.is_admin:
+        shown["migration_status"] = None
+    return shown | _later_fields(volume, viewer)
+
+
+def _later_fields(volume: Volume, viewer: Viewer) -> dict[str, Any]:
+    """Return what came with microversions after the first one."""
+    version = viewer.version
+    shown: dict[str, Any] = {}
+    if version >= mv.GROUP_VOLUME:
+        shown["group_id"] = None
+    if viewer.is_admin and version >= mv.VOLUME_DETAIL_PROVIDER_ID:
+        shown["provider_id"] = None
+    if version >= mv.VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS:
+        # Each attachment has an export of its own: hosts need no lock around theirs.
+        shown |= {"shared_targets": False, "service_uuid": _service_uuid(volume)}
+    if viewer.is_admin and version >= mv.VOLUME_CLUSTER_NAME:
+        shown["cluster_name"] = None
+    if version >= mv.VOLUME_TYPE_ID_IN_VOLUME_DETAIL:
+        shown["volume_type_id"] = volume.volume_type_id
+    if version >= mv.USE_QUOTA:
+        shown["consumes_quota"] = True
+    return shown
+
+
+def _service_uuid(volume: Volume) -> str | None:
+    """Name the backend by a UUID that is always the same; hosts take it for a lock's name."""
+    return str(uuid.uuid5(_BACKENDS, volume.backend)) if volume.host else None
+
+
+def _attached(attachment: Row) -> bool:
+    return bool(attachment["state"] == AttachmentState.ATTACHED)
+
+
+def _attachment(attachment: Row, viewer: Viewer) -> dict[str, Any]:
+    """Show an attachment inside of its volume: its ``id`` here is the volume's."""
+    return {
+        "id": attachment["volume_id"],
+        "attachment_id": attachment["id"],
+        "volume_id": attachment["volume_id"],
+        "server_id": attachment["instance_uuid"],
+        "host_name": attachment["host"] if viewer.host_names else None,
+        "device": attachment["mountpoint"],
+        "attached_at": attachment["attached_at"],
+    }
