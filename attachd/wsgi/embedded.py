@@ -51,8 +51,9 @@ class Server:
 
     def stop(self) -> None:
         """Make :meth:`run` finish what it has begun and return; may be called by a signal."""
-        self._stopping = True
-        self._server.pull_trigger()
+        if not self._stopping:
+            self._stopping = True
+            self._server.pull_trigger()
 
     def run(self) -> None:
         """Serve; returns after :meth:`stop`, when all requests have their answers."""

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import io
+import logging
+import os
+from pathlib import Path
+import socket
+import tempfile
+import time
+import unittest
+from unittest import mock
+import uuid
+
+import oslo_messaging as messaging
+from oslo_messaging._drivers import common
+
+from attachd import exception, service
+from attachd.conf import CONF
+from attachd.context import RequestContext
+
+
+class PrepareTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        CONF.clear()  # another test of this process may have parsed a command line
+        # The test runner's own handlers and levels come back afterwards.
+        root = logging.getLogger()
+        handlers, level = list(root.handlers), root.level
+
+        def restore():
+            logging.captureWarnings(False)
+            root.handlers[:] = handlers
+            root.setLevel(level)
+            CONF.clear_default("use_stderr")
+            CONF.clear_default("host")
+            CONF([], project="attachd", default_config_files=[])
+
+        self.addCleanup(restore)
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def test_files_on_the_command_line_win(self):
+        named = self.write("named.conf", "[rpc]\ntopic = named\n")
+        usual = self.write("usual.conf", "[rpc]\ntopic = usual\n")
+        service.prepare(["--config-file", named], config_files=[usual])
+        self.assertEqual("named", CONF.rpc.topic)
+
+    def test_a_later_file_replaces_what_an_earlier_one_says(self):
+        first = self.write("1.conf", "[rpc]\ntopic = first\nattach_timeout = 5\n")
+        second = self.write("2.conf", "[rpc]\ntopic = second\n")
+        with mock.patch.dict(os.environ, {"ATTACHD_CONFIG_FILES": f"{first}:{second}"}):
+            service.prepare([])
+        self.assertEqual(("second", 5), (CONF.rpc.topic, CONF.rpc.attach_timeout))
+
+    def test_a_process_may_have_defaults_of_its_own(self):
+        service.prepare([], config_files=[], defaults={"host": "somewhere"})
+        self.assertEqual("somewhere", CONF.host)
+        CONF.clear()
+        overriding = self.write("1.conf", "[DEFAULT]\nhost = elsewhere\n")
+        service.prepare([], config_files=[overriding], defaults={"host": "somewhere"})
+        self.assertEqual("elsewhere", CONF.host)
+
+    def test_the_exchange_is_ours(self):
+        service.prepare([], config_files=[])
+        self.assertEqual("attachd", CONF.control_exchange)
+
+    def test_the_standard_output_is_left_alone(self):
+        with (
+            mock.patch("sys.stdout", io.StringIO()) as output,
+            mock.patch("sys.stderr", io.StringIO()) as errors,
+        ):
+            service.prepare([], config_files=[])
+            logging.getLogger("attachd").warning("a warning")
+        self.assertEqual("", output.getvalue())
+        self.assertIn("a warning", errors.getvalue())
+
+
+class SerializerTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.serializer = service.Serializer()
+
+    def test_a_context_survives_without_its_token(self):
+        context = RequestContext(
+            user_id="u",
+            project_id="p",
+            roles=["admin", "member"],
+            is_admin=True,
+            system_scope="all",
+            domain_id="d",
+            user_domain_id="ud",
+            project_domain_id="pd",
+            global_request_id="req-" + str(uuid.uuid4()),
+            auth_token="secret",
+        )
+        sent = self.serializer.serialize_context(context)
+        self.assertNotIn("secret", repr(sent))
+        rebuilt = self.serializer.deserialize_context(sent)
+        self.assertIsInstance(rebuilt, RequestContext)
+        self.assertEqual({**context.to_dict(), "auth_token": None}, rebuilt.to_dict())
+
+    def test_an_empty_context_is_a_small_message(self):
+        sent = self.serializer.serialize_context(RequestContext(overwrite=False))
+        self.assertEqual({"request_id"}, set(sent))
+
+
+class ClientTest(unittest.TestCase):
+    def use(self, url):
+        messaging.TransportURL(CONF)
+        CONF.set_override("transport_url", url)
+        self.addCleanup(CONF.clear_override, "transport_url")
+        service.forget()
+        self.addCleanup(service.forget)
+
+    def test_an_error_from_afar_has_its_own_class_and_message_again(self):
+        error = exception.VolumeNotFound(volume_id="v")
+        text = common.serialize_remote_exception((type(error), error, None))
+        remote = common.deserialize_remote_exception(text, [exception.__name__])
+        self.assertNotEqual(str(error), str(remote), "oslo.messaging is better now: simplify")
+        with self.assertRaises(exception.VolumeNotFound) as caught:
+            service.Client(mock.Mock(call=mock.Mock(side_effect=remote))).call({}, "m")
+        self.assertIs(exception.VolumeNotFound, type(caught.exception))
+        self.assertEqual("Volume v could not be found.", str(caught.exception))
+
+    def test_a_client_is_made_once(self):
+        self.use("inprocess://")
+        self.assertIs(service.client("h@b", 5, "1.0"), service.client("h@b", 5, "1.0"))
+        self.assertIsNot(service.client("h@b", 5, "1.0"), service.client("h@c", 5, "1.0"))
+
+    def test_a_transport_is_made_once(self):
+        self.use("inprocess://")
+        self.assertIs(service.transport(), service.transport())
+
+    def test_a_forked_process_makes_its_own(self):
+        self.use("inprocess://")
+        before = (service.transport(), service.client("h@b", 5, "1.0"))
+        child = os.fork()
+        if not child:
+            after = (service.transport(), service.client("h@b", 5, "1.0"))
+            os._exit(sum(old is new for old, new in zip(before, after, strict=True)))
+        self.assertEqual(0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        self.assertIs(before[0], service.transport())
+
+    def test_a_queue_that_is_away_is_noticed_soon(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.use(f"rabbit://guest:guest@127.0.0.1:{port}/")
+        client = service.client("h@b", 60, "1.0")
+        context = RequestContext(overwrite=False)
+        for way in (client.call, client.cast):
+            before = time.monotonic()
+            with self.assertRaises(messaging.MessageDeliveryFailure):
+                way(context, "method")
+            self.assertLess(time.monotonic() - before, 20)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import socket
+import threading
+import time
+import unittest
+from unittest import mock
+
+import requests
+
+from attachd.wsgi import embedded
+
+PATIENCE = 10
+
+
+class Application:
+    """Answers with what it was sent; /wait answers when it is let."""
+
+    def __init__(self):
+        self.entered = threading.Event()
+        self.gate = threading.Event()
+
+    def __call__(self, environ, start_response):
+        if environ["PATH_INFO"] == "/wait":
+            self.entered.set()
+            self.gate.wait(PATIENCE)
+        body = environ["wsgi.input"].read() or environ["PATH_INFO"].encode()
+        start_response("200 OK", [("Content-Length", str(len(body)))])
+        return [body]
+
+
+class ServerTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.application = Application()
+        self.server = embedded.Server(self.application, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self.server.port}"
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        self.addCleanup(self.end)
+
+    def end(self):
+        self.application.gate.set()
+        self.server.stop()
+        self.thread.join(PATIENCE)
+        self.assertFalse(self.thread.is_alive())
+
+    def test_one_connection_carries_hundreds_of_requests(self):
+        with requests.Session() as session:
+            for number in range(300):
+                sent = f"{number}".encode() * (number % 50 + 1)
+                answer = session.post(f"{self.url}/", data=sent, timeout=PATIENCE)
+                self.assertEqual(sent, answer.content)
+            pools = session.get_adapter(self.url).poolmanager.pools
+            (pool,) = [pools[key] for key in pools.keys()]  # noqa: SIM118  not a mapping
+            self.assertEqual((1, 300), (pool.num_connections, pool.num_requests))
+
+    def test_a_request_under_way_is_answered_after_the_stop(self):
+        answers = []
+        client = threading.Thread(
+            target=lambda: answers.append(requests.get(f"{self.url}/wait", timeout=PATIENCE))
+        )
+        client.start()
+        self.assertTrue(self.application.entered.wait(PATIENCE))
+        self.server.stop()
+        with self.assertRaises(requests.ConnectionError):
+            # The socket is closed within a turn of the loop.
+            for _ in range(200):
+                requests.get(f"{self.url}/", timeout=PATIENCE)
+                time.sleep(0.01)
+        self.assertTrue(self.thread.is_alive())
+        self.application.gate.set()
+        client.join(PATIENCE)
+        self.assertEqual([b"/wait"], [each.content for each in answers])
+
+    def test_an_idle_client_does_not_delay_the_stop(self):
+        with requests.Session() as session:
+            session.get(f"{self.url}/", timeout=PATIENCE)
+            before = time.monotonic()
+            self.end()
+            self.assertLess(time.monotonic() - before, 5)
+
+    def test_a_request_that_never_ends_does_not_keep_it_for_ever(self):
+        with socket.create_connection(("127.0.0.1", self.server.port)) as client:
+            client.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertTrue(self.application.entered.wait(PATIENCE))
+            with mock.patch.object(embedded, "PATIENCE", 0.2):
+                self.server.stop()
+                self.thread.join(PATIENCE)
+            self.assertFalse(self.thread.is_alive())
+
+    def test_a_huge_body_is_refused_before_it_is_read(self):
+        with socket.create_connection(("127.0.0.1", self.server.port)) as client:
+            size = embedded.LARGEST_BODY + 1
+            client.sendall(
+                f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
+            )
+            client.settimeout(PATIENCE)
+            self.assertIn(b"413", client.recv(4096))
+
+    def test_a_port_in_use_is_an_error_at_once(self):
+        with self.assertRaises(OSError):
+            embedded.Server(self.application, "127.0.0.1", self.server.port)
+
+    def test_a_strange_host_is_an_error_at_once(self):
+        with self.assertRaises(OSError):
+            embedded.Server(self.application, "192.0.2.1", 0)
