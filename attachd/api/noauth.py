@@ -19,7 +19,7 @@ NOBODYS_PROJECT = "0" * 32
 USER = "noauth"
 ROLES = ("admin", "member", "reader")
 
-_TOKEN = re.compile(r"([^\s:]{1,64}):([^\s:]{1,64})(?::([\w,.\-]*))?", re.ASCII)
+_TOKEN = re.compile(r"([!-9;-~]{1,64}):([!-9;-~]{1,64})(?::([!-9;-~]*))?")
 
 
 def identify(environ: dict[str, Any], url_project: str | None) -> RequestContext:

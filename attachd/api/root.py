@@ -17,7 +17,8 @@ from attachd.api.endpoint import Call, Endpoint
 from attachd.conf import CONF
 from attachd.context import RequestContext
 
-LONGEST_PROJECT_ID = 64
+_DOCUMENTS = (["v3"], ["v3", ""], [""])
+"""The paths, in parts, of the version documents."""
 
 Identify = Callable[[dict[str, Any], str | None], RequestContext]
 """(environ, project id of the URL) -> who asks; raises Unauthorized, BadRequest."""
@@ -95,17 +96,17 @@ class Root:
     @pecan.expose(content_type="application/json")
     def _route(self, parts: list[str], request: webob.Request) -> tuple[Any, tuple[()]]:
         request.pecan["content_type"] = "application/json"
-        request.environ["attachd.parts"] = parts
+        request.environ["attachd.parts"] = parts or [""]
         return self.dispatch, ()
 
     @pecan.expose(content_type="application/json")
     def dispatch(self, request: webob.Request, response: webob.Response) -> webob.Response:
         """Answer one request, whatever it is."""
         parts = request.environ["attachd.parts"]
-        if parts in (["v3"], ["v3", ""], [""]):
+        if parts in _DOCUMENTS and request.method in {"GET", "HEAD"}:
             return self._answer(request, response, parts)
         match = None
-        if parts[0] == "v3":
+        if parts[0] == "v3" and len(parts) > 1:
             match = self._table.find(request.method, parts[1:])
         if match is None:
             return exc.HTTPNotFound()

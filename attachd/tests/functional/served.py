@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The served API, for tests which talk HTTP to it: the real WSGI application, a manager with the
+fake driver, the in-process transport and a private SQLite database.
+
+A test case calls ``served.use(self)`` in its setUp(); a gabbi story names the fixture Served.
+"""
+
+import dataclasses
+import io
+import json
+import sys
+from typing import Any
+import unittest
+import urllib.parse
+import uuid
+
+from gabbi import fixture
+import oslo_messaging as messaging
+
+from attachd import service
+from attachd.api import app, policy
+from attachd.conf import CONF
+from attachd.manager.endpoint import Endpoint
+from attachd.manager.upkeep import Upkeep
+from attachd.tests import backends
+
+LATEST = "volume 3.71"
+PROJECT = "a" * 32
+MEMBER = f"alice:{PROJECT}:member,reader"
+READER = f"rita:{PROJECT}:reader"
+ADMIN = f"root:{PROJECT}"
+STRANGER = f"mallory:{'b' * 32}:member,reader"
+
+
+@dataclasses.dataclass
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        """The body, read as JSON."""
+        return json.loads(self.raw)
+
+    @property
+    def fault(self) -> str:
+        """The message of an error, whatever its key."""
+        (content,) = self.body.values()
+        return content["message"]
+
+
+class Api:
+    """The API as a client sees it.
+
+    :ivar backend: the manager's backend, whose driver can be made to fail
+    """
+
+    def __init__(self, backend: backends.FakeBackend, application: app.Application) -> None:
+        self.backend = backend
+        self.application = application
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str = MEMBER,
+        version: str | None = LATEST,
+        raw: bytes | None = None,
+        **headers: str,
+    ) -> Answer:
+        """Send one request.
+
+        :param path: below /v3, percent-encoded, unless it begins with ``//``: then from the root
+        :param body: sent in JSON; ``raw`` is sent as it is
+        :param headers: ``content_type="text/plain"``, ``accept=...``
+        """
+        sent = b"" if body is None else json.dumps(body).encode()
+        sent = sent if raw is None else raw
+        environ = self._environ(method, path[1:] if path.startswith("//") else f"/v3{path}", sent)
+        if token:
+            environ["HTTP_X_AUTH_TOKEN"] = token
+        if version is not None:
+            environ["HTTP_OPENSTACK_API_VERSION"] = version
+        for name, value in headers.items():
+            key = name.upper()
+            environ[key if key.startswith("CONTENT_") else f"HTTP_{key}"] = value
+        return self.send(environ)
+
+    @staticmethod
+    def _environ(method: str, path: str, sent: bytes) -> dict[str, Any]:
+        url = urllib.parse.urlsplit(path)
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": method,
+            "SCRIPT_NAME": "",
+            "PATH_INFO": urllib.parse.unquote_to_bytes(url.path).decode("latin-1"),
+            "QUERY_STRING": url.query,
+            "SERVER_NAME": "api.example",
+            "SERVER_PORT": "8776",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "HTTP_HOST": "api.example:8776",
+            "HTTP_ACCEPT": "application/json",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "http",
+            "wsgi.input": io.BytesIO(sent),
+            "wsgi.errors": sys.stderr,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+        }
+        if sent:
+            environ |= {"CONTENT_LENGTH": str(len(sent)), "CONTENT_TYPE": "application/json"}
+        return environ
+
+    def send(self, environ: dict[str, Any]) -> Answer:
+        """Send one request as a WSGI server would hand it over."""
+        started: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def start_response(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
+            started.append((status, headers))
+
+        raw = b"".join(self.application(environ, start_response))
+        ((status, headers),) = started
+        return Answer(
+            int(status.split()[0]), {name.lower(): value for name, value in headers}, raw
+        )
+
+
+def use(test: unittest.TestCase) -> Api:
+    """Serve the API until the test is over."""
+    CONF([], project="attachd", default_config_files=[])
+    backend = backends.use(test)
+    _use_transport(test)
+    server = service.server(Endpoint(backend), backend.host)
+    server.start(override_pool_size=4)
+    test.addCleanup(server.wait)
+    test.addCleanup(server.stop)
+    Upkeep(backend).once()
+    policy.forget()
+    test.addCleanup(policy.forget)
+    return Api(backend, app.make_app())
+
+
+def _use_transport(test: unittest.TestCase) -> None:
+    messaging.set_transport_defaults(service.EXCHANGE)
+    messaging.TransportURL(CONF)
+    backends.override(test, "transport_url", f"inprocess://{uuid.uuid4().hex}")
+    service.forget()
+    test.addCleanup(service.close)
+
+
+class Served(fixture.GabbiFixture):
+    """Serves the API to one gabbi story."""
+
+    application: app.Application | None = None
+
+    def start_fixture(self) -> None:
+        """Begin to serve."""
+        self._owner = unittest.TestCase()
+        type(self).application = use(self._owner).application
+
+    def stop_fixture(self) -> None:
+        """End it, and remove all that was made."""
+        type(self).application = None
+        self._owner.doCleanups()
+
+
+def application() -> app.Application:
+    """Return what gabbi sends its requests to: the application that is served at the moment."""
+
+    def current(environ: dict[str, Any], start_response: Any) -> Any:
+        assert Served.application is not None
+        return Served.application(environ, start_response)
+
+    return current

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters of lists of attachments."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.api import microversions as mv
+from attachd.api.attachments import filters
+
+LAST_OLD = mv.Version(3, 33)
+
+
+def read(query, version=mv.LATEST, *, is_admin=False):
+    return filters.read(mock.Mock(is_admin=is_admin, project_id="p"), query, version)
+
+
+class FiltersTest(unittest.TestCase):
+    def test_a_list_is_of_the_callers_project(self):
+        self.assertEqual({"project_id": "p"}, read({}))
+        self.assertEqual({"project_id": "p"}, read({"all_tenants": "1"}))
+        self.assertEqual({}, read({"all_tenants": "1"}, is_admin=True))
+
+    def test_admins_pick_a_project(self):
+        query = {"project_id": "q", "all_tenants": "1"}
+        self.assertEqual({"project_id": "q"}, read(query, is_admin=True))
+        with self.assertRaisesRegex(exception.BadRequest, "Invalid filters project_id"):
+            read(query)
+
+    def test_names_on_the_wire_are_columns(self):
+        found = read({"volume_id": "v", "instance_id": "i", "attached_host": "h"})
+        self.assertEqual(
+            {"project_id": "p", "volume_id": "v", "instance_uuid": "i", "host": "h"}, found
+        )
+
+    def test_a_status_is_one_of_the_wire(self):
+        for name in ("status", "attach_status"):
+            self.assertEqual({"connecting", "connected"}, read({name: "attaching"})["states"])
+            self.assertEqual(set(), read({name: "connecting"})["states"])
+        both = read({"status": "attached", "attach_status": "reserved"})
+        self.assertEqual(set(), both["states"])
+
+    def test_a_part_of_a_value_is_enough_since_3_34(self):
+        found = read({"volume_id~": "v", "attached_host~": "h", "status~": "error"})
+        self.assertEqual({"volume_id": "v", "host": "h"}, found["like"])
+        self.assertEqual(
+            {"connect_failed", "connect_unknown", "disconnect_failed"}, found["states"]
+        )
+        with self.assertRaisesRegex(exception.BadRequest, "Invalid filters volume_id~"):
+            read({"volume_id~": "v"}, LAST_OLD)
+
+    def test_every_sort_key_is_a_column_that_can_be_sorted_by(self):
+        from attachd.db import attachment_queries
+
+        self.assertLessEqual(set(filters.SORT_KEYS.values()), attachment_queries.SORTABLE)

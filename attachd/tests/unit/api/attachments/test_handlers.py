@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the handlers of attachments do, with objects and manager replaced."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.api.attachments import handlers, policy
+from attachd.conf import CONF
+from attachd.tests.unit.api.attachments import test_view
+
+ID = "11111111-2222-3333-4444-555555555555"
+CONNECTOR = {"host": "h"}
+CONNECTED = {"connection_info": test_view.ISCSI, "mode": "rw"}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        self.calls = mock.Mock()
+        for name in ("Attachment", "Volume", "rpcapi", "attachment_queries"):
+            patched = self.enterContext(mock.patch.object(handlers, name))
+            setattr(self, name, patched)
+            self.calls.attach_mock(patched, name)
+        self.ctx = self.calls.ctx
+        self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
+        self.Attachment.get.return_value = self.attachment
+        self.Attachment.reserve.return_value = self.attachment
+        self.volume = self.Volume.get.return_value
+        self.rpcapi.attach.return_value = CONNECTED
+        self.rpcapi.attach_alone.return_value = CONNECTED
+
+
+class CreateTest(Case):
+    def create(self, **fields):
+        return handlers.create(self.ctx, {"attachment": {"volume_uuid": ID, **fields}})
+
+    def test_without_a_connector_it_only_reserves(self):
+        for connector in ({}, {"connector": {}}, {"connector": None}):
+            with self.subTest(connector):
+                shown = self.create(instance_uuid="i", mode="ro", **connector)["attachment"]
+                self.assertEqual({}, shown["connection_info"])
+        self.Attachment.reserve.assert_called_with(self.ctx, self.volume, "i", "ro")
+        self.rpcapi.attach.assert_not_called()
+
+    def test_it_authorises_before_it_reserves_and_reserves_before_it_connects(self):
+        shown = self.create(connector=CONNECTOR)["attachment"]
+        self.assertEqual("iscsi", shown["connection_info"]["driver_volume_type"])
+        names = [name for name, _, _ in self.calls.mock_calls if "()" not in name]
+        self.assertEqual(
+            ["Volume.get", "ctx.authorize", "Attachment.reserve", "rpcapi.attach"], names
+        )
+        self.ctx.authorize.assert_called_once_with(policy.CREATE, self.volume)
+
+    def test_a_wrong_connector_reserves_nothing(self):
+        with self.assertRaises(exception.InvalidInput):
+            self.create(connector={"ip": "1"})
+        self.Attachment.reserve.assert_not_called()
+
+    def test_a_bootable_volume_in_use_needs_one_more_permission(self):
+        cases = [
+            (True, True, "in-use", 2),
+            (True, True, "available", 1),
+            (True, False, "in-use", 1),
+            (False, True, "in-use", 1),
+        ]
+        for bootable, multiattach, status, times in cases:
+            with self.subTest(bootable=bootable, multiattach=multiattach, status=status):
+                self.volume.configure_mock(
+                    bootable=bootable, multiattach=multiattach, status=status
+                )
+                self.ctx.authorize.reset_mock()
+                self.create()
+                self.assertEqual(times, self.ctx.authorize.call_count)
+
+    def test_a_failed_connection_is_told(self):
+        self.rpcapi.attach.side_effect = exception.ConnectFailed(attachment_id="a1", reason="no")
+        with self.assertRaisesRegex(exception.ConnectFailed, "Attachment a1"):
+            self.create(connector=CONNECTOR)
+
+
+class UpdateTest(Case):
+    def test_it_suffers_no_other_connection(self):
+        shown = handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}})
+        self.assertEqual("reserved", shown["attachment"]["status"])
+        self.rpcapi.attach_alone.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
+        self.ctx.authorize.assert_called_once_with(policy.UPDATE, self.attachment)
+
+    def test_a_wrong_connector_is_refused_before_anything_is_loaded(self):
+        with self.assertRaises(exception.InvalidInput):
+            handlers.update(self.ctx, "a1", {"attachment": {"connector": {"x": 1}}})
+        self.Attachment.get.assert_not_called()
+
+
+class CompleteTest(Case):
+    def test_it_answers_nothing(self):
+        self.assertIsNone(handlers.complete(self.ctx, "a1"))
+        self.ctx.authorize.assert_called_once_with(policy.COMPLETE, self.attachment)
+        self.attachment.complete.assert_called_once_with()
+
+
+class ShowTest(Case):
+    def test_it_authorises_on_the_attachment(self):
+        self.assertEqual("v1", handlers.show(self.ctx, "a1")["attachment"]["volume_id"])
+        self.ctx.authorize.assert_called_once_with(policy.SHOW, self.attachment)
+
+
+class DeleteTest(Case):
+    def test_a_reservation_is_given_up_without_the_manager(self):
+        remaining = test_view.row(id="a2")
+        self.attachment_queries.brief_of_volumes.return_value = {"v1": [remaining]}
+        shown = handlers.delete(self.ctx, "a1")
+        self.assertEqual(["a2"], [each["id"] for each in shown["attachments"]])
+        self.rpcapi.detach.assert_not_called()
+
+    def test_whatever_may_be_connected_is_the_managers(self):
+        for state in ("attaching", "attached", "detaching", "error_attaching", "error_detaching"):
+            with self.subTest(state):
+                self.attachment.wire_state = state
+                self.rpcapi.detach.return_value = []
+                self.assertEqual({"attachments": []}, handlers.delete(self.ctx, "a1"))
+        self.attachment.cancel.assert_not_called()
+        self.assertEqual(5, self.rpcapi.detach.call_count)
+
+    def test_a_reservation_that_somebody_connects_meanwhile_is_the_managers_too(self):
+        self.attachment.cancel.side_effect = exception.InvalidTransition(
+            kind="Attachment", id="a1", source="connecting", event="be cancelled"
+        )
+        self.rpcapi.detach.return_value = []
+        self.assertEqual({"attachments": []}, handlers.delete(self.ctx, "a1"))
+        self.rpcapi.detach.assert_called_once_with(self.ctx, self.attachment)
+
+    def test_without_permission_nothing_happens(self):
+        self.ctx.authorize.side_effect = exception.Forbidden(action=policy.DELETE)
+        with self.assertRaises(exception.Forbidden):
+            handlers.delete(self.ctx, "a1")
+        self.attachment.cancel.assert_not_called()
+        self.rpcapi.detach.assert_not_called()

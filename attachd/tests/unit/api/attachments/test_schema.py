@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a connector has to be."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.attachments import schema
+from attachd.conf import CONF
+
+
+class ConnectorTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        CONF.set_override("max_connector_size", 1024, group="api")
+        self.addCleanup(CONF.clear_override, "max_connector_size", group="api")
+
+    def test_any_key_is_let_through(self):
+        schema.check_connector(
+            {"host": "h", "multipath": "False", "wwpns": ["1", "2"], "x": {"y": [None, 1.5]}}
+        )
+
+    def test_what_cinderclient_sends_for_nothing_is_let_through(self):
+        schema.check_connector({"host": "h", "mode": "null", "mountpoint": None, "ip": None})
+
+    def test_what_attachd_reads_is_checked_and_named(self):
+        cases = {
+            "attachment.connector. .*'host' is a required": {"ip": "1"},
+            "attachment.connector.host": {"host": ""},
+            "connector.host": {"host": None},
+            "connector.host.": {"host": "a\nb"},
+            "connector.host. ": {"host": "x" * 256},
+            "connector.mountpoint": {"host": "h", "mountpoint": 7},
+            "connector.mode": {"host": "h", "mode": "wr"},
+        }
+        for message, connector in cases.items():
+            with self.subTest(connector), self.assertRaisesRegex(exception.InvalidInput, message):
+                schema.check_connector(connector)
+
+    def test_its_size_has_a_limit_which_is_named(self):
+        schema.check_connector({"host": "h", "x": "y" * 1005})
+        with self.assertRaisesRegex(exception.TooLarge, "connector .* 1024 bytes"):
+            schema.check_connector({"host": "h", "x": "y" * 1006})

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the application is put together, and what it takes for granted of pecan."""
+
+import inspect
+from unittest import mock
+
+import pecan.core
+import pecan.util
+
+from attachd.api import app
+from attachd.conf import CONF
+from attachd.tests.functional import served
+from attachd.tests.unit.api import register
+
+
+class Case(register.Case):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+
+    def ask(self, *args, **more):
+        return served.Api(None, app.make_app()).ask(*args, **more)
+
+
+class MiddlewareTest(Case):
+    def test_the_health_check_needs_neither_version_nor_token(self):
+        answer = self.ask("GET", "//healthcheck", version="nonsense", token=":")
+        self.assertEqual(200, answer.status)
+        self.assertIn("x-openstack-request-id", answer.headers)
+
+    def test_proxy_headers_count_only_where_the_configuration_says_so(self):
+        forwarded = {"x_forwarded_proto": "https", "x_forwarded_host": "cloud"}
+        answer = self.ask("GET", "", **forwarded)
+        self.assertEqual("http://api.example:8776/v3/", answer.headers["location"])
+        CONF.set_override("enable_proxy_headers_parsing", True, group="oslo_middleware")
+        self.addCleanup(
+            CONF.clear_override, "enable_proxy_headers_parsing", group="oslo_middleware"
+        )
+        answer = self.ask("GET", "", **forwarded)
+        self.assertEqual("https://cloud/v3/", answer.headers["location"])
+
+    def test_a_url_that_is_not_utf_8_is_refused(self):
+        for path in ("/%ff", "//%c3", "/%ed%a0%80/x"):
+            with self.subTest(path):
+                answer = self.ask("GET", path)
+                self.assertEqual(400, answer.status)
+                self.assertEqual(400, answer.body["badRequest"]["code"])
+
+    def test_whatever_fails_inside_is_answered(self):
+        def broken(environ, start_response):
+            raise KeyError("inside")
+
+        with self.assertLogs("attachd.api.errors", "ERROR"):
+            answer = served.Api(None, app.Outermost(broken)).ask("GET", "/")
+        self.assertEqual(500, answer.status)
+        self.assertEqual("application/json", answer.headers["content-type"])
+
+    def test_only_a_request_id_becomes_a_global_one(self):
+        seen = []
+
+        def inner(environ, start_response):
+            seen.append(environ.get("openstack.global_request_id"))
+            start_response("200 OK", [])
+            return []
+
+        theirs = "req-11111111-2222-3333-4444-555555555555"
+        for given in (theirs, "x" * 1000):
+            served.Api(None, app.Outermost(inner)).ask("GET", "/", x_openstack_request_id=given)
+        self.assertEqual([theirs, None], seen)
+
+
+class PecanTest(Case):
+    """pecan's private function is the one that ours stands for."""
+
+    def test_pecan_looks_at_signatures_by_the_function_that_we_make_remember(self):
+        app.recall_argspecs()
+        remembering = getattr(pecan.util, "_getargspec", None)
+        self.assertTrue(hasattr(remembering, "cache_info"), "pecan has changed: see app.py")
+        self.assertIn("_getargspec(method)", inspect.getsource(pecan.util.getargspec))
+
+    def test_another_pecan_stays_as_it_is(self):
+        with mock.patch.object(pecan.util, "_getargspec", None):
+            app.recall_argspecs()
+            self.assertIsNone(pecan.util._getargspec)
+
+    def test_a_request_looks_at_no_signature_twice(self):
+        self.ask("GET", "//")
+        calls = []
+        real = inspect.getfullargspec
+        with mock.patch.object(inspect, "getfullargspec", lambda f: calls.append(f) or real(f)):
+            api = served.Api(None, app.make_app())
+            api.ask("GET", "//")
+            del calls[:]
+            api.ask("GET", "//")
+        self.assertEqual([], calls)
+
+    def test_pecan_does_not_read_bodies_and_parameters(self):
+        for method in ("GET", "POST"):
+            with self.subTest(method):
+                source = mock.Mock(read=mock.Mock(side_effect=AssertionError("was read")))
+                environ = served.Api._environ(method, "/nothing?a=%ff", b"{}")
+                answer = served.Api(None, app.make_app()).send(environ | {"wsgi.input": source})
+                self.assertEqual(404, answer.status)
+
+    def test_pecans_request_parses_the_body_that_ours_keeps_from_it(self):
+        source = inspect.getsource(pecan.core.PecanBase.find_controller)
+        for name in ("req.GET", "req.json", "req.params"):
+            self.assertIn(name, source, "pecan has changed: see app.Request")

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declaring endpoints, choosing among them, calling them."""
+
+import json
+import unittest
+from unittest import mock
+
+import webob
+
+from attachd import exception
+from attachd.api import endpoint
+from attachd.api import microversions as mv
+from attachd.conf import CONF
+
+V = mv.Version
+
+
+def call(body=None, version=mv.LATEST, query="", **variables):
+    request = webob.Request.blank(f"/x?{query}", method="POST")
+    if body is not None:
+        request.body = json.dumps(body).encode()
+        request.content_type = "application/json"
+    return endpoint.Call(
+        request=request,
+        response=webob.Response(),
+        ctx=mock.Mock(),
+        links=mock.Mock(),
+        version=version,
+        variables=variables,
+    )
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        patched = mock.patch.object(endpoint, "REGISTER", [])
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def declare(self, handler, path="/snacks/{snack_id}", **more):
+        endpoint.endpoint("POST", path, **more)(handler)
+        return endpoint.REGISTER[-1]
+
+    def declare_action(self, handler, name="os-eat", **more):
+        endpoint.action("/snacks/{snack_id}/action", name, **more)(handler)
+        return endpoint.REGISTER[-1]
+
+
+class DeclareTest(Case):
+    def test_the_handler_stays_a_function(self):
+        def show():
+            return 1
+
+        self.assertIs(show, endpoint.endpoint("GET", "/snacks")(show))
+        self.assertEqual(1, show())
+
+    def test_an_endpoint_is_called_as_rules_call_it(self):
+        self.assertEqual("POST /snacks/{snack_id}", self.declare(lambda: None).operation)
+        self.assertEqual(
+            "POST /snacks/{snack_id}/action (os-eat)", self.declare_action(lambda: None).operation
+        )
+
+    def test_a_handler_that_wants_what_there_is_not_is_found_at_once(self):
+        with self.assertRaisesRegex(TypeError, "colour"):
+            self.declare(lambda snack_id, colour: None)
+
+    def test_every_noun_of_ours_can_be_loaded(self):
+        endpoint.load()  # raises where it cannot
+
+
+class ChooseTest(Case):
+    def test_the_microversion_decides_between_endpoints(self):
+        old = self.declare(lambda: "old", until=V(3, 9))
+        new = self.declare(lambda: "new", since=V(3, 10), until=V(3, 20))
+        self.assertIs(old, endpoint.choose([old, new], call(version=V(3, 9))))
+        self.assertIs(new, endpoint.choose([old, new], call(version=V(3, 10))))
+        with self.assertRaisesRegex(exception.VersionNotFound, "3.21"):
+            endpoint.choose([old, new], call(version=V(3, 21)))
+
+    def test_the_body_names_the_action(self):
+        eat = self.declare_action(lambda: None)
+        throw = self.declare_action(lambda: None, name="os-throw")
+        asked = call({"os-throw": {"far": True}})
+        self.assertIs(throw, endpoint.choose([eat, throw], asked))
+        self.assertEqual({"far": True}, asked.body)
+
+    def test_a_body_that_names_no_action_is_refused(self):
+        eat = self.declare_action(lambda: None)
+        for body in ({}, [], None, "os-eat", {"os-eat": 1, "os-throw": 2}):
+            with (
+                self.subTest(body),
+                self.assertRaisesRegex(exception.BadRequest, "an object of one key|no body"),
+            ):
+                endpoint.choose([eat], call(body))
+        with self.assertRaisesRegex(exception.BadRequest, "There is no such action: os-cook"):
+            endpoint.choose([eat], call({"os-cook": None}))
+
+    def test_a_body_is_read_only_where_one_is_wanted(self):
+        asked = call({"x": 1})
+        endpoint.choose([self.declare(lambda: None)], asked)
+        self.assertIsNone(asked.body)
+
+
+class AnswerTest(Case):
+    def test_a_handler_gets_what_it_names(self):
+        def handler(snack_id, ctx, body, query, version, links, request, response):
+            return locals()
+
+        chosen = self.declare(handler, body={"type": "object"})
+        asked = call({"x": 1}, query="a=b", snack_id="s1")
+        endpoint.choose([chosen], asked)
+        expected = {
+            "snack_id": "s1",
+            "ctx": asked.ctx,
+            "body": {"x": 1},
+            "query": {"a": "b"},
+            "version": mv.LATEST,
+            "links": asked.links,
+            "request": asked.request,
+            "response": asked.response,
+        }
+        self.assertEqual(expected, endpoint.answer(chosen, asked))
+
+    def test_the_body_is_checked_by_the_schema_of_the_version(self):
+        steps = [(V(3, 1), {"required": ["a"]}), (V(3, 5), {"required": ["b"]})]
+        chosen = self.declare(lambda body: body, since=V(3, 1), body=steps)
+        for version, body, missing in ((V(3, 4), {}, "a"), (V(3, 5), {"a": 1}, "b")):
+            asked = call(body, version=version)
+            endpoint.choose([chosen], asked)
+            with self.assertRaisesRegex(exception.BadRequest, f"'{missing}' is a required"):
+                endpoint.answer(chosen, asked)
+
+    def test_parameters_are_checked(self):
+        chosen = self.declare(lambda: 1, query={"properties": {"a": {"enum": ["b"]}}})
+        self.assertEqual(1, endpoint.answer(chosen, call(query="a=b")))
+        with self.assertRaisesRegex(exception.InvalidInput, "attribute a"):
+            endpoint.answer(chosen, call(query="a=c"))
+
+    def test_an_actions_errors_begin_with_its_name(self):
+        chosen = self.declare_action(lambda: None, body={"type": "object"})
+        asked = call({"os-eat": 7})
+        endpoint.choose([chosen], asked)
+        with self.assertRaisesRegex(exception.InvalidInput, "attribute os-eat. Value: 7"):
+            endpoint.answer(chosen, asked)
+
+    def test_the_policy_is_asked_before_the_handler_and_after_the_schema(self):
+        called = mock.Mock()
+
+        def handler():
+            called()
+
+        chosen = self.declare(handler, policy="snack:eat", body={"type": "object"})
+        asked = call({})
+        asked.ctx.authorize.side_effect = exception.Forbidden(action="snack:eat")
+        endpoint.choose([chosen], asked)
+        with self.assertRaises(exception.Forbidden):
+            endpoint.answer(chosen, asked)
+        called.assert_not_called()
+        asked.ctx.authorize.assert_called_once_with("snack:eat")
+        wrong = call([])
+        endpoint.choose([chosen], wrong)
+        with self.assertRaises(exception.BadRequest):
+            endpoint.answer(chosen, wrong)
+        wrong.ctx.authorize.assert_not_called()

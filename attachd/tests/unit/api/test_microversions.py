@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of microversions and its negotiation."""
+
+import unittest
+
+from attachd import exception
+from attachd.api import microversions as mv
+
+
+class TableTest(unittest.TestCase):
+    def test_it_goes_from_3_0_to_3_71_without_a_gap(self):
+        versions = [row.version for row in mv.table()]
+        self.assertEqual([(3, minor) for minor in range(72)], versions)
+
+    def test_every_version_has_a_name_and_a_sentence(self):
+        for row in mv.table():
+            self.assertRegex(row.name, "^[A-Z][A-Z0-9_]+$")
+            self.assertTrue(row.sentence.endswith("."), row)
+
+    def test_names_say_when_what_we_have_came(self):
+        came = {
+            mv.NEW_ATTACH: "3.27",
+            mv.RESOURCE_FILTER: "3.31",
+            mv.LIKE_FILTER: "3.34",
+            mv.VOLUME_EXTEND_INUSE: "3.42",
+            mv.NEW_ATTACH_COMPLETION: "3.44",
+            mv.ATTACHMENT_CREATE_MODE_ARG: "3.54",
+            mv.PROJECT_ID_OPTIONAL_IN_URL: "3.67",
+            mv.LATEST: "3.71",
+        }
+        self.assertEqual(list(came.values()), [str(version) for version in came])
+
+    def test_versions_compare_as_numbers(self):
+        self.assertLess(mv.Version(3, 9), mv.Version(3, 10))
+
+
+class NegotiationTest(unittest.TestCase):
+    def test_the_header_decides(self):
+        cases = {
+            None: ((3, 0), None),
+            "volume 3.27": ((3, 27), None),
+            "Volume  3.27 ": ((3, 27), None),
+            "volume latest": ((3, 71), None),
+            "compute 2.1,volume 3.44": ((3, 44), None),
+            "volume 3.71, attachd 1.0": ((3, 71), (1, 0)),
+            "attachd latest": ((3, 0), (1, 0)),
+            "volume 3.27, volume 3.44": ((3, 27), None),
+            "volume 3.27,": ((3, 27), None),
+        }
+        for header, expected in cases.items():
+            with self.subTest(header):
+                self.assertEqual(expected, tuple(mv.negotiate(header)))
+
+    def test_what_does_not_exist_is_not_acceptable(self):
+        for header in ("volume 3.72", "volume 4.0", "volume 2.0", "volume 3.1,attachd 1.1"):
+            with (
+                self.subTest(header),
+                self.assertRaisesRegex(
+                    exception.NotAcceptable, "is not supported by the API. Minimum is"
+                ),
+            ):
+                mv.negotiate(header)
+
+    def test_what_cannot_be_read_is_a_bad_request(self):
+        headers = (
+            "",
+            "3",
+            "3.27",
+            "volume",
+            "volume 3",
+            "volume abc",
+            "volume 3.00",
+            "volume 03.1",
+            "volume 3.1.1",
+            "volume -3.1",
+            "volume \u0663.\u0661",
+            "compute 2.1",
+            "volume 3.1 3.2",
+            ",",
+            "volume 3.9999999999999",
+            "volume 3.27, attachd",
+            "volumes 3.27",
+        )
+        for header in headers:
+            with self.subTest(header), self.assertRaises(exception.BadRequest):
+                mv.negotiate(header)
+
+    def test_the_answer_says_what_was_asked_for(self):
+        self.assertEqual("volume 3.71", mv.negotiate("volume latest").header())
+        self.assertEqual(
+            "volume 3.44, attachd 1.0", mv.negotiate("attachd 1.0,volume 3.44").header()
+        )

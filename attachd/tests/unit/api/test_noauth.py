@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who callers are where nobody checks it."""
+
+import unittest
+
+from attachd import exception
+from attachd.api import noauth
+from attachd.conf import CONF
+
+
+def identify(token=None, url_project=None, **environ):
+    if token is not None:
+        environ["HTTP_X_AUTH_TOKEN"] = token
+    return noauth.identify(environ, url_project)
+
+
+class IdentifyTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+
+    def test_without_a_token_the_url_names_the_project(self):
+        context = identify(url_project="aa")
+        self.assertEqual("aa", context.project_id)
+        self.assertEqual(["admin", "member", "reader"], context.roles)
+        self.assertTrue(context.is_admin)
+
+    def test_the_tokens_of_stock_clients_for_no_authentication_say_nothing(self):
+        for token in ("", "notused", "fake-token"):
+            with self.subTest(token):
+                self.assertEqual("aa", identify(token, "aa").project_id)
+
+    def test_where_nothing_names_a_project_there_is_one_for_nobody(self):
+        self.assertEqual("0" * 32, identify().project_id)
+
+    def test_a_token_names_user_and_project(self):
+        context = identify("alice:demo")
+        self.assertEqual(("alice", "demo"), (context.user_id, context.project_id))
+        self.assertTrue(context.is_admin)
+
+    def test_a_token_restricts_the_roles(self):
+        context = identify("alice:demo:member,reader", "demo")
+        self.assertEqual(["member", "reader"], context.roles)
+        self.assertFalse(context.is_admin)
+
+    def test_a_token_can_have_no_roles_at_all(self):
+        self.assertEqual([], identify("alice:demo:").roles)
+
+    def test_the_url_of_another_project_is_malformed(self):
+        with self.assertRaisesRegex(exception.BadRequest, "^Malformed request url$"):
+            identify("alice:demo", "other")
+
+    def test_other_tokens_are_refused(self):
+        for token in (":", "a:", ":b", "a:b:c:d", "a b:c", f"{'x' * 65}:p", "a:b\xe9"):
+            with self.subTest(token), self.assertRaises(exception.Unauthorized):
+                identify(token)
+
+    def test_the_request_ids_are_taken_over(self):
+        context = identify(
+            **{"openstack.request_id": "req-1", "openstack.global_request_id": "req-2"}
+        )
+        self.assertEqual(("req-1", "req-2"), (context.request_id, context.global_request_id))

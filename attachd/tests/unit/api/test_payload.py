@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies and query strings of all kinds."""
+
+import io
+import json
+import unittest
+
+import webob
+
+from attachd import exception
+from attachd.api import payload
+from attachd.conf import CONF
+
+
+def request(raw=b"{}", content_type="application/json", length=None, **environ):
+    return webob.Request(
+        {
+            "REQUEST_METHOD": "POST",
+            "CONTENT_TYPE": content_type,
+            "CONTENT_LENGTH": str(len(raw)) if length is None else length,
+            "wsgi.input": io.BytesIO(raw),
+            **environ,
+        }
+    )
+
+
+class BodyTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        CONF.set_override("max_request_body_size", 2048, group="api")
+        self.addCleanup(CONF.clear_override, "max_request_body_size", group="api")
+
+    def test_json_is_read_whatever_it_says(self):
+        for value in ({"a": [1, 2.5, None]}, [], "text", 7, None, {"ü": "💾"}, {"": "\x01"}):
+            with self.subTest(value):
+                self.assertEqual(value, payload.read_json(request(json.dumps(value).encode())))
+
+    def test_the_media_type_may_have_parameters(self):
+        for kind in ("application/json; charset=utf-8", "application/vnd.openstack.volume+json"):
+            with self.subTest(kind):
+                self.assertEqual({}, payload.read_json(request(content_type=kind)))
+
+    def test_other_media_types_are_refused(self):
+        for kind in ("text/plain", "application/xml", "application/x-www-form-urlencoded", "x"):
+            with self.subTest(kind), self.assertRaises(exception.UnsupportedMediaType):
+                payload.read_json(request(content_type=kind))
+
+    def test_a_body_has_to_name_its_type(self):
+        with self.assertRaisesRegex(exception.BadRequest, "no Content-Type"):
+            payload.read_json(request(content_type=""))
+
+    def test_a_body_has_to_be_there(self):
+        for length in ("0", ""):
+            with self.subTest(length), self.assertRaisesRegex(exception.BadRequest, "no body"):
+                payload.read_json(request(b"", length=length))
+
+    def test_what_is_no_json_is_refused(self):
+        broken = (
+            b"{",
+            b"{'a': 1}",
+            b"nonsense",
+            b"\xff\xfe{\x00}\x00",
+            b'{"a": "\xff"}',
+            b"\xef\xbb\xbf{}",
+            b"NaN",
+            b'{"a": Infinity}',
+            b'{"a": 1e400}',
+            b'{"a": -1e999}',
+            b"1" * 2000 * 3,
+            b'{"a": "\x00"}',
+            b'{"a": "line\nbreak"}',
+            b'{"\xed\xa0\x80": 1}',
+        )
+        CONF.set_override("max_request_body_size", 100_000, group="api")
+        for raw in broken:
+            with (
+                self.subTest(raw[:20]),
+                self.assertRaisesRegex(exception.BadRequest, "^Malformed request body: "),
+            ):
+                payload.read_json(request(raw))
+
+    def test_nesting_has_an_end(self):
+        deep = b"[" * 32 + b"]" * 32
+        self.assertEqual(json.loads(deep), payload.parse(deep))
+        for raw in (b"[" * 33 + b"]" * 33, b"[" * 50_000, b'{"a":' * 33 + b"1" + b"}" * 33):
+            with (
+                self.subTest(raw[:10]),
+                self.assertRaisesRegex(exception.BadRequest, "nested deeper than 32 levels"),
+            ):
+                payload.parse(raw)
+
+    def test_width_is_not_taken_for_depth(self):
+        wide = {"a": [[] for _ in range(100)], "b": "[[{" * 100, 'c"[\\': '"[' * 50}
+        self.assertEqual(wide, payload.parse(json.dumps(wide).encode()))
+
+    def test_text_that_cannot_be_stored_is_refused_and_named(self):
+        for text, field in (
+            ('{"a": {"b": "x\\u0000"}}', "a.b"),
+            ('{"a": [1, "\\ud800"]}', "a.1"),
+            ('{"a": {"k\\u0000": 1}}', "a"),
+            ('"\\uDFFF"', "body"),
+        ):
+            with self.subTest(text), self.assertRaises(exception.InvalidInput) as raised:
+                payload.parse(text.encode())
+            self.assertEqual(field, raised.exception.details["field"])
+
+    def test_escapes_of_whole_characters_are_fine(self):
+        for text in ('"\\ud83d\\udcbe"', '"\\\\u0000"', '"\\u0001"'):
+            with self.subTest(text):
+                self.assertEqual(json.loads(text), payload.parse(text.encode()))
+
+    def test_a_body_that_is_too_large_is_refused_unread_but_drained(self):
+        sent = request(b"x" * 10_000)
+        with self.assertRaisesRegex(exception.TooLarge, "at most 2048 bytes"):
+            payload.read_json(sent)
+        self.assertEqual(b"", sent.environ["wsgi.input"].read())
+
+    def test_a_body_of_unknown_length_is_limited_too(self):
+        chunked = {"length": "", "wsgi.input_terminated": True}
+        self.assertEqual({}, payload.read_json(request(**chunked)))
+        with self.assertRaises(exception.TooLarge):
+            payload.read_json(request(b"x" * 10_000, **chunked))
+
+
+class QueryTest(unittest.TestCase):
+    def test_parameters_are_read(self):
+        cases = {
+            "": {},
+            "a=b&c=": {"a": "b", "c": ""},
+            "a=1&a=2": {"a": "2"},
+            "name=%C3%BC+x": {"name": "ü x"},
+        }
+        for text, expected in cases.items():
+            with self.subTest(text):
+                self.assertEqual(expected, payload.read_query(text))
+
+    def test_what_cannot_be_is_refused(self):
+        for text in ("a=%FF", "a=%00", "a=%0A", "%01=a", "a&" * 101 + "b=1"):
+            with self.subTest(text[:10]), self.assertRaises(exception.BadRequest):
+                payload.read_query(text)
+
+
+class SegmentsTest(unittest.TestCase):
+    def test_nothing_has_a_name_that_cannot_be_read(self):
+        payload.check_segments(("x" * 255, "ü", "a b"))
+        for value in ("x" * 256, "a\x00", "a\n"):
+            with self.subTest(value[:3]), self.assertRaises(exception.NotFound):
+                payload.check_segments(("a", value))

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules, personas and how they are enforced."""
+
+from pathlib import Path
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+from oslo_policy import _checks as oslo_checks
+from oslo_policy import policy as oslo_policy
+
+from attachd import exception
+from attachd.api import endpoint, policy
+from attachd.conf import CONF
+from attachd.context import RequestContext
+
+RULE = "volume:attachment_create"
+
+
+def context(*roles, project="p", **more):
+    found = RequestContext(user_id="u", project_id=project, roles=list(roles), **more)
+    found.is_admin = policy.is_admin(found)
+    return found
+
+
+def target(project="p"):
+    return {"project_id": project, "user_id": "somebody"}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = Path(folder.name) / "policy.yaml"
+        CONF([], project="attachd", default_config_files=[])
+        policy.get_enforcer()  # registers the options
+        CONF.set_override("policy_file", str(self.file), group="oslo_policy")
+        self.addCleanup(CONF.clear_override, "policy_file", group="oslo_policy")
+        policy.forget()
+        self.addCleanup(policy.forget)
+
+
+class PersonasTest(Case):
+    def test_who_may_do_what(self):
+        #           roles                 own    other project
+        cases = {
+            ("admin",): (True, True),
+            ("member", "reader"): (True, False),
+            ("member",): (True, False),
+            ("reader",): (False, False),
+            (): (False, False),
+        }
+        for roles, expected in cases.items():
+            with self.subTest(roles):
+                asked = context(*roles)
+                found = tuple(policy.allows(asked, RULE, target(p)) for p in ("p", "other"))
+                self.assertEqual(expected, found)
+
+    def test_readers_may_look(self):
+        self.assertTrue(policy.allows(context("reader"), "volume:attachment_get", target()))
+        self.assertFalse(policy.allows(context("reader"), "volume:attachment_get", target("x")))
+
+    def test_a_refusal_names_the_rule(self):
+        with self.assertRaisesRegex(
+            exception.Forbidden, f"^Policy doesn't allow {RULE} to be performed.$"
+        ):
+            policy.authorize(context("reader"), RULE, target())
+
+    def test_a_token_for_the_system_or_a_domain_is_not_for_projects(self):
+        for scope in ({"system_scope": "all"}, {"domain_id": "d"}):
+            with self.subTest(scope):
+                self.assertFalse(policy.allows(context("admin", **scope), RULE, target()))
+
+    def test_a_rule_that_nobody_registered_is_a_mistake(self):
+        with self.assertRaises(KeyError):
+            policy.allows(context("admin"), "volume:typo", target())
+
+    def test_we_decide_as_oslo_policy_does(self):
+        enforcer = policy.get_enforcer()
+        for roles in (("admin",), ("member",), ("reader",), ()):
+            for rule in policy.list_rules():
+                for owner in ("p", "other"):
+                    asked = context(*roles)
+                    theirs = enforcer.authorize(rule.name, target(owner), asked)
+                    with self.subTest(rule.name, roles=roles, owner=owner):
+                        self.assertEqual(
+                            bool(theirs), policy.allows(asked, rule.name, target(owner))
+                        )
+
+
+class FilesTest(Case):
+    def test_a_file_overrides_the_defaults(self):
+        self.file.write_text(f"'{RULE}': 'role:guest'\n", encoding="utf-8")
+        self.assertTrue(policy.allows(context("guest"), RULE, target()))
+        self.assertFalse(policy.allows(context("member"), RULE, target()))
+
+    def test_a_changed_file_counts_soon(self):
+        self.file.write_text("{}", encoding="utf-8")
+        self.assertFalse(policy.allows(context("guest"), RULE, target()))
+        self.file.write_text(f"'{RULE}': 'role:guest'\n", encoding="utf-8")
+        later = time.monotonic() + 2
+        with mock.patch.object(policy.time, "monotonic", return_value=later):
+            self.assertTrue(policy.allows(context("guest"), RULE, target()))
+
+    def test_files_are_not_looked_at_for_each_decision(self):
+        asked = context("member")
+        with mock.patch.object(oslo_policy.Enforcer, "load_rules") as load:
+            for _ in range(10):
+                policy.allows(asked, RULE, target())
+        self.assertLessEqual(load.call_count, 1)
+
+    def test_an_administrator_is_who_the_rules_say(self):
+        self.file.write_text("'context_is_admin': 'role:chief'\n", encoding="utf-8")
+        self.assertTrue(context("chief").is_admin)
+        self.assertFalse(context("admin").is_admin)
+
+
+class RegisterTest(Case):
+    """Endpoints and rules know the same operations."""
+
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        self.endpoints = endpoint.load()
+        self.rules = {rule.name: rule for rule in policy.list_rules()}
+
+    def _operations(self):
+        for rule in self.rules.values():
+            for operation in getattr(rule, "operations", ()):
+                path = operation["path"].removeprefix("/v3/{project_id}")
+                yield f"{operation['method']} {path}", rule.name
+
+    def test_every_endpoint_is_an_operation_of_its_rule(self):
+        documented = set(self._operations())
+        enforced = {(each.operation, each.policy) for each in self.endpoints if each.policy}
+        self.assertEqual(set(), enforced - documented)
+
+    def test_every_operation_of_a_rule_is_an_endpoint(self):
+        known = {each.operation for each in self.endpoints}
+        self.assertEqual(set(), {operation for operation, _ in self._operations()} - known)
+
+    def test_nothing_is_changed_without_a_rule(self):
+        free = {each.method for each in self.endpoints if not each.policy}
+        self.assertLessEqual(free, {"GET"})
+
+    def test_every_rule_is_for_projects_and_described(self):
+        for rule in self.rules.values():
+            if isinstance(rule, oslo_policy.DocumentedRuleDefault):
+                self.assertEqual(["project"], rule.scope_types, rule.name)
+                self.assertRegex(rule.description, r"^[A-Z].*\.$", rule.name)
+
+
+class SignaturesTest(unittest.TestCase):
+    """oslo.policy's private function is the one that ours stands for."""
+
+    def test_oslo_policy_is_the_one_we_know(self):
+        policy.recall_signatures()
+        self.assertIs(policy._check, oslo_checks._check, "oslo.policy has changed: see policy.py")
+
+    def test_another_oslo_policy_stays_as_it_is(self):
+        def other(rule, target):
+            """Has other arguments."""
+
+        with mock.patch.object(oslo_checks, "_check", other):
+            policy.recall_signatures()
+            self.assertIs(other, oslo_checks._check)
+
+    def test_checks_of_both_kinds_are_called(self):
+        class Old:
+            def __call__(self, target, creds, enforcer):
+                return creds["x"]
+
+        class New:
+            def __call__(self, target, creds, enforcer, current_rule=None):
+                return current_rule == "rule"
+
+        self.assertTrue(policy._check(Old(), {}, {"x": True}, None, "rule"))
+        self.assertTrue(policy._check(New(), {}, {}, None, "rule"))

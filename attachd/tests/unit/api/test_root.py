@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The route table, and what every answer has in common."""
+
+import datetime
+import json
+import unittest
+
+from attachd import exception
+from attachd.api import app, endpoint, root
+from attachd.api import microversions as mv
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.tests.functional import served
+from attachd.tests.unit.api import register
+
+PROJECT = r"[0-9a-f\-]+"
+
+
+class RouteTableTest(register.Case):
+    def setUp(self):
+        super().setUp()
+        for method, path in (
+            ("GET", "/snacks"),
+            ("POST", "/snacks"),
+            ("GET", "/snacks/detail"),
+            ("GET", "/snacks/{snack_id}"),
+            ("GET", "/snacks/{snack_id}/crumbs/{key}"),
+        ):
+            endpoint.endpoint(method, path)(lambda: None)
+        self.table = root.RouteTable(endpoint.REGISTER, PROJECT)
+
+    def find(self, url, method="GET"):
+        found = self.table.find(method, url.split("/")[1:])
+        return found and (found.candidates[0].path, found.url_project, found.values)
+
+    def test_urls_lead_to_endpoints(self):
+        cases = {
+            "/snacks": ("/snacks", None, ()),
+            "/snacks/": ("/snacks", None, ()),
+            "/abc-1/snacks": ("/snacks", "abc-1", ()),
+            "/snacks/s1": ("/snacks/{snack_id}", None, ("s1",)),
+            "/abc/snacks/snacks": ("/snacks/{snack_id}", "abc", ("snacks",)),
+            "/snacks/detail": ("/snacks/detail", None, ()),
+            "/snacks/s1/crumbs/k 1": ("/snacks/{snack_id}/crumbs/{key}", None, ("s1", "k 1")),
+        }
+        for url, expected in cases.items():
+            with self.subTest(url):
+                self.assertEqual(expected, self.find(url))
+
+    def test_other_urls_lead_nowhere(self):
+        for url in (
+            "/", "/abc", "/demo/snacks", "/abc/abc/snacks", "/snacks//", "/snacks//crumbs/k",
+            "/snacks/s1/crumbs", "/snacks/s1/crumbs/", "/Snacks", "//snacks",
+        ):  # fmt: skip
+            with self.subTest(url):
+                self.assertIsNone(self.find(url))
+
+    def test_a_method_that_a_url_does_not_have_leads_nowhere(self):
+        self.assertIsNone(self.find("/snacks", "DELETE"))
+        self.assertIsNotNone(self.find("/snacks", "POST"))
+
+
+def identify(environ, url_project):
+    if environ.get("HTTP_X_AUTH_TOKEN") == "nobody":
+        raise exception.Unauthorized(reason="who?")
+    return RequestContext(project_id=url_project, request_id=environ["openstack.request_id"])
+
+
+class Case(register.Case):
+    """An API of one noun, without database and manager."""
+
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        self.serve()
+        self.result = {"snack": 1}
+
+        @endpoint.endpoint("GET", "/snacks/{snack_id}", since=mv.NEW_ATTACH)
+        def show(ctx, snack_id):
+            if isinstance(self.result, Exception):
+                raise self.result
+            return self.result
+
+        @endpoint.endpoint("DELETE", "/snacks/{snack_id}", status=202)
+        def delete():
+            return None
+
+    def serve(self):
+        self.enterContext(unittest.mock.patch.dict(app.IDENTIFIERS, {"noauth": identify}))
+
+    def ask(self, *args, **more):
+        api = served.Api(None, app.make_app())
+        return api.ask(*args, **more)
+
+
+class HeadersTest(Case):
+    def test_an_answer_carries_version_and_request_id(self):
+        answer = self.ask("GET", "/snacks/s1", version="volume latest")
+        self.assertEqual(200, answer.status)
+        self.assertEqual({"snack": 1}, answer.body)
+        self.assertEqual("application/json", answer.headers["content-type"])
+        self.assertEqual("volume 3.71", answer.headers["openstack-api-version"])
+        self.assertEqual("OpenStack-API-Version", answer.headers["vary"])
+        self.assertRegex(answer.headers["x-openstack-request-id"], "^req-[0-9a-f-]{36}$")
+        self.assertEqual(
+            answer.headers["x-openstack-request-id"], answer.headers["x-compute-request-id"]
+        )
+
+    def test_an_error_carries_them_too(self):
+        self.result = exception.Conflict(reason="no")
+        answer = self.ask("GET", "/snacks/s1", version="volume 3.27")
+        self.assertEqual(409, answer.status)
+        self.assertEqual("volume 3.27", answer.headers["openstack-api-version"])
+        self.assertIn("x-compute-request-id", answer.headers)
+
+    def test_an_inbound_request_id_is_not_echoed(self):
+        theirs = "req-11111111-2222-3333-4444-555555555555"
+        answer = self.ask("GET", "/snacks/s1", x_openstack_request_id=theirs)
+        self.assertNotEqual(theirs, answer.headers["x-openstack-request-id"])
+
+    def test_a_version_that_is_too_new_is_echoed(self):
+        answer = self.ask("GET", "/snacks/s1", version="volume 3.72")
+        self.assertEqual(406, answer.status)
+        self.assertEqual("volume 3.72", answer.headers["openstack-api-version"])
+        self.assertEqual(406, answer.body["computeFault"]["code"])
+
+    def test_a_version_before_3_is_not_echoed(self):
+        answer = self.ask("GET", "/snacks/s1", version="volume 2.0")
+        self.assertEqual(406, answer.status)
+        self.assertNotIn("openstack-api-version", answer.headers)
+
+    def test_without_a_version_it_is_the_oldest(self):
+        answer = self.ask("GET", "/snacks/s1", version=None)
+        self.assertEqual(404, answer.status)
+        self.assertIn("itemNotFound", answer.body)
+        self.assertEqual("volume 3.0", answer.headers["openstack-api-version"])
+
+    def test_our_own_version_is_answered_where_it_was_asked_for(self):
+        answer = self.ask("GET", "/snacks/s1", version="volume 3.71, attachd 1.0")
+        self.assertEqual("volume 3.71, attachd 1.0", answer.headers["openstack-api-version"])
+
+    def test_who_is_not_identified_gets_no_compute_request_id(self):
+        answer = self.ask("GET", "/snacks/s1", token="nobody")
+        self.assertEqual(401, answer.status)
+        self.assertNotIn("x-compute-request-id", answer.headers)
+
+    def test_an_answer_without_a_body_is_empty(self):
+        answer = self.ask("DELETE", "/snacks/s1")
+        self.assertEqual((202, b""), (answer.status, answer.raw))
+
+    def test_an_unforeseen_error_is_answered(self):
+        self.result = KeyError("secret")
+        with self.assertLogs("attachd.api.errors", "ERROR"):
+            answer = self.ask("GET", "/snacks/s1")
+        self.assertEqual(500, answer.status)
+        self.assertIn(answer.headers["x-openstack-request-id"], answer.fault)
+
+    def test_an_answer_that_json_cannot_say_is_an_unforeseen_error(self):
+        self.result = {"snack": object()}
+        with self.assertLogs("attachd.api.errors", "ERROR"):
+            self.assertEqual(500, self.ask("GET", "/snacks/s1").status)
+
+
+class UnroutedTest(Case):
+    def test_an_unrouted_url_is_told_in_the_form_that_is_accepted(self):
+        for path in ("/nothing", "/demo/snacks/s1", "//v2/snacks/s1", "//favicon.ico", "/snacks"):
+            with self.subTest(path):
+                answer = self.ask("GET", path)
+                self.assertEqual(404, answer.status)
+                self.assertEqual({"message", "code", "title"}, set(answer.body))
+                self.assertEqual("404 Not Found", answer.body["code"])
+                self.assertNotIn("x-compute-request-id", answer.headers)
+        answer = self.ask("GET", "/nothing", accept="text/html")
+        self.assertIn("text/html", answer.headers["content-type"])
+
+    def test_a_wrong_method_is_unrouted(self):
+        self.assertEqual({"message", "code", "title"}, set(self.ask("PATCH", "/snacks/s1").body))
+
+
+class VersionsTest(Case):
+    def test_the_root_lists_the_one_version(self):
+        answer = self.ask("GET", "//", version=None)
+        self.assertEqual(300, answer.status)
+        (document,) = answer.body["versions"]
+        self.assertEqual(
+            ("v3.0", "CURRENT", "3.0", "3.71"),
+            tuple(document[key] for key in ("id", "status", "min_version", "version")),
+        )
+        links = {link["rel"]: link["href"] for link in document["links"]}
+        self.assertEqual("http://api.example:8776/v3/", links["self"])
+
+    def test_the_version_itself_shows_the_same(self):
+        answer = self.ask("GET", "/", version=None)
+        self.assertEqual(200, answer.status)
+        self.assertEqual(self.ask("GET", "//").body, answer.body)
+
+    def test_without_its_slash_the_version_is_elsewhere(self):
+        answer = self.ask("GET", "", version=None)
+        self.assertEqual(302, answer.status)
+        self.assertEqual("http://api.example:8776/v3/", answer.headers["location"])
+
+    def test_links_lead_to_the_public_endpoint(self):
+        CONF.set_override("public_endpoint", "https://cloud/volume", group="api")
+        self.addCleanup(CONF.clear_override, "public_endpoint", group="api")
+        self.assertEqual("https://cloud/volume/v3/", self.ask("GET", "").headers["location"])
+
+    def test_an_empty_path_is_the_root(self):
+        environ = served.Api._environ("GET", "", b"")
+        self.assertEqual(300, served.Api(None, app.make_app()).send(environ).status)
+
+    def test_versions_are_only_to_be_read(self):
+        for path in ("//", "/", ""):
+            for method in ("POST", "DELETE", "PUT"):
+                with self.subTest(path, method=method):
+                    self.assertEqual(404, self.ask(method, path).status)
+
+
+class TimesTest(unittest.TestCase):
+    def test_times_are_written_to_the_microsecond_without_a_zone(self):
+        moment = datetime.datetime(2026, 1, 31, 12)  # noqa: DTZ001  as the tables store it
+        written = json.loads(root._encode({"at": moment}))
+        self.assertEqual({"at": "2026-01-31T12:00:00.000000"}, written)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schemas and their messages."""
+
+import unittest
+
+from attachd import exception
+from attachd.api import validation
+
+ID = "11111111-2222-3333-4444-555555555555"
+SCHEMA = validation.body(
+    "thing",
+    {
+        "id": validation.UUID,
+        "name": validation.OPTIONAL_TEXT,
+        "mode": {"enum": ["rw", "ro"]},
+        "tags": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+        "pairs": {
+            "type": "object",
+            "patternProperties": {"^x": {}},
+            "additionalProperties": False,
+        },
+    },
+    ["id"],
+)
+
+
+class MessagesTest(unittest.TestCase):
+    def check(self, value, root=""):
+        validation.Validator(SCHEMA).check(value, root)
+
+    def test_what_fits_passes(self):
+        self.check({"thing": {"id": ID, "name": None, "mode": "ro", "tags": [1]}})
+
+    def test_a_message_names_field_value_and_reason(self):
+        form = "Invalid input for field/attribute "
+        thing = {"id": ID}
+        cases = [
+            ({"thing": {"id": "x"}}, f"{form}thing.id. Value: 'x'. 'x' is not a 'uuid'"),
+            ({"thing": {"id": 5}}, f"{form}thing.id. Value: 5. 5 is not of type 'string'"),
+            ({"thing": {}}, f"{form}thing. Value: {{}}. 'id' is a required property"),
+            ({"thing": []}, f"{form}thing. Value: []. [] is not of type 'object'"),
+            (
+                {"thing": thing | {"mode": "xx"}},
+                f"{form}thing.mode. Value: 'xx'. 'xx' is not one of ['rw', 'ro']",
+            ),
+            (
+                {"thing": thing | {"tags": [1, 0]}},
+                f"{form}thing.tags.1. Value: 0. 0 is less than the minimum of 1",
+            ),
+            (
+                {"thing": thing | {"name": 1}},
+                f"{form}thing.name. Value: 1. 1 is not of type 'string', 'null'",
+            ),
+            ({}, "'thing' is a required property"),
+            (None, "None is not of type 'object'"),
+            (
+                {"thing": thing, "x\n": 1, "y": 2},
+                r"Additional properties are not allowed ('x\n', 'y' were unexpected)",
+            ),
+        ]
+        for value, expected in cases:
+            with self.subTest(value), self.assertRaises(exception.BadRequest) as raised:
+                self.check(value)
+            self.assertEqual(expected, str(raised.exception))
+
+    def test_keys_outside_of_a_pattern_are_named(self):
+        with self.assertRaisesRegex(exception.BadRequest, r"\('y' was unexpected\)"):
+            self.check({"thing": {"id": ID, "pairs": {"x1": 1, "y": 2}}})
+
+    def test_a_value_alone_is_called_as_asked(self):
+        with self.assertRaisesRegex(exception.InvalidInput, "attribute os-eat.thing.id. "):
+            self.check({"thing": {"id": "x"}}, "os-eat")
+        with self.assertRaisesRegex(exception.InvalidInput, "attribute os-eat. Value: 1. "):
+            self.check(1, "os-eat")
+
+    def test_messages_stay_short(self):
+        huge = "ü\n" * 100_000
+        for value in (
+            {"thing": {"id": huge}},
+            {"thing": {"id": ID, "name": huge}},
+            {"thing": {"id": ID, "mode": huge}},
+            {"thing": {"id": ID, huge: 1}},
+            {huge: 1},
+            [huge],
+        ):
+            with self.assertRaises(exception.BadRequest) as raised:
+                self.check(value)
+            self.assertLess(len(str(raised.exception)), 600)
+            self.assertNotIn("\n", str(raised.exception))
+
+
+class UuidTest(unittest.TestCase):
+    def test_uuids_are_taken_with_and_without_hyphens(self):
+        validator = validation.Validator(validation.UUID)
+        for value in (ID, ID.upper(), ID.replace("-", "")):
+            validator.check(value)
+        for value in ("", "x", f"{ID}\n", f"urn:uuid:{ID}", ID[:-1], f"{{{ID}}}", "१" * 32):
+            with self.subTest(value), self.assertRaises(exception.BadRequest):
+                validator.check(value)
+
+
+class LadderTest(unittest.TestCase):
+    def test_the_schema_of_the_version_asked_for_is_used(self):
+        ladder = validation.Ladder([(1, {"const": "old"}), (5, {"const": "new"})], 0)
+        ladder.check("anything", 0)
+        ladder.check("old", 4)
+        ladder.check("new", 5)
+        with self.assertRaises(exception.BadRequest):
+            ladder.check("old", 6)
+
+    def test_a_single_schema_holds_since_the_beginning(self):
+        with self.assertRaises(exception.BadRequest):
+            validation.Ladder({"const": 1}, 3).check(2, 3)
+
+    def test_a_schema_that_is_none_is_found_at_once(self):
+        with self.assertRaises(Exception):  # noqa: B017  jsonschema's affair which one
+            validation.Ladder({"type": "strong"}, 0)

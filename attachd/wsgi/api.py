@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API for a WSGI server: ``attachd.wsgi.api:application``, under uWSGI or Gunicorn.
+
+The configuration is what ATTACHD_CONFIG_FILES names, files separated by colons, else
+/etc/attachd/attachd.conf.  It is read when this is imported, so that a mistake in it ends the
+server at its start.  Connections to the database and to the message queue are made by each
+process when it first needs them, so the server may fork before or after the import.
+"""
+
+from oslo_log import log
+
+from attachd import service
+from attachd.api import app
+from attachd.conf import CONF
+
+LOG = log.getLogger(__name__)
+
+
+def make() -> app.Application:
+    """Read the configuration and return the application."""
+    service.prepare([])
+    if CONF.api.auth_strategy == "noauth":
+        LOG.warning("Authentication is off: whoever reaches this API may do everything.")
+    return app.make_app()
+
+
+application = make()
