@@ -10,6 +10,7 @@ from alembic import util as alembic_util
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception
@@ -47,12 +48,17 @@ def upgrade(target: str = HEAD) -> None:
 
     :param target: a version, by default the newest
     :raises ConfigurationError: the database is newer than this code, or there is no such target
+    :raises Conflict: the database has tables that are not ours, or not as they should be
     :raises Unavailable: the database does not answer
     """
     _check_known(version())
     if target != HEAD:
         _check_known(target)
-    _upgrade(target)
+    try:
+        _upgrade(target)
+    except (db_exception.DBError, sa.exc.DBAPIError) as error:
+        said = str(error).partition("\n")[0]
+        raise exception.Conflict(reason=f"The database could not be migrated: {said}") from error
 
 
 @api.retried

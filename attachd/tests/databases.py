@@ -5,8 +5,12 @@
 configures the process for it, and removes it when the test is over.
 """
 
+from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
 import tempfile
+import threading
+from typing import Any
 import unittest
 
 from attachd.conf import CONF
@@ -48,3 +52,18 @@ def _reset() -> None:
     api.dispose()
     CONF.clear_override("connection", group="database")
     CONF.clear_override("sqlite_synchronous", group="database")
+
+
+def together(*functions: Callable[[], Any]) -> list[Any]:
+    """Call functions at the same moment, each in a thread; return results or exceptions."""
+    start = threading.Barrier(len(functions), timeout=60)
+
+    def call(function: Callable[[], Any]) -> Any:
+        start.wait()
+        try:
+            return function()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            return error
+
+    with futures.ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(call, functions))

@@ -50,7 +50,7 @@ class UpgradeTest(unittest.TestCase):
     def test_a_migration_that_fails_half_way_leaves_nothing(self):
         with api.writer() as connection:
             connection.exec_driver_sql("CREATE TABLE volumes (x INTEGER)")
-        self.assertRaises(Exception, migration.upgrade)
+        self.assertRaises(exception.AttachdError, migration.upgrade)
         self.assertEqual({"volumes"}, self._tables())
 
 

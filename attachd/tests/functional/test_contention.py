@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many at the same time, on each database: who wins, who loses, and what is left."""
+
+from collections import Counter
+import functools
+import multiprocessing
+import random
+import unittest
+from unittest import mock
+
+from attachd import exception, states
+from attachd.conf import CONF
+from attachd.db import api, attachments, retrying, services, types, volume_metadata, volumes
+from attachd.states import AttachmentState, Event, VolumeState
+from attachd.tests import databases, rows
+
+PROJECT = {"project_id": rows.PROJECT}
+MOVES = (Event.CONNECT, Event.GRANTED, Event.COMPLETE, Event.DISCONNECT, Event.CONNECT_LOST)
+LAST_MOVES = (Event.REVOKED, Event.CANCEL)
+
+
+def reserve_from_here(url, start, volume_id, threads):
+    """Reserve in many threads of a process of its own; return how often each thing happened."""
+    CONF.set_override("connection", url, group="database")
+    CONF.set_override("max_pool_size", 4, group="database")
+    CONF.set_override("max_overflow", 0, group="database")
+    start.wait(60)
+    reserve = functools.partial(attachments.reserve, volume_id, PROJECT)
+    outcomes = databases.together(*[reserve] * threads)
+    return Counter(type(each).__name__ for each in outcomes)
+
+
+class ContentionOnSqlite(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        self.url = databases.use(self, self.kind)
+        # Others use the server as well.
+        for option, value in (("max_pool_size", 20), ("max_overflow", 0)):
+            CONF.set_override(option, value, group="database")
+            self.addCleanup(CONF.clear_override, option, group="database")
+        api.dispose()
+        watching = mock.patch.object(retrying, "LOG")
+        self.log = watching.start()
+        self.addCleanup(watching.stop)
+
+    def tearDown(self):
+        # Neither a deadlock nor any other trouble was met: it would have been logged.
+        self.assertEqual([], self.log.method_calls)
+        super().tearDown()
+
+    def _outcomes(self, *functions):
+        return Counter(type(each).__name__ for each in databases.together(*functions))
+
+    def _assert_derived(self, volume_id):
+        row = rows.volume(volume_id)
+        held = [AttachmentState(each["state"]) for each in rows.attachments(volume_id)]
+        derived = states.derive(VolumeState(row["state"]), held)
+        self.assertEqual(derived, (row["status"], row["attach_status"]))
+
+    def test_of_200_that_want_one_volume_one_gets_it(self):
+        volume = rows.add_volume()["id"]
+        reserve = functools.partial(attachments.reserve, volume, PROJECT)
+        outcomes = self._outcomes(*[reserve] * 200)
+        self.assertEqual({"dict": 1, "VolumeNotFree": 199}, outcomes)
+        self.assertEqual(1, len(rows.attachments(volume)))
+        self._assert_derived(volume)
+
+    def test_of_200_in_4_processes_one_gets_it(self):
+        volume = rows.add_volume()["id"]
+        api.dispose()
+        context = multiprocessing.get_context("spawn")
+        with context.Manager() as manager, context.Pool(4) as pool:
+            start = manager.Barrier(4)
+            job = (self.url, start, volume, 50)
+            outcomes = sum(pool.starmap(reserve_from_here, [job] * 4), Counter())
+        self.assertEqual({"dict": 1, "VolumeNotFree": 199}, outcomes)
+        self.assertEqual(1, len(rows.attachments(volume)))
+        self._assert_derived(volume)
+
+    def test_everybody_gets_a_multiattach_volume(self):
+        volume = rows.add_volume(multiattach=True)["id"]
+        reserve = functools.partial(attachments.reserve, volume, PROJECT)
+        self.assertEqual({"dict": 50}, self._outcomes(*[reserve] * 50))
+        self.assertEqual(50, len(rows.attachments(volume)))
+        self._assert_derived(volume)
+
+    def test_of_two_servers_one_gets_it_from_all_its_hosts(self):
+        volume = rows.add_volume()["id"]
+        calls = [
+            functools.partial(attachments.reserve, volume, {**PROJECT, "instance_uuid": server})
+            for server in ("one", "two")
+            for _ in range(20)
+        ]
+        self.assertEqual({"dict": 20, "VolumeNotFree": 20}, self._outcomes(*calls))
+        self.assertEqual(1, len({row["instance_uuid"] for row in rows.attachments(volume)}))
+
+    def test_random_moves_leave_a_status_that_follows_from_the_attachments(self):
+        multiattach = [rows.add_volume(multiattach=True)["id"] for _ in range(2)]
+        for volume in multiattach:
+            for _ in range(6):
+                rows.add_attachment(volume)
+        calls = [functools.partial(self._move_about, seed, multiattach) for seed in range(32)]
+        self.assertEqual({"int": 32}, self._outcomes(*calls))
+        for volume in multiattach:
+            self._assert_derived(volume)
+
+    def _move_about(self, seed, volume_ids):
+        chance = random.Random(seed)
+        moved = 0
+        for _ in range(20):
+            volume = chance.choice(volume_ids)
+            held = attachments.of_volumes([volume])
+            if not held or chance.random() < 0.1:
+                attachments.reserve(volume, PROJECT)
+                continue
+            event = chance.choice(MOVES if chance.random() < 0.8 else LAST_MOVES)
+            try:
+                attachments.move(chance.choice(held)["id"], volume, event)
+                moved += 1
+            except (exception.InvalidTransition, exception.AttachmentNotFound):
+                pass
+        return moved
+
+    def test_of_all_that_want_to_make_a_move_one_makes_it(self):
+        volume = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume, "connecting")["id"]
+        move = functools.partial(attachments.move, mine, volume, Event.GRANTED)
+        alone = functools.partial(attachments.move_alone, mine, Event.GRANTED, {}, 0)
+        outcomes = self._outcomes(*[move, alone] * 10)
+        self.assertEqual({1, 19}, set(outcomes.values()), outcomes)
+        self.assertEqual(19, outcomes["InvalidTransition"])
+
+    def test_a_volume_is_either_taken_or_deleted(self):
+        for _ in range(10):
+            volume = rows.add_volume()["id"]
+            outcomes = self._outcomes(
+                functools.partial(attachments.reserve, volume, PROJECT),
+                functools.partial(volumes.move, volume, Event.DELETE),
+            )
+            refused = outcomes.keys() - {"dict"}
+            self.assertIn(refused, [{"VolumeNotFree"}, {"InvalidVolume"}])
+            self._assert_derived(volume)
+
+    def test_no_pair_of_metadata_and_no_extra_spec_is_lost(self):
+        volume = rows.add_volume()["id"]
+        type_id = types.create({"name": "t"})["id"]
+        pairs = [{str(number): "x"} for number in range(16)]
+        merges = [functools.partial(volume_metadata.merge, volume, pair) for pair in pairs]
+        specs = [functools.partial(types.merge_specs, type_id, pair) for pair in pairs]
+        self.assertEqual({"dict": 32}, self._outcomes(*merges, *specs))
+        self.assertEqual(16, len(volumes.get(volume, None)["metadata"]))
+        self.assertEqual(16, len(types.get(type_id)["extra_specs"]))
+
+    def test_first_reports_of_many_processes_make_one_service(self):
+        report = functools.partial(
+            services.report,
+            binary="b",
+            host="h@b",
+            availability_zone="z",
+            up=True,
+            error=None,
+            report={},
+        )
+        self.assertEqual({"NoneType": 20}, self._outcomes(*[report] * 20))
+        self.assertEqual(1, len(services.page({})))
+
+
+class ContentionOnMariadb(ContentionOnSqlite):
+    kind = "mariadb"
+
+
+class ContentionOnPostgresql(ContentionOnSqlite):
+    kind = "postgresql"
