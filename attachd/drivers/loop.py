@@ -28,10 +28,9 @@ _LOOP_CLR_FD = 0x4C01
 _LOOP_SET_CAPACITY = 0x4C07
 _LOOP_CONFIGURE = 0x4C0A
 _LOOP_CTL_GET_FREE = 0x4C82
-_READ_ONLY = 1
-# struct loop_config: fd, block size; then struct loop_info64 (five u64, of which none is set
-# here, number, encryption, key size, flags, 64 bytes of name, 112 bytes unused); 64 reserved.
-_CONFIG = struct.Struct("=II 5Q IIII 64s 112x 64x")
+# struct loop_config: the file; block size, offset, flags and the like (60 bytes), all zero; the
+# file's name, for those who do not look into /sys; 176 bytes more, all zero.
+_CONFIG = struct.Struct("=I 60x 64s 176x")
 
 _TRIES = 64
 _DETACH_SECONDS = 2.0
@@ -76,10 +75,8 @@ def attach(backing: Path, mode: base.AccessMode) -> LoopDevice:
     """
     flags = os.O_RDONLY if mode == "ro" else os.O_RDWR
     with _opened(backing, flags) as file, _opened(_CONTROL, os.O_RDWR) as control:
-        config = _CONFIG.pack(
-            file, 0, 0, 0, 0, 0, 0, 0, 0, 0, _READ_ONLY if mode == "ro" else 0,
-            os.fsencode(backing)[:63],
-        )  # fmt: skip
+        # A file that is open for reading makes a read-only device.
+        config = _CONFIG.pack(file, os.fsencode(backing)[:63])
         for _ in range(_TRIES):
             path = _DEVICES / f"loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
             if _configure(path, config):

@@ -135,7 +135,7 @@ class TgtDriver(base.Driver):
         name = self._target_name(volume, export.mode)
         target = self._tgtd.target(name)
         tid = target.tid if target else self._tgtd.new_target(name)
-        self._show_unit(tid, target.luns.get(int(tgtadm.LUN)) if target else None, path, export)
+        self._show_unit(tid, target, path, export.mode)
         self._tgtd.bind_account(tid, self._guard())
         self._tgtd.new_account(export.attachment_id, export.secret)
         self._tgtd.bind_account(tid, export.attachment_id)
@@ -208,14 +208,14 @@ class TgtDriver(base.Driver):
         return [user for user in self._tgtd.accounts() if user.startswith(self._guard_prefix)]
 
     def _show_unit(
-        self, tid: int, unit: tgtshow.Lun | None, path: Path, export: base.Export
+        self, tid: int, target: tgtshow.Target | None, path: Path, mode: base.AccessMode
     ) -> None:
         """Give the target its unit as it has to be, whatever an interrupted call left."""
-        scsi_id = _scsi_id(path.name)
-        read_only = export.mode == "ro"
+        scsi_id, read_only = _scsi_id(path.name), mode == "ro"
+        unit = target.luns.get(tgtadm.LUN) if target else None
         if unit is None:
             self._tgtd.new_unit(tid, f"{path}")
-        elif not unit.online:
+        elif target and not (target.ready and unit.online):
             self._reopen(tid, path)
         if unit is None or unit.scsi_id != scsi_id or unit.read_only != read_only:
             self._tgtd.set_unit(
@@ -223,20 +223,29 @@ class TgtDriver(base.Driver):
             )
 
     def _renew(self, target: tgtshow.Target, path: Path, size_gib: int) -> None:
-        unit = target.luns.get(int(tgtadm.LUN))
+        """Let the unit have the file's new size, unless it has."""
+        unit = target.luns.get(tgtadm.LUN)
+        if unit is None:
+            return
         # tgtd shows sizes rounded to 10**6 bytes; a step is a GiB at least.
-        if unit is None or not unit.online or (unit.size_mb + 1) * 10**6 < size_gib * sparse.GIB:
+        short = (unit.size_mb + 1) * 10**6 < size_gib * sparse.GIB
+        if short or not (target.ready and unit.online):
             self._reopen(target.tid, path)
 
     def _reopen(self, tid: int, path: Path) -> None:
-        """Let the unit have the file's present size; sessions stay.
+        """Let tgtd open the unit's file again while no command is under way.
 
-        A unit's file can only be changed while it is offline, which tgtd tells to hosts that
-        ask whether it is ready, and to no others: commands go on all the while.
+        Hosts that are logged in lose their connection and log in again by themselves, as after
+        a failure of the network: within two seconds with open-iscsi, and without an error.
         """
-        self._tgtd.set_unit(tid, online="0")
-        self._tgtd.set_unit(tid, path=f"{path}")
-        self._tgtd.set_unit(tid, online="1")
+        self._tgtd.shut_target(tid)
+        try:
+            self._end_sessions(tid, set())
+            self._tgtd.set_unit(tid, online="0")
+            self._tgtd.set_unit(tid, path=f"{path}")
+            self._tgtd.set_unit(tid, online="1")
+        finally:
+            self._tgtd.open_target(tid)
 
     def _withdraw(
         self, target: tgtshow.Target, export: base.Export, staying: Sequence[base.Export]
@@ -296,7 +305,7 @@ class TgtDriver(base.Driver):
             "target_discovered": False,
             "target_portal": self.options.tgt_portal,
             "target_iqn": name,
-            "target_lun": int(tgtadm.LUN),
+            "target_lun": tgtadm.LUN,
             "volume_id": volume.id,
             "auth_method": "CHAP",
             "auth_username": export.attachment_id,

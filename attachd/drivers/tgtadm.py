@@ -9,6 +9,8 @@ What one has to know of tgtd (all of it tried with 1.0.85):
 * tgtadm exits with 0 also when tgtd hangs up in the middle; only its complaint tells.
 * The accounts of a target have places.  Freeing a place before an occupied one loses the last
   account and makes tgtd crash at the next listing, so places are freed from the end only.
+* To let a unit have another size, its file has to be closed and opened again, and a command
+  that is under way just then fails or writes to where it should not.  So there must be none.
 * A target without accounts lets hosts in without a password.
 * A login under way refers to its target by number only, so numbers are not used again.
 """
@@ -21,7 +23,7 @@ import struct
 from attachd import exception
 from attachd.drivers import command, tgtshow
 
-LUN = "1"
+LUN = 1
 
 _MAX_SOCKET_PATH = 100
 _MAX_TID = 2**31 - 1
@@ -79,17 +81,27 @@ class Tgtd:
         """Remove a target without sessions, its unit and its list of initiators."""
         self._adm("delete", "target", "--tid", f"{tid}", but="can't find the target")
 
+    def open_target(self, tid: int) -> None:
+        """Let a target take logins and commands, as a new one does."""
+        self._set_state(tid, "ready")
+
+    def shut_target(self, tid: int) -> None:
+        """Answer logins with "try again later", and commands not at all."""
+        self._set_state(tid, "offline")
+
     def new_unit(self, tid: int, path: str) -> None:
         """Let a target show a file as its one logical unit."""
         self._adm(
-            "new", "logicalunit", "--tid", f"{tid}", "--lun", LUN, "--backing-store", path,
+            "new", "logicalunit", "--tid", f"{tid}", "--lun", f"{LUN}", "--backing-store", path,
             but="already exists",
         )  # fmt: skip
 
     def set_unit(self, tid: int, **params: str) -> None:
         """Change the logical unit, by tgtd's names of its parameters."""
         listed = ",".join(f"{key}={value}" for key, value in params.items())
-        self._adm("update", "logicalunit", "--tid", f"{tid}", "--lun", LUN, "--params", listed)
+        self._adm(
+            "update", "logicalunit", "--tid", f"{tid}", "--lun", f"{LUN}", "--params", listed
+        )
 
     def allow(self, tid: int, initiator: str) -> None:
         """Let hosts of a name log in."""
@@ -160,6 +172,9 @@ class Tgtd:
     @property
     def _address(self) -> str:
         return f"{self.socket}.{self.port}"
+
+    def _set_state(self, tid: int, state: str) -> None:
+        self._adm("update", "target", "--tid", f"{tid}", "--name", "state", "--value", state)
 
     def _adm(self, operation: str, mode: str, *arguments: str, but: str = "") -> str:
         """Have something done; a complaint that contains ``but`` means that it was before."""

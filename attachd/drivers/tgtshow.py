@@ -41,12 +41,14 @@ class Lun:
 class Target:
     """A target.
 
+    :ivar ready: whether it takes logins and commands
     :ivar accounts: CHAP users, in the order of their places in tgtd
     :ivar initiators: the names that may log in
     """
 
     tid: int
     name: str
+    ready: bool
     luns: dict[int, Lun]
     accounts: tuple[str, ...]
     initiators: tuple[str, ...]
@@ -111,6 +113,7 @@ def _target(tid: int, name: str, block: str) -> Target:
     return Target(
         tid=tid,
         name=name,
+        ready="        State: ready" in sections.get("System information:", []),
         luns=_luns(sections.get("LUN information:", [])),
         accounts=tuple(map(str.strip, sections.get("Account information:", []))),
         initiators=tuple(map(str.strip, sections.get("ACL information:", []))),
