@@ -21,6 +21,8 @@ from attachd.tests import machine
 
 _SECONDS = 60
 _NAP = 0.01
+# Whatever qemu-io prints before it complains of this is the answer to the command before.
+_UNKNOWN = "is-that-all"
 
 ConnectionInfo = base.ConnectionInfo | dict[str, Any]
 
@@ -123,19 +125,38 @@ class IscsiHost(fixtures.Fixture):
             bufsize=1,
         )
         self.addCleanup(_end, process)
-        # It takes commands only when it is logged in, and then prompts for the next.
         for each in ("length", *commands):
             self.command(process, each)
         return process
 
     @staticmethod
     def command(process: subprocess.Popen[str], line: str) -> str:
-        """Give a logged-in qemu-io one command and return the first line it prints."""
+        """Give a logged-in qemu-io one command and return what it prints."""
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(f"{line}\n")
-        process.stdin.flush()
-        return process.stdout.readline().removeprefix("qemu-io> ")
+        # It reads a second line only after it has begun to answer the first.
+        printed = process.stdout.readline()
+        process.stdin.write(f"{_UNKNOWN}\n")
+        while _UNKNOWN not in printed and (more := process.stdout.readline()):
+            printed += more
+        return printed
+
+    def flood(self, info: ConnectionInfo, writes: int) -> subprocess.Popen[str]:
+        """Begin to write as fast as it can, 64 blocks of 4 KiB at a time, stopping at an error."""
+        image, _ = self.blockdev(info)
+        image = image.replace("password-secret=chap", f"password={info['data']['auth_password']}")
+        line = [self._img, "bench", "-w", "-t", "none", "-d", "64", "-c", f"{writes}"]
+        process = subprocess.Popen(
+            [*line, "--image-opts", image],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.addCleanup(_end, process)
+        self.addCleanup(process.kill)
+        return process
 
     def blockdev(self, info: ConnectionInfo) -> tuple[str, list[str]]:
         """Return QEMU's description of the volume, and the arguments with its secret."""
