@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Migrations on each database: what they make, what offline SQL makes, and what models.py says."""
+
+import io
+import unittest
+
+from alembic import autogenerate
+from alembic.runtime.migration import MigrationContext
+import sqlalchemy as sa
+
+from attachd.db import api, migration, models
+from attachd.tests import databases
+
+
+class MigrationsOnSqlite(unittest.TestCase):
+    kind = "sqlite"
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        databases.use_empty(self, self.kind)
+
+    def _differences(self):
+        """Return what would have to be changed to make the tables as models.py says."""
+        with api.writer() as connection:
+            options = {"compare_type": True, "compare_server_default": True}
+            context = MigrationContext.configure(connection, opts=options)
+            return autogenerate.compare_metadata(context, models.METADATA)
+
+    def _schema(self):
+        """Return everything the database tells about its tables."""
+        with api.reader() as connection:
+            inspector = sa.inspect(connection)
+            return {
+                table: [
+                    [
+                        {**each, "type": repr(each["type"])}
+                        for each in inspector.get_columns(table)
+                    ],
+                    inspector.get_pk_constraint(table),
+                    sorted(inspector.get_indexes(table), key=lambda each: each["name"]),
+                    sorted(inspector.get_foreign_keys(table), key=lambda each: each["name"]),
+                    inspector.get_unique_constraints(table),
+                    inspector.get_table_options(table),
+                ]
+                for table in inspector.get_table_names()
+            }
+
+    def test_an_upgrade_from_nothing_makes_what_the_models_say(self):
+        self.assertNotEqual([], self._differences())
+        migration.upgrade()
+        self.assertEqual([], self._differences())
+
+    def test_the_migrations_and_the_models_make_the_same_to_the_letter(self):
+        migration.upgrade()
+        migrated = self._schema()
+        del migrated["alembic_version"]
+        databases.use(self, self.kind)
+        self.assertEqual(self._schema(), migrated)
+
+    def test_a_difference_would_be_found(self):
+        migration.upgrade()
+        with api.writer() as connection:
+            connection.exec_driver_sql("DROP INDEX ix_volumes_name" + self.of_table)
+        self.assertEqual(["add_index"], [difference[0] for difference in self._differences()])
+
+    of_table = ""
+
+    def test_offline_sql_makes_the_same_as_an_upgrade(self):
+        migration.upgrade()
+        upgraded = self._schema()
+        databases.use_empty(self, self.kind)
+        sql = io.StringIO()
+        migration.write_sql(sql)
+        self._execute(sql.getvalue())
+        self.assertEqual(upgraded, self._schema())
+        self.assertEqual(migration.head(), migration.version())
+        migration.upgrade()
+        self.assertEqual(upgraded, self._schema())
+
+    def _execute(self, sql):
+        """Feed a script to the database, transactions of its own included."""
+        with api.reader() as connection:
+            connection.connection.driver_connection.executescript(sql)
+
+    def test_of_several_upgrades_at_the_same_time_one_works_and_all_succeed(self):
+        self.assertEqual([None] * 4, databases.together(*[migration.upgrade] * 4))
+        self.assertEqual([], self._differences())
+
+    def test_a_second_upgrade_changes_nothing(self):
+        migration.upgrade()
+        before = self._schema()
+        counted = api.counters().writing_transactions
+        migration.upgrade()
+        self.assertEqual(before, self._schema())
+        self.assertLessEqual(api.counters().writing_transactions - counted, 1)
+
+
+class MigrationsOnPostgresql(MigrationsOnSqlite):
+    kind = "postgresql"
+
+    def _execute(self, sql):
+        with api.reader() as connection:
+            connection.connection.driver_connection.cursor().execute(sql)
+
+
+class MigrationsOnMariadb(MigrationsOnSqlite):
+    kind = "mariadb"
+    of_table = " ON volumes"
+
+    def _execute(self, sql):
+        with api.reader() as connection:
+            for statement in filter(None, map(str.strip, sql.split(";\n"))):
+                connection.exec_driver_sql(statement)
