@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a manager answers to over RPC: the server half of rpcapi, one per backend."""
 
-from typing import Any
+from collections.abc import Callable
+import functools
+from typing import Any, ParamSpec, TypeVar
 
 import oslo_messaging as messaging
 
-from attachd import rpcapi
+from attachd import exception, rpcapi
 from attachd.context import RequestContext
 from attachd.manager import attachments, volumes
 from attachd.manager.backends import Backend
@@ -13,15 +15,25 @@ from attachd.objects import Attachment, Volume
 
 _SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _answering(method: Callable[P, R]) -> Callable[P, R]:
+    """Have AttachdErrors be answers to the caller, and no accidents to be logged."""
+    answering = messaging.expected_exceptions(exception.AttachdError)(method)
+    return functools.wraps(method)(answering)
+
 
 class Endpoint:
-    """The calls and casts for one backend; AttachdErrors are answers, see service.server()."""
+    """The calls and casts for one backend; AttachdErrors are answers to calls."""
 
     target = messaging.Target(version=rpcapi.VERSION)
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
+    @_answering
     def attach(
         self,
         _context: RequestContext,
@@ -32,6 +44,7 @@ class Endpoint:
         """See rpcapi.attach()."""
         return attachments.attach(self._backend, attachment_id, volume_id, connector)
 
+    @_answering
     def attach_alone(
         self,
         _context: RequestContext,
@@ -42,6 +55,7 @@ class Endpoint:
         """See rpcapi.attach_alone()."""
         return attachments.attach_alone(self._backend, attachment_id, volume_id, connector)
 
+    @_answering
     def detach(
         self, _context: RequestContext, attachment_id: str, volume_id: str
     ) -> list[Attachment]:
