@@ -2,18 +2,16 @@
 """What is done to volumes by POST /volumes/{volume_id}/action."""
 
 from collections.abc import Mapping
-import contextlib
 from types import MappingProxyType
 from typing import Any, Final
 
-from attachd import exception, placement, rpcapi
+from attachd import exception, placement
 from attachd.api import microversions as mv
 from attachd.api.actions import policy, schema
 from attachd.api.endpoint import action
+from attachd.api.volumes import load, work
 from attachd.context import RequestContext
 from attachd.db import volumes
-from attachd.objects import Volume
-from attachd.states import Event
 
 PATH = "/volumes/{volume_id}/action"
 
@@ -33,55 +31,35 @@ def extend(
     ctx: RequestContext, volume_id: str, body: Mapping[str, Any], version: mv.Version
 ) -> None:
     """Mark a volume and have its backend let it grow; from 3.42 on also while it is in use."""
-    volume = Volume.get(ctx, volume_id)
-    ctx.authorize(policy.EXTEND, volume)
+    volume = load.volume(ctx, volume_id, policy.EXTEND)
     size = int(body["new_size"])
     if size <= volume.size_gib:
         raise exception.InvalidInput(
             field="os-extend.new_size",
             value=size,
-            reason=f"New size for extend must be greater than current size. "
+            reason="New size for extend must be greater than current size. "
             f"(current: {volume.size_gib}, extended: {size}).",
         )
-    attached = volume.status == "in-use" and version >= mv.VOLUME_EXTEND_INUSE
-    if attached:
-        ctx.authorize(policy.EXTEND_ATTACHED, volume)
-    elif volume.status != "available":
-        raise _not_now(volume, version)
-    placement.check_room(volume.host, size - volume.size_gib)
-    _mark(volume, size, version)
-    _have_grown(ctx, volume)
-
-
-def _not_now(volume: Volume, version: mv.Version) -> exception.InvalidVolume:
-    allowed = "available or in-use" if version >= mv.VOLUME_EXTEND_INUSE else "available"
-    return exception.InvalidVolume(
-        reason=f"Volume {volume.id} status must be {allowed} to extend, currently {volume.status}."
+    allowed = ["available", "in-use"] if version >= mv.VOLUME_EXTEND_INUSE else ["available"]
+    refusal = exception.InvalidVolume(
+        reason=f"Volume {volume.id} status must be {' or '.join(allowed)} to extend, "
+        f"currently {volume.status}."
     )
-
-
-def _mark(volume: Volume, size: int, version: mv.Version) -> None:
+    if volume.status not in allowed:
+        raise refusal
+    if volume.status == "in-use":
+        ctx.authorize(policy.EXTEND_ATTACHED, volume)
+    placement.check_room(volume.host, size - volume.size_gib)
     try:
-        volume.fire(Event.EXTEND, new_size_gib=size)
+        work.extend(ctx, volume, size)
     except exception.InvalidTransition as error:
-        raise _not_now(volume, version) from error
-
-
-def _have_grown(ctx: RequestContext, volume: Volume) -> None:
-    """Send the volume to its backend; if that cannot be done, it is as it was."""
-    try:
-        rpcapi.extend_volume(ctx, volume)
-    except exception.AttachdError:
-        with contextlib.suppress(exception.InvalidTransition, exception.NotFound):
-            volume.fire(Event.EXTENDED, new_size_gib=None)
-        raise
+        raise refusal from error
 
 
 @action(PATH, "os-reset_status", policy=policy.RESET_STATUS, body=schema.RESET)
 def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | None]) -> None:
     """Set a volume's status by hand, unless its attachments prove the claim wrong."""
-    volume = Volume.get(ctx, volume_id)
-    ctx.authorize(policy.RESET_STATUS, volume)
+    volume = load.volume(ctx, volume_id, policy.RESET_STATUS)
     claims = {field: text.lower() for field, text in body.items() if text}
     if not claims:
         raise exception.BadRequest(

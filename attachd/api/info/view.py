@@ -4,15 +4,16 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from attachd.api.services.handlers import POOL_FILTERS
-from attachd.api.types.handlers import FILTERS as TYPE_FILTERS
-from attachd.api.volumes.filters import FOR_ALL as VOLUME_FILTERS
+from attachd.api.attachments import filters as attachment_filters
+from attachd.api.services import pools
+from attachd.api.types import lists as type_lists
+from attachd.api.volumes import filters as volume_filters
 
 RESOURCE_FILTERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "volume": VOLUME_FILTERS,
-    "attachment": ("volume_id", "status", "instance_id", "attach_status"),
-    "pool": POOL_FILTERS,
-    "volume_type": TYPE_FILTERS,
+    "volume": volume_filters.FOR_ALL,
+    "attachment": tuple(sorted(attachment_filters.KNOWN)),
+    "pool": pools.FILTERS,
+    "volume_type": type_lists.FILTERS,
 }
 """The filters that each list knows, for callers that are no administrators."""
 

@@ -1,20 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services and their backends: list, switch on and off, see room and capabilities."""
+"""Services: list, switch on and off; pools.py has what their backends offer."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from attachd import exception, placement
-from attachd.api import fields
 from attachd.api import microversions as mv
 from attachd.api.endpoint import endpoint
 from attachd.api.services import policy, schema, view
-from attachd.api.types import lookup
-from attachd.context import RequestContext
 from attachd.db import services
-
-POOL_FILTERS: Final = ("name", "volume_type")
-"""What pools can be filtered by."""
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
@@ -72,45 +65,3 @@ def _switched(body: Body, *, disabled: bool) -> Body:
         "status": "disabled" if disabled else "enabled",
         "disabled": disabled,
     }
-
-
-@endpoint("GET", "/scheduler-stats/get_pools", policy=policy.GET_POOLS)
-def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
-    """Answer the pools of all backends that are up."""
-    detailed = fields.truth("detail", query.get("detail", "false"))
-    rows = [row for row in services.page({"binary": placement.BINARY}) if _offers(row)]
-    if version >= mv.POOL_FILTER:
-        rows = _filtered(ctx, rows, query, version)
-    show = view.pool_detail if detailed else view.pool
-    return {"pools": [show(row) for row in rows]}
-
-
-def _offers(row: services.Row) -> bool:
-    return placement.is_up(row) and row["report"] is not None
-
-
-def _filtered(
-    ctx: RequestContext, rows: list[services.Row], query: Query, version: mv.Version
-) -> list[services.Row]:
-    unknown = query.keys() - {"detail", *POOL_FILTERS}
-    if unknown and version >= mv.RESOURCE_FILTER:
-        raise exception.BadRequest(
-            reason=f"Invalid filters {','.join(sorted(unknown))} are found in query options."
-        )
-    if name := query.get("name"):
-        rows = [row for row in rows if view.pool(row)["name"] == name]
-    wanted = query.get("volume_type")
-    if wanted and version >= mv.POOL_TYPE_FILTER:
-        specs = lookup.by_id_or_name(ctx, wanted)["extra_specs"]
-        rows = [row for row in rows if placement.has_all(placement.capabilities_of(row), specs)]
-    return rows
-
-
-@endpoint("GET", "/capabilities/{host}", policy=policy.CAPABILITIES)
-def capabilities(host: str) -> Body:
-    """Answer what the backend ``host@backend`` can do."""
-    backend = host.partition("#")[0]
-    rows = services.page({"binary": placement.BINARY, "host": backend})
-    if not rows:
-        raise exception.NotFound(f"Can't find service: {host}")
-    return view.capabilities(rows[0])

@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volume types: create, list, look at, change, delete."""
+"""Volume types: create, look at, change, delete; lists.py lists them."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from attachd import exception
-from attachd.api import fields, paging
-from attachd.api import microversions as mv
+from attachd.api import fields
 from attachd.api.endpoint import endpoint
-from attachd.api.links import Links
-
-# Importing specs declares its endpoints.
-from attachd.api.types import lookup, policy, schema, specs, view  # noqa: F401
+from attachd.api.types import lookup, policy, schema, view
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import types
@@ -20,49 +15,9 @@ ITEM = "/types/{type_id}"
 DEFAULT: Final = "default"
 """Not an id: stands for the type of volumes that are created without one."""
 
-FILTERS: Final = ("is_public", "extra_specs")
-"""What every caller may filter types by."""
-
-SORT_KEYS: Final = {name: name for name in types.SORTABLE}
 _PUBLIC: Final = "os-volume-type-access:is_public"
 
 Body = dict[str, Any]
-Query = Mapping[str, str]
-
-
-@endpoint("GET", "/types", policy=policy.GET_ALL)
-def index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
-    """Answer the types that the caller may know."""
-    wanted = paging.read(query, SORT_KEYS)
-    known = (*FILTERS, "name") if ctx.is_admin else FILTERS
-    strict = version if version >= mv.SUPPORT_VOLUME_TYPE_FILTER else mv.BASE
-    asked = paging.filters(query, known, strict)
-    rows = types.page(_filters(ctx, asked), wanted)
-    spec_filter = _spec_filter(asked, version)
-    found = [row for row in rows if spec_filter.items() <= view.specs(ctx, row).items()]
-    answer: Body = {"volume_types": [view.detail(ctx, row) for row in found]}
-    if more := paging.next_link(links, "/types", query, wanted, rows):
-        # The first is the API's own spelling, the second is what clients follow.
-        answer |= {"volume_type_links": more, "volume_types_links": more}
-    return answer
-
-
-def _filters(ctx: RequestContext, asked: Query) -> types.Filters:
-    filters: types.Filters = {}
-    if "name" in asked:
-        filters["name"] = asked["name"]
-    text = asked.get("is_public", "true")
-    if not ctx.is_admin:
-        filters["is_public"] = True
-    elif text.lower() != "none":
-        filters["is_public"] = fields.truth("is_public", text)
-    return filters
-
-
-def _spec_filter(asked: Query, version: mv.Version) -> dict[str, str]:
-    if "extra_specs" not in asked or version < mv.SUPPORT_VOLUME_TYPE_FILTER:
-        return {}
-    return fields.pairs("extra_specs", asked["extra_specs"])
 
 
 @endpoint("GET", ITEM, policy=policy.GET)

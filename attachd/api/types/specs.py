@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extra specs of volume types; imported by handlers.py.
+"""The extra specs of volume types.
 
 They cannot be changed while volumes have the type: a volume is what its type said when it was
 created.

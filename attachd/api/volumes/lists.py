@@ -1,61 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of volumes, and their sums; imported by handlers.py."""
+"""Lists of volumes, and their sums."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from attachd.api import fields, paging
 from attachd.api import microversions as mv
 from attachd.api.endpoint import endpoint
-from attachd.api.links import Links
-from attachd.api.volumes import filters, policy, view
+from attachd.api.volumes import filters, load, policy, view
 from attachd.context import RequestContext
-from attachd.db import attachment_queries, volume_queries
-from attachd.objects import Volume
+from attachd.db import volume_queries
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
-SORT_KEYS: Final = {
-    **dict.fromkeys(("name", "display_name"), "name"),
-    "size": "size_gib",
-    **{name: name for name in volume_queries.SORTABLE - {"size_gib", "host"}},
-}
+SORT_KEYS: Final = MappingProxyType(
+    {
+        **{name: name for name in volume_queries.SORTABLE - {"size_gib", "host"}},
+        "display_name": "name",
+        "size": "size_gib",
+    }
+)
 _COUNT: Final = "with_count"
 
 
 @endpoint("GET", "/volumes", policy=policy.GET_ALL)
-def brief(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
+def index(ctx: RequestContext, query: Query, version: mv.Version, links: view.Links) -> Body:
     """Answer ids and names."""
     viewer = view.Viewer.of(ctx, version, links)
     rows, answer = _page(ctx, query, viewer, "/volumes")
-    return {"volumes": [view.brief(Volume.from_row(ctx, row), viewer) for row in rows], **answer}
+    return {"volumes": [view.brief(each, viewer) for each in load.listed(ctx, rows)], **answer}
 
 
 @endpoint("GET", "/volumes/detail", policy=policy.GET_ALL)
-def detail(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
+def detail(ctx: RequestContext, query: Query, version: mv.Version, links: view.Links) -> Body:
     """Answer all of each volume."""
     viewer = view.Viewer.of(ctx, version, links)
     rows, answer = _page(ctx, query, viewer, "/volumes/detail")
-    attachments = attachment_queries.brief_of_volumes([row["id"] for row in rows])
-    volumes = [
-        view.detail(Volume.from_row(ctx, row), attachments[row["id"]], viewer) for row in rows
-    ]
-    return {"volumes": volumes, **answer}
+    found = load.listed_with_attachments(ctx, rows)
+    return {"volumes": [view.detail(*each, viewer) for each in found], **answer}
 
 
 def _page(
     ctx: RequestContext, query: Query, viewer: view.Viewer, path: str
-) -> tuple[Sequence[volume_queries.Row], Body]:
+) -> tuple[list[volume_queries.Row], Body]:
     """Return the rows of a page, and what is answered beside them."""
     asked = dict(query)
     wanted = paging.read(asked, SORT_KEYS)
-    answer: Body = {}
     counted = viewer.version >= mv.SUPPORT_COUNT_INFO and fields.truth(
         _COUNT, asked.pop(_COUNT, "false")
     )
     found = filters.parse(ctx, asked, viewer.version)
     rows = [] if found is None else volume_queries.page(found, wanted)
+    answer: Body = {}
     if more := paging.next_link(viewer.links, path, query, wanted, rows):
         answer["volumes_links"] = more
     if counted:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metadata of volumes; imported by handlers.py.
+"""The metadata of volumes.
 
 From 3.15 on, whoever read it may write it on condition that nobody else has meanwhile: they send
 back, as ``If-Match``, the ``ETag`` of what they read.
@@ -15,7 +15,7 @@ import webob
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.endpoint import endpoint
-from attachd.api.volumes import policy, schema
+from attachd.api.volumes import load, policy, schema
 from attachd.context import RequestContext
 from attachd.db import volume_metadata
 from attachd.objects import Volume
@@ -31,7 +31,7 @@ def show_all(
     ctx: RequestContext, volume_id: str, version: mv.Version, response: webob.Response
 ) -> Body:
     """Answer all pairs."""
-    volume = _volume(ctx, volume_id, policy.GET_METADATA)
+    volume = load.volume(ctx, volume_id, policy.GET_METADATA)
     if version >= mv.ETAGS:
         response.headers["ETag"] = f'"{_etag(volume.metadata)}"'
     return {"metadata": volume.metadata}
@@ -40,7 +40,7 @@ def show_all(
 @endpoint("POST", PAIRS, policy=policy.CREATE_METADATA, body=schema.PAIRS)
 def merge(ctx: RequestContext, volume_id: str, body: Body) -> Body:
     """Set some pairs, keep the others, and answer all."""
-    volume = _writable(ctx, volume_id, policy.CREATE_METADATA)
+    volume = load.writable(ctx, volume_id, policy.CREATE_METADATA)
     return {"metadata": volume_metadata.merge(volume.id, body["metadata"])}
 
 
@@ -49,7 +49,7 @@ def replace(
     ctx: RequestContext, volume_id: str, body: Body, version: mv.Version, request: webob.Request
 ) -> Body:
     """Set some pairs, remove the others, and answer all."""
-    volume = _writable(ctx, volume_id, policy.UPDATE_METADATA)
+    volume = load.writable(ctx, volume_id, policy.UPDATE_METADATA)
     expected = _expected(volume, version, request)
     return {"metadata": volume_metadata.replace(volume.id, body["metadata"], expected)}
 
@@ -57,7 +57,7 @@ def replace(
 @endpoint("GET", PAIR, policy=policy.GET_METADATA)
 def show(ctx: RequestContext, volume_id: str, key: str) -> Body:
     """Answer one pair."""
-    volume = _volume(ctx, volume_id, policy.GET_METADATA)
+    volume = load.volume(ctx, volume_id, policy.GET_METADATA)
     if key not in volume.metadata:
         raise exception.NotFound(f"Volume {volume_id} has no metadata with key {key}.")
     return {"meta": {key: volume.metadata[key]}}
@@ -75,7 +75,7 @@ def update(
     """Set one pair."""
     if key not in body["meta"]:
         raise exception.BadRequest(reason="Request body and URI mismatch")
-    volume = _writable(ctx, volume_id, policy.UPDATE_METADATA)
+    volume = load.writable(ctx, volume_id, policy.UPDATE_METADATA)
     volume_metadata.merge(volume.id, body["meta"], _expected(volume, version, request))
     return {"meta": body["meta"]}
 
@@ -83,28 +83,8 @@ def update(
 @endpoint("DELETE", PAIR, policy=policy.DELETE_METADATA)
 def delete(ctx: RequestContext, volume_id: str, key: str) -> None:
     """Remove one pair."""
-    volume = _writable(ctx, volume_id, policy.DELETE_METADATA)
+    volume = load.writable(ctx, volume_id, policy.DELETE_METADATA)
     volume_metadata.delete(volume.id, key)
-
-
-def check_writable(volume: Volume) -> None:
-    """Refuse to change what describes a volume while it is in maintenance."""
-    if volume.status == "maintenance":
-        raise exception.InvalidVolume(
-            reason=f"Volume {volume.id} cannot be changed while its status is maintenance."
-        )
-
-
-def _volume(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
-    volume = Volume.get(ctx, volume_id)
-    ctx.authorize(rule, volume)
-    return volume
-
-
-def _writable(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
-    volume = _volume(ctx, volume_id, rule)
-    check_writable(volume)
-    return volume
 
 
 def _expected(

@@ -6,15 +6,17 @@ import dataclasses
 from typing import Any, Self
 import uuid
 
+from attachd.api import links as made
 from attachd.api import microversions as mv
 from attachd.api import policy as rules
-from attachd.api.links import Links
 from attachd.api.volumes import policy
 from attachd.context import RequestContext
 from attachd.objects import Volume
 from attachd.states import AttachmentState
 
 Row = Mapping[str, Any]
+Version = mv.Version
+Links = made.Links
 
 _BACKENDS = uuid.UUID("7c6b1a3e-0e0f-4a0b-9d4c-1f7a5f3f4f10")
 
@@ -150,6 +152,6 @@ def _attachment(attachment: Row, viewer: Viewer) -> dict[str, Any]:
         "volume_id": attachment["volume_id"],
         "server_id": attachment["instance_uuid"],
         "host_name": attachment["host"] if viewer.host_names else None,
-        "device": attachment["mountpoint"],
+        "device": attachment["mountpoint"] or ("na" if attachment["host"] else None),
         "attached_at": attachment["attached_at"],
     }

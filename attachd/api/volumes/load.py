@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads volumes that the caller may act on; used by the handlers of volumes and actions."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attachd import exception
+from attachd.context import RequestContext
+from attachd.db import attachment_queries
+from attachd.objects import Volume
+
+Row = Mapping[str, Any]
+
+
+def volume(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
+    """Load one volume.
+
+    :param rule: which must allow the caller to act on it
+    :raises VolumeNotFound: there is none in the caller's project
+    :raises Forbidden: the rule does not
+    """
+    found = Volume.get(ctx, volume_id)
+    ctx.authorize(rule, found)
+    return found
+
+
+def writable(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
+    """Load a volume whose description may be changed; see :func:`volume`.
+
+    :raises InvalidVolume: it is in maintenance
+    """
+    found = volume(ctx, volume_id, rule)
+    if found.status == "maintenance":
+        raise exception.InvalidVolume(
+            reason=f"Volume {volume_id} cannot be changed while its status is maintenance."
+        )
+    return found
+
+
+def attachments(one: Volume) -> list[dict[str, Any]]:
+    """Return the rows of a volume's attachments, without secrets."""
+    return attachment_queries.brief_of_volumes([one.id])[one.id]
+
+
+def listed(ctx: RequestContext, rows: Iterable[Row]) -> list[Volume]:
+    """Turn the rows of a page into volumes."""
+    return [Volume.from_row(ctx, row) for row in rows]
+
+
+def listed_with_attachments(
+    ctx: RequestContext, rows: Iterable[Row]
+) -> list[tuple[Volume, list[dict[str, Any]]]]:
+    """Turn the rows of a page into volumes, each with its attachments: one statement."""
+    volumes = listed(ctx, rows)
+    held = attachment_queries.brief_of_volumes([each.id for each in volumes])
+    return [(each, held[each.id]) for each in volumes]
