@@ -46,18 +46,23 @@ def create(backend: Backend, volume_id: str) -> None:
 def delete(backend: Backend, volume_id: str) -> None:
     """Remove the volume and its row; or the row becomes ``error_deleting`` with the reason."""
     with backend.lock(volume_id):
-        row = _row_to_work_on(volume_id, VolumeState.DELETING)
-        if row is None:
-            return
-        ref = attachments.volume_ref(row)
-        try:
-            backend.check_ready()
-            engine.run(delete_flow.build(backend.driver, ref), {})
-        except (engine.Failed, exception.Unavailable) as failed:
-            _note(volume_id, Event.DELETE_FAILED, _failure(failed))
-            return
-        _note(volume_id, Event.DELETED, {})
+        gone = _delete(backend, volume_id)
+    if gone:
         backend.forget_lock(volume_id)
+
+
+def _delete(backend: Backend, volume_id: str) -> bool:
+    """Tell whether nothing is left."""
+    row = _row_to_work_on(volume_id, VolumeState.DELETING)
+    if row is None:
+        return False
+    try:
+        backend.check_ready()
+        engine.run(delete_flow.build(backend.driver, attachments.volume_ref(row)), {})
+    except (engine.Failed, exception.Unavailable) as failed:
+        _note(volume_id, Event.DELETE_FAILED, _failure(failed))
+        return False
+    return _note(volume_id, Event.DELETED, {})
 
 
 def extend(backend: Backend, volume_id: str) -> None:
@@ -96,10 +101,13 @@ def _failure(failed: Exception) -> dict[str, Any]:
     return {"error": engine.reason(cause)}
 
 
-def _note(volume_id: str, event: Event, values: Mapping[str, Any]) -> None:
+def _note(volume_id: str, event: Event, values: Mapping[str, Any]) -> bool:
+    """Store how it ended; False where somebody else has changed the row meanwhile."""
     if values.get("error"):
         LOG.warning("Volume %s did %s: %s", volume_id, event.value, values["error"])
     try:
         db.move(volume_id, event, {**values, "owner": None})
     except (exception.InvalidTransition, exception.NotFound):
         LOG.warning("Volume %s was changed by somebody else; left as it is", volume_id)
+        return False
+    return True

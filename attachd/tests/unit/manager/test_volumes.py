@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Creating, deleting and extending: what comes of the row, also when messages come twice."""
+
+from pathlib import Path
+import unittest
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.db import volumes as db
+from attachd.manager import volumes
+from attachd.states import Event
+from attachd.tests import backends, rows
+
+
+class _VolumeCase(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+
+    def _add(self, state, **values):
+        return rows.add_volume(state, owner=backends.HOST, **values)["id"]
+
+    def _check_left_alone(self, work, state):
+        """A message that is late finds nothing to do."""
+        volume_id = rows.add_volume(state)["id"]
+        before = rows.volume(volume_id)
+        work(self.backend, volume_id)
+        self.assertEqual(before, rows.volume(volume_id))
+        self.assertEqual([], self.driver.handed)
+
+    def _others(self, waited_for):
+        states = ["creating", "ready", "extending", "deleting", "maintenance", "error"]
+        states += ["error_deleting", "error_extending"]
+        return [each for each in states if each != waited_for]
+
+
+class CreateTest(_VolumeCase):
+    """From creating to ready."""
+
+    def test_the_volume_is_made_and_the_drivers_notes_are_kept(self):
+        volume_id = self._add("creating", size_gib=5)
+        volumes.create(self.backend, volume_id)
+        self.assertEqual({volume_id: 5}, self.driver.sizes())
+        row = rows.volume(volume_id)
+        self.assertEqual(("ready", "available"), (row["state"], row["status"]))
+        self.assertEqual(({"lun": 1}, None), (row["provider"], row["owner"]))
+        self.assertIsNotNone(row["launched_at"])
+
+    def test_a_failure_is_undone_and_noted(self):
+        volume_id = self._add("creating")
+        with self.driver.failing("create"):
+            volumes.create(self.backend, volume_id)
+        row = rows.volume(volume_id)
+        self.assertEqual(("error", "error", None), (row["state"], row["status"], row["owner"]))
+        self.assertIn("burns", row["error"])
+        self.assertEqual(["create", "delete"], self.driver.methods)
+
+    def test_a_backend_that_is_down_makes_it_an_error_with_the_reason(self):
+        self.backend.error = "the cable is out"
+        volume_id = self._add("creating")
+        volumes.create(self.backend, volume_id)
+        row = rows.volume(volume_id)
+        self.assertEqual("error", row["status"])
+        self.assertIn("cable", row["error"])
+        self.assertEqual([], self.driver.handed)
+
+    def test_the_message_may_come_twice(self):
+        volume_id = self._add("creating")
+        volumes.create(self.backend, volume_id)
+        before = rows.volume(volume_id)
+        volumes.create(self.backend, volume_id)
+        self.assertEqual(before, rows.volume(volume_id))
+        self.assertEqual(["create"], self.driver.methods)
+
+    def test_the_message_may_come_too_late(self):
+        for state in self._others("creating"):
+            self._check_left_alone(volumes.create, state)
+        volumes.create(self.backend, "gone")
+        self.assertEqual([], self.driver.handed)
+
+    def test_an_administrators_word_in_between_stands(self):
+        volume_id = self._add("creating")
+        self.driver.script = lambda _call: db.reset(volume_id, "error", None)
+        volumes.create(self.backend, volume_id)
+        self.assertEqual("error", rows.volume(volume_id)["state"])
+
+
+class DeleteTest(_VolumeCase):
+    """From deleting to nothing."""
+
+    def test_the_volume_and_its_row_are_removed(self):
+        volume_id = self._add("creating")
+        volumes.create(self.backend, volume_id)
+        db.move(volume_id, Event.DELETE)
+        volumes.delete(self.backend, volume_id)
+        self.assertEqual({}, self.driver.sizes())
+        self.assertEqual([], rows.volumes())
+
+    def test_no_lock_is_left_of_it(self):
+        volume_id = self._add("deleting")
+        volumes.delete(self.backend, volume_id)
+        self.assertEqual([], list(Path(CONF.state_path).rglob(f"*{volume_id}*")))
+
+    def test_what_is_still_there_keeps_its_lock(self):
+        volume_id = self._add("deleting")
+        with self.driver.failing("delete"):
+            volumes.delete(self.backend, volume_id)
+        self.assertEqual(1, len(list(Path(CONF.state_path).rglob(f"*{volume_id}*"))))
+
+    def test_attachments_that_never_came_to_be_go_with_it(self):
+        volume_id = self._add("deleting")
+        rows.add_attachment(volume_id, "connect_failed")
+        volumes.delete(self.backend, volume_id)
+        self.assertEqual(([], []), (rows.volumes(), rows.attachments()))
+
+    def test_a_failure_is_noted_and_can_be_repeated(self):
+        volume_id = self._add("deleting")
+        with self.driver.failing("delete"):
+            volumes.delete(self.backend, volume_id)
+        row = rows.volume(volume_id)
+        self.assertEqual(("error_deleting", None), (row["status"], row["owner"]))
+        self.assertIn("burns", row["error"])
+        db.move(volume_id, Event.DELETE)
+        volumes.delete(self.backend, volume_id)
+        self.assertEqual([], rows.volumes())
+
+    def test_a_backend_that_is_down_keeps_the_row(self):
+        self.backend.error = "the cable is out"
+        volume_id = self._add("deleting")
+        volumes.delete(self.backend, volume_id)
+        self.assertIn("cable", rows.volume(volume_id)["error"])
+
+    def test_the_message_may_come_twice_or_too_late(self):
+        for state in self._others("deleting"):
+            self._check_left_alone(volumes.delete, state)
+        volumes.delete(self.backend, "gone")
+        self.assertEqual([], self.driver.handed)
+
+    def test_an_administrators_word_in_between_stands(self):
+        volume_id = self._add("deleting")
+        self.driver.script = lambda _call: db.reset(volume_id, "error", None)
+        volumes.delete(self.backend, volume_id)
+        self.assertEqual("error", rows.volume(volume_id)["state"])
+
+
+class ExtendTest(_VolumeCase):
+    """From extending to ready, and larger."""
+
+    def test_the_volume_grows_for_all_that_use_it(self):
+        volume_id = self._add("extending", size_gib=1, new_size_gib=3, multiattach=True)
+        live = [rows.add_attachment(volume_id, state)["id"] for state in ("connected", "attached")]
+        for state in ("reserved", "connect_failed", "disconnecting", "disconnect_failed"):
+            rows.add_attachment(volume_id, state)
+        volumes.extend(self.backend, volume_id)
+        (handed,) = self.driver.handed
+        self.assertEqual((1, 3), (handed.volume.size_gib, handed.size_gib))
+        self.assertEqual(live, [each.attachment_id for each in handed.others])
+        row = rows.volume(volume_id)
+        self.assertEqual(("ready", "in-use"), (row["state"], row["status"]))
+        self.assertEqual((3, None, None), (row["size_gib"], row["new_size_gib"], row["owner"]))
+
+    def test_a_failure_is_noted_and_the_size_stays(self):
+        volume_id = self._add("extending", size_gib=1, new_size_gib=3)
+        with self.driver.failing("extend"):
+            volumes.extend(self.backend, volume_id)
+        row = rows.volume(volume_id)
+        self.assertEqual(("error_extending", 1), (row["status"], row["size_gib"]))
+        self.assertIn("burns", row["error"])
+        self.assertIsNone(row["owner"])
+
+    def test_a_backend_that_is_down_is_a_failure(self):
+        self.backend.error = "the cable is out"
+        volume_id = self._add("extending", new_size_gib=3)
+        volumes.extend(self.backend, volume_id)
+        self.assertIn("cable", rows.volume(volume_id)["error"])
+
+    def test_the_message_may_come_twice(self):
+        volume_id = self._add("extending", size_gib=1, new_size_gib=3)
+        volumes.extend(self.backend, volume_id)
+        volumes.extend(self.backend, volume_id)
+        self.assertEqual(["extend"], self.driver.methods)
+        self.assertEqual(3, rows.volume(volume_id)["size_gib"])
+
+    def test_the_message_may_come_too_late(self):
+        for state in self._others("extending"):
+            self._check_left_alone(volumes.extend, state)
+        volumes.extend(self.backend, "gone")
+        self.assertEqual([], self.driver.handed)
+
+    def test_an_administrators_word_in_between_stands(self):
+        volume_id = self._add("extending", size_gib=1, new_size_gib=3)
+        self.driver.script = lambda _call: db.reset(volume_id, "error", None)
+        volumes.extend(self.backend, volume_id)
+        row = rows.volume(volume_id)
+        self.assertEqual(("error", 1), (row["state"], row["size_gib"]))
+
+    def test_an_error_that_no_driver_may_raise_is_a_failure_too(self):
+        volume_id = self._add("extending", new_size_gib=3)
+        with self.driver.raising(ZeroDivisionError("bug"), "extend"):
+            volumes.extend(self.backend, volume_id)
+        self.assertIn("ZeroDivisionError: bug", rows.volume(volume_id)["error"])
+
+    def test_a_volume_whose_backend_says_no_for_sure_is_still_in_doubt(self):
+        # What was promised, the larger size, is not there: an administrator has to look.
+        volume_id = self._add("extending", new_size_gib=3)
+        error = exception.BackendError("No room.", final=True)
+        with self.driver.raising(error, "extend"):
+            volumes.extend(self.backend, volume_id)
+        self.assertEqual("error_extending", rows.volume(volume_id)["status"])
