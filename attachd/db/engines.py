@@ -99,10 +99,15 @@ def _set_up_connections(engine: sa.Engine, dialect: str, options: Options) -> No
 
 def _session_statements(dialect: str, options: Options) -> list[str]:
     if dialect == "sqlite":
+        # NORMAL: a commit survives the process, and the file stays whole whatever happens, but
+        # the last commits before a power failure may be lost.  What they were about is gone as
+        # well: SQLite is for one machine, whose sessions and daemons have ended with it.  To
+        # wait for the disk at each commit (FULL) costs several times the transaction itself.
+        synchronous = "NORMAL" if options.sqlite_synchronous else "OFF"
         return [
             f"PRAGMA busy_timeout = {int(SQLITE_BUSY_TIMEOUT * 1000)}",
             "PRAGMA journal_mode = WAL",
-            f"PRAGMA synchronous = {'FULL' if options.sqlite_synchronous else 'OFF'}",
+            f"PRAGMA synchronous = {synchronous}",
             "PRAGMA foreign_keys = ON",
         ]
     if dialect in {"mysql", "mariadb"}:

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 import contextlib
-from typing import TextIO
+from typing import Any, TextIO
 
 from alembic import command
 from alembic import util as alembic_util
@@ -64,7 +64,8 @@ def upgrade(target: str = HEAD) -> None:
 @api.retried
 def _upgrade(target: str) -> None:
     config = _config()
-    with api.writer() as connection, _alone(connection):
+    # The lock outlives the transaction: what it did is committed when another one looks.
+    with api.reader() as holder, _alone(holder), api.writer() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, target)
 
@@ -103,17 +104,27 @@ def _check_known(wanted: str | None) -> None:
 @contextlib.contextmanager
 def _alone(connection: sa.Connection) -> Iterator[None]:
     """Keep other migrations away; SQLite's transactions do that by themselves."""
-    dialect = connection.dialect.name
-    if dialect == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(LOCK))))
-    if dialect not in {"mysql", "mariadb"}:
+    if connection.dialect.name == "sqlite":
         yield
         return
-    # The lock of a name is the server's, not the database's.
-    name = f"{LOCK}-{connection.engine.url.database}"[:64]
-    if connection.execute(sa.select(sa.func.get_lock(name, LOCK_TIMEOUT))).scalar() != 1:
+    take, give_back = _lock_functions(connection)
+    if not connection.execute(sa.select(take)).scalar():
         raise exception.Unavailable(reason="Another process migrates this database.")
     try:
         yield
     finally:
-        connection.execute(sa.select(sa.func.release_lock(name)))
+        connection.execute(sa.select(give_back))
+
+
+def _lock_functions(
+    connection: sa.Connection,
+) -> tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]]:
+    """Return what takes the lock, and tells whether it was got in time, and what frees it."""
+    if connection.dialect.name == "postgresql":
+        key = sa.func.hashtext(LOCK)
+        # It waits for ever and returns a void, which is not NULL.
+        taken = sa.cast(sa.func.pg_advisory_lock(key), sa.Text).is_not(None)
+        return taken, sa.func.pg_advisory_unlock(key)
+    # In MariaDB a lock's name is the server's, not the database's.
+    name = f"{LOCK}-{connection.engine.url.database}"[:64]
+    return sa.func.get_lock(name, LOCK_TIMEOUT), sa.func.release_lock(name)

@@ -37,11 +37,11 @@ class SqliteTest(unittest.TestCase):
                 self.assertEqual(1, self._pragma(connection, "foreign_keys"))
                 self.assertEqual(30000, self._pragma(connection, "busy_timeout"))
 
-    def test_a_commit_reaches_the_disk_unless_configured_otherwise(self):
+    def test_the_file_stays_whole_unless_configured_otherwise(self):
         self._assert_synchronous(0)
         CONF.set_override("sqlite_synchronous", True, group="database")
         api.dispose()
-        self._assert_synchronous(2)
+        self._assert_synchronous(1)
 
     def _assert_synchronous(self, level):
         with api.writer() as connection:
