@@ -26,6 +26,9 @@ from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
 
+_NO_MOUNTPOINT = "na"
+"""How the Block Storage API says that a connector named none."""
+
 _DONE = frozenset({AttachmentState.CONNECTED, AttachmentState.ATTACHED})
 _BOUND = (_DONE | states.UNCERTAIN) | {AttachmentState.CONNECTING, AttachmentState.DISCONNECTING}
 
@@ -60,33 +63,47 @@ def attach_alone(
     return _connect(backend, attachment_id, volume_id, connector, _refuse_others)
 
 
+def finish_attach(backend: Backend, row: db.Row) -> None:
+    """Connect what was connecting when its manager died, beside whatever is there by now.
+
+    :param row: as it was read
+    :raises InvalidTransition: somebody has moved it since
+    """
+
+    def unmoved(_volume: db.Row, mine: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
+        if (mine["state"], mine["generation"]) != (row["state"], row["generation"]):
+            raise exception.InvalidTransition(
+                kind="Attachment", id=row["id"], source=mine["state"], event=Event.CONNECT.value
+            )
+        return {}
+
+    _connect(backend, row["id"], row["volume_id"], row["connector"], unmoved)
+
+
 def _connect(
-    backend: Backend, attachment_id: str, volume_id: str, connector: Connector, beside: db.Guard
+    backend: Backend, attachment_id: str, volume_id: str, connector: Connector, allow: db.Guard
 ) -> dict[str, Any]:
     backend.check_ready()
     with backend.lock(volume_id):
         try:
             moved = db.move(
-                attachment_id, volume_id, Event.CONNECT, guard=_begin(connector, beside)
+                attachment_id, volume_id, Event.CONNECT, guard=_begin(connector, allow)
             )
         except _Replay as replay:
             return _answer(replay.row)
         return _grant(backend, moved)
 
 
-def _begin(connector: Connector, beside: db.Guard) -> db.Guard:
+def _begin(connector: Connector, allow: db.Guard) -> db.Guard:
     """Return a guard that lets a connect begin and notes all that a repetition needs."""
 
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
         _check_same_connector(mine, connector)
-        status = _status_but_for(volume, others)
-        if "error" in status:
-            raise exception.Conflict(reason=f"Volume {volume['id']} is in status {status}.")
-        beside(volume, mine, others)
+        allow(volume, mine, others)
         return {
             "connector": connector,
             "host": connector.get("host"),
-            "mountpoint": connector.get("mountpoint"),
+            "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
             "mode": mine["mode"] or _mode(connector),
             "secret": mine["secret"] or secrets.token_hex(16),
             "error": None,
@@ -111,12 +128,6 @@ def _identity(connector: Connector) -> dict[str, Any]:
     return {key: value for key, value in connector.items() if key != "mountpoint"}
 
 
-def _status_but_for(volume: db.Row, others: Sequence[db.Row]) -> str:
-    """Return the volume's status as it would be without the attachment in question."""
-    kept = [AttachmentState(row["state"]) for row in others]
-    return states.derive(states.VolumeState(volume["state"]), kept).status
-
-
 def _refuse_others(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
     """Suffer no connected attachment beside this one on an ordinary volume."""
     for row in others:
@@ -139,7 +150,16 @@ def _refuse_other_servers(
         counts = AttachmentState(row["state"]) not in states.UNREACHABLE
         if not volume["multiattach"] and stranger and counts:
             raise exception.DuplicateConnector(volume_id=volume["id"], holder=row["id"])
+    _refuse_error(volume, others)
     return {}
+
+
+def _refuse_error(volume: db.Row, others: Sequence[db.Row]) -> None:
+    """Suffer no status of error, unless it is the attachment in question that makes it so."""
+    kept = [AttachmentState(row["state"]) for row in others]
+    status = states.derive(states.VolumeState(volume["state"]), kept).status
+    if "error" in status:
+        raise exception.Conflict(reason=f"Volume {volume['id']} is in status {status}.")
 
 
 def _ownership(mine: db.Row) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 
 Everything is read from the rows.  Each piece of work goes through the same functions as a
 client's call, under the same lock: a worker that is alive still holds it, and once it lets go
-its row is no longer in the state that is looked for here.
+its row is no longer as it was read here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 
 from oslo_log import log
@@ -22,11 +22,12 @@ LOG = log.getLogger(__name__)
 
 
 def resume(backend: Backend) -> int:
-    """Carry every transitional row of this backend to a state of rest; returns how many."""
+    """Carry every transitional row of this backend to a state of rest.
+
+    :returns: how many rows were left as they were, to be tried again
+    """
     pending = _volume_work(backend) + _attachment_work(backend)
-    for row_id, work in pending:
-        _attempt(row_id, work)
-    return len(pending)
+    return [_attempt(row_id, work) for row_id, work in pending].count(False)
 
 
 Work = tuple[str, Callable[[], object]]
@@ -54,27 +55,37 @@ def _attachment_work(backend: Backend) -> list[Work]:
 
 def _attachment_step(backend: Backend, row: attachments_db.Row) -> Callable[[], object]:
     if row["state"] == AttachmentState.CONNECTING:
-        return lambda: attachments.attach(backend, row["id"], row["volume_id"], row["connector"])
+        return lambda: attachments.finish_attach(backend, row)
     return lambda: attachments.detach(backend, row["id"], row["volume_id"])
 
 
-def heal(backend: Backend) -> int:
-    """Grant every live attachment anew, after the backend was restarted; returns how many."""
-    rows = attachments_db.live_of_backend(backend.host)
-    for row in rows:
-        _attempt(row["id"], functools.partial(attachments.grant_again, backend, row))
-    return len(rows)
+def heal(backend: Backend, rows: Sequence[attachments_db.Row]) -> list[attachments_db.Row]:
+    """Grant attachments anew after the backend was restarted.
+
+    :param rows: of live attachments
+    :returns: those whose hosts still do not reach their volumes, to be tried again
+    """
+    return [
+        row
+        for row in rows
+        if not _attempt(row["id"], functools.partial(attachments.grant_again, backend, row))
+    ]
 
 
-def _attempt(row_id: str, work: Callable[[], object]) -> None:
-    """One row's trouble must not keep the others from being recovered."""
+def _attempt(row_id: str, work: Callable[[], object]) -> bool:
+    """Tell whether a row needs no more work; its trouble must not keep the others from theirs."""
     try:
         work()
-    except exception.NotFound:
-        LOG.info("%s is gone, nothing to recover", row_id)
+    except (exception.NotFound, exception.InvalidTransition):
+        LOG.info("%s is gone or in other hands, nothing to recover", row_id)
+    except (exception.ConnectFailed, exception.DisconnectFailed) as error:
+        LOG.warning("What was begun has failed: %s", error)
     except exception.AttachdError as error:
         LOG.warning("%s could not be recovered now: %s", row_id, error)
+        return False
     except Exception:
         LOG.exception("%s could not be recovered now", row_id)
+        return False
     else:
         LOG.info("%s was recovered", row_id)
+    return True

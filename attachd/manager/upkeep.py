@@ -9,7 +9,7 @@ from typing import Any
 from oslo_log import log
 
 from attachd.conf import CONF
-from attachd.db import services
+from attachd.db import attachments, services
 from attachd.drivers.base import Report
 from attachd.manager import recovery
 from attachd.manager.backends import Backend
@@ -29,6 +29,7 @@ class Upkeep:
         self.reported = threading.Event()
         self._backend = backend
         self._epoch: str | None = None
+        self._forgotten: list[dict[str, Any]] = []
         self._recovered = False
 
     def run(self, stop: threading.Event) -> None:
@@ -38,6 +39,8 @@ class Upkeep:
                 self.once()
             except Exception:
                 LOG.exception("Upkeep of backend %s failed; trying again", self._backend.name)
+                # Without the database, workers could not write down how their work ended.
+                self._recovered = False
             if stop.wait(CONF.manager.report_interval):
                 return
 
@@ -48,8 +51,7 @@ class Upkeep:
             self._backend.setup()
         if self._backend.error is None and not self._recovered:
             LOG.info("Backend %s is ready", self._backend.name)
-            recovery.resume(self._backend)
-            self._recovered = True
+            self._recovered = recovery.resume(self._backend) == 0
         report = self._ask()
         services.report(
             binary=BINARY,
@@ -76,9 +78,14 @@ class Upkeep:
     def _heal_if_restarted(self) -> None:
         epoch = self._backend.driver.epoch()
         if epoch != self._epoch:
-            granted = recovery.heal(self._backend)
-            LOG.info("Backend %s: %d attachments granted again", self._backend.name, granted)
+            self._forgotten = attachments.live_of_backend(self._backend.host)
             self._epoch = epoch
+            LOG.info(
+                "Backend %s: %d attachments to grant again",
+                self._backend.name,
+                len(self._forgotten),
+            )
+        self._forgotten = recovery.heal(self._backend, self._forgotten)
 
 
 def _jsonable(report: Report) -> dict[str, Any]:

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of rows that a dead manager left, at every step where it can die."""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import functools
+import threading
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.db import attachments as attachments_db
+from attachd.db import volumes as volumes_db
+from attachd.manager import attachments, recovery, volumes
+from attachd.states import Event
+from attachd.tests import backends, rows
+from attachd.tests.backends import Killed
+from attachd.tests.rows import CONNECTOR
+
+Work = Callable[[], object]
+
+_WRITES = (
+    (attachments_db, "move"),
+    (attachments_db, "move_alone"),
+    (volumes_db, "move"),
+)
+_CALLS = ("create", "delete", "extend", "grant", "revoke")
+
+
+class _Death:
+    """Kills the process before or after its n-th step: a write or a call of the driver."""
+
+    def __init__(self, step: int, moment: str) -> None:
+        self._left = step
+        self._moment = moment
+
+    def around(self, real: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(real)
+        def called(*args, **kwargs):
+            self._left -= 1
+            if self._left == 0 and self._moment == "before":
+                raise Killed
+            answer = real(*args, **kwargs)
+            if self._left == 0:
+                raise Killed
+            return answer
+
+        return called
+
+    @property
+    def came(self) -> bool:
+        return self._left <= 0
+
+
+@contextlib.contextmanager
+def _dying(driver: backends.RecordingDriver, death: _Death) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for module, name in _WRITES:
+            real = getattr(module, name)
+            stack.enter_context(mock.patch.object(module, name, death.around(real)))
+        for name in _CALLS:
+            real = getattr(driver, name)
+            stack.enter_context(mock.patch.object(driver, name, death.around(real)))
+        stack.enter_context(contextlib.suppress(Killed))
+        yield
+
+
+class KilledTest(unittest.TestCase):
+    """A manager dies at any step; the next one carries its work to a state of rest."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+
+    def _deaths(self, prepare: Callable[[], Work]) -> Iterator[str]:
+        """Let the work die at each of its steps, and recover; yields where it died.
+
+        ``prepare`` makes the rows and returns the work.
+        """
+        for step in range(1, 10):
+            for moment in ("before", "after"):
+                work = prepare()
+                death = _Death(step, moment)
+                with _dying(self.driver, death):
+                    work()
+                if not death.came:
+                    self.assertGreater(step, 2, "hardly anything was tried")
+                    return
+                self.assertEqual(0, recovery.resume(self.backend))
+                yield f"{moment} step {step}"
+        self.fail("the work has no end")
+
+    def test_a_connect_is_finished_or_was_never_begun(self):
+        for where in self._deaths(self._prepare_attach):
+            with self.subTest(where):
+                row = rows.attachment(self.id)
+                never_begun = where == "before step 1"
+                self.assertEqual("reserved" if never_begun else "connected", row["state"])
+                self.assertEqual(not never_begun, self.id in self.driver.granted())
+                if not never_begun:
+                    self.assertEqual(self.id, row["connection_info"]["data"]["attachment_id"])
+                    self.assertIsNone(row["owner"])
+
+    def _prepare_attach(self):
+        self.volume_id = rows.add_volume()["id"]
+        self.id = rows.add_attachment(self.volume_id)["id"]
+        return functools.partial(
+            attachments.attach_alone, self.backend, self.id, self.volume_id, CONNECTOR
+        )
+
+    def test_a_connect_that_fails_is_failed_and_shut_out(self):
+        for where in self._deaths(self._prepare_failing_attach):
+            with self.subTest(where):
+                state = rows.attachment(self.id)["state"]
+                rest = {"connect_failed", "connected"}
+                self.assertIn(state, {"reserved"} if where == "before step 1" else rest)
+                self.assertEqual(state == "connected", self.id in self.driver.granted())
+
+    def _prepare_failing_attach(self):
+        attach = self._prepare_attach()
+
+        def work():
+            with self.driver.failing("grant"), contextlib.suppress(exception.ConnectFailed):
+                attach()
+
+        return work
+
+    def test_a_disconnect_is_finished_or_was_never_begun(self):
+        for where in self._deaths(self._prepare_detach):
+            with self.subTest(where):
+                never_begun = where == "before step 1"
+                left = [row["state"] for row in rows.attachments(self.volume_id)]
+                self.assertEqual(["connected"] if never_begun else [], left)
+                self.assertEqual(never_begun, self.id in self.driver.granted())
+                status = "attaching" if never_begun else "available"
+                self.assertEqual(status, rows.volume(self.volume_id)["status"])
+
+    def _prepare_detach(self):
+        self._prepare_attach()()
+        return functools.partial(attachments.detach, self.backend, self.id, self.volume_id)
+
+    def test_a_volume_is_created_once_its_row_says_so(self):
+        for where in self._deaths(self._prepare_create):
+            with self.subTest(where):
+                self.assertEqual("available", rows.volume(self.volume_id)["status"])
+                self.assertIn(self.volume_id, self.driver.sizes())
+
+    def _prepare_create(self):
+        self.volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        return functools.partial(volumes.create, self.backend, self.volume_id)
+
+    def test_a_volume_is_deleted_once_its_row_says_so(self):
+        for where in self._deaths(self._prepare_delete):
+            with self.subTest(where):
+                self.assertNotIn(self.volume_id, [row["id"] for row in rows.volumes()])
+                self.assertNotIn(self.volume_id, self.driver.sizes())
+
+    def _prepare_delete(self):
+        self._prepare_create()()
+        volumes_db.move(self.volume_id, Event.DELETE)
+        return functools.partial(volumes.delete, self.backend, self.volume_id)
+
+    def test_a_volume_is_extended_once_its_row_says_so(self):
+        for where in self._deaths(self._prepare_extend):
+            with self.subTest(where):
+                row = rows.volume(self.volume_id)
+                self.assertEqual(("available", 3), (row["status"], row["size_gib"]))
+                self.assertEqual(3, self.driver.sizes()[self.volume_id])
+
+    def _prepare_extend(self):
+        self._prepare_create()()
+        volumes_db.move(self.volume_id, Event.EXTEND, {"new_size_gib": 3})
+        return functools.partial(volumes.extend, self.backend, self.volume_id)
+
+
+class ResumeTest(unittest.TestCase):
+    """Whose rows, and what if that goes wrong too."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+
+    def test_only_the_backends_own_rows_are_touched(self):
+        for host in ("here@fake2#pool", "there@fake#pool", "here@fak", None):
+            volume_id = rows.add_volume(host=host)["id"]
+            rows.add_attachment(volume_id, "connecting")
+            rows.add_volume("creating", host=host, owner=(host or "").partition("#")[0] or None)
+        self.assertEqual(0, recovery.resume(self.backend))
+        self.assertEqual([], self.driver.handed)
+
+    def test_a_volume_without_a_pool_is_the_backends_own_too(self):
+        volume_id = rows.add_volume(host=backends.HOST)["id"]
+        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        recovery.resume(self.backend)
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_what_an_administrator_has_reset_is_nobodys_work(self):
+        for state in ("creating", "deleting", "extending"):
+            rows.add_volume(state, owner=None)
+        recovery.resume(self.backend)
+        self.assertEqual([], self.driver.handed)
+
+    def test_rows_at_rest_stay_as_they_are(self):
+        volume_id = rows.add_volume(multiattach=True)["id"]
+        for state in ("reserved", "connected", "attached", "connect_failed"):
+            rows.add_attachment(volume_id, state)
+        for state in ("connect_unknown", "disconnect_failed"):
+            rows.add_attachment(volume_id, state)
+        before = rows.attachments()
+        recovery.resume(self.backend)
+        self.assertEqual(before, rows.attachments())
+
+    def test_a_failure_of_one_does_not_keep_the_others(self):
+        def script(call):
+            if call.attachment == failing:
+                raise exception.BackendError("broken", final=True)
+
+        self.driver.script = script
+        failing, *others = (
+            rows.add_attachment(rows.add_volume()["id"], "connecting")["id"] for _ in range(3)
+        )
+        self.assertEqual(0, recovery.resume(self.backend))
+        self.assertEqual("connect_failed", rows.attachment(failing)["state"])
+        self.assertEqual({"connected"}, {rows.attachment(each)["state"] for each in others})
+
+    def test_a_connect_is_finished_also_when_the_volume_got_into_error_meanwhile(self):
+        volume_id = rows.add_volume(multiattach=True)["id"]
+        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        rows.add_attachment(volume_id, "connect_unknown")
+        rows.change_volume(volume_id, state="error", status="error")
+        self.assertEqual(0, recovery.resume(self.backend))
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_a_connect_that_a_living_worker_ended_meanwhile_is_not_begun_again(self):
+        volume_id = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume_id, "connecting", generation=1)["id"]
+        (read,) = attachments_db.to_recover(backends.HOST)
+        for values in ({"state": "connect_failed"}, {"generation": 2}):
+            rows.change_attachment(mine, **{"state": "connecting", "generation": 1} | values)
+            with mock.patch.object(attachments_db, "to_recover", return_value=[read]):
+                self.assertEqual(0, recovery.resume(self.backend))
+        self.assertEqual([], self.driver.handed)
+
+    def test_a_worker_that_lives_is_waited_for(self):
+        volume_id = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        with self.backend.lock(volume_id):
+            resuming = threading.Thread(target=recovery.resume, args=(self.backend,), daemon=True)
+            resuming.start()
+            resuming.join(0.1)
+            self.assertTrue(resuming.is_alive())
+            self.assertEqual([], self.driver.handed)
+        resuming.join(10)
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_what_cannot_be_stored_is_left_for_another_time(self):
+        rows.add_volume("creating", owner=backends.HOST)
+        rows.add_attachment(rows.add_volume()["id"], "connecting")
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with (
+            mock.patch.object(attachments_db, "move", side_effect=gone),
+            mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError),
+        ):
+            self.assertEqual(2, recovery.resume(self.backend))
+        self.assertEqual(0, recovery.resume(self.backend))
+
+
+class HealTest(unittest.TestCase):
+    """A backend was restarted and forgot its exports."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.ids = []
+        for _ in range(3):
+            volume_id = rows.add_volume()["id"]
+            self.ids.append(rows.add_attachment(volume_id)["id"])
+            attachments.attach(self.backend, self.ids[-1], volume_id, CONNECTOR)
+        self.read = attachments_db.live_of_backend(backends.HOST)
+        self.driver.restart()
+
+    def test_all_are_granted_again(self):
+        self.assertEqual([], recovery.heal(self.backend, self.read))
+        self.assertEqual(set(self.ids), self.driver.granted())
+
+    def test_those_that_failed_are_returned_for_another_time(self):
+        def script(call):
+            if call.attachment == self.ids[1]:
+                raise exception.BackendError("still booting")
+
+        self.driver.script = script
+        left = recovery.heal(self.backend, self.read)
+        self.assertEqual([self.ids[1]], [row["id"] for row in left])
+        self.assertEqual({self.ids[0], self.ids[2]}, self.driver.granted())
+
+    def test_what_was_detached_meanwhile_stays_out(self):
+        attachments.detach(self.backend, self.ids[0], self.read[0]["volume_id"])
+        self.assertEqual([], recovery.heal(self.backend, self.read))
+        self.assertEqual({self.ids[1], self.ids[2]}, self.driver.granted())
