@@ -72,6 +72,13 @@ def change_attachment(attachment_id: str, **values: Any) -> None:
     _update(models.attachments, attachment_id, values)
 
 
+def change_service(host: str, **values: Any) -> None:
+    """Overwrite columns of what a host reported."""
+    table = models.services
+    with api.writer() as connection:
+        connection.execute(sa.update(table).where(table.c.host == host).values(values))
+
+
 def _update(table: sa.Table, row_id: str, values: Row) -> None:
     with api.writer() as connection:
         connection.execute(sa.update(table).where(table.c.id == row_id).values(values))
