@@ -74,6 +74,8 @@ delete every volume.  Use --host 127.0.0.1 unless that is what you want.
 
 PROJECT = "0" * 32
 """The project of a request that names none: of the openstack command with these settings."""
+UNUSABLE = frozenset("$?\n")
+"""Not in the folder's name: they mean something in configuration files and database URLs."""
 PATIENCE = 65.0
 """Seconds that the manager is given to finish what it does."""
 START_PATIENCE = 10.0
@@ -141,6 +143,10 @@ def _default_folder() -> Path:
 @contextlib.contextmanager
 def _own(folder: Path) -> Iterator[None]:
     """Make the folder and hold it: two processes on one folder would undo each other's work."""
+    if unusable := set(str(folder)) & UNUSABLE:
+        raise Refusal(
+            f"cannot use {str(folder)!r}: its name has {' and '.join(map(repr, unusable))}"
+        )
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (folder / "lock").open("a+", encoding="ascii")
@@ -161,12 +167,12 @@ def _own(folder: Path) -> Iterator[None]:
 
 def _configure(folder: Path, files: list[str]) -> None:
     own = folder / "all-in-one.conf"
-    # A dollar sign would be taken for a reference to another option.
-    own.write_text(CONFIGURATION.format(folder=str(folder).replace("$", "$$")), encoding="utf-8")
+    own.write_text(CONFIGURATION.format(folder=folder), encoding="utf-8")
     service.prepare([f"--config-file={each}" for each in [own, *files]])
     if not CONF.debug:
         logging.getLogger().setLevel(logging.WARNING)
-        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+        for said_better_elsewhere in ("waitress.queue", "stevedore"):
+            logging.getLogger(said_better_elsewhere).setLevel(logging.ERROR)
 
 
 def _serve(folder: Path, host: str, port: int) -> int:

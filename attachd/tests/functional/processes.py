@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real processes for tests: all-in-one, or a manager and a WSGI server on real services.
+
+Each has a free port, a folder, a database and a virtual host of its own.  All of it is gone
+when the test is over, whatever happened.
+"""
+
+from collections.abc import Mapping
+import contextlib
+import os
+from pathlib import Path
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+import unittest
+
+import requests
+
+from attachd.tests import brokers, databases
+
+PATIENCE = 60.0
+"""Seconds for a process to start or to end, on a busy machine."""
+
+ROOT = Path(__file__).parents[3]
+"""The source tree, with etc/."""
+
+
+def folder(test: unittest.TestCase) -> Path:
+    """Make an empty folder that goes with the test."""
+    made = tempfile.TemporaryDirectory(prefix="attachd-test-")
+    test.addCleanup(made.cleanup)
+    return Path(made.name)
+
+
+def script(name: str) -> str:
+    """Return the path of a command of this Python environment."""
+    return str(Path(sys.executable).parent / name)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return our environment without what concerns clients, services or proxies."""
+    foreign = re.compile(r"OS_|CINDER_|ATTACHD_CONFIG|XDG_|NOTIFY_SOCKET|.*_proxy$", re.IGNORECASE)
+    kept = {name: value for name, value in os.environ.items() if not foreign.match(name)}
+    path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    return {**kept, "PATH": path, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", **more}
+
+
+class Process:
+    """A process and all its children."""
+
+    def __init__(
+        self, test: unittest.TestCase, *command: str, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._test = test
+        self._log = folder(test) / "log"
+        with self._log.open("wb") as log:
+            # A session of its own, so that its children can be found and ended with it.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(env or environment()),
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        test.addCleanup(self.kill)
+
+    @property
+    def output(self) -> str:
+        """All that it has written so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Wait until it has written something that matches."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            # Looked at before its output is, so that nothing is overlooked at the end.
+            ended = self._process.poll() is not None
+            if found := re.search(pattern, self.output):
+                return found
+            if ended or time.monotonic() > deadline:
+                self._test.fail(f"it never wrote {pattern!r}:\n{self.output}")
+            time.sleep(0.05)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process, not to its children."""
+        os.kill(self.pid, number)
+
+    def wait(self, patience: float = PATIENCE) -> int:
+        """Wait until it has ended and return its exit code."""
+        try:
+            return self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self._test.fail(f"it did not end:\n{self.output}")
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal, wait, and return the exit code."""
+        self.send(number)
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it and all its children, at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait(PATIENCE)
+
+
+class AllInOne(Process):
+    """attachd-all-in-one, listening.
+
+    :ivar url: without a slash at its end
+    """
+
+    def __init__(self, test: unittest.TestCase, state: Path, *arguments: str) -> None:
+        super().__init__(
+            test,
+            script("attachd-all-in-one"),
+            "--port=0",
+            f"--state-dir={state}",
+            *arguments,
+            env=environment(HOME=str(folder(test))),
+        )
+        self.url = self.wait_for(r"listens on (http://\S+)/ ")[1]
+        self.wait_for("finds everything as it was")
+
+
+_CONFIGURATION = """\
+[DEFAULT]
+host = test
+state_path = {folder}/state
+transport_url = {broker}
+enabled_backends = {backend}
+
+[database]
+connection = {database}
+
+[manager]
+workers = {workers}
+report_interval = 1
+
+[rpc]
+attach_timeout = 20
+
+[file]
+driver = file
+file_loop_devices = never
+
+[slow]
+driver = fake
+fake_delay = 2
+"""
+
+
+class Deployment:
+    """A manager and an API in processes of their own, RabbitMQ and a real database.
+
+    :ivar url: of the API, without a slash at its end, once one is started
+    """
+
+    def __init__(
+        self, test: unittest.TestCase, database: str, backend: str = "file", workers: int = 2
+    ) -> None:
+        self._test = test
+        self.folder = folder(test)
+        self.url = ""
+        configuration = self.folder / "attachd.conf"
+        configuration.write_text(
+            _CONFIGURATION.format(
+                folder=self.folder,
+                broker=brokers.url(test),
+                backend=backend,
+                database=databases.url(test, database),
+                workers=workers,
+            ),
+            encoding="utf-8",
+        )
+        self._argument = f"--config-file={configuration}"
+        self._environment = environment(
+            ATTACHD_CONFIG_FILES=str(configuration), HOME=str(self.folder)
+        )
+        self.run("attachd-manage", self._argument, "db", "sync")
+
+    def run(self, name: str, *arguments: str) -> str:
+        """Run a command to its end and return what it wrote."""
+        done = subprocess.run(
+            [script(name), *arguments],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        self._test.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        return done.stdout
+
+    def start_manager(self) -> Process:
+        """Start attachd-manager; all its workers listen when this returns."""
+        process = Process(
+            self._test, script("attachd-manager"), self._argument, env=self._environment
+        )
+        process.wait_for("(?s)" + ".*".join(["Serving backend"] * self._workers()))
+        return process
+
+    def _workers(self) -> int:
+        text = (self.folder / "attachd.conf").read_text(encoding="utf-8")
+        found = re.search(r"^workers = (\d+)$", text, re.MULTILINE)
+        assert found is not None
+        return int(found[1])
+
+    def start_gunicorn(self) -> Process:
+        """Start the API under gunicorn with the configuration in etc/."""
+        process = Process(
+            self._test,
+            script("gunicorn"),
+            f"--config={ROOT / 'etc/attachd/gunicorn.conf.py'}",
+            "--bind=127.0.0.1:0",
+            env=self._environment,
+        )
+        self.url = process.wait_for(r"Listening at: (http://127.0.0.1:\d+)")[1]
+        self._wait_until_it_answers()
+        return process
+
+    def start_uwsgi(self) -> Process:
+        """Start the API under uWSGI with the configuration in etc/."""
+        process = Process(
+            self._test,
+            script("uwsgi"),
+            f"--ini={ROOT / 'etc/attachd/uwsgi.ini'}",
+            "--http-socket=127.0.0.1:0",
+            env=self._environment,
+        )
+        address = process.wait_for(r"bound to TCP address (127.0.0.1:\d+) \(port auto")[1]
+        self.url = f"http://{address}"
+        self._wait_until_it_answers()
+        return process
+
+    def _wait_until_it_answers(self) -> None:
+        # Connections wait in the socket until a worker has loaded the API.
+        answer = requests.get(f"{self.url}/", timeout=PATIENCE)
+        self._test.assertEqual(300, answer.status_code, answer.text)
+
+    def wait_until_served(self) -> None:
+        """Wait until the API knows that a manager is up."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            services = self.get("/v3/os-services")["services"]
+            if any(each["state"] == "up" for each in services):
+                return
+            self._test.assertLess(time.monotonic(), deadline, services)
+            time.sleep(0.1)
+
+    def get(self, path: str) -> Any:
+        """Read from the API."""
+        answer = requests.get(f"{self.url}{path}", timeout=PATIENCE)
+        self._test.assertEqual(200, answer.status_code, answer.text)
+        return answer.json()

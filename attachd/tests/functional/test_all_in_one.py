@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-all-in-one as a user meets it: a command."""
+
+import os
+from pathlib import Path
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import threading
+import time
+import unittest
+
+import requests
+
+from attachd.tests.functional import processes
+from attachd.tests.functional.processes import PATIENCE, AllInOne
+
+HEADERS = {"OpenStack-API-Version": "volume 3.71"}
+
+SLOW = """\
+[DEFAULT]
+enabled_backends = slow
+[slow]
+driver = fake
+fake_delay = {delay}
+"""
+
+
+def run(*arguments, **variables):
+    """Run it where it should refuse to start; returns exit code, output and errors."""
+    done = subprocess.run(
+        [processes.script("attachd-all-in-one"), *arguments],
+        env=processes.environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+class Api:
+    def __init__(self, test, url):
+        self._test = test
+        self._url = url
+
+    def request(self, method, path, body=None, expected=(200, 202, 204)):
+        answer = requests.request(
+            method, f"{self._url}/v3{path}", json=body, headers=HEADERS, timeout=PATIENCE
+        )
+        self._test.assertIn(answer.status_code, expected, answer.text)
+        return answer.json() if answer.content else None
+
+    def create_volume(self, name="disk"):
+        body = {"volume": {"size": 1, "name": name}}
+        volume = self.request("POST", "/volumes", body)["volume"]
+        deadline = time.monotonic() + PATIENCE
+        while volume["status"] == "creating":
+            self._test.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+            volume = self.request("GET", f"/volumes/{volume['id']}")["volume"]
+        self._test.assertEqual("available", volume["status"])
+        return volume
+
+    def attach(self, volume):
+        body = {"attachment": {"volume_uuid": volume["id"], "connector": {"host": "here"}}}
+        return self.request("POST", "/attachments", body)["attachment"]
+
+
+class StateTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.state = processes.folder(self) / "new" / "state"
+
+    def start(self, *arguments):
+        # Loop devices would outlive a test that fails.
+        plain = processes.folder(self) / "plain.conf"
+        plain.write_text("[file]\nfile_loop_devices = never\n")
+        process = AllInOne(self, self.state, f"--config-file={plain}", *arguments)
+        return process, Api(self, process.url)
+
+    def test_a_second_start_finds_everything_as_it_was(self):
+        process, api = self.start()
+        volume = api.create_volume()
+        attachment = api.attach(volume)
+        device = Path(attachment["connection_info"]["device_path"])
+        with device.open("r+b") as disk:
+            disk.write(b"what was written")
+        api.request("POST", f"/attachments/{attachment['id']}/action", {"os-complete": {}})
+        self.assertEqual(0, process.end())
+
+        process, api = self.start()
+        found = api.request("GET", f"/volumes/{volume['id']}")["volume"]
+        self.assertEqual("in-use", found["status"])
+        again = api.request("GET", f"/attachments/{attachment['id']}")["attachment"]
+        self.assertEqual("attached", again["status"])
+        with device.open("rb") as disk:
+            self.assertEqual(b"what was written", disk.read(16))
+        api.request("DELETE", f"/attachments/{attachment['id']}")
+        api.request("DELETE", f"/volumes/{volume['id']}")
+        self.assertEqual(0, process.end())
+
+    def test_a_killed_one_starts_again(self):
+        process, api = self.start()
+        volume = api.create_volume()
+        process.kill()
+        _process, api = self.start()
+        self.assertEqual(
+            "available", api.request("GET", f"/volumes/{volume['id']}")["volume"]["status"]
+        )
+
+    def test_nothing_is_readable_by_others(self):
+        _process, api = self.start()
+        api.attach(api.create_volume())
+        found = [self.state, *self.state.rglob("*")]
+        self.assertGreater(len(found), 5)
+        open_to_others = [
+            str(path)
+            for path in found
+            if not path.is_symlink() and stat.S_IMODE(path.lstat().st_mode) & 0o077
+        ]
+        self.assertEqual([], open_to_others)
+
+    def test_the_state_folder_is_where_the_xdg_specification_has_it(self):
+        home = processes.folder(self)
+        for variables, expected in (
+            ({"HOME": str(home)}, home / ".local/state/attachd"),
+            ({"HOME": str(home), "XDG_STATE_HOME": str(home / "x")}, home / "x/attachd"),
+            ({"HOME": str(home), "XDG_STATE_HOME": "relative"}, home / ".local/state/attachd"),
+        ):
+            with self.subTest(variables=variables):
+                code, output, _errors = run("--help", COLUMNS="500", **variables)
+                self.assertEqual(0, code)
+                self.assertIn(f"missing: {expected}\n", output)
+
+    def test_a_configuration_file_adds_backends_and_replaces_options(self):
+        own = self.state.parent.parent / "own.conf"
+        own.write_text(
+            "[DEFAULT]\nenabled_backends = file, second\nstorage_availability_zone = home\n"
+            "[second]\ndriver = fake\n"
+        )
+        _process, api = self.start(f"--config-file={own}")
+        services = api.request("GET", "/os-services")["services"]
+        self.assertEqual(
+            {("all-in-one@file", "home", "up"), ("all-in-one@second", "home", "up")},
+            {(each["host"], each["zone"], each["state"]) for each in services},
+        )
+
+    def test_a_state_folder_with_odd_characters_works(self):
+        self.state = processes.folder(self) / "odd %s #1 {x}"
+        process, api = self.start()
+        api.create_volume()
+        self.assertEqual(0, process.end())
+        self.assertTrue((self.state / "attachd.sqlite").is_file())
+
+
+class EndTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.state = processes.folder(self) / "state"
+
+    def slow(self, delay):
+        own = self.state.parent / "slow.conf"
+        own.write_text(SLOW.format(delay=delay))
+        process = AllInOne(self, self.state, f"--config-file={own}")
+        return process, Api(self, process.url)
+
+    def test_a_signal_ends_it_with_success_and_without_a_word(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signal=number.name):
+                process = AllInOne(self, self.state)
+                requests.get(process.url, timeout=PATIENCE)
+                before = process.output
+                self.assertEqual(0, process.end(number))
+                self.assertEqual(before, process.output)
+
+    def test_a_request_under_way_is_answered_first(self):
+        process, api = self.slow(delay=1.5)
+        volume = api.create_volume()
+        answers = []
+        client = threading.Thread(target=lambda: answers.append(api.attach(volume)))
+        client.start()
+        time.sleep(0.5)
+        self.assertEqual(0, process.end())
+        client.join(PATIENCE)
+        self.assertEqual(1, len(answers))
+        self.assertEqual(volume["id"], answers[0]["connection_info"]["volume_id"])
+
+    def test_what_was_accepted_is_finished_first(self):
+        process, api = self.slow(delay=1)
+        body = {"volume": {"size": 1}}
+        volume = api.request("POST", "/volumes", body)["volume"]
+        self.assertEqual(0, process.end())
+        with sqlite3.connect(self.state / "attachd.sqlite") as database:
+            rows = database.execute("SELECT id, status FROM volumes").fetchall()
+        self.assertEqual([(volume["id"], "available")], rows)
+
+    def test_a_second_interrupt_ends_it_at_once(self):
+        process, api = self.slow(delay=5)
+        api.request("POST", "/volumes", {"volume": {"size": 1}})
+        process.send(signal.SIGINT)
+        time.sleep(0.5)
+        process.send(signal.SIGINT)
+        self.assertEqual(130, process.wait(patience=3))
+
+
+class RefusalTest(unittest.TestCase):
+    """It says in one line why it does not start."""
+
+    def setUp(self):
+        super().setUp()
+        self.state = processes.folder(self) / "state"
+
+    def refused(self, *arguments):
+        code, output, errors = run("--port=0", f"--state-dir={self.state}", *arguments)
+        self.assertEqual((1, ""), (code, output), errors)
+        self.assertEqual(1, errors.count("\n"), errors)
+        self.assertTrue(errors.startswith("attachd-all-in-one: "), errors)
+        return errors
+
+    def test_a_folder_in_use(self):
+        process = AllInOne(self, self.state)
+        said = self.refused()
+        self.assertIn(f"{self.state} is in use", said)
+        self.assertIn(f"process {process.pid}\n", said)
+        self.assertEqual(200, requests.get(f"{process.url}/v3/volumes", timeout=9).status_code)
+
+    def test_a_port_in_use(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            said = self.refused(f"--port={port}")
+        self.assertIn(f"127.0.0.1 port {port}: Address already in use", said)
+
+    def test_an_address_of_another_machine(self):
+        self.assertIn("192.0.2.1", self.refused("--host=192.0.2.1"))
+
+    def test_a_folder_that_cannot_be_made(self):
+        self.state.write_text("a file")
+        self.assertIn(str(self.state), self.refused())
+
+    def test_a_folder_with_a_name_that_the_configuration_would_misread(self):
+        for name in ("$HOME", "what?"):
+            self.assertIn(name, self.refused(f"--state-dir={self.state / name}"))
+
+    def test_a_folder_that_cannot_be_written(self):
+        if os.geteuid() == 0:
+            self.state = Path("/proc/self/attachd")
+        else:
+            self.state.mkdir(mode=0o500)
+        self.assertIn(str(self.state), self.refused())
+
+    def test_a_configuration_file_that_is_not_there(self):
+        missing = str(self.state) + ".conf"
+        self.assertIn(missing, self.refused(f"--config-file={missing}"))
+
+    def test_a_driver_that_is_not_there(self):
+        own = self.state.parent / "own.conf"
+        own.write_text("[file]\ndriver = tape\n")
+        self.assertIn("tape", self.refused(f"--config-file={own}"))
+
+
+class AddressTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.state = processes.folder(self) / "state"
+
+    def test_it_says_that_authentication_is_off(self):
+        process = AllInOne(self, self.state)
+        self.assertIn("Authentication is off", process.output)
+        self.assertNotIn("WARNING", process.output)
+        self.assertTrue(process.url.startswith("http://127.0.0.1:"))
+
+    def test_it_warns_where_others_can_reach_it(self):
+        process = AllInOne(self, self.state, "--host=0.0.0.0")
+        self.assertIn("WARNING: 0.0.0.0 is not a loopback address", process.output)
+        self.assertEqual(200, requests.get(f"{process.url}/v3/volumes", timeout=9).status_code)
+
+    def test_it_serves_by_the_newer_protocol_too(self):
+        if not Path("/proc/net/if_inet6").exists() or not Path("/proc/net/if_inet6").read_text():
+            self.skipTest("this machine has no IPv6")
+        process = AllInOne(self, self.state, "--host=::1")
+        self.assertIn("http://[::1]:", process.url)
+        self.assertNotIn("WARNING", process.output)
+        self.assertEqual(200, requests.get(f"{process.url}/v3/volumes", timeout=9).status_code)
+
+    def test_one_connection_carries_hundreds_of_requests(self):
+        process = AllInOne(self, self.state)
+        with requests.Session() as session:
+            for _ in range(300):
+                answer = session.get(f"{process.url}/v3/volumes/detail", timeout=PATIENCE)
+                self.assertEqual(200, answer.status_code)
+            pools = session.get_adapter(process.url).poolmanager.pools
+            (pool,) = [pools[key] for key in pools.keys()]  # noqa: SIM118  not a mapping
+            self.assertEqual(1, pool.num_connections)
