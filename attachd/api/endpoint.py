@@ -217,10 +217,14 @@ def _of_action(candidates: Sequence[Endpoint], call: Call) -> list[Endpoint]:
     found = [each for each in candidates if each.action == name]
     if not found:
         raise exception.BadRequest(
-            reason=f"There is no such action: {name[: validation.SHOWN]}. Verify the request "
-            "body and Content-Type header and try again."
+            reason=f"There is no such action: {_readable(name)}. Verify the request body and "
+            "Content-Type header and try again."
         )
     return found
+
+
+def _readable(name: str) -> str:
+    return name if name.isprintable() and len(name) <= validation.SHOWN else validation.shown(name)
 
 
 def answer(chosen: Endpoint, call: Call) -> Any:

@@ -70,9 +70,10 @@ def fields(
 
 
 class Validator:
-    """One compiled schema."""
+    """One compiled schema; ``schema`` is what it was compiled from."""
 
     def __init__(self, schema: Schema) -> None:
+        self.schema = schema
         kind = jsonschema.Draft202012Validator
         kind.check_schema(schema)
         self._errors = kind(schema, format_checker=_formats).iter_errors
@@ -150,6 +151,11 @@ class Ladder:
             key=lambda step: step[0],
             reverse=True,
         )
+
+    @property
+    def schemas(self) -> list[Schema]:
+        """All schemas, the newest first; for tests that make bodies of them."""
+        return [validator.schema for _since, validator in self._steps]
 
     def check(self, value: Any, version: Any, root: str = "") -> None:
         """Let a value pass that fits the schema of a version; see Validator.check()."""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of wrong requests, a module of ROWS for each noun; test_bad_input sends them all.
+
+Texts may name what is in the :data:`World`: ``"/attachments/{attached}"``.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from attachd.tests import rows
+from attachd.tests.functional import served
+
+UNKNOWN = "99999999-9999-4999-8999-999999999999"
+
+World = Mapping[str, str]
+"""Ids by what they are of: volume, broken_volume, their_volume; attachments that are reserved,
+attached, failed, theirs; unknown."""
+
+
+class Row(NamedTuple):
+    """One wrong request.
+
+    :ivar claim: what is wrong with it
+    :ivar status: of the answer
+    :ivar says: what the message has in it, as a regular expression: the name of the problem
+    :ivar options: of served.Api.ask()
+    """
+
+    claim: str
+    method: str
+    path: str
+    body: Any
+    status: int
+    says: str
+    options: Mapping[str, Any] = {}
+
+
+def world() -> World:
+    """Put something into the database to be wrong about."""
+    volume = rows.add_volume()["id"]
+    broken = rows.add_volume(state="error")["id"]
+    theirs = rows.add_volume(project_id="b" * 32)["id"]
+    return {
+        "volume": volume,
+        "broken_volume": broken,
+        "their_volume": theirs,
+        "reserved": _attachment("reserved"),
+        "attached": _attachment("attached"),
+        "failed": _attachment("connect_unknown"),
+        "theirs": rows.add_attachment(theirs, project_id="b" * 32)["id"],
+        "unknown": UNKNOWN,
+    }
+
+
+def _attachment(state: str) -> str:
+    found: str = rows.add_attachment(rows.add_volume()["id"], state)["id"]
+    return found
+
+
+def filled(value: Any, world: World) -> Any:
+    """Put the world's ids where texts name them."""
+    if isinstance(value, str):
+        for name, identity in world.items():
+            value = value.replace(f"{{{name}}}", identity)
+        return value
+    if isinstance(value, Mapping):
+        return {filled(key, world): filled(each, world) for key, each in value.items()}
+    if isinstance(value, list):
+        return [filled(each, world) for each in value]
+    return value
+
+
+def send(api: served.Api, row: Row, world: World) -> served.Answer:
+    """Send one of the rows."""
+    return api.ask(
+        row.method, filled(row.path, world), filled(row.body, world), **filled(row.options, world)
+    )

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong requests on attachments."""
+
+from typing import Any
+
+from attachd.tests.functional import served
+from attachd.tests.functional.bad_input import Row
+
+URL = "/attachments"
+RESERVED = "/attachments/{reserved}"
+READER = {"token": served.READER}
+BEFORE_MODE = {"version": "volume 3.53"}
+HOST = {"host": "compute-9"}
+
+
+def _create(claim: str, status: int, says: str, options: Any = None, **fields: Any) -> Row:
+    body = {"attachment": {"volume_uuid": "{volume}", **fields}}
+    return Row(f"create: {claim}", "POST", URL, body, status, says, options or {})
+
+
+def _update(claim: str, status: int, says: str, connector: Any, path: str = RESERVED) -> Row:
+    body = {"attachment": {"connector": connector}}
+    return Row(f"update: {claim}", "PUT", path, body, status, says)
+
+
+def _plain(claim: str, method: str, path: str, body: Any, status: int, says: str) -> Row:
+    return Row(claim, method, path, body, status, says)
+
+
+ROWS = [
+    _plain("create: no attachment", "POST", URL, {}, 400, "'attachment' is a required"),
+    _plain("create: null", "POST", URL, None, 400, "no body"),
+    _plain(
+        "create: attachment is null", "POST", URL, {"attachment": None}, 400, "attachment.*None"
+    ),
+    _plain("create: attachment is a list", "POST", URL, {"attachment": []}, 400, "'object'"),
+    _plain("create: nothing in it", "POST", URL, {"attachment": {}}, 400, "volume_uuid"),
+    _plain(
+        "create: something beside it",
+        "POST",
+        URL,
+        {"attachment": {"volume_uuid": "{volume}"}, "server": 1},
+        400,
+        "'server' was unexpected",
+    ),
+    _create("volume is null", 400, "attachment.volume_uuid", volume_uuid=None),
+    _create("volume is a number", 400, "attachment.volume_uuid", volume_uuid=7),
+    _create("volume is no uuid", 400, "volume_uuid. Value: 'x'. .*'uuid'", volume_uuid="x"),
+    _create("volume is empty", 400, "attachment.volume_uuid", volume_uuid=""),
+    _create("volume is a novel", 400, "attachment.volume_uuid", volume_uuid="x" * 100_000),
+    _create("volume ends in a line break", 400, "volume_uuid", volume_uuid="{volume}\n"),
+    _create("volume is unknown", 404, "Volume {unknown} could not", volume_uuid="{unknown}"),
+    _create("volume is another's", 404, "Volume {their_volume}", volume_uuid="{their_volume}"),
+    _create("volume is broken", 400, "status is error", volume_uuid="{broken_volume}"),
+    _create("instance is null", 400, "attachment.instance_uuid", instance_uuid=None),
+    _create("instance is no uuid", 400, "attachment.instance_uuid", instance_uuid="vm"),
+    _create("instance is an object", 400, "attachment.instance_uuid", instance_uuid={"id": 1}),
+    _create("an unknown field", 400, r"'colour\\n' was unexpected", **{"colour\n": 1}),
+    _create("a mode before there were modes", 400, "'mode' was", BEFORE_MODE, mode="ro"),
+    _create("an unknown mode", 400, "attachment.mode", mode="wr"),
+    _create("the mode that answers show", 400, "attachment.mode", mode="null"),
+    _create("the mode is null", 400, "attachment.mode", mode=None),
+    _create("a connector of text", 400, "attachment.connector", connector="iqn.1"),
+    _create("a connector without a host", 400, "'host' is a required", connector={"ip": "1"}),
+    _create("a reader", 403, "volume:attachment_create", READER),
+    _plain("update: nothing", "PUT", RESERVED, {"attachment": {}}, 400, "'connector' is a req"),
+    _plain(
+        "update: another field",
+        "PUT",
+        RESERVED,
+        {"attachment": {"connector": HOST, "mode": "ro"}},
+        400,
+        "'mode' was unexpected",
+    ),
+    _update("null", 400, "attachment.connector", None),
+    _update("empty", 400, "attachment.connector", {}),
+    _update("a list", 400, "attachment.connector", ["host"]),
+    _update("no host", 400, "'host' is a required property", {"ip": "192.0.2.1"}),
+    _update("host is null", 400, "attachment.connector.host", {"host": None}),
+    _update("host is empty", 400, "attachment.connector.host", {"host": ""}),
+    _update("host is a number", 400, "attachment.connector.host", {"host": 5}),
+    _update("host is a novel", 400, "attachment.connector.host", {"host": "x" * 256}),
+    _update(
+        "host has control characters", 400, r"host. Value: 'a\\x1b\[2J'", {"host": "a\x1b[2J"}
+    ),
+    _update("a NUL", 400, "attachment.connector.host", {"host": "a\x00b"}),
+    _update("a NUL far inside", 400, r"connector.x.1.y", {**HOST, "x": [0, {"y": "\x00"}]}),
+    _update("half a character", 400, "connector.x", {**HOST, "x": "\ud800"}),
+    _update("mountpoint is a number", 400, "connector.mountpoint", {**HOST, "mountpoint": 5}),
+    _update("mountpoint is a novel", 400, "mountpoint", {**HOST, "mountpoint": "/" * 256}),
+    _update("an unknown mode", 400, "connector.mode", {**HOST, "mode": "append"}),
+    _update(
+        "too large", 413, "connector is too large: at most 65536", {**HOST, "x": "y" * 70_000}
+    ),
+    _update("unknown", 404, "attachment_id = {unknown}", HOST, "/attachments/{unknown}"),
+    _update("another's", 404, "attachment_id = {theirs}", HOST, "/attachments/{theirs}"),
+    _update("connected to another host", 409, "already connects", HOST, "/attachments/{attached}"),
+    Row(
+        "update: a reader",
+        "PUT",
+        RESERVED,
+        {"attachment": {"connector": HOST}},
+        403,
+        "volume:attachment_update",
+        READER,
+    ),
+    _plain("complete: nothing", "POST", f"{RESERVED}/action", {}, 400, "one key"),
+    _plain("complete: a list", "POST", f"{RESERVED}/action", ["os-complete"], 400, "one key"),
+    _plain(
+        "complete: two", "POST", f"{RESERVED}/action", {"os-complete": 1, "x": 2}, 400, "one key"
+    ),
+    _plain(
+        "complete: unknown", "POST", f"{RESERVED}/action", {"os-x": 1}, 400, "no such action: os-x"
+    ),
+    _plain(
+        "complete: unknown id",
+        "POST",
+        "/attachments/{unknown}/action",
+        {"os-complete": 1},
+        404,
+        "attachment_id = {unknown}",
+    ),
+    _plain(
+        "complete: another's",
+        "POST",
+        "/attachments/{theirs}/action",
+        {"os-complete": 1},
+        404,
+        "attachment_id = {theirs}",
+    ),
+    _plain(
+        "complete: failed",
+        "POST",
+        "/attachments/{failed}/action",
+        {"os-complete": 1},
+        409,
+        "{failed} is connect_unknown and cannot be completed",
+    ),
+    Row(
+        "complete: a reader",
+        "POST",
+        f"{RESERVED}/action",
+        {"os-complete": 1},
+        403,
+        "volume:attachment_complete",
+        READER,
+    ),
+    _plain("show: unknown", "GET", "/attachments/{unknown}", None, 404, "{unknown}"),
+    _plain("show: another's", "GET", "/attachments/{theirs}", None, 404, "{theirs}"),
+    _plain("show: no uuid", "GET", "/attachments/x'y%22", None, 404, "attachment_id = x'y\""),
+    _plain("delete: unknown", "DELETE", "/attachments/{unknown}", None, 404, "{unknown}"),
+    _plain("delete: another's", "DELETE", "/attachments/{theirs}", None, 404, "{theirs}"),
+    Row("delete: a reader", "DELETE", RESERVED, None, 403, "volume:attachment_delete", READER),
+    Row(
+        "list: nobody in particular",
+        "GET",
+        URL,
+        None,
+        403,
+        "volume:attachment_get_all",
+        {"token": f"{'x' * 8}:{served.PROJECT}:"},
+    ),
+    _plain(
+        "list: unknown filter", "GET", f"{URL}?colour=red", None, 400, "Invalid filters colour"
+    ),
+    _plain(
+        "list: filter in unicode", "GET", f"{URL}?f%C3%A4rbe=rot", None, 400, "Invalid filters"
+    ),
+    _plain("list: limit below zero", "GET", f"{URL}?limit=-1", None, 400, "limit must be"),
+    _plain("list: limit is text", "GET", f"{URL}?limit=ten", None, 400, "limit must be"),
+    _plain("list: offset is huge", "GET", f"{URL}?offset={'9' * 40}", None, 400, "offset must be"),
+    _plain("list: marker is unknown", "GET", f"{URL}?marker={{unknown}}", None, 400, "Marker"),
+    _plain("list: marker is another's", "GET", f"{URL}?marker={{theirs}}", None, 400, "Marker"),
+    _plain("list: unknown sort key", "GET", f"{URL}?sort=connector", None, 400, "sort key 'conn"),
+    _plain(
+        "list: unknown direction", "GET", f"{URL}?sort=id:up", None, 400, "sort direction 'up'"
+    ),
+    _plain("list: a NUL", "GET", f"{URL}?volume_id=%00", None, 400, "volume_id"),
+    _plain("list: no UTF-8", "GET", f"{URL}?volume_id=%FF", None, 400, "UTF-8"),
+]

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is sent, the answer is a 4xx that names the problem.
+
+Every noun has a table of its own in bad_input/; what can be wrong with any request is tried
+on every endpoint that there is.
+"""
+
+import importlib
+import pkgutil
+import re
+from typing import Any
+import unittest
+
+from attachd.api import endpoint
+from attachd.api import microversions as mv
+from attachd.tests.functional import bad_input, served
+
+MIB = 1024 * 1024
+
+BODIES: list[tuple[str, int, str, dict[str, Any]]] = [
+    ("no body", 400, "no body", {"raw": b""}),
+    ("broken JSON", 400, "Malformed request body", {"raw": b'{"a": '}),
+    ("no JSON at all", 400, "Malformed request body", {"raw": b"<volume/>"}),
+    ("no UTF-8", 400, "Malformed request body", {"raw": b'{"a": "\xff"}'}),
+    ("UTF-16", 400, "Malformed request body", {"raw": '{"a": 1}'.encode("utf-16")}),
+    ("not a number", 400, "Malformed request body", {"raw": b'{"a": NaN}'}),
+    ("more than there are numbers", 400, "too large", {"raw": b'{"a": 1e999}'}),
+    ("deep", 400, "nested deeper", {"raw": b'{"a":' * 100_000}),
+    ("a list", 400, r"^\[\] is not of type|one key", {"raw": b"[]"}),
+    ("text", 400, r"^'text' is not of type|one key", {"raw": b'"text"'}),
+    ("a number of 5000 digits", 400, "Malformed request body", {"raw": b"1" * 5000}),
+    ("null", 400, r"^None is not of type|one key", {"raw": b"null"}),
+    ("an empty object", 400, "is a required property|one key|non-empty|minimum", {"raw": b"{}"}),
+    ("an unknown key", 400, r"is a required property|'x\\n'", {"raw": b'{"x\\n": {}}'}),
+    ("a NUL", 400, "NUL", {"raw": b'{"x": "\\u0000"}'}),
+    ("half a character", 400, "surrogate", {"raw": b'{"x": "\\ud800"}'}),
+    ("XML", 415, "Content-Type", {"raw": b"<a/>", "content_type": "application/xml"}),
+    ("a form", 415, "Content-Type", {
+        "raw": b"a=b", "content_type": "application/x-www-form-urlencoded"}),
+    ("no type", 400, "Content-Type", {"raw": b"{}", "content_type": ""}),
+    ("10 MB", 413, "1048576 bytes", {"raw": b" " * (10 * MIB)}),
+    ("10 MB of text", 413, "1048576 bytes", {"raw": b'{"x": "' + b"y" * (10 * MIB) + b'"}'}),
+]  # fmt: skip
+"""(claim, status, what the message says, options of ask) for every endpoint that reads a body."""
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        self.api = served.use(self)
+        self.world = bad_input.world()
+
+    def assert_fault(self, answer, status, says):
+        self.assertEqual(status, answer.status, answer.raw[:300])
+        ((_key, content),) = answer.body.items()
+        self.assertEqual(status, content["code"])
+        self.assertRegex(content["message"], says)
+        self.assertLess(len(content["message"]), 1000)
+        self.assertIsNone(re.search(r"[\x00-\x1f]", content["message"]))
+
+
+class TablesTest(Case):
+    def test_what_is_wrong_is_named(self):
+        for noun in pkgutil.iter_modules(bad_input.__path__):
+            table = importlib.import_module(f"{bad_input.__name__}.{noun.name}").ROWS
+            for row in table:
+                with self.subTest(row.claim, noun=noun.name):
+                    answer = bad_input.send(self.api, row, self.world)
+                    says = bad_input.filled(row.says, self.world)
+                    self.assert_fault(answer, row.status, says)
+
+
+class EveryEndpointTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.endpoints = {(each.method, each.path): each for each in endpoint.load()}
+
+    def _url(self, path, value):
+        return re.sub(r"\{\w+\}", value, path)
+
+    def test_a_body_that_nobody_can_read_is_told(self):
+        for (method, path), each in self.endpoints.items():
+            if each.body is None:
+                continue
+            url = self._url(path, bad_input.UNKNOWN)
+            for claim, status, says, options in BODIES:
+                with self.subTest(claim, endpoint=each.operation):
+                    answer = self.api.ask(method, url, token=served.ADMIN, **options)
+                    self.assert_fault(answer, status, says)
+
+    def test_an_id_that_nothing_can_have_is_not_found(self):
+        for (method, path), each in self.endpoints.items():
+            if "{" not in path or each.body is not None:
+                continue
+            for value in ("%00", "a%0Ab", "x" * 300, "%7F"):
+                with self.subTest(value[:5], endpoint=each.operation):
+                    answer = self.api.ask(method, self._url(path, value), token=served.ADMIN)
+                    self.assert_fault(answer, 404, "could not be found")
+
+    def test_a_strange_id_is_no_accident(self):
+        for (method, path), each in self.endpoints.items():
+            if "{" not in path:
+                continue
+            for value in ("%F0%9F%92%BE", "'%22;--", "%25", "..", "a%20b", "%C3%BC", "-1", "None"):
+                with self.subTest(value, endpoint=each.operation):
+                    answer = self.api.ask(method, self._url(path, value), {}, token=served.ADMIN)
+                    self.assertLess(answer.status, 500, answer.raw)
+
+    def test_strange_parameters_are_no_accident(self):
+        for (method, path), each in self.endpoints.items():
+            if method != "GET":
+                continue
+            url = self._url(path, bad_input.UNKNOWN)
+            for query in ("limit=0", "limit=x", "offset=-1", "marker=%F0%9F%92%BE", "sort=,", "=",
+                          "a=%FF", "a=%00", "&&&", "sort=created_at:desc:asc", "all_tenants=%20",
+                          "metadata=%7B", "name~=%25", "with_count=maybe", "created_at=gt:x",
+                          "a[]=b", "bootable=x", "size=x", "extra_specs={", "is_public=%C3%BC",
+                          "offset=99999999999999999999", "host=@%23", "detail=maybe"):  # fmt: skip
+                for version in ("volume 3.0", "volume 3.27", served.LATEST):
+                    with self.subTest(query, endpoint=each.operation, version=version):
+                        answer = self.api.ask(
+                            method, f"{url}?{query}", version=version, token=served.ADMIN
+                        )
+                        self.assertLess(answer.status, 500, answer.raw)
+
+    def test_another_version_is_told_before_the_body_is_judged(self):
+        for (method, path), each in self.endpoints.items():
+            if each.since == mv.MINIMUM or each.body is None or each.action:
+                continue
+            with self.subTest(endpoint=each.operation):
+                url = self._url(path, bad_input.UNKNOWN)
+                answer = self.api.ask(method, url, {}, version="volume 3.0")
+                self.assert_fault(answer, 404, "3.0 is not supported")
