@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks, for tests which call handlers themselves: real policy, a database of the test's own."""
+"""Who asks, for tests which call handlers themselves: real policy, and a database of their own."""
 
 from typing import Any
 import unittest

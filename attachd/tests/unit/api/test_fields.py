@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fields that bodies have in common."""
+
+import unittest
+
+from attachd import exception
+from attachd.api import fields, validation
+
+
+def accepts(schema, value):
+    try:
+        validation.Validator(schema).check(value)
+    except exception.BadRequest:
+        return False
+    return True
+
+
+class SchemasTest(unittest.TestCase):
+    def test_sizes(self):
+        for value in (1, "1", "007", 2**31 - 1, "999999999"):
+            self.assertTrue(accepts(fields.SIZE, value), value)
+        for value in (0, -1, "0", "-1", "", "1.5", 1.5, "1\n", "9" * 10, 2**31, None, True, [1]):
+            self.assertFalse(accepts(fields.SIZE, value), value)
+
+    def test_truth_values(self):
+        for value in (True, False, "True", "false", "1", "0", "yes", "off"):
+            self.assertTrue(accepts(fields.BOOLEAN, value), value)
+            fields.truth("x", value)
+        for value in ("maybe", "", None, 2, [], {}):
+            self.assertFalse(accepts(fields.BOOLEAN, value), value)
+
+    def test_metadata(self):
+        for value in ({}, {"a": ""}, {"a b/c:d_e.f-1": "x" * 255}, {"k" * 255: "v"}):
+            self.assertTrue(accepts(fields.METADATA, value), value)
+        for value in ([], {"": "v"}, {"k" * 256: "v"}, {"a\n": "v"}, {"ü": "v"}, {"a": None}):
+            self.assertFalse(accepts(fields.METADATA, value), value)
+        self.assertFalse(accepts(fields.METADATA, {"a": "x" * 256}))
+        self.assertFalse(accepts(fields.METADATA, {str(i): "" for i in range(257)}))
+
+    def test_names_are_not_blank(self):
+        self.assertTrue(accepts(fields.NAME, "ä"))
+        for value in ("", "  ", None, "x" * 256):
+            self.assertFalse(accepts(fields.NAME, value), value)
+
+    def test_a_body_has_its_key_and_what_may_stand_beside_it(self):
+        schema = fields.enclosed("a", {"type": "integer"}, b={"type": "null"})
+        self.assertTrue(accepts(schema, {"a": 1}))
+        self.assertTrue(accepts(schema, {"a": 1, "b": None}))
+        for value in ({}, {"b": None}, {"a": 1, "c": 1}, {"a": "1"}, None, []):
+            self.assertFalse(accepts(schema, value), value)
+
+
+class TruthTest(unittest.TestCase):
+    def test_it_is_read_as_clients_write_it(self):
+        for value in (True, "True", "1", "on", "YES", "t"):
+            self.assertIs(True, fields.truth("x", value))
+        for value in (False, "False", "0", "off", "No", "f"):
+            self.assertIs(False, fields.truth("x", value))
+
+    def test_nonsense_is_refused_by_its_name(self):
+        with self.assertRaisesRegex(exception.InvalidInput, "attribute force.*'maybe'"):
+            fields.truth("force", "maybe")
+
+
+class PairsTest(unittest.TestCase):
+    def test_what_python_prints_is_read(self):
+        self.assertEqual({"a": "b", "c": "it's"}, fields.pairs("m", str({"a": "b", "c": "it's"})))
+        self.assertEqual({"a": "b"}, fields.pairs("m", '{"a": "b"}'))
+
+    def test_nonsense_is_refused(self):
+        nonsense = (
+            *("", "a", "a=b", "{", "['a']", "{'a'}", "{'a': 1}", "{1: 'a'}", "{[]: 'a'}"),
+            *("__import__('os')", "{" * 1000, "(" * 9999, "{'a': 'b'", "1" * 9999),
+        )
+        for text in nonsense:
+            with self.subTest(text[:20]), self.assertRaises(exception.InvalidInput):
+                fields.pairs("m", text)

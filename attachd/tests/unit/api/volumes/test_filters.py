@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lists of volumes can be filtered by."""
+
+import datetime
+import unittest
+
+from attachd import exception
+from attachd.api import microversions as mv
+from attachd.api.volumes import filters
+from attachd.db.volume_queries import Comparison, Filters
+from attachd.tests import asking, rows
+
+OWN = {"project_id": rows.PROJECT}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.member = asking.context()
+        self.admin = asking.context(*asking.ADMIN)
+
+    def refused(self, ctx, query, version=mv.LATEST):
+        with self.assertRaises(exception.BadRequest) as caught:
+            filters.parse(ctx, query, version)
+        return str(caught.exception)
+
+
+class WhoTest(Case):
+    def test_everybody_sees_their_own_project(self):
+        for ctx in (self.member, self.admin):
+            self.assertEqual(OWN, filters.parse(ctx, {}, mv.LATEST))
+
+    def test_all_projects_are_for_administrators(self):
+        query = {"all_tenants": "1"}
+        self.assertEqual({}, filters.parse(self.admin, query, mv.LATEST))
+        self.assertEqual(OWN, filters.parse(self.member, query, mv.LATEST))
+
+    def test_another_project_needs_all_projects(self):
+        query = {"project_id": "x"}
+        self.assertIsNone(filters.parse(self.admin, query, mv.LATEST))
+        found = filters.parse(self.admin, {**query, "all_tenants": "True"}, mv.LATEST)
+        self.assertEqual({"project_id": "x"}, found)
+
+    def test_a_member_cannot_ask_for_a_project(self):
+        self.assertIn("project_id", self.refused(self.member, {"project_id": "x"}))
+        self.assertEqual(OWN, filters.parse(self.member, {"project_id": "x"}, mv.BASE))
+
+
+class KnownTest(Case):
+    def test_an_unknown_filter_is_refused_since_3_31_and_ignored_before(self):
+        for ctx in (self.member, self.admin):
+            self.assertIn("colour", self.refused(ctx, {"colour": "red"}, mv.Version(3, 31)))
+            self.assertEqual(OWN, filters.parse(ctx, {"colour": "red"}, mv.Version(3, 30)))
+
+    def test_a_part_of_a_name_matches_since_3_34(self):
+        query = {"name~": "x"}
+        found = filters.parse(self.member, query, mv.Version(3, 34))
+        self.assertEqual({**OWN, "like": {"name": "x"}}, found)
+        self.refused(self.member, query, mv.Version(3, 33))
+
+    def test_every_filter_is_one_that_the_database_knows(self):
+        sample = {"metadata": "{}", "created_at": "gt:2026-01-01", "updated_at": "gt:2026-01-01"}
+        for name in (*filters.FOR_ALL, *filters.FOR_ADMINS):
+            query = {name: sample.get(name, "1"), "all_tenants": "1"}
+            found = filters.parse(self.admin, query, mv.LATEST) or {}
+            self.assertLessEqual(found.keys(), Filters.__annotations__.keys(), name)
+
+
+class ValuesTest(Case):
+    def found(self, **query):
+        found = filters.parse(self.member, query, mv.LATEST)
+        return None if found is None else {k: v for k, v in found.items() if k not in OWN}
+
+    def test_plain_ones(self):
+        query = {"name": "n", "status": "available", "availability_zone": "z"}
+        self.assertEqual(query, self.found(**query))
+
+    def test_converted_ones(self):
+        self.assertEqual(
+            {"size_gib": 5, "bootable": True, "metadata": {"a": "b"}},
+            self.found(size="5", bootable="1", metadata="{'a': 'b'}"),
+        )
+
+    def test_what_no_volume_has_finds_none(self):
+        self.assertIsNone(self.found(migration_status="migrating"))
+        self.assertIsNone(self.found(group_id="g"))
+        self.assertIsNone(self.found(consumes_quota="false"))
+        self.assertEqual({}, self.found(consumes_quota="true"))
+
+    def test_times(self):
+        moment = datetime.datetime.fromisoformat("2026-01-31T11:00:00")
+        self.assertEqual(
+            {
+                "times": [
+                    Comparison("created_at", "gt", moment),
+                    Comparison("created_at", "lte", datetime.datetime.fromisoformat("2026-02-01")),
+                ]
+            },
+            self.found(created_at="gt:2026-01-31T12:00:00+01:00,lte:2026-02-01"),
+        )
+
+    def test_wrong_values_are_named(self):
+        wrong = {
+            "size": ("x", "-1", "1" * 20, "1.5", "²"),
+            "bootable": ("maybe", ""),
+            "metadata": ("a=b", "{'a': 1}"),
+            "created_at": ("2026-01-01", "about:2026-01-01", "gt:yesterday", "gt:", "gt"),
+            "updated_at": ("gt:2026-13-01", "gt:0001-01-01T00:00:00+23:00"),
+            "consumes_quota": ("perhaps",),
+        }
+        for name, values in wrong.items():
+            for value in values:
+                with self.subTest(name=name, value=value):
+                    self.assertIn(f"attribute {name}", self.refused(self.member, {name: value}))

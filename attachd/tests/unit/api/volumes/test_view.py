@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a volume is shown to whom, in which microversion."""
+
+import datetime
+import unittest
+
+from attachd.api import microversions as mv
+from attachd.api.volumes import view
+from attachd.objects import Volume
+from attachd.tests import asking
+
+NOW = datetime.datetime(2026, 1, 31, 12)
+BASE = {
+    *("id", "status", "size", "availability_zone", "created_at", "updated_at", "name"),
+    *("description", "volume_type", "snapshot_id", "source_volid", "metadata", "links"),
+    *("user_id", "bootable", "encrypted", "replication_status", "consistencygroup_id"),
+    *("multiattach", "attachments"),
+}
+TENANT = "os-vol-tenant-attr:tenant_id"
+FOR_ADMINS = {
+    *("os-vol-host-attr:host", "os-vol-mig-status-attr:migstat", "migration_status"),
+    "os-vol-mig-status-attr:name_id",
+}
+
+
+def volume(**values):
+    row = dict.fromkeys(Volume.fields) | {
+        "id": "v",
+        "project_id": "p",
+        "size_gib": 2,
+        "state": "ready",
+        "status": "in-use",
+        "attach_status": "attached",
+        "multiattach": False,
+        "bootable": False,
+        "host": "h@b#p",
+        "metadata": {"k": "v"},
+        "created_at": NOW,
+        "volume_type_id": "t",
+        "volume_type_name": "gold",
+    }
+    return Volume.from_row(None, {**row, **values})
+
+
+def attachment(state="attached", **values):
+    return {
+        "id": "a",
+        "volume_id": "v",
+        "instance_uuid": "s",
+        "state": state,
+        "host": "compute",
+        "mountpoint": "/dev/vdb",
+        "attached_at": NOW,
+        **values,
+    }
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def viewer(self, version=mv.LATEST, *roles):
+        return view.Viewer.of(asking.context(*roles), version, asking.links())
+
+    def detail(self, version=mv.LATEST, *roles, attachments=(), **values):
+        return view.detail(volume(**values), attachments, self.viewer(version, *roles))
+
+
+class KeysTest(Case):
+    def test_what_each_microversion_adds(self):
+        added = {
+            (3, 13): {"group_id"},
+            (3, 48): {"shared_targets", "service_uuid"},
+            (3, 63): {"volume_type_id"},
+            (3, 65): {"consumes_quota"},
+        }
+        expected = BASE | {TENANT}
+        for row in mv.table():
+            expected = expected | added.get(tuple(row.version), set())
+            with self.subTest(str(row.version)):
+                self.assertEqual(expected, set(self.detail(row.version)))
+
+    def test_what_administrators_see_besides(self):
+        added = {(3, 21): {"provider_id"}, (3, 61): {"cluster_name"}}
+        expected = set(FOR_ADMINS)
+        for row in mv.table():
+            expected = expected | added.get(tuple(row.version), set())
+            with self.subTest(str(row.version)):
+                shown = set(self.detail(row.version, *asking.ADMIN))
+                self.assertEqual(expected, shown - set(self.detail(row.version)))
+
+    def test_a_volume_just_created_lacks_what_is_added_to_it_later(self):
+        for roles in (asking.MEMBER, asking.ADMIN):
+            shown = view.created(volume(), self.viewer(mv.LATEST, *roles))
+            missing = set(self.detail(mv.LATEST, *roles)) - set(shown)
+            self.assertLessEqual(missing, {TENANT, *FOR_ADMINS})
+            self.assertIn(TENANT, missing)
+            self.assertIs(True, shown["shared_targets"])
+            self.assertIsNone(shown["service_uuid"])
+
+    def test_a_volume_just_created_has_no_later_fields_in_an_early_version(self):
+        shown = view.created(volume(), self.viewer(mv.Version(3, 47)))
+        self.assertNotIn("shared_targets", shown)
+
+    def test_in_a_short_list(self):
+        self.assertEqual({"id", "name", "links"}, set(view.brief(volume(), self.viewer())))
+
+
+class ValuesTest(Case):
+    def test_truth_values_are_strings_and_truth_values(self):
+        self.assertEqual("false", self.detail()["bootable"])
+        self.assertEqual("true", self.detail(bootable=True)["bootable"])
+        self.assertIs(False, self.detail()["multiattach"])
+        self.assertIs(False, self.detail()["encrypted"])
+
+    def test_a_type_is_shown_by_name_and_id(self):
+        shown = self.detail()
+        self.assertEqual(("gold", "t"), (shown["volume_type"], shown["volume_type_id"]))
+
+    def test_the_service_is_named_by_its_backend_and_not_by_the_pool(self):
+        def named(host):
+            return self.detail(host=host)["service_uuid"]
+
+        self.assertEqual(named("h@b#p"), named("h@b#q"))
+        self.assertNotEqual(named("h@b#p"), named("h@c#p"))
+        self.assertIsNone(named(None))
+
+    def test_links_lead_to_the_volume(self):
+        hrefs = [link["href"] for link in self.detail()["links"]]
+        self.assertEqual(
+            [
+                f"http://api.example/v3/{asking.rows.PROJECT}/volumes/v",
+                f"http://api.example/{asking.rows.PROJECT}/volumes/v",
+            ],
+            hrefs,
+        )
+
+
+class AttachmentsTest(Case):
+    def test_only_attached_ones_are_listed(self):
+        others = ("reserved", "connecting", "connected", "disconnecting", "connect_unknown")
+        shown = self.detail(attachments=[attachment(), *map(attachment, others)])
+        (only,) = shown["attachments"]
+        self.assertEqual(
+            {
+                "id": "v",
+                "attachment_id": "a",
+                "volume_id": "v",
+                "server_id": "s",
+                "host_name": None,
+                "device": "/dev/vdb",
+                "attached_at": NOW,
+            },
+            only,
+        )
+
+    def test_hosts_are_told_to_administrators_and_services(self):
+        for roles, expected in (
+            (asking.MEMBER, None),
+            (asking.ADMIN, "compute"),
+            (("reader", "service"), "compute"),
+        ):
+            (shown,) = self.detail(mv.LATEST, *roles, attachments=[attachment()])["attachments"]
+            self.assertEqual(expected, shown["host_name"], roles)
+
+    def test_a_connector_without_mountpoint_is_at_na(self):
+        for host, expected in (("compute", "na"), (None, None)):
+            held = attachment(mountpoint=None, host=host)
+            (shown,) = self.detail(attachments=[held])["attachments"]
+            self.assertEqual(expected, shown["device"])

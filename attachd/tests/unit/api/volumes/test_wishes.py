@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What callers want of a new volume, and what is stored."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.volumes import schema, wishes
+from attachd.tests import asking
+from attachd.tests.backends import override
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        asking.report("here@shelf")
+        self.ctx = asking.context()
+
+    def new(self, *roles, **wanted):
+        ctx = asking.context(*roles) if roles else self.ctx
+        return wishes.of_new_volume(ctx, {"size": 1, **wanted})
+
+
+class ValuesTest(Case):
+    def test_of_a_plain_volume(self):
+        self.assertEqual(
+            {
+                "name": "n",
+                "description": None,
+                "project_id": self.ctx.project_id,
+                "user_id": "u",
+                "size_gib": 3,
+                "multiattach": False,
+                "volume_type_id": None,
+                "volume_type_name": None,
+                "metadata": {},
+                "host": "here@shelf#shelf",
+                "availability_zone": "nova",
+            },
+            self.new(size="3", name=" n ", description=None),
+        )
+
+    def test_old_names_of_texts_yield_to_new_ones(self):
+        wanted = {"display_name": "old", "name": "new", "display_description": "text"}
+        self.assertEqual({"name": "new", "description": "text"}, wishes.texts(wanted))
+        self.assertEqual({}, wishes.texts({}))
+
+    def test_what_clients_send_as_null_is_no_wish(self):
+        nothing = dict.fromkeys((*schema.REFUSED, "volume_type", "availability_zone", "metadata"))
+        self.assertEqual(self.new(), self.new(**nothing, multiattach=None))
+
+    def test_what_there_is_not_is_refused_by_name(self):
+        for field in schema.REFUSED:
+            with self.subTest(field), self.assertRaisesRegex(exception.BadRequest, field):
+                self.new(**{field: asking.new_id()})
+
+    def test_a_size_is_needed(self):
+        for wanted in ({"size": None}, {}):
+            with self.assertRaisesRegex(exception.InvalidInput, "volume.size"):
+                wishes.of_new_volume(self.ctx, wanted)
+
+    def test_nothing_fits(self):
+        with self.assertRaisesRegex(exception.NoBackendFits, "101 GiB"):
+            self.new(size=101)
+
+
+class TypesTest(Case):
+    def test_a_type_is_named_by_name_or_id(self):
+        kind = asking.add_type("gold")
+        for wanted in (kind["id"], "gold"):
+            found = self.new(volume_type=wanted)
+            self.assertEqual(
+                (kind["id"], "gold"), (found["volume_type_id"], found["volume_type_name"])
+            )
+
+    def test_the_default_type_is_taken_where_none_is_named(self):
+        kind = asking.add_type("usual")
+        override(self, "default_volume_type", "usual")
+        for wanted in (None, ""):
+            self.assertEqual(kind["id"], self.new(volume_type=wanted)["volume_type_id"])
+
+    def test_an_unknown_type_is_not_found(self):
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            self.new(volume_type="gold")
+
+    def test_a_private_type_is_for_administrators(self):
+        asking.add_type("hidden", is_public=False)
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            self.new(volume_type="hidden")
+        self.assertEqual(
+            "hidden", self.new(*asking.ADMIN, volume_type="hidden")["volume_type_name"]
+        )
+
+    def test_a_type_makes_a_volume_multiattach(self):
+        asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
+        self.assertIs(True, self.new(volume_type="shared")["multiattach"])
+
+    def test_a_reader_may_not_have_a_multiattach_volume(self):
+        asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
+        with self.assertRaisesRegex(exception.Forbidden, "volume:multiattach"):
+            self.new("reader", volume_type="shared")
+
+    def test_a_request_does_not_make_a_volume_multiattach(self):
+        for value in (True, "True", "1"):
+            with self.assertRaisesRegex(exception.BadRequest, "multiattach"):
+                self.new(multiattach=value)
+        self.assertIs(False, self.new(multiattach=False)["multiattach"])
