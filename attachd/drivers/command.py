@@ -35,7 +35,8 @@ def run(
 
     :param timeout: seconds after which the tool is killed
     :param environment: variables beside PATH and LC_ALL, which are all it gets
-    :raises BackendError: it is missing or was killed; any exit code is an answer
+    :raises BackendError: it is missing or was killed, never final: what was run before may have
+        had effect; any exit code is an answer
     """
     tool = arguments[0]
     try:
@@ -54,5 +55,5 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise exception.BackendError(f"{tool} did not answer in {timeout} s.") from error
     except (OSError, ValueError) as error:
-        raise exception.BackendError(f"{tool} could not be run: {error}.", final=True) from error
+        raise exception.BackendError(f"{tool} could not be run: {error}.") from error
     return Outcome(done.returncode, done.stdout, " ".join(done.stderr.split()))

@@ -5,6 +5,9 @@
 ``<file_folder>/exports/<volume id>/<attachment id>``.  Where loop devices can be used, each
 export is a loop device over its link, whose path tells whose device it is
 (/sys/block/loop*/loop/backing_file); else the host is given the link itself.
+
+The number of a loop device is another one after a boot, so a host is never told it, but
+``<file_devices_dir>/<attachment id>``, a symbolic link to the device.
 """
 
 from collections.abc import Iterable, Sequence
@@ -50,6 +53,12 @@ class FileDriver(base.Driver):
             ],
             help="How a host is given a volume: as a block device or as a file.",
         ),
+        cfg.StrOpt(
+            "file_devices_dir",
+            default="/run/attachd/devices",
+            help="The folder for the names of block devices. It has to be empty after a boot, "
+            "when the names would lead to other devices.",
+        ),
     )
 
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
@@ -57,6 +66,7 @@ class FileDriver(base.Driver):
         folder = Path(self.options.file_folder).absolute()
         self._volumes = sparse.SparseFiles(folder / "volumes")
         self._exports = folder / "exports"
+        self._devices = Path(self.options.file_devices_dir).absolute()
         self._loops = False
 
     def setup(self) -> None:
@@ -71,6 +81,9 @@ class FileDriver(base.Driver):
                 final=True,
             )
         self._loops = wanted != "never" and not lacking
+        if self._loops:
+            # Everybody may follow a name; whether they may use the device, the device tells.
+            sparse.make_folder(self._devices, 0o711)
         if lacking:
             LOG.warning("%s hands out plain files: no loop devices (%s)", self.name, lacking)
 
@@ -100,15 +113,15 @@ class FileDriver(base.Driver):
                     loop.refresh(device)
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
-        """Link the file for one attachment, and put a loop device over the link.
+        """Link the file for one attachment, and put a named loop device over the link.
 
         :returns: "local", whose ``device_path`` os-brick's LocalConnector takes as it is
         """
         link = self._link(volume, export)
         with sparse.honest_errors(f"Volume {volume.id} could not be exported"):
             self._make_link(self._volumes.existing(volume.id), link)
-            path = self._device(link, export.mode) if self._loops else f"{link}"
-        data = {"device_path": path, "volume_id": volume.id, "access_mode": export.mode}
+            path = self._device(link, export.mode) if self._loops else link
+        data = {"device_path": f"{path}", "volume_id": volume.id, "access_mode": export.mode}
         return {"driver_volume_type": "local", "data": data}
 
     def revoke(
@@ -123,6 +136,7 @@ class FileDriver(base.Driver):
         link = self._link(volume, export)
         with sparse.honest_errors(f"Volume {volume.id} could not be withdrawn"):
             loop.detach(link)
+            self._name(link).unlink(missing_ok=True)
             if not self._loops and not others and _in_use(link):
                 raise exception.BackendError(
                     f"{link} is still open on this host; close it, then detach again."
@@ -167,12 +181,31 @@ class FileDriver(base.Driver):
                 sparse.sync_folder(link.parent)
                 sparse.sync_folder(self._exports)
 
-    @staticmethod
-    def _device(link: Path, mode: base.AccessMode) -> str:
+    def _device(self, link: Path, mode: base.AccessMode) -> Path:
+        """Return the name of a device over the link, made if there is none."""
         usable = [
             device for device in loop.find(link) if device.mode == mode and not device.closing
         ]
-        return usable[0].path if usable else loop.attach(link, mode).path
+        device = usable[0].path if usable else loop.attach(link, mode).path
+        name = self._name(link)
+        if not _leads_to(name, device):
+            for other in self._devices.iterdir():
+                # Its device was freed behind our back, and is now this one.
+                if _leads_to(other, device):
+                    other.unlink(missing_ok=True)
+            name.unlink(missing_ok=True)
+            name.symlink_to(device)
+        return name
+
+    def _name(self, link: Path) -> Path:
+        return self._devices / link.name
+
+
+def _leads_to(name: Path, device: str) -> bool:
+    try:
+        return f"{name.readlink()}" == device
+    except OSError:
+        return False
 
 
 def _in_use(file: Path) -> bool:

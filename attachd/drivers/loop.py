@@ -81,7 +81,7 @@ def attach(backing: Path, mode: base.AccessMode) -> LoopDevice:
             path = _DEVICES / f"loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
             if _configure(path, config):
                 return LoopDevice(f"{path}", mode, closing=False)
-    raise exception.BackendError("Other programs take each free loop device first.", final=True)
+    raise exception.BackendError("Other programs take each free loop device first.")
 
 
 def refresh(device: LoopDevice) -> None:

@@ -51,7 +51,7 @@ class SparseFiles:
         try:
             _grow(path, volume.size_gib * GIB, os.O_CREAT)
             sync_folder(self.folder)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise exception.BackendError(
                 f"Volume {volume.id} could not be created: {error}.", final=not path.exists()
             ) from error
@@ -98,13 +98,21 @@ def plain_name(identifier: str) -> str:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder for its owner alone; one that exists must be usable and is closed to others.
+    """Make a folder for its owner alone; one that exists is closed to others.
+
+    :raises BackendError: naming the folder
+    """
+    make_folder(folder, 0o700)
+
+
+def make_folder(folder: Path, mode: int) -> None:
+    """Make a folder of exactly this mode, whether it exists or not.
 
     :raises BackendError: naming the folder
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        folder.chmod(mode)
     except OSError as error:
         raise exception.BackendError(
             f"The folder {folder} cannot be used: {error}.", final=True
@@ -125,7 +133,7 @@ def honest_errors(what_failed: str) -> Iterator[None]:
     """Turn an error of the operating system into one that says that only a retry can tell."""
     try:
         yield
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise exception.BackendError(f"{what_failed}: {error}.") from error
 
 

@@ -5,7 +5,7 @@ A driver of attachd has its backend in :data:`BACKENDS`.  A driver from elsewher
 in its package's metadata, under the entry point :data:`ENTRY_POINT` and the driver's name.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 import contextlib
 from importlib import metadata
 from pathlib import Path
@@ -28,13 +28,11 @@ class Backend(fixtures.Fixture):
     """A backend of a test's own, for one driver; subclasses start what it needs in _setUp().
 
     :cvar forgets: whether it loses its exports when it is restarted
-    :cvar may_change: keys of a connection's data that may differ after a restart
     :cvar unusable_connectors: connectors with which nothing can be granted
     :cvar knows_missing: whether it can tell that a volume does not exist
     """
 
     forgets = True
-    may_change: Collection[str] = ()
     unusable_connectors: Sequence[dict[str, Any]] = ()
     knows_missing = True
 
@@ -116,7 +114,6 @@ class LoopDevices(Files):
     """A folder, and loop devices over its files."""
 
     forgets = True
-    may_change = ("device_path",)
 
     def __init__(self, test: unittest.TestCase) -> None:
         super().__init__(test)
@@ -132,11 +129,17 @@ class LoopDevices(Files):
 
     def options(self) -> dict[str, Any]:
         """Do not fall back to files in silence."""
-        return {"file_folder": f"{self.folder}", "file_loop_devices": "always"}
+        return {
+            "file_folder": f"{self.folder}",
+            "file_loop_devices": "always",
+            "file_devices_dir": f"{self.folder / 'devices'}",
+        }
 
     def restart(self, driver: base.Driver) -> None:
-        """Lose all devices, as a boot does."""
+        """Lose all devices and their names, as a boot does."""
         self._detach()
+        for name in (self.folder / "devices").iterdir():
+            name.unlink()
         self._boot_id.write_text(f"{uuid.uuid4()}\n")
 
     def _detach(self) -> None:

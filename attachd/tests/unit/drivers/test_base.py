@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every driver inherits, and what its value types keep."""
+
+import dataclasses
+import unittest
+
+from attachd.drivers import base, fake
+from attachd.tests.unit.drivers import configured
+
+
+class Least(base.Driver):
+    """A driver with nothing but what it must have."""
+
+    def setup(self):
+        pass
+
+    def report(self):
+        return base.Report("none", 0, 0, 0)
+
+    def create(self, volume):
+        return {}
+
+    def delete(self, volume):
+        pass
+
+    def extend(self, volume, size_gib, exports):
+        pass
+
+    def grant(self, volume, export):
+        return {"driver_volume_type": "none", "data": {}}
+
+    def revoke(self, volume, export, others):
+        pass
+
+
+class DriverTest(unittest.TestCase):
+    def test_each_method_without_an_inherited_answer_must_be_written(self):
+        with self.assertRaisesRegex(TypeError, "create.*delete.*extend.*grant"):
+            configured.driver(base.Driver)
+
+    def test_a_driver_knows_its_name_and_its_own_options(self):
+        driver = configured.driver(fake.FakeDriver, fake_delay=1.5)
+        self.assertEqual((configured.GROUP, 1.5), (driver.name, driver.options.fake_delay))
+
+    def test_a_backend_is_taken_to_remember_its_exports_and_to_list_none(self):
+        driver = configured.driver(Least)
+        self.assertEqual((driver.epoch(), list(driver.exports())), (driver.epoch(), []))
+
+
+class ValuesTest(unittest.TestCase):
+    def test_a_secret_is_not_shown(self):
+        export = base.Export("id", {}, "rw", "deadbeef")
+        self.assertNotIn("deadbeef", f"{export!r} {export}")
+
+    def test_values_do_not_change(self):
+        with self.assertRaises(dataclasses.FrozenInstanceError):
+            base.VolumeRef("id", 1).size_gib = 2

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That the fake driver is slow and broken as told, and otherwise quick and right."""
+
+import time
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.drivers import base, fake
+from attachd.tests.unit.drivers import configured
+
+VOLUME = base.VolumeRef("volume", 1)
+EXPORT = base.Export("attachment", {})
+OTHER = base.Export("other", {})
+
+
+class FakeDriverTest(unittest.TestCase):
+    def test_calls_are_kept_in_order_with_their_ids(self):
+        driver = configured.driver(fake.FakeDriver)
+        driver.grant(VOLUME, EXPORT)
+        driver.extend(VOLUME, 2, [EXPORT])
+        driver.revoke(VOLUME, EXPORT, [OTHER])
+        self.assertEqual(
+            [
+                fake.Call("grant", "volume", "attachment"),
+                fake.Call("extend", "volume", others=("attachment",)),
+                fake.Call("revoke", "volume", "attachment", ("other",)),
+            ],
+            list(driver.calls),
+        )
+
+    def test_only_the_last_calls_are_kept(self):
+        with mock.patch.object(fake, "_CALLS_KEPT", 2):
+            driver = configured.driver(fake.FakeDriver)
+        for _ in range(5):
+            driver.epoch()
+        self.assertEqual(2, len(driver.calls))
+
+    def test_methods_named_in_fake_fail_fail(self):
+        driver = configured.driver(fake.FakeDriver, fake_fail=["grant", "report"])
+        driver.create(VOLUME)
+        for call in (driver.report, lambda: driver.grant(VOLUME, EXPORT)):
+            with self.assertRaisesRegex(exception.BackendError, "fake_fail") as caught:
+                call()
+            self.assertFalse(caught.exception.final)
+        self.assertEqual([], list(driver.exports()))
+
+    def test_failures_may_be_final(self):
+        driver = configured.driver(fake.FakeDriver, fake_fail=["create"], fake_fail_final=True)
+        with self.assertRaises(exception.BackendError) as caught:
+            driver.create(VOLUME)
+        self.assertTrue(caught.exception.final)
+
+    def test_a_script_decides_by_the_call(self):
+        driver = configured.driver(fake.FakeDriver)
+
+        def script(call):
+            if call.others:
+                raise exception.BackendError("not while others look")
+
+        driver.script = script
+        driver.revoke(VOLUME, EXPORT, [])
+        with self.assertRaisesRegex(exception.BackendError, "others look"):
+            driver.revoke(VOLUME, EXPORT, [OTHER])
+
+    def test_each_call_takes_fake_delay(self):
+        driver = configured.driver(fake.FakeDriver, fake_delay=0.5)
+        with mock.patch.object(time, "sleep") as sleep:
+            driver.grant(VOLUME, EXPORT)
+            driver.revoke(VOLUME, EXPORT, [])
+        self.assertEqual([mock.call(0.5)] * 2, sleep.mock_calls)
+
+    def test_without_a_delay_nothing_sleeps(self):
+        with mock.patch.object(time, "sleep") as sleep:
+            configured.driver(fake.FakeDriver).grant(VOLUME, EXPORT)
+        sleep.assert_not_called()
+
+    def test_a_restart_forgets_exports_and_begins_an_epoch(self):
+        driver = configured.driver(fake.FakeDriver)
+        driver.grant(VOLUME, EXPORT)
+        epochs = [driver.epoch()]
+        for _ in range(2):
+            driver.restart()
+            epochs.append(driver.epoch())
+        self.assertEqual(3, len(set(epochs)))
+        self.assertEqual([], list(driver.exports()))
+
+    def test_extend_never_shrinks(self):
+        driver = configured.driver(fake.FakeDriver)
+        driver.create(VOLUME)
+        driver.extend(VOLUME, 5, [])
+        driver.extend(VOLUME, 3, [])
+        self.assertEqual(5, driver.report().allocated_gib)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the file driver does beside the contract: modes, links, files in use."""
+
+from pathlib import Path
+import stat
+import tempfile
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.drivers import base, file, loop
+from attachd.tests import machine
+from attachd.tests.unit.drivers import configured
+
+VOLUME = base.VolumeRef("8f5a1d0a-94a4-4a57-9df9-6e2d6f4f7f11", 1)
+FIRST = base.Export("57f9a6e4-53b8-4ac9-8f12-a44ca4a5bd01", {"host": "here"})
+SECOND = base.Export("57f9a6e4-53b8-4ac9-8f12-a44ca4a5bd02", {"host": "here"})
+
+
+class FileDriverCase(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name) / "files"
+        self.devices = Path(folder.name) / "devices"
+
+    def driver(self, loop_devices="never"):
+        driver = configured.driver(
+            file.FileDriver,
+            file_folder=f"{self.folder}",
+            file_loop_devices=loop_devices,
+            file_devices_dir=f"{self.devices}",
+        )
+        driver.setup()
+        return driver
+
+
+class SetupTest(FileDriverCase):
+    def deny_loop_devices(self):
+        denied = mock.patch.object(loop, "unavailable", return_value="not permitted")
+        denied.start()
+        self.addCleanup(denied.stop)
+
+    def test_the_default_folder_is_below_the_state_path(self):
+        driver = configured.driver(file.FileDriver)
+        self.assertEqual("/var/lib/attachd/files", driver.options.file_folder)
+
+    def test_without_loop_devices_auto_hands_out_files(self):
+        self.deny_loop_devices()
+        with self.assertLogs(file.__name__, "WARNING"):
+            driver = self.driver("auto")
+        self.assertFalse(driver.report().capabilities["read_only_enforced"])
+
+    def test_without_loop_devices_always_does_not_start(self):
+        self.deny_loop_devices()
+        with self.assertRaisesRegex(exception.BackendError, "file_loop_devices.*permitted"):
+            self.driver("always")
+
+    def test_never_does_not_even_ask(self):
+        with mock.patch.object(loop, "unavailable", side_effect=AssertionError):
+            self.driver("never")
+
+
+class PlainFilesTest(FileDriverCase):
+    def setUp(self):
+        super().setUp()
+        self.plain = self.driver()
+        self.plain.create(VOLUME)
+
+    def test_each_attachment_has_a_path_of_its_own_to_one_file(self):
+        paths = [
+            Path(self.plain.grant(VOLUME, export)["data"]["device_path"])
+            for export in (FIRST, SECOND)
+        ]
+        self.assertEqual([FIRST.attachment_id, SECOND.attachment_id], [p.name for p in paths])
+        self.assertTrue(paths[0].samefile(paths[1]))
+
+    def test_nobody_else_may_look(self):
+        link = Path(self.plain.grant(VOLUME, FIRST)["data"]["device_path"])
+        for path, mode in ((link, 0o600), (link.parent, 0o700), (link.parent.parent, 0o700)):
+            self.assertEqual(mode, stat.S_IMODE(path.stat().st_mode), path)
+
+    def test_a_file_in_use_is_an_error_until_it_is_closed(self):
+        link = Path(self.plain.grant(VOLUME, FIRST)["data"]["device_path"])
+        for mode in ("rb", "r+b"):
+            with link.open(mode), self.assertRaisesRegex(exception.BackendError, "open") as caught:
+                self.plain.revoke(VOLUME, FIRST, [])
+            self.assertFalse(caught.exception.final)
+            self.assertTrue(link.exists())
+        self.plain.revoke(VOLUME, FIRST, [])
+        self.assertFalse(link.exists())
+
+    def test_a_file_that_others_use_does_not_keep_one_from_going(self):
+        self.plain.grant(VOLUME, FIRST)
+        link = Path(self.plain.grant(VOLUME, SECOND)["data"]["device_path"])
+        with link.open("r+b"):
+            self.plain.revoke(VOLUME, FIRST, [SECOND])
+        self.assertEqual([(VOLUME.id, SECOND.attachment_id)], list(self.plain.exports()))
+
+    def test_a_file_system_without_leases_says_nothing(self):
+        self.plain.grant(VOLUME, FIRST)
+        with mock.patch.object(file.fcntl, "fcntl", side_effect=OSError(22, "Invalid argument")):
+            self.plain.revoke(VOLUME, FIRST, [])
+        self.assertEqual([], list(self.plain.exports()))
+
+    def test_the_epoch_is_one_for_ever(self):
+        self.assertEqual("", self.plain.epoch())
+
+    def test_os_brick_is_told_where(self):
+        info = self.plain.grant(VOLUME, FIRST)
+        self.assertEqual("local", info["driver_volume_type"])
+        self.assertEqual("rw", info["data"]["access_mode"])
+
+
+class LoopDevicesTest(FileDriverCase):
+    def setUp(self):
+        super().setUp()
+        machine.need_root(self)
+        machine.need_device(self, "/dev/loop-control")
+        self.loops = self.driver("always")
+        self.loops.create(VOLUME)
+        self.link = self.folder / "exports" / VOLUME.id / FIRST.attachment_id
+        self.addCleanup(loop.detach, self.link)
+
+    def test_the_device_tells_whose_it_is(self):
+        path = Path(self.loops.grant(VOLUME, FIRST)["data"]["device_path"])
+        device = path.resolve().name
+        told = Path("/sys/block", device, "loop/backing_file").read_text().strip()
+        self.assertEqual(f"{self.link}", told)
+
+    def test_a_name_is_for_all_a_device_is_not(self):
+        name = Path(self.loops.grant(VOLUME, FIRST)["data"]["device_path"])
+        self.assertEqual(self.devices / FIRST.attachment_id, name)
+        self.assertEqual(0o711, stat.S_IMODE(name.parent.stat().st_mode))
+        self.assertEqual(0, stat.S_IMODE(name.stat().st_mode) & 0o007)
+
+    def test_the_name_goes_with_the_device(self):
+        name = Path(self.loops.grant(VOLUME, FIRST)["data"]["device_path"])
+        self.loops.revoke(VOLUME, FIRST, [])
+        self.assertFalse(name.is_symlink())
+
+    def test_a_name_that_was_left_behind_never_leads_to_the_device_of_another(self):
+        name = Path(self.loops.grant(VOLUME, FIRST)["data"]["device_path"])
+        taken = f"{name.resolve()}"
+        # Somebody frees the device with losetup, and the next export gets it.
+        loop.detach(self.link)
+        with mock.patch.object(loop, "attach", return_value=loop.LoopDevice(taken, "rw", False)):
+            other = Path(self.loops.grant(VOLUME, SECOND)["data"]["device_path"])
+        self.assertEqual(taken, f"{other.readlink()}")
+        self.assertFalse(name.is_symlink())
+        self.assertEqual(f"{name}", self.loops.grant(VOLUME, FIRST)["data"]["device_path"])
+
+    def test_a_device_that_is_going_away_is_not_handed_out_again(self):
+        going = Path(self.loops.grant(VOLUME, FIRST)["data"]["device_path"]).resolve()
+        with going.open("rb"), mock.patch.object(loop, "_DETACH_SECONDS", 0.1):
+            with self.assertRaises(exception.BackendError):
+                self.loops.revoke(VOLUME, FIRST, [])
+            fresh = self.loops.grant(VOLUME, FIRST)["data"]["device_path"]
+        self.assertNotEqual(going, Path(fresh).resolve())
+        with Path(fresh).open("rb") as device:
+            self.assertEqual(bytes(512), device.read(512))
+
+    def test_the_epoch_is_the_boot(self):
+        self.assertEqual(file._BOOT_ID.read_text().strip(), self.loops.epoch())
+
+    def test_devices_are_freed_also_by_a_driver_that_hands_out_files(self):
+        self.loops.grant(VOLUME, FIRST)
+        self.driver("never").revoke(VOLUME, FIRST, [])
+        self.assertEqual([], loop.find(self.link))

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That loop devices are taken, told apart and freed without hurting anybody else's."""
+
+import contextlib
+import errno
+import fcntl
+import os
+from pathlib import Path
+import tempfile
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.drivers import loop
+from attachd.tests import machine
+
+SIZE = 2**20
+
+
+class UnavailableTest(unittest.TestCase):
+    def test_why_is_told(self):
+        with mock.patch.object(loop, "_CONTROL", Path("/nonexistent/loop-control")):
+            self.assertIn("/nonexistent/loop-control", loop.unavailable())
+
+
+class LoopTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        machine.need_root(self)
+        machine.need_device(self, "/dev/loop-control")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = Path(folder.name) / "file"
+        self.file.write_bytes(bytes(SIZE))
+        self.link = Path(folder.name) / "link"
+        os.link(self.file, self.link)
+        for path in (self.file, self.link):
+            self.addCleanup(loop.detach, path)
+
+    def opened(self, device, flags=os.O_RDWR):
+        descriptor = os.open(device.path, flags)
+        self.addCleanup(self.close, descriptor)
+        return descriptor
+
+    @staticmethod
+    def close(descriptor):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+    def test_they_can_be_used_here(self):
+        self.assertEqual("", loop.unavailable())
+
+    def test_two_links_to_one_file_are_told_apart(self):
+        by_file, by_link = loop.attach(self.file, "rw"), loop.attach(self.link, "ro")
+        self.assertNotEqual(by_file.path, by_link.path)
+        self.assertEqual([by_file], loop.find(self.file))
+        self.assertEqual([by_link], loop.find(self.link))
+
+    def test_a_read_only_device_takes_no_bytes(self):
+        device = loop.attach(self.file, "ro")
+        # Some kernels refuse to open it for writing, some the write.
+        with self.assertRaises(PermissionError):
+            os.pwrite(self.opened(device), b"no", 0)
+
+    def test_what_was_written_is_in_the_file_after_detach(self):
+        descriptor = self.opened(loop.attach(self.link, "rw"))
+        os.pwrite(descriptor, b"kept" * 1024, 4096)
+        os.close(descriptor)
+        loop.detach(self.link)
+        self.assertEqual(b"kept" * 1024, self.file.read_bytes()[4096:8192])
+
+    def test_what_was_written_through_one_is_seen_through_the_next(self):
+        first, second = loop.attach(self.file, "rw"), self.link
+        descriptor = self.opened(first)
+        os.pwrite(descriptor, b"seen" * 1024, 0)
+        os.close(descriptor)
+        loop.detach(self.file)
+        reader = self.opened(loop.attach(second, "ro"), os.O_RDONLY)
+        self.assertEqual(b"seen" * 1024, os.pread(reader, 4096, 0))
+
+    def test_detach_frees_only_the_devices_of_its_path(self):
+        loop.attach(self.file, "rw")
+        kept = loop.attach(self.link, "rw")
+        loop.detach(self.file)
+        self.assertEqual(([], [kept]), (loop.find(self.file), loop.find(self.link)))
+
+    def test_detach_again_is_nothing(self):
+        loop.attach(self.file, "rw")
+        loop.detach(self.file)
+        loop.detach(self.file)
+
+    def test_a_device_in_use_is_an_error_until_it_is_closed(self):
+        device = loop.attach(self.file, "rw")
+        descriptor = self.opened(device)
+        with mock.patch.object(loop, "_DETACH_SECONDS", 0.1):
+            for _ in range(2):
+                with self.assertRaisesRegex(exception.BackendError, device.path) as caught:
+                    loop.detach(self.file)
+                self.assertFalse(caught.exception.final)
+        self.assertTrue(loop.find(self.file)[0].closing)
+        os.close(descriptor)
+        loop.detach(self.file)
+        self.assertEqual([], loop.find(self.file))
+
+    def test_a_file_that_was_removed_still_has_its_device(self):
+        device = loop.attach(self.link, "rw")
+        self.link.unlink()
+        self.assertEqual([device], loop.find(self.link))
+        loop.detach(self.link)
+        self.assertEqual([], loop.find(self.link))
+
+    def test_a_larger_file_makes_a_larger_device(self):
+        device = loop.attach(self.file, "rw")
+        os.truncate(self.file, 3 * SIZE)
+        loop.refresh(device)
+        self.assertEqual(3 * SIZE, os.lseek(self.opened(device), 0, os.SEEK_END))
+
+    def test_a_device_that_another_took_first_is_passed_over(self):
+        calls, real = [], fcntl.ioctl
+
+        def ioctl(descriptor, request, *arguments):
+            if request == loop._LOOP_CONFIGURE and len(calls) < 3:
+                calls.append(request)
+                raise OSError(errno.EBUSY, "taken")
+            return real(descriptor, request, *arguments)
+
+        with mock.patch.object(fcntl, "ioctl", ioctl):
+            device = loop.attach(self.file, "rw")
+        self.assertEqual(([device], 3), (loop.find(self.file), len(calls)))
+
+    def test_when_all_are_taken_first_nothing_is_left(self):
+        def ioctl(descriptor, request, *arguments):
+            if request == loop._LOOP_CONFIGURE:
+                raise OSError(errno.EBUSY, "taken")
+            return 0
+
+        taken = mock.patch.object(fcntl, "ioctl", ioctl)
+        with taken, self.assertRaises(exception.BackendError) as caught:
+            loop.attach(self.file, "rw")
+        self.assertEqual(([], False), (loop.find(self.file), caught.exception.final))
+
+    def test_a_device_that_went_to_another_file_meanwhile_is_not_freed(self):
+        device = loop.attach(self.file, "rw")
+        with mock.patch.object(loop, "find", return_value=[]):
+            loop._clear(device, self.link)
+        self.assertEqual([device], loop.find(self.file))

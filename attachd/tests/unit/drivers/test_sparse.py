@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That sparse files are made safely, kept private, and never lose a byte."""
+
+import os
+from pathlib import Path
+import stat
+import tempfile
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.drivers import base, sparse
+
+VOLUME = base.VolumeRef("0d6f6a5a-6f8b-4b8e-9d8e-0a3c1f7f5c11", 1)
+
+
+class SparseFilesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.files = sparse.SparseFiles(Path(folder.name) / "deep" / "volumes")
+        self.files.prepare()
+
+    def test_nobody_else_may_look(self):
+        self.addCleanup(os.umask, os.umask(0))
+        self.files.create(VOLUME)
+        modes = [
+            stat.S_IMODE(path.stat().st_mode)
+            for path in (self.files.folder, self.files.path(VOLUME.id))
+        ]
+        self.assertEqual([0o700, 0o600], modes)
+
+    def test_a_folder_that_was_open_to_others_is_closed(self):
+        self.files.folder.chmod(0o755)
+        self.files.prepare()
+        self.assertEqual(0o700, stat.S_IMODE(self.files.folder.stat().st_mode))
+
+    def test_a_volume_takes_no_room_until_it_is_written(self):
+        self.files.create(VOLUME)
+        status = self.files.path(VOLUME.id).stat()
+        self.assertEqual(sparse.GIB, status.st_size)
+        self.assertLess(status.st_blocks * 512, 2**20)
+
+    def test_the_file_and_its_folder_are_on_disk_when_create_returns(self):
+        with mock.patch.object(os, "fsync") as fsync:
+            self.files.create(VOLUME)
+        self.assertEqual(2, fsync.call_count)
+
+    def test_create_again_keeps_the_bytes_and_a_larger_size(self):
+        self.files.create(VOLUME)
+        self.files.extend(VOLUME.id, 2)
+        path = self.files.path(VOLUME.id)
+        with path.open("r+b") as file:
+            file.write(b"kept")
+        self.files.create(VOLUME)
+        self.assertEqual((2 * sparse.GIB, b"kept"), (path.stat().st_size, path.open("rb").read(4)))
+
+    def test_a_create_that_left_no_file_is_a_final_failure(self):
+        full = mock.patch.object(os, "open", side_effect=OSError(28, "No space left on device"))
+        with full, self.assertRaisesRegex(exception.BackendError, "No space left") as caught:
+            self.files.create(VOLUME)
+        self.assertTrue(caught.exception.final)
+
+    def test_a_create_that_left_a_file_is_not_final(self):
+        broken = mock.patch.object(os, "fsync", side_effect=OSError(5, "Input/output error"))
+        with broken, self.assertRaisesRegex(exception.BackendError, "Input/output") as caught:
+            self.files.create(VOLUME)
+        self.assertFalse(caught.exception.final)
+
+    def test_a_link_in_the_way_is_not_followed(self):
+        victim = self.files.folder.parent / "victim"
+        victim.write_bytes(b"")
+        self.files.path(VOLUME.id).symlink_to(victim)
+        with self.assertRaises(exception.BackendError):
+            self.files.create(VOLUME)
+        self.assertEqual(0, victim.stat().st_size)
+
+    def test_a_size_beyond_the_file_system_is_an_error(self):
+        with self.assertRaises(exception.BackendError):
+            self.files.create(base.VolumeRef(VOLUME.id, 2**32))
+        with self.assertRaises(exception.BackendError):
+            self.files.create(base.VolumeRef(VOLUME.id, 2**64))
+
+    def test_ids_do_not_lead_out_of_the_folder(self):
+        for bad in ("../up", "/etc/passwd", "a/b", ".", "..", "", "a\0b", "a b", "-x"):
+            with self.subTest(bad), self.assertRaises(exception.BackendError) as caught:
+                self.files.path(bad)
+            self.assertTrue(caught.exception.final)
+
+    def test_extend_and_existing_name_what_is_missing(self):
+        for call in (lambda: self.files.extend(VOLUME.id, 2), lambda: self.files.existing("x")):
+            with self.assertRaisesRegex(exception.BackendError, "missing") as caught:
+                call()
+            self.assertTrue(caught.exception.final)
+
+    def test_a_folder_that_cannot_be_made_is_named(self):
+        blocker = self.files.folder / "file"
+        blocker.write_bytes(b"")
+        with self.assertRaisesRegex(exception.BackendError, "file/inner"):
+            sparse.make_private_folder(blocker / "inner")
+
+    def test_the_report_adds_up_promises_not_bytes(self):
+        self.files.create(VOLUME)
+        self.files.create(base.VolumeRef("another", 3))
+        report = self.files.report("file", special=True)
+        self.assertEqual(("file", 4.0), (report.protocol, report.allocated_gib))
+        self.assertTrue(report.capabilities["special"])
+        self.assertGreater(report.free_gib, 0)
+
+    def test_a_report_without_a_folder_is_an_error(self):
+        self.files.folder.rmdir()
+        with self.assertRaises(exception.BackendError):
+            self.files.report("file")

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In what order the tgt driver asks tgtd, and what it refuses; bytes are for other tests."""
+
+import dataclasses
+import tempfile
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.drivers import base, tgt, tgtadm, tgtshow
+from attachd.tests.unit.drivers import configured
+
+VOLUME = base.VolumeRef("8f5a1d0a-94a4-4a57-9df9-6e2d6f4f7f11", 1)
+SECRET = "0123456789abcdef0123456789abcdef"
+GUARD = "attachd-guard.backend.aaaa"
+NAME = f"iqn.2026-01.internal.attachd:volume-{VOLUME.id}"
+PATH = "/volumes/file"
+UNIT = tgtshow.Lun("8f5a1d0a94a44a579df96e2d6f4f7f11", PATH, 1074, online=True, read_only=False)
+
+
+def export(number, host="a", mode="rw", **changes):
+    connector = {"initiator": f"iqn.2026-01.test:{host}"}
+    return dataclasses.replace(
+        base.Export(f"attachment-{number}", connector, mode, SECRET), **changes
+    )
+
+
+def target(*accounts, hosts=("a",), unit=UNIT, ready=True):
+    initiators = tuple(f"iqn.2026-01.test:{host}" for host in hosts)
+    return tgtshow.Target(7, NAME, ready, {1: unit}, (GUARD, *accounts), initiators)
+
+
+class TgtDriverCase(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.driver = configured.driver(
+            tgt.TgtDriver, tgt_volumes_dir=folder.name, tgt_timeout=0.1
+        )
+        self.driver.create(VOLUME)
+        self.tgtd = mock.create_autospec(tgtadm.Tgtd, instance=True)
+        self.tgtd.accounts.return_value = [GUARD]
+        self.tgtd.connections.return_value = []
+        self.driver._tgtd = self.tgtd
+
+    def asked(self, *methods):
+        """Return the calls of some methods of tgtd, in order, as (method, last argument)."""
+        return [(each[0], each.args[-1]) for each in self.tgtd.mock_calls if each[0] in methods]
+
+
+class GrantTest(TgtDriverCase):
+    def setUp(self):
+        super().setUp()
+        self.tgtd.target.return_value = None
+        self.tgtd.new_target.return_value = 7
+
+    def test_nobody_is_let_in_before_all_is_ready(self):
+        self.driver.grant(VOLUME, export(1))
+        self.assertEqual(
+            ["target", "new_target", "new_unit", "set_unit", "accounts", "accounts",
+             "bind_account", "new_account", "bind_account", "allow"],
+            [call[0] for call in self.tgtd.mock_calls],
+        )  # fmt: skip
+        self.assertEqual(
+            [("bind_account", GUARD), ("bind_account", "attachment-1")], self.asked("bind_account")
+        )
+
+    def test_os_brick_is_told_all_it_needs(self):
+        info = self.driver.grant(VOLUME, export(1))
+        self.assertEqual("iscsi", info["driver_volume_type"])
+        self.assertEqual(
+            {
+                "target_discovered": False,
+                "target_portal": "127.0.0.1:3260",
+                "target_iqn": NAME,
+                "target_lun": 1,
+                "volume_id": VOLUME.id,
+                "auth_method": "CHAP",
+                "auth_username": "attachment-1",
+                "auth_password": SECRET,
+                "access_mode": "rw",
+                "discard": False,
+            },
+            info["data"],
+        )
+
+    def test_a_read_only_export_has_a_target_of_its_own(self):
+        info = self.driver.grant(VOLUME, export(1, mode="ro"))
+        self.assertEqual(f"{NAME}-ro", info["data"]["target_iqn"])
+        self.tgtd.set_unit.assert_called_once_with(
+            7, scsi_id=UNIT.scsi_id, scsi_sn=VOLUME.id, readonly="1"
+        )
+
+    def test_what_is_as_it_should_be_is_not_touched(self):
+        self.tgtd.target.return_value = target("attachment-1")
+        self.driver.grant(VOLUME, export(1))
+        for method in (self.tgtd.new_target, self.tgtd.new_unit, self.tgtd.set_unit):
+            method.assert_not_called()
+
+    def test_what_an_interrupted_grant_left_is_completed(self):
+        self.tgtd.target.return_value = dataclasses.replace(target(), luns={})
+        self.driver.grant(VOLUME, export(1))
+        self.tgtd.new_unit.assert_called_once()
+        self.tgtd.set_unit.assert_called_once()
+
+    def test_what_an_interrupted_extend_left_is_opened_again(self):
+        broken = (target(ready=False), target(unit=dataclasses.replace(UNIT, online=False)))
+        for self.tgtd.target.return_value in broken:
+            self.tgtd.reset_mock()
+            self.driver.grant(VOLUME, export(1))
+            self.tgtd.open_target.assert_called_once_with(7)
+            self.tgtd.set_unit.assert_called_with(7, online="1")
+
+    def test_an_export_without_a_name_or_a_secret_is_refused_for_good(self):
+        for bad in (export(1, connector={}), export(1, secret=""), export(1, secret="short")):
+            with self.subTest(bad), self.assertRaises(exception.BackendError) as caught:
+                self.driver.grant(VOLUME, bad)
+            self.assertTrue(caught.exception.final)
+        self.assertEqual([], self.tgtd.mock_calls)
+
+    def test_a_tgtd_without_a_guard_gets_one(self):
+        made = []
+        self.tgtd.new_account.side_effect = lambda user, secret: made.append(user)
+        self.tgtd.accounts.side_effect = lambda: list(made)
+        self.driver.grant(VOLUME, export(1))
+        self.assertRegex(made[0], r"attachd-guard\.backend\.[0-9a-f]{32}")
+        self.assertEqual(made[0], self.asked("bind_account")[0][1])
+
+    def test_two_guards_are_one_epoch(self):
+        self.tgtd.accounts.return_value = ["attachd-guard.backend.bb", "x", GUARD]
+        self.assertEqual("aaaa", self.driver.epoch())
+
+
+class RevokeTest(TgtDriverCase):
+    def test_the_last_export_takes_the_target_along(self):
+        self.tgtd.target.return_value = target("attachment-1", hosts=("a", "stray"))
+        self.driver.revoke(VOLUME, export(1), [])
+        self.assertEqual(2, self.tgtd.forbid.call_count)
+        self.assertEqual(
+            [("delete_target", 7), ("delete_account", "attachment-1")],
+            self.asked("delete_target", "delete_account"),
+        )
+
+    def test_an_export_of_the_other_mode_does_not_keep_the_target(self):
+        self.tgtd.target.return_value = target("attachment-1")
+        self.driver.revoke(VOLUME, export(1), [export(2, mode="ro")])
+        self.tgtd.delete_target.assert_called_once_with(7)
+
+    def test_accounts_behind_the_one_that_goes_make_way_from_the_end(self):
+        self.tgtd.target.return_value = target(*(f"attachment-{n}" for n in range(1, 5)))
+        others = [export(n, host="b") for n in (1, 3, 4)]
+        self.driver.revoke(VOLUME, export(2), others)
+        self.assertEqual(
+            [
+                ("unbind_account", "attachment-4"),
+                ("unbind_account", "attachment-3"),
+                ("delete_account", "attachment-2"),
+                ("bind_account", "attachment-3"),
+                ("bind_account", "attachment-4"),
+            ],
+            self.asked("unbind_account", "delete_account", "bind_account"),
+        )
+
+    def test_an_account_that_an_interrupted_revoke_left_out_comes_back(self):
+        self.tgtd.target.return_value = target()
+        self.driver.revoke(VOLUME, export(1), [export(2, host="b")])
+        self.assertEqual([("bind_account", "attachment-2")], self.asked("bind_account"))
+
+    def test_an_initiator_with_another_attachment_stays(self):
+        self.tgtd.target.return_value = target("attachment-1", "attachment-2")
+        self.driver.revoke(VOLUME, export(1), [export(2)])
+        self.tgtd.forbid.assert_not_called()
+        self.tgtd.close.assert_not_called()
+
+    def test_only_the_sessions_of_the_one_that_goes_are_ended(self):
+        going = tgtshow.Connection(3, 0, "iqn.2026-01.test:a")
+        staying = tgtshow.Connection(4, 0, "iqn.2026-01.test:b")
+        self.tgtd.target.return_value = target("attachment-1", "attachment-2", hosts=("a", "b"))
+        self.tgtd.connections.side_effect = [[going, staying], [staying]]
+        self.driver.revoke(VOLUME, export(1), [export(2, host="b")])
+        self.tgtd.close.assert_called_once_with(7, going)
+
+    def test_a_session_that_does_not_end_is_an_error_and_not_final(self):
+        self.tgtd.target.return_value = target("attachment-1")
+        self.tgtd.connections.return_value = [tgtshow.Connection(3, 0, "iqn.2026-01.test:a")]
+        with self.assertRaisesRegex(exception.BackendError, "does not end") as caught:
+            self.driver.revoke(VOLUME, export(1), [])
+        self.assertFalse(caught.exception.final)
+        self.tgtd.delete_target.assert_not_called()
+
+    def test_without_a_target_the_account_goes(self):
+        self.tgtd.target.return_value = None
+        self.driver.revoke(VOLUME, export(1), [])
+        self.assertEqual([("delete_account", "attachment-1")], self.asked("delete_account"))
+
+
+class ExtendTest(TgtDriverCase):
+    def test_no_session_is_there_while_the_file_is_opened_again(self):
+        self.tgtd.target.side_effect = [target("attachment-1"), None]
+        session = tgtshow.Connection(3, 0, "iqn.2026-01.test:a")
+        self.tgtd.connections.side_effect = [[session], []]
+        self.driver.extend(VOLUME, 2, [export(1)])
+        self.assertEqual(
+            ["target", "shut_target", "connections", "close", "connections",
+             "set_unit", "set_unit", "set_unit", "open_target", "target"],
+            [call[0] for call in self.tgtd.mock_calls],
+        )  # fmt: skip
+
+    def test_a_target_is_opened_again_even_if_that_failed(self):
+        self.tgtd.target.return_value = target("attachment-1")
+        self.tgtd.set_unit.side_effect = exception.BackendError("no")
+        with self.assertRaises(exception.BackendError):
+            self.driver.extend(VOLUME, 2, [export(1)])
+        self.tgtd.open_target.assert_called_once_with(7)
+
+    def test_a_unit_that_has_the_size_is_left_alone(self):
+        self.tgtd.target.return_value = target("attachment-1")
+        self.driver.extend(VOLUME, 1, [export(1)])
+        self.tgtd.shut_target.assert_not_called()
+
+
+class SetupTest(TgtDriverCase):
+    def test_a_prefix_that_is_no_iscsi_name_is_refused(self):
+        for bad in ("", "volume-", "iqn.26-1.x:", "iqn.2026-01.x:A_b", "iqn.2026-01.x"):
+            driver = configured.driver(tgt.TgtDriver, tgt_iqn_prefix=bad)
+            with self.subTest(bad), self.assertRaisesRegex(exception.BackendError, "tgt_iqn"):
+                driver.setup()
+
+    def test_a_folder_with_a_comma_is_refused(self):
+        driver = configured.driver(tgt.TgtDriver, tgt_volumes_dir="/tmp/a,b")
+        with self.assertRaisesRegex(exception.BackendError, "comma"):
+            driver.setup()
+
+    def test_a_tgtd_that_does_not_understand_us_is_refused(self):
+        self.tgtd.accounts.side_effect = [[GUARD], [GUARD], []]
+        with self.assertRaisesRegex(exception.BackendError, "dialect"):
+            self.driver.setup()
+
+
+class NamesTest(TgtDriverCase):
+    def test_exports_are_those_of_our_volumes(self):
+        foreign = dataclasses.replace(target(), name="iqn.2026-01.other:x")
+        reader = dataclasses.replace(target(hosts=("c",)), name=f"{NAME}-ro")
+        self.tgtd.targets.return_value = [target(hosts=("a", "b")), reader, foreign]
+        hosts = [whom.rpartition(":")[2] for volume, whom in self.driver.exports()]
+        self.assertEqual(["a", "b", "c"], hosts)
+        self.assertEqual({VOLUME.id}, {volume for volume, whom in self.driver.exports()})
+
+    def test_a_volume_that_is_exported_is_not_deleted(self):
+        self.tgtd.target.side_effect = [None, dataclasses.replace(target(), name=f"{NAME}-ro")]
+        with self.assertRaisesRegex(exception.BackendError, "-ro") as caught:
+            self.driver.delete(VOLUME)
+        self.assertTrue(caught.exception.final)
+
+    def test_an_id_that_is_no_uuid_has_a_world_wide_name_too(self):
+        names = {tgt._scsi_id(each) for each in ("a", "b", VOLUME.id)}
+        self.assertEqual(3, len(names))
+        self.assertEqual({32}, {len(each) for each in names})

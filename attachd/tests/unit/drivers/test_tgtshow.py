@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That what tgtadm shows is read right, and not believed when a host has forged it."""
+
+import unittest
+
+from attachd import exception
+from attachd.drivers import tgtshow
+
+LISTING = """\
+Target 7: iqn.2026-01.test:one
+    System information:
+        Driver: iscsi
+        State: ready
+    I_T nexus information:
+        I_T nexus: 2
+            Initiator: iqn.2026-01.test:host alias: {alias}
+            Connection: 0
+                IP Address: 127.0.0.1
+    LUN information:
+        LUN: 0
+            Type: controller
+            SCSI ID: IET     00070000
+            SCSI SN: beaf70
+            Size: 0 MB, Block size: 1
+            Online: Yes
+            Readonly: No
+            Backing store path: None
+            Backing store flags: 
+        LUN: 1
+            Type: disk
+            SCSI ID: 0123456789abcdef
+            SCSI SN: hello
+            Size: 1074 MB, Block size: 512
+            Online: Yes
+            Readonly: Yes
+            Backing store path: /volumes/with space: and colon
+            Backing store flags: 
+    Account information:
+        guard
+        user-b
+        user-a
+    ACL information:
+        10.0.0.0/8
+        iqn.2026-01.test:host
+Target 12: iqn.2026-01.test:two
+    System information:
+        Driver: iscsi
+        State: offline
+    I_T nexus information:
+    LUN information:
+        LUN: 0
+            Type: controller
+            SCSI ID: IET     000c0000
+            Online: No
+    Account information:
+    ACL information:
+"""  # noqa: W291 (as tgtadm prints it)
+
+PLAIN = LISTING.format(alias="none")
+
+CONNECTIONS = """\
+Session: 3
+    Connection: 0
+        Initiator: iqn.2026-01.test:host-a
+        IP Address: 127.0.0.1
+Session: 2
+    Connection: 1
+        Initiator: iqn.2026-01.test:host-b
+        IP Address: 127.0.0.1
+    Connection: 0
+        Initiator: iqn.2026-01.test:host-b
+        IP Address: 127.0.0.1
+"""
+
+
+class TargetsTest(unittest.TestCase):
+    def test_a_target_is_read_whole(self):
+        target = tgtshow.target(PLAIN, "iqn.2026-01.test:one")
+        self.assertEqual(
+            (7, "iqn.2026-01.test:one", True), (target.tid, target.name, target.ready)
+        )
+        self.assertEqual(("guard", "user-b", "user-a"), target.accounts)
+        self.assertEqual(("10.0.0.0/8", "iqn.2026-01.test:host"), target.initiators)
+        self.assertEqual({0, 1}, set(target.luns))
+        path = "/volumes/with space: and colon"
+        expected = tgtshow.Lun("0123456789abcdef", path, 1074, online=True, read_only=True)
+        self.assertEqual(expected, target.luns[1])
+
+    def test_an_idle_target_is_empty(self):
+        target = tgtshow.target(PLAIN, "iqn.2026-01.test:two")
+        self.assertEqual(((), (), False), (target.accounts, target.initiators, target.ready))
+        self.assertFalse(target.luns[0].online)
+
+    def test_a_name_that_is_part_of_another_is_not_found(self):
+        for name in ("iqn.2026-01.test:on", "iqn.2026-01.test:one2", "one", ""):
+            self.assertIsNone(tgtshow.target(PLAIN, name))
+
+    def test_all_targets_are_listed(self):
+        self.assertEqual([7, 12], [target.tid for target in tgtshow.targets(PLAIN)])
+
+    def test_a_tgtd_without_targets_is_no_error(self):
+        self.assertEqual([], list(tgtshow.targets("")))
+        self.assertIsNone(tgtshow.target("", "iqn.2026-01.test:one"))
+
+
+class ForgedTest(unittest.TestCase):
+    """A host chose its alias with care."""
+
+    def test_another_volume_under_the_number_of_ones_own_target(self):
+        forged = LISTING.format(alias="x\nTarget 7: iqn.2026-01.test:three")
+        self._assert_not_believed(forged, "iqn.2026-01.test:three")
+
+    def test_the_number_of_another_target(self):
+        forged = LISTING.format(alias="x\nTarget 12: iqn.2026-01.test:three")
+        self._assert_not_believed(forged, "iqn.2026-01.test:three")
+
+    def test_the_name_of_another_target(self):
+        forged = LISTING.format(alias="x\nTarget 99: iqn.2026-01.test:two")
+        self._assert_not_believed(forged, "iqn.2026-01.test:two")
+
+    def test_other_accounts_of_ones_own_target(self):
+        for section in ("Account information:", "ACL information:", "LUN information:"):
+            forged = LISTING.format(alias=f"x\n    {section}\n        mine")
+            self._assert_not_believed(forged, "iqn.2026-01.test:one")
+
+    def _assert_not_believed(self, forged, name):
+        with self.assertRaisesRegex(exception.BackendError, "forged"):
+            tgtshow.target(forged, name)
+        with self.assertRaisesRegex(exception.BackendError, "forged"):
+            list(tgtshow.targets(forged))
+
+
+class ConnectionsTest(unittest.TestCase):
+    def test_each_connection_is_listed_with_its_session(self):
+        host_a, host_b = "iqn.2026-01.test:host-a", "iqn.2026-01.test:host-b"
+        self.assertEqual(
+            [
+                tgtshow.Connection(3, 0, host_a),
+                tgtshow.Connection(2, 1, host_b),
+                tgtshow.Connection(2, 0, host_b),
+            ],
+            tgtshow.connections(CONNECTIONS),
+        )
+
+    def test_none_is_none(self):
+        self.assertEqual([], tgtshow.connections(""))
+
+
+class AccountsTest(unittest.TestCase):
+    def test_the_heading_is_not_a_user(self):
+        self.assertEqual(["a", "b"], tgtshow.accounts("Account list:\n    a\n    b\n"))
+        self.assertEqual([], tgtshow.accounts(""))
