@@ -10,6 +10,7 @@ from attachd.conf import CONF
 from attachd.db import services
 from attachd.tests import asking, rows
 
+LONG_AGO = datetime.datetime.fromisoformat("2020-01-01")
 THIN = {
     **asking.ROOMY,
     "total_gib": 10.0,
@@ -196,19 +197,19 @@ class ReportedTest(unittest.TestCase):
         self.assertEqual("x", found["here@disk"]["pool_name"])
 
     def test_volumes_since_the_last_report_take_room(self):
-        rows.add_volume(size_gib=30, created_at=datetime.datetime(2020, 1, 1))
+        rows.add_volume(size_gib=30, created_at=LONG_AGO)
         asking.report()
         rows.add_volume(size_gib=40)
         self.assertEqual([60.0], [each.room_gib for each in placement.candidates()])
 
     def test_volumes_still_being_made_take_room(self):
-        rows.add_volume("creating", size_gib=30, created_at=datetime.datetime(2020, 1, 1))
+        rows.add_volume("creating", size_gib=30, created_at=LONG_AGO)
         asking.report()
         self.assertEqual([70.0], [each.room_gib for each in placement.candidates()])
 
     def test_who_is_silent_disabled_or_broken_gets_nothing(self):
         asking.report("silent@b")
-        rows.change_service("silent@b", seen_at=datetime.datetime(2020, 1, 1))
+        rows.change_service("silent@b", seen_at=LONG_AGO)
         asking.report("disabled@b")
         services.disable(asking.BINARY, "disabled@b", None)
         asking.report("broken@b", up=False, report=None)

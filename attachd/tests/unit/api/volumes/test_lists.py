@@ -19,7 +19,8 @@ class Case(unittest.TestCase):
         self.ctx = asking.context()
 
     def add(self, name, **values):
-        day = datetime.datetime(2026, 1, 1) + datetime.timedelta(days=len(rows.volumes()))
+        first = datetime.datetime.fromisoformat("2026-01-01")
+        day = first + datetime.timedelta(days=len(rows.volumes()))
         return rows.add_volume(name=name, created_at=day, **values)
 
     def list(self, handler=lists.detail, version=mv.LATEST, **query):

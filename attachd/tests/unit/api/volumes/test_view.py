@@ -9,7 +9,7 @@ from attachd.api.volumes import view
 from attachd.objects import Volume
 from attachd.tests import asking
 
-NOW = datetime.datetime(2026, 1, 31, 12)
+NOW = datetime.datetime.fromisoformat("2026-01-31T12:00:00")
 BASE = {
     *("id", "status", "size", "availability_zone", "created_at", "updated_at", "name"),
     *("description", "volume_type", "snapshot_id", "source_volid", "metadata", "links"),
