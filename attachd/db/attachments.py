@@ -152,7 +152,7 @@ def move_alone(
 
     :raises InvalidTransition: it is in no state for this event, or owned by somebody else
     """
-    assert states.keeps_wire_name(event), event  # nosec B101: a mistake of the programmer
+    assert states.keeps_wire_name(event), event
     with api.writer() as connection:
         unread = {"id": attachment_id, "state": "in other hands"}
         _swap(connection, unread, event, dict(values), generation)

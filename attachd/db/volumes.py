@@ -199,7 +199,7 @@ def _store(
         stored["error"] = models.shortened(stored["error"])
     unchanged = sa.and_(_V.c.id == row["id"], _V.c.state == row["state"])
     done = connection.execute(sa.update(_V).where(unchanged).values(stored))
-    assert done.rowcount == 1, row["id"]  # nosec B101: the row is locked
+    assert done.rowcount == 1, row["id"]
     row.update(stored)
 
 
