@@ -68,7 +68,7 @@ _own_sentences: dict[Version, str] = {}
 
 def _row(minor: int, sentence: str) -> Version:
     version = Version(3, minor)
-    assert minor == len(_sentences), f"{version} is out of order"  # nosec B101
+    assert minor == len(_sentences), f"{version} is out of order"
     _sentences[version] = sentence
     return version
 

@@ -17,7 +17,9 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
 
 def _backend_examples() -> list[tuple[str, list[cfg.Opt]]]:
     """Show each driver's options under a group of the driver's name, as a backend might be."""
-    drivers: extension.ExtensionManager[Any] = extension.ExtensionManager("attachd.drivers", propagate_map_exceptions=True)
+    drivers: extension.ExtensionManager[Any] = extension.ExtensionManager(
+        "attachd.drivers", propagate_map_exceptions=True
+    )
     return [
         (each.name, [conf.manager.DRIVER, *each.plugin.OPTIONS])
         for each in sorted(drivers, key=lambda found: found.name)
