@@ -16,12 +16,12 @@ class Case(unittest.TestCase):
         super().setUp()
         asking.use(self)
         self.ctx = asking.context()
-        self.id = rows.add_volume()["id"]
-        metadata.merge(self.ctx, self.id, {"metadata": {"a": "1", "b": "2"}})
+        self.volume = rows.add_volume()["id"]
+        metadata.merge(self.ctx, self.volume, {"metadata": {"a": "1", "b": "2"}})
 
     def read(self, version=mv.LATEST):
         response = webob.Response()
-        shown = metadata.show_all(self.ctx, self.id, version, response)
+        shown = metadata.show_all(self.ctx, self.volume, version, response)
         return shown["metadata"], response.headers.get("ETag")
 
     def request(self, if_match=None):
@@ -29,16 +29,16 @@ class Case(unittest.TestCase):
 
     def replace(self, pairs, if_match=None, version=mv.LATEST):
         request = self.request(if_match)
-        return metadata.replace(self.ctx, self.id, {"metadata": pairs}, version, request)
+        return metadata.replace(self.ctx, self.volume, {"metadata": pairs}, version, request)
 
     def put(self, key, pair, if_match=None, version=mv.LATEST):
         request = self.request(if_match)
-        return metadata.update(self.ctx, self.id, key, {"meta": pair}, version, request)
+        return metadata.update(self.ctx, self.volume, key, {"meta": pair}, version, request)
 
 
 class PairsTest(Case):
     def test_merging_keeps_the_others(self):
-        shown = metadata.merge(self.ctx, self.id, {"metadata": {"b": "3", "c": "4"}})
+        shown = metadata.merge(self.ctx, self.volume, {"metadata": {"b": "3", "c": "4"}})
         self.assertEqual({"metadata": {"a": "1", "b": "3", "c": "4"}}, shown)
 
     def test_replacing_removes_the_others(self):
@@ -46,9 +46,9 @@ class PairsTest(Case):
         self.assertEqual({"c": "4"}, self.read()[0])
 
     def test_one_pair(self):
-        self.assertEqual({"meta": {"a": "1"}}, metadata.show(self.ctx, self.id, "a"))
+        self.assertEqual({"meta": {"a": "1"}}, metadata.show(self.ctx, self.volume, "a"))
         self.assertEqual({"meta": {"a": "9"}}, self.put("a", {"a": "9"}))
-        metadata.delete(self.ctx, self.id, "b")
+        metadata.delete(self.ctx, self.volume, "b")
         self.assertEqual({"a": "9"}, self.read()[0])
 
     def test_the_key_of_url_and_body_are_the_same(self):
@@ -58,16 +58,16 @@ class PairsTest(Case):
     def test_an_unknown_key_is_not_found(self):
         for act in (metadata.show, metadata.delete):
             with self.assertRaisesRegex(exception.NotFound, "zz") as caught:
-                act(self.ctx, self.id, "zz")
+                act(self.ctx, self.volume, "zz")
             self.assertEqual(404, caught.exception.code)
 
     def test_nothing_is_written_in_maintenance(self):
-        rows.change_volume(self.id, state="maintenance", status="maintenance")
+        rows.change_volume(self.volume, state="maintenance", status="maintenance")
         acts = (
-            lambda: metadata.merge(self.ctx, self.id, {"metadata": {}}),
+            lambda: metadata.merge(self.ctx, self.volume, {"metadata": {}}),
             lambda: self.replace({}),
             lambda: self.put("a", {"a": "9"}),
-            lambda: metadata.delete(self.ctx, self.id, "a"),
+            lambda: metadata.delete(self.ctx, self.volume, "a"),
         )
         for act in acts:
             with self.assertRaises(exception.InvalidVolume):
@@ -78,7 +78,7 @@ class PairsTest(Case):
         self.ctx = asking.context("reader")
         self.read()
         with self.assertRaisesRegex(exception.Forbidden, "delete_volume_metadata"):
-            metadata.delete(self.ctx, self.id, "a")
+            metadata.delete(self.ctx, self.volume, "a")
 
 
 class EtagTest(Case):
