@@ -129,13 +129,18 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def delete(self, volume: VolumeRef) -> None:
-        """Remove the volume and its data.  An unknown volume is a success."""
+        """Remove the volume and its data.  An unknown volume is a success.
+
+        :raises BackendError: final=True if an export is left: no host loses a volume it uses
+        """
 
     @abc.abstractmethod
     def extend(self, volume: VolumeRef, size_gib: int, exports: Sequence[Export]) -> None:
         """Grow the volume to ``size_gib``; data and sessions of ``exports`` stay.
 
         A volume that already has that size is a success; shrinking never happens.
+
+        :raises BackendError: final=True if there is no such volume
         """
 
     @abc.abstractmethod
@@ -143,8 +148,12 @@ class Driver(abc.ABC):
         """Let one host reach one volume.
 
         The same export again returns the same answer, also after the backend was restarted
-        and forgot it.
+        and forgot it: the answer is stored, and the host goes by what was stored.  So names
+        that change over a restart, such as the number of a device, must not be in it.
 
+        :param export: its connector may lack what the backend needs: a final error
+        :returns: all of it can be JSON; secrets may be in ``data``, and nowhere else: not in an
+            error's message, not in a log
         :raises BackendError: final=True if surely not reachable, False if only a retry can tell
 
         Source: CSI specification, ControllerPublishVolume; Block Storage API, attachments 3.27.
@@ -154,9 +163,12 @@ class Driver(abc.ABC):
     def revoke(self, volume: VolumeRef, export: Export, others: Sequence[Export]) -> None:
         """Take one host's access away and end its sessions.
 
+        An export that was never granted is a success, even one whose connector is empty.
+
         :param others: all other live exports of the volume, which must not notice; some may be
             from the same host and share its access
-        :raises BackendError: the host may still reach the volume
+        :raises BackendError: the host may still reach the volume, for example because it has
+            the device open and the backend cannot end that
 
         Source: CSI specification, ControllerUnpublishVolume.
         """
@@ -164,7 +176,8 @@ class Driver(abc.ABC):
     def epoch(self) -> str:
         """Name the present life of the backend: another answer means that it was restarted.
 
-        The manager then grants all live exports anew.  A backend whose exports are kept over
+        All processes that serve the backend get the same answer.  When it changes, the manager
+        then grants all live exports anew.  A backend whose exports are kept over
         restarts always answers the same.
         """
         return ""

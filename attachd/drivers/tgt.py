@@ -164,12 +164,12 @@ class TgtDriver(base.Driver):
         return self._guard().removeprefix(self._guard_prefix)
 
     def exports(self) -> Iterable[tuple[str, str]]:
-        """List initiators by volume."""
+        """List initiators by volume; targets of other backends have other guards."""
         prefix = self.options.tgt_iqn_prefix
         return [
             (target.name.removeprefix(prefix).removesuffix(_SUFFIXES["ro"]), initiator)
             for target in self._tgtd.targets()
-            if target.name.startswith(prefix)
+            if any(user.startswith(self._guard_prefix) for user in target.accounts)
             for initiator in target.initiators
         ]
 

@@ -240,7 +240,7 @@ class SetupTest(TgtDriverCase):
 
 class NamesTest(TgtDriverCase):
     def test_exports_are_those_of_our_volumes(self):
-        foreign = dataclasses.replace(target(), name="iqn.2026-01.other:x")
+        foreign = dataclasses.replace(target(), accounts=("attachd-guard.backend2.aaaa",))
         reader = dataclasses.replace(target(hosts=("c",)), name=f"{NAME}-ro")
         self.tgtd.targets.return_value = [target(hosts=("a", "b")), reader, foreign]
         hosts = [whom.rpartition(":")[2] for volume, whom in self.driver.exports()]
