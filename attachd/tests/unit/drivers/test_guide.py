@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That the example of the driver authors' guide is a driver that keeps what the guide says."""
+
+import json
+from pathlib import Path
+import textwrap
+import unittest
+from unittest import mock
+
+import attachd
+from attachd import exception
+from attachd.drivers import base, command
+from attachd.tests.unit.drivers import configured
+
+GUIDE = Path(attachd.__file__).parents[1] / "doc/source/contributor/drivers.rst"
+VOLUME = base.VolumeRef("volume", 1)
+
+
+class ExampleTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        if not GUIDE.is_file():
+            self.skipTest("the documentation is not installed")
+        block = GUIDE.read_text().split("A small driver\n")[1].split(".. code-block:: python\n")[1]
+        lines = block.splitlines()
+        end = next(n for n, line in enumerate(lines) if line and not line.startswith(" "))
+        found = {}
+        exec(textwrap.dedent("\n".join(lines[:end])), found)
+        patched = mock.patch.object(command, "run", return_value=command.Outcome(0, "iqn.x\n", ""))
+        self.run_tool = patched.start()
+        self.addCleanup(patched.stop)
+        self.driver = configured.driver(found["BoxDriver"])
+
+    def test_every_method_can_be_called(self):
+        export = base.Export("attachment", {"initiator": "iqn.a"})
+        self.driver.setup()
+        self.driver.create(VOLUME)
+        info = self.driver.grant(VOLUME, export)
+        self.assertEqual("iqn.x", info["data"]["target_iqn"])
+        self.driver.extend(VOLUME, 2, [export])
+        self.driver.revoke(VOLUME, export, [])
+        self.driver.delete(VOLUME)
+        pool = json.dumps({"size_gib": 9, "free_gib": 8, "promised_gib": 7})
+        self.run_tool.return_value = command.Outcome(0, pool, "")
+        report = self.driver.report()
+        self.assertEqual((9, 8, 7), (report.total_gib, report.free_gib, report.allocated_gib))
+
+    def test_what_is_gone_is_no_error_and_what_is_refused_is(self):
+        self.run_tool.return_value = command.Outcome(1, "", "no such volume")
+        self.driver.delete(VOLUME)
+        with self.assertRaisesRegex(exception.BackendError, "no such volume") as caught:
+            self.driver.extend(VOLUME, 2, [])
+        self.assertFalse(caught.exception.final)
+
+    def test_a_shared_initiator_stays(self):
+        here, there = base.Export("1", {"initiator": "a"}), base.Export("2", {"initiator": "a"})
+        self.driver.revoke(VOLUME, here, [there])
+        self.run_tool.assert_not_called()
