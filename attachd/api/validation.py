@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON schemas, compiled once, whose errors name the field; read by endpoint and schema files.
+"""JSON schemas, compiled once, whose errors name the field; used by endpoint.
 
-Schema files put their bodies together from the fields here::
-
-    CREATE = body("attachment", {"volume_uuid": UUID}, required=["volume_uuid"])
-
-A string never holds NUL or half a surrogate pair: attachd.api.payload has refused those.
+The schemas are in each noun's schema.py, made of what is in fields.py.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import re
 from typing import Any
 
@@ -22,17 +18,6 @@ Schema = Mapping[str, Any]
 SHOWN = 100
 """How many characters of a wrong value its message shows."""
 
-UUID: Schema = {"type": "string", "format": "uuid"}
-TEXT: Schema = {"type": "string", "maxLength": 255}
-OPTIONAL_TEXT: Schema = {"type": ["string", "null"], "maxLength": 255}
-BOOLEAN: Schema = {
-    "enum": [
-        *(True, "True", "TRUE", "true", "1", "ON", "On", "on", "YES", "Yes", "yes", "y", "t"),
-        *(False, "False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no", "n", "f"),
-    ]
-}
-"""What attachd.api.truth takes for a truth value."""
-
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}", re.ASCII)
 _formats = jsonschema.FormatChecker(formats=())
 
@@ -40,33 +25,6 @@ _formats = jsonschema.FormatChecker(formats=())
 @_formats.checks("uuid")
 def _is_uuid(value: object) -> bool:
     return not isinstance(value, str) or _UUID.fullmatch(value) is not None
-
-
-def body(
-    name: str,
-    properties: Mapping[str, Schema],
-    required: Iterable[str] = (),
-    *,
-    extra: bool = False,
-) -> Schema:
-    """Describe a body of one key, ``{name: {...}}``.
-
-    :param extra: whether fields not named here are let through
-    """
-    inner = fields(properties, required, extra=extra)
-    return fields({name: inner}, [name])
-
-
-def fields(
-    properties: Mapping[str, Schema], required: Iterable[str] = (), *, extra: bool = False
-) -> Schema:
-    """Describe an object."""
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(required),
-        "additionalProperties": extra,
-    }
 
 
 class Validator:

@@ -10,27 +10,28 @@ from typing import Any, Final
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api.validation import UUID, Schema, Validator, body
+from attachd.api.fields import Schema, enclosed, fields
+from attachd.api.validation import Validator
 from attachd.conf import CONF
 
+_UUID: Final[Schema] = {"type": "string", "format": "uuid"}
 _CREATE: Final[dict[str, Schema]] = {
-    "volume_uuid": UUID,
-    "instance_uuid": UUID,
+    "volume_uuid": _UUID,
+    "instance_uuid": _UUID,
     # An empty connector, as cinderclient sends it, only reserves.
     "connector": {"type": ["object", "null"]},
 }
 _MODE: Final[dict[str, Schema]] = {"mode": {"type": "string", "enum": ["rw", "ro"]}}
+_CONNECT: Final[dict[str, Schema]] = {"connector": {"type": "object", "minProperties": 1}}
 
 CREATE: Final = [
-    (mv.NEW_ATTACH, body("attachment", _CREATE, ["volume_uuid"])),
+    (mv.NEW_ATTACH, enclosed("attachment", fields(_CREATE, "volume_uuid"))),
     (
         mv.ATTACHMENT_CREATE_MODE_ARG,
-        body("attachment", {**_CREATE, **_MODE}, ["volume_uuid"]),
+        enclosed("attachment", fields({**_CREATE, **_MODE}, "volume_uuid")),
     ),
 ]
-UPDATE: Final = body(
-    "attachment", {"connector": {"type": "object", "minProperties": 1}}, ["connector"]
-)
+UPDATE: Final = enclosed("attachment", fields(_CONNECT, "connector"))
 
 _PRINTABLE = r"\A[^\x00-\x1f\x7f]*\Z"
 

@@ -4,23 +4,22 @@
 import unittest
 
 from attachd import exception
-from attachd.api import validation
+from attachd.api import fields, validation
 
 ID = "11111111-2222-3333-4444-555555555555"
-SCHEMA = validation.body(
+UUID = {"type": "string", "format": "uuid"}
+SCHEMA = fields.enclosed(
     "thing",
-    {
-        "id": validation.UUID,
-        "name": validation.OPTIONAL_TEXT,
-        "mode": {"enum": ["rw", "ro"]},
-        "tags": {"type": "array", "items": {"type": "integer", "minimum": 1}},
-        "pairs": {
-            "type": "object",
-            "patternProperties": {"^x": {}},
-            "additionalProperties": False,
+    fields.fields(
+        {
+            "id": UUID,
+            "name": {"type": ["string", "null"], "maxLength": 255},
+            "mode": {"enum": ["rw", "ro"]},
+            "tags": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+            "pairs": {"patternProperties": {"^x": {}}, "additionalProperties": False},
         },
-    },
-    ["id"],
+        "id",
+    ),
 )
 
 
@@ -91,7 +90,7 @@ class MessagesTest(unittest.TestCase):
 
 class UuidTest(unittest.TestCase):
     def test_uuids_are_taken_with_and_without_hyphens(self):
-        validator = validation.Validator(validation.UUID)
+        validator = validation.Validator(UUID)
         for value in (ID, ID.upper(), ID.replace("-", "")):
             validator.check(value)
         for value in ("", "x", f"{ID}\n", f"urn:uuid:{ID}", ID[:-1], f"{{{ID}}}", "१" * 32):
