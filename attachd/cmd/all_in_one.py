@@ -56,10 +56,13 @@ Paste this into another terminal:
 and then, for example:
 
     openstack volume create --size 1 disk
+    openstack volume list
     cinder attachment-create disk --connect True --host "$(hostname)"
-    openstack volume attachment list
-    openstack volume attachment complete ATTACHMENT
-    openstack volume attachment delete ATTACHMENT
+    attachment=$(openstack volume attachment list -f value -c ID)
+    openstack volume attachment show "$attachment"
+    openstack volume attachment complete "$attachment"
+    openstack volume attachment delete "$attachment"
+    openstack volume delete disk
 
 "openstack volume attachment create" asks the Compute service for the server.  Where there is
 none, use "cinder attachment-create VOLUME [SERVER_ID]" instead.

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stock clients against all-in-one, with the very lines that it prints for them."""
+
+from pathlib import Path
+import re
+import subprocess
+import unittest
+import uuid
+
+import openstack
+
+from attachd.tests.functional import processes
+from attachd.tests.functional.processes import PATIENCE, AllInOne
+
+UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+
+WAIT = """
+wait_for() {
+    for _ in $(seq 20); do
+        [ "$(openstack volume show disk -f value -c status)" = "$1" ] && return
+        sleep 0.2
+    done
+    echo "disk is not $1"
+    return 1
+}
+"""
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = processes.folder(self)
+        # A loop device would outlive a test that fails.
+        plain = self.folder / "plain.conf"
+        plain.write_text("[file]\nfile_loop_devices = never\n")
+        self.process = AllInOne(self, self.folder / "state", f"--config-file={plain}")
+
+    def printed(self):
+        """The indented lines of what it prints: settings, and then an example."""
+        lines = re.findall(r"(?m)^    (.*)$", self.process.output)
+        end = lines.index("}") + 1
+        return "\n".join(lines[:end]), "\n".join(lines[end:])
+
+    def shell(self, commands, expected=0):
+        """Run commands in another terminal where the settings were pasted."""
+        settings, _example = self.printed()
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", f"{settings}\n{WAIT}\n{commands}"],
+            env=processes.environment(HOME=str(self.folder), COLUMNS="200"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=4 * PATIENCE,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        self.assertEqual(expected, done.returncode, f"{commands}\n{said}\n{self.process.output}")
+        return done.stdout.strip() if expected == 0 else said
+
+
+class PrintedTest(Case):
+    def test_the_printed_example_works_as_it_is(self):
+        _settings, example = self.printed()
+        said = self.shell(example + "\nopenstack volume list -f value -c ID -c Status")
+        self.assertRegex(said, r"attaching")
+        self.assertRegex(said, r"driver_volume_type='local'")
+
+
+class OpenStackCommandTest(Case):
+    def test_a_life_cycle(self):
+        said = self.shell(
+            "openstack volume create --size 1 disk -f value -c id; wait_for available"
+        )
+        self.assertRegex(said, f"^{UUID}$")
+        said = self.shell(
+            """
+            openstack volume list -f value -c Name -c Status -c Size
+            openstack volume set --property colour=blue disk
+            openstack volume show disk -f value -c properties
+            """
+        )
+        self.assertEqual(["disk available 1", "{'colour': 'blue'}"], said.splitlines())
+        attachment = self.shell("cinder attachment-create disk | awk '$2 == \"id\" {print $4}'")
+        self.assertRegex(attachment, f"^{UUID}$")
+        said = self.shell(
+            f"""
+            openstack volume attachment list -f value -c ID -c Status
+            openstack volume attachment set {attachment} --host here --mountpoint /dev/vdb \\
+                -f value -c Properties
+            openstack volume attachment show {attachment} -f value -c Status
+            openstack volume attachment complete {attachment}
+            openstack volume attachment show {attachment} -f value -c Status
+            openstack volume show disk -f value -c status
+            openstack volume attachment delete {attachment}
+            openstack volume attachment list -f value -c ID
+            openstack volume show disk -f value -c status
+            openstack volume delete disk
+            """
+        )
+        lines = said.splitlines()
+        self.assertEqual(f"{attachment} reserved", lines[0])
+        self.assertIn("'driver_volume_type': 'local'", lines[1])
+        self.assertEqual(["attaching", "attached", "in-use", "available"], lines[2:])
+
+    def test_creating_an_attachment_asks_compute_for_the_server(self):
+        # What the printed advice says; when a later openstackclient does without, change both.
+        self.shell("openstack volume create --size 1 disk; wait_for available")
+        said = self.shell("openstack volume attachment create disk --server here", expected=1)
+        self.assertIn("/v3/servers/", said)
+        self.assertEqual("", self.shell("openstack volume attachment list -f value"))
+        self.assertIn("asks the Compute service for the server", self.process.output)
+
+    def test_what_an_operator_asks(self):
+        said = self.shell(
+            """
+            openstack volume service list -f value -c Binary -c Host -c State
+            openstack availability zone list --volume -f value
+            openstack volume type create --property mine:colour=blue gold -f value -c name
+            openstack volume type list -f value -c Name
+            openstack volume create --type gold --size 1 disk -f value -c type
+            """
+        )
+        self.assertIn("attachd-manager all-in-one@file up", said.splitlines())
+        self.assertIn("nova available", said.splitlines())
+        self.assertEqual(["gold", "gold"], said.splitlines()[-2:])
+
+
+class CinderCommandTest(Case):
+    def test_a_life_cycle(self):
+        self.shell("cinder create --name disk 1; wait_for available")
+        server = str(uuid.uuid4())
+        said = self.shell(f"cinder attachment-create disk {server}")
+        attachment = re.search(rf"\| id +\| ({UUID})", said)[1]
+        self.assertIn(server, said)
+        said = self.shell(
+            f"""
+            cinder attachment-update {attachment} --host here --mountpoint /dev/vdb
+            cinder attachment-show {attachment}
+            """
+        )
+        self.assertRegex(said, r"driver_volume_type +\| local")
+        self.assertRegex(said, r"status +\| attaching")
+        said = self.shell(
+            f"""
+            cinder attachment-complete {attachment}
+            cinder attachment-list
+            cinder show disk
+            """
+        )
+        self.assertRegex(said, rf"{attachment} +\| +{UUID} +\| attached")
+        self.assertRegex(said, r"status +\| in-use")
+        said = self.shell(
+            f"""
+            cinder attachment-delete {attachment}
+            cinder attachment-list
+            cinder list
+            cinder delete disk
+            """
+        )
+        self.assertNotIn(attachment, said)
+        self.assertRegex(said, r"available +\| disk")
+
+    def test_what_an_operator_asks(self):
+        said = self.shell("cinder service-list; cinder get-pools; cinder absolute-limits")
+        self.assertRegex(said, r"attachd-manager +\| all-in-one@file")
+        self.assertRegex(said, r"all-in-one@file#\w+")
+        self.assertIn("maxTotalVolumes", said)
+
+
+class SdkTest(Case):
+    def test_bytes_written_through_one_attachment_are_read_through_the_next(self):
+        connection = openstack.connect(
+            auth_type="none",
+            endpoint=f"{self.process.url}/v3",
+            load_envvars=False,
+            load_yaml_config=False,
+            app_name="attachd-tests",
+        )
+        self.addCleanup(connection.close)
+        storage = connection.block_storage
+        volume = storage.create_volume(name="disk", size=1)
+        storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        for host, expected in (("one", b"\0" * 5), ("two", b"bytes")):
+            attachment = storage.create_attachment(volume.id, connector={})
+            attachment = storage.update_attachment(attachment, connector={"host": host})
+            device = Path(attachment.connection_info["device_path"])
+            with device.open("r+b") as disk:
+                self.assertEqual(2**30, disk.seek(0, 2))
+                disk.seek(4096)
+                self.assertEqual(expected, disk.read(5))
+                disk.seek(4096)
+                disk.write(b"bytes")
+            storage.complete_attachment(attachment)
+            self.assertEqual("in-use", storage.get_volume(volume.id).status)
+            storage.delete_attachment(attachment)
+            self.assertFalse(device.exists())
+        storage.delete_volume(volume)
+        storage.wait_for_delete(volume, interval=0.1, wait=PATIENCE)
