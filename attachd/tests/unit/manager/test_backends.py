@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configured backends: how they are found, set up, and locked."""
+
+from pathlib import Path
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.drivers import fake, file
+from attachd.manager import backends
+from attachd.tests import backends as made
+from attachd.tests.backends import override
+
+
+class LoadTest(unittest.TestCase):
+    """From enabled_backends to drivers."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self.addCleanup(folder.cleanup)
+        override(self, "state_path", folder.name)
+        override(self, "host", "here")
+
+    def _enable(self, **drivers):
+        override(self, "enabled_backends", list(drivers))
+        for name, driver in drivers.items():
+            CONF.register_opt(backends.conf.manager.DRIVER, group=name)
+            override(self, "driver", driver, group=name)
+
+    def test_each_has_its_own_driver_under_its_own_name(self):
+        self._enable(slow="fake", quick="fake", disk="file")
+        found = backends.load()
+        self.assertEqual(
+            [("slow", "here@slow"), ("quick", "here@quick"), ("disk", "here@disk")],
+            [(each.name, each.host) for each in found],
+        )
+        kinds = [fake.FakeDriver, fake.FakeDriver, file.FileDriver]
+        self.assertEqual(kinds, [type(each.driver) for each in found])
+        self.assertEqual(["slow", "quick", "disk"], [each.driver.name for each in found])
+
+    def test_each_has_its_own_options(self):
+        self._enable(slow="fake", quick="fake")
+        slow, quick = backends.load()
+        override(self, "fake_delay", 0.5, group="slow")
+        delays = (slow.driver.options.fake_delay, quick.driver.options.fake_delay)
+        self.assertEqual((0.5, 0.0), delays)
+
+    def test_a_backend_without_a_driver_is_named(self):
+        self._enable(nameless=None)
+        with self.assertRaisesRegex(exception.ConfigurationError, r"nameless.*driver"):
+            backends.load()
+
+    def test_a_driver_that_does_not_exist_is_named(self):
+        self._enable(shelf="flying")
+        with self.assertRaisesRegex(exception.ConfigurationError, r"shelf.*flying"):
+            backends.load()
+
+    def test_nobody_else_may_look_at_the_locks(self):
+        backends.load()
+        mode = (Path(CONF.state_path) / "locks").stat().st_mode
+        self.assertEqual(0o700, mode & 0o777)
+
+
+class ReadyTest(unittest.TestCase):
+    """Whether a backend can be used."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = made.FakeBackend(made.NAME, made.RecordingDriver())
+
+    def test_it_cannot_before_it_was_set_up(self):
+        with self.assertRaisesRegex(exception.Unavailable, "set up"):
+            self.backend.check_ready()
+
+    def test_it_can_once_the_driver_agrees(self):
+        self.assertIs(True, self.backend.setup())
+        self.backend.check_ready()
+
+    def test_it_says_why_it_cannot_and_may_be_tried_again(self):
+        broken = exception.BackendError("tgtd is not running")
+        with mock.patch.object(self.backend.driver, "setup", side_effect=broken):
+            self.assertIs(False, self.backend.setup())
+            with self.assertRaisesRegex(exception.Unavailable, r"fake.*tgtd is not running"):
+                self.backend.check_ready()
+        self.assertIs(True, self.backend.setup())
+
+    def test_the_same_reason_is_logged_once(self):
+        broken = exception.BackendError("tgtd is not running")
+        logs = self.assertLogs("attachd.manager.backends", "ERROR")
+        with mock.patch.object(self.backend.driver, "setup", side_effect=broken), logs as logged:
+            self.backend.setup()
+            self.backend.setup()
+        self.assertEqual(1, len(logged.records))
+
+
+_HOLDER = """
+import sys
+from attachd.conf import CONF
+from attachd.manager import backends
+CONF.set_override("state_path", sys.argv[1])
+with backends.Backend("fake", None).lock("one"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+class LockTest(unittest.TestCase):
+    """One worker at a time on one volume."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = made.use(self)
+        self.other = made.FakeBackend(made.NAME, self.backend.driver)
+        self.got = threading.Event()
+
+    def _lock_elsewhere(self, volume_id):
+        def hold():
+            with self.other.lock(volume_id):
+                self.got.set()
+
+        thread = threading.Thread(target=hold, daemon=True)
+        thread.start()
+        self.addCleanup(thread.join, 10)
+
+    def test_a_second_thread_waits(self):
+        with self.backend.lock("one"):
+            self._lock_elsewhere("one")
+            self.assertFalse(self.got.wait(0.05))
+        self.assertTrue(self.got.wait(10))
+
+    def test_different_volumes_do_not_wait_for_each_other(self):
+        with self.backend.lock("one"):
+            self._lock_elsewhere("two")
+            self.assertTrue(self.got.wait(10))
+
+    def test_a_second_process_waits(self):
+        holder = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _HOLDER, CONF.state_path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with holder:
+            self.assertEqual("held\n", holder.stdout.readline())
+            self._lock_elsewhere("one")
+            self.assertFalse(self.got.wait(0.1))
+        self.assertTrue(self.got.wait(10))
+
+    def test_a_forgotten_lock_leaves_nothing_and_can_be_forgotten_again(self):
+        with self.backend.lock("one"):
+            pass
+        self.backend.forget_lock("one")
+        self.backend.forget_lock("one")
+        self.assertEqual([], list(Path(CONF.state_path).rglob("*one*")))

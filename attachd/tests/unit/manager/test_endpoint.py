@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a manager answers: each call does its work and gives no secret away."""
+
+import unittest
+
+import oslo_messaging as messaging
+
+from attachd import context, exception, rpcapi
+from attachd.db import volumes as db
+from attachd.manager.endpoint import Endpoint
+from attachd.objects import Attachment, Volume
+from attachd.states import Event
+from attachd.tests import backends, rows
+from attachd.tests.rows import CONNECTOR
+
+
+class EndpointTest(unittest.TestCase):
+    """One method after the other, as oslo.messaging calls them."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.endpoint = Endpoint(self.backend)
+        self.context = context.RequestContext(project_id=rows.PROJECT)
+
+    def _volume(self, state):
+        volume_id = rows.add_volume(state, owner=backends.HOST, new_size_gib=3)["id"]
+        return Volume.get(self.context, volume_id)
+
+    def test_it_speaks_the_version_that_the_api_asks_for(self):
+        self.assertEqual(rpcapi.VERSION, self.endpoint.target.version)
+
+    def test_both_ways_of_attaching_connect(self):
+        for method in (self.endpoint.attach, self.endpoint.attach_alone):
+            volume_id = rows.add_volume()["id"]
+            mine = rows.add_attachment(volume_id)["id"]
+            answer = method(
+                self.context, attachment_id=mine, volume_id=volume_id, connector=CONNECTOR
+            )
+            self.assertEqual(set(rpcapi.Connected.__annotations__), set(answer))
+            self.assertIn(mine, self.driver.granted())
+
+    def test_only_attach_alone_refuses_company(self):
+        volume_id = rows.add_volume()["id"]
+        server = "11111111-1111-1111-1111-111111111111"
+        rows.add_attachment(volume_id, "connected", instance_uuid=server)
+        mine = rows.add_attachment(volume_id, instance_uuid=server)["id"]
+        arguments = {"attachment_id": mine, "volume_id": volume_id, "connector": CONNECTOR}
+        with self.assertRaises(messaging.ExpectedException) as answered:
+            self.endpoint.attach_alone(self.context, **arguments)
+        self.assertIs(exception.DuplicateConnector, answered.exception.exc_info[0])
+        self.endpoint.attach(self.context, **arguments)
+
+    def test_detach_returns_what_remains_without_its_secrets(self):
+        volume_id = rows.add_volume(multiattach=True)["id"]
+        mine = rows.add_attachment(volume_id, "attached")["id"]
+        info = {"driver_volume_type": "iscsi", "data": {"auth_password": "x"}}
+        other = rows.add_attachment(volume_id, "attached", connection_info=info)["id"]
+        (left,) = self.endpoint.detach(self.context, attachment_id=mine, volume_id=volume_id)
+        self.assertIsInstance(left, Attachment)
+        self.assertEqual((other, "attached"), (left.id, left.state))
+        for secret in ("connector", "connection_info"):
+            self.assertFalse(left.obj_attr_is_set(secret), secret)
+        self.assertFalse(left.obj_what_changed())
+
+    def test_create_makes_the_volume(self):
+        volume = self._volume("creating")
+        self.endpoint.create_volume(self.context, volume=volume)
+        self.assertEqual("available", rows.volume(volume.id)["status"])
+        self.assertIn(volume.id, self.driver.sizes())
+
+    def test_delete_removes_it(self):
+        volume = self._volume("deleting")
+        self.endpoint.delete_volume(self.context, volume=volume)
+        self.assertEqual([], rows.volumes())
+
+    def test_extend_goes_by_the_row_and_not_by_the_message(self):
+        volume = self._volume("ready")
+        db.move(volume.id, Event.EXTEND, {"new_size_gib": 4})
+        self.endpoint.extend_volume(self.context, volume=volume)
+        self.assertEqual(4, rows.volume(volume.id)["size_gib"])
