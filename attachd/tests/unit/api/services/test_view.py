@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services, pools and capabilities on the wire."""
+
+import datetime
+import unittest
+
+from attachd.api import microversions as mv
+from attachd.api.services import view
+from attachd.conf import CONF
+from attachd.tests import asking
+
+NOW = datetime.datetime.fromisoformat("2026-01-31T12:00:00")
+KEYS = {
+    *("binary", "host", "zone", "status", "state", "updated_at", "disabled_reason"),
+    *("replication_status", "active_backend_id", "frozen"),
+}
+
+
+def row(**values):
+    return {
+        "binary": asking.BINARY,
+        "host": "h@shelf",
+        "availability_zone": "nova",
+        "disabled": False,
+        "disabled_reason": None,
+        "up": True,
+        "alive": True,
+        "seen_at": NOW,
+        "report": asking.ROOMY,
+        **values,
+    }
+
+
+class ServiceTest(unittest.TestCase):
+    def test_what_each_microversion_adds(self):
+        expected = set(KEYS)
+        for each in mv.table():
+            added = {(3, 7): {"cluster"}, (3, 49): {"backend_state"}}
+            expected |= added.get(tuple(each.version), set())
+            self.assertEqual(expected, set(view.service(row(), each.version)), str(each.version))
+
+    def test_state_is_whether_it_works_and_status_whether_it_shall(self):
+        cases = {
+            ("enabled", "up"): {},
+            ("disabled", "up"): {"disabled": True},
+            ("enabled", "down"): {"up": False},
+            ("disabled", "down"): {"alive": False, "disabled": True},
+        }
+        for expected, values in cases.items():
+            shown = view.service(row(**values), mv.LATEST)
+            self.assertEqual(expected, (shown["status"], shown["state"]))
+            self.assertEqual(shown["state"], shown["backend_state"])
+
+    def test_a_service_without_a_backend(self):
+        shown = view.service(row(binary="attachd-agent", report=None), mv.LATEST)
+        self.assertNotIn("backend_state", shown)
+        self.assertNotIn("frozen", shown)
+
+
+class PoolTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+
+    def test_in_short(self):
+        self.assertEqual({"name": "h@shelf#shelf"}, view.pool(row()))
+
+    def test_in_full(self):
+        shown = view.pool_detail(row())
+        self.assertEqual("h@shelf#shelf", shown["name"])
+        told = {
+            "total_capacity_gb": 100.0,
+            "free_capacity_gb": 100.0,
+            "allocated_capacity_gb": 0.0,
+            "storage_protocol": "iSCSI",
+            "volume_backend_name": "shelf",
+            "multiattach": True,
+            "thin_provisioning_support": False,
+            "thick_provisioning_support": True,
+            "backend_state": "up",
+        }
+        self.assertLessEqual(told.items(), shown["capabilities"].items())
+
+    def test_no_end_is_infinite(self):
+        report = {**asking.ROOMY, "total_gib": None, "free_gib": None}
+        shown = view.pool_detail(row(report=report))["capabilities"]
+        self.assertEqual("infinite", shown["total_capacity_gb"])
+        self.assertEqual("infinite", shown["free_capacity_gb"])
+
+    def test_capabilities_are_told_as_extra_specs_ask_for_them(self):
+        shown = view.capabilities(row())
+        self.assertEqual("OS::Storage::Capabilities::h@shelf", shown["namespace"])
+        self.assertEqual(
+            {"title": "multiattach", "description": "True", "type": "boolean"},
+            shown["properties"]["multiattach"],
+        )
+        self.assertEqual("string", shown["properties"]["storage_protocol"]["type"])

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types, one by one."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.types import handlers
+from attachd.tests import asking, rows
+from attachd.tests.backends import override
+
+PUBLIC = "os-volume-type-access:is_public"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.admin = asking.context(*asking.ADMIN)
+
+    def create(self, **fields):
+        return handlers.create(self.admin, {"volume_type": {"name": "gold", **fields}})[
+            "volume_type"
+        ]
+
+    def update(self, type_id, **fields):
+        return handlers.update(self.admin, type_id, {"volume_type": fields})["volume_type"]
+
+
+class CreateTest(Case):
+    def test_what_is_given_is_shown(self):
+        shown = self.create(description="d", extra_specs={"k": "v"}, **{PUBLIC: "False"})
+        self.assertEqual(
+            ("gold", "d", {"k": "v"}, False, False),
+            tuple(shown[k] for k in ("name", "description", "extra_specs", "is_public", PUBLIC)),
+        )
+
+    def test_little_is_needed(self):
+        shown = self.create(extra_specs=None)
+        self.assertEqual(({}, True), (shown["extra_specs"], shown["is_public"]))
+
+    def test_a_name_is_taken_once(self):
+        self.create()
+        with self.assertRaises(exception.TypeExists):
+            self.create()
+
+
+class ShowTest(Case):
+    def test_one(self):
+        kind = self.create()
+        self.assertEqual(kind, handlers.show(self.admin, kind["id"])["volume_type"])
+
+    def test_the_default_one(self):
+        with self.assertRaisesRegex(exception.NotFound, "Default volume type"):
+            handlers.show(self.admin, "default")
+        kind = self.create()
+        override(self, "default_volume_type", "gold")
+        self.assertEqual(kind["id"], handlers.show(self.admin, "default")["volume_type"]["id"])
+
+    def test_not_a_private_one(self):
+        kind = self.create(**{PUBLIC: False})
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            handlers.show(asking.context(), kind["id"])
+
+
+class UpdateTest(Case):
+    def test_what_is_given_and_nothing_else(self):
+        kind = self.create(description="old")
+        shown = self.update(kind["id"], name="silver", description=None)
+        self.assertEqual(("silver", "old"), (shown["name"], shown["description"]))
+
+    def test_visibility_has_two_names(self):
+        kind = self.create()
+        self.assertIs(False, self.update(kind["id"], is_public="false")["is_public"])
+        self.assertIs(True, self.update(kind["id"], **{PUBLIC: True})["is_public"])
+
+    def test_something_has_to_change(self):
+        kind = self.create()
+        for fields in ({}, {"name": None}, {"name": None, "description": None}):
+            with self.assertRaisesRegex(exception.BadRequest, "Specify"):
+                self.update(kind["id"], **fields)
+
+    def test_a_name_is_taken_once(self):
+        self.create()
+        other = self.create(name="silver")
+        with self.assertRaises(exception.TypeExists):
+            self.update(other["id"], name="gold")
+
+    def test_an_unknown_one_is_not_found(self):
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            self.update(asking.new_id(), name="n")
+
+
+class DeleteTest(Case):
+    def test_it_is_gone(self):
+        kind = self.create()
+        handlers.delete(self.admin, kind["id"])
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            handlers.delete(self.admin, kind["id"])
+
+    def test_not_while_volumes_have_it(self):
+        kind = self.create()
+        rows.add_volume(volume_type_id=kind["id"])
+        with self.assertRaises(exception.TypeInUse):
+            handlers.delete(self.admin, kind["id"])
+
+    def test_not_the_default_one(self):
+        kind = self.create()
+        override(self, "default_volume_type", "gold")
+        with self.assertRaisesRegex(exception.BadRequest, "default volume type"):
+            handlers.delete(self.admin, kind["id"])

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extra specs, one by one."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.types import specs
+from attachd.tests import asking, rows
+
+SPECS = {"multiattach": "<is> True", "inner": "x"}
+
+
+class SpecsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.kind = asking.add_type(extra_specs=SPECS)["id"]
+        self.admin = asking.context(*asking.ADMIN)
+
+    def all(self):
+        return specs.index(self.admin, self.kind)["extra_specs"]
+
+    def test_a_member_sees_what_a_volume_can_do(self):
+        member = asking.context()
+        shown = specs.index(member, self.kind)
+        self.assertEqual({"extra_specs": {"multiattach": "<is> True"}}, shown)
+        shown = specs.show(member, self.kind, "multiattach")
+        self.assertEqual({"multiattach": "<is> True"}, shown)
+        with self.assertRaisesRegex(exception.NotFound, "inner"):
+            specs.show(member, self.kind, "inner")
+
+    def test_some_are_set_and_the_others_kept(self):
+        shown = specs.create(self.admin, self.kind, {"extra_specs": {"new": "1"}})
+        self.assertEqual({"extra_specs": {"new": "1"}}, shown)
+        self.assertEqual({**SPECS, "new": "1"}, self.all())
+
+    def test_one_is_set(self):
+        self.assertEqual(
+            {"inner": "y"}, specs.update(self.admin, self.kind, "inner", {"inner": "y"})
+        )
+        self.assertEqual("y", self.all()["inner"])
+
+    def test_the_key_of_url_and_body_are_the_same(self):
+        with self.assertRaisesRegex(exception.BadRequest, "mismatch"):
+            specs.update(self.admin, self.kind, "inner", {"outer": "y"})
+
+    def test_one_is_removed(self):
+        specs.delete(self.admin, self.kind, "inner")
+        self.assertEqual({"multiattach": "<is> True"}, self.all())
+        with self.assertRaisesRegex(exception.NotFound, "inner"):
+            specs.delete(self.admin, self.kind, "inner")
+
+    def test_nothing_changes_while_volumes_have_the_type(self):
+        rows.add_volume(volume_type_id=self.kind)
+        acts = (
+            lambda: specs.create(self.admin, self.kind, {"extra_specs": {"new": "1"}}),
+            lambda: specs.update(self.admin, self.kind, "inner", {"inner": "y"}),
+            lambda: specs.delete(self.admin, self.kind, "inner"),
+        )
+        for act in acts:
+            with self.assertRaisesRegex(exception.BadRequest, "in use"):
+                act()
+        self.assertEqual(SPECS, self.all())
+
+    def test_an_unknown_type_is_not_found(self):
+        for act in (specs.index, lambda *args: specs.delete(*args, "k")):
+            with self.assertRaises(exception.VolumeTypeNotFound):
+                act(self.admin, asking.new_id())
