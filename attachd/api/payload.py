@@ -69,6 +69,8 @@ def _read(request: webob.Request) -> bytes:
     if length is not None and length <= limit:
         return bytes(request.body)
     if not request.is_body_readable:
+        if "HTTP_TRANSFER_ENCODING" in request.environ:  # where the server does not decode it
+            raise exception.BadRequest(reason="The body is chunked: send a Content-Length.")
         return b""
     source = request.body_file
     raw: bytes = b"" if length else source.read(limit + 1)

@@ -122,6 +122,10 @@ class BodyTest(unittest.TestCase):
         with self.assertRaises(exception.TooLarge):
             payload.read_json(request(b"x" * 10_000, **chunked))
 
+    def test_a_server_that_does_not_put_chunks_together_is_no_empty_body(self):
+        with self.assertRaisesRegex(exception.BadRequest, "send a Content-Length"):
+            payload.read_json(request(b"2\r\n{}", length="", HTTP_TRANSFER_ENCODING="chunked"))
+
 
 class QueryTest(unittest.TestCase):
     def test_parameters_are_read(self):
