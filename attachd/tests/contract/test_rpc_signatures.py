@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two halves of the RPC contract, rpcapi and the manager's endpoint, held against each other.
+
+Processes of two releases may run side by side: what the API of one sends, the manager of the
+other has to understand.  So a change of what is sent needs a new version.
+"""
+
+import hashlib
+import inspect
+import re
+import unittest
+from unittest import mock
+
+from oslo_versionedobjects import fixture
+
+from attachd import context, rpcapi, service
+from attachd.manager.endpoint import Endpoint
+from attachd.objects import Attachment, Volume, base
+
+# The contract of each version.  A change gets a new version: a line in the history at the top
+# of rpcapi, VERSION, and its fingerprint here.  The old lines stay as they are.
+FINGERPRINTS = {
+    "1.0": "045a70b87ea54777a231ea9a1f635ffb",
+}
+
+_HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
+
+
+def _sent():
+    """Ask for everything once; return {method: (call or cast, arguments)}."""
+    attachment = Attachment(id="a", volume_id="v", volume_host="here@fake#pool")
+    volume = Volume(id="v", host="here@fake#pool")
+    who = context.RequestContext(project_id="p", overwrite=False)
+    client = mock.Mock()
+    with mock.patch.object(service, "client", return_value=client):
+        for name, function in _functions().items():
+            wanted = list(inspect.signature(function).parameters)
+            have = {"attachment": attachment, "volume": volume, "connector": {"host": "h"}}
+            getattr(rpcapi, name)(who, *[have[each] for each in wanted[1:]])
+    sent = {}
+    for kind in ("call", "cast"):
+        for (_context, method), arguments in getattr(client, kind).call_args_list:
+            sent[method] = (kind, arguments)
+    return sent
+
+
+def _functions():
+    return {
+        name: function
+        for name, function in inspect.getmembers(rpcapi, inspect.isfunction)
+        if function.__module__ == rpcapi.__name__ and not name.startswith("_")
+    }
+
+
+def _methods():
+    return {
+        name: inspect.signature(method)
+        for name, method in inspect.getmembers(Endpoint, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+def _contract():
+    """Write down all that the two sides have to agree on."""
+    lines = [f"{name}{signature}" for name, signature in sorted(_methods().items())]
+    lines += [f"{name}: {kind} {sorted(what)}" for name, (kind, what) in sorted(_sent().items())]
+    answer = inspect.get_annotations(rpcapi.Connected)
+    lines += [f"Connected.{name}: {kind}" for name, kind in sorted(answer.items())]
+    objects = fixture.ObjectVersionChecker(base.Registry.obj_classes()).get_hashes()
+    lines += [f"{name}: {mark}" for name, mark in sorted(objects.items())]
+    return "\n".join(lines)
+
+
+class SignaturesTest(unittest.TestCase):
+    """What is asked can be answered."""
+
+    def test_every_message_fits_the_method_it_is_for(self):
+        sent, methods = _sent(), _methods()
+        self.assertEqual(set(methods), set(sent))
+        for name, (_kind, arguments) in sent.items():
+            # As oslo.messaging does it: self and the context, the rest by name.
+            methods[name].bind(None, None, **arguments)
+
+    def test_a_message_that_does_not_fit_would_be_found(self):
+        with self.assertRaises(TypeError):
+            _methods()["detach"].bind(None, None, attachment_id="a", volume="v")
+
+    def test_what_answers_is_called_and_what_does_not_is_cast(self):
+        methods = _methods()
+        for name, (kind, _arguments) in _sent().items():
+            answers = methods[name].return_annotation is not None
+            self.assertEqual("call" if answers else "cast", kind, name)
+
+    def test_the_two_halves_go_by_the_same_names(self):
+        self.assertEqual(set(_functions()), set(_methods()))
+
+
+class VersionTest(unittest.TestCase):
+    """The history is kept."""
+
+    def setUp(self):
+        super().setUp()
+        self.history = dict(_HISTORY.findall(rpcapi.__doc__))
+
+    def test_the_last_line_of_the_history_is_the_version_that_is_spoken(self):
+        self.assertEqual(rpcapi.VERSION, list(self.history)[-1])
+        self.assertEqual(rpcapi.VERSION, Endpoint.target.version)
+
+    def test_versions_only_go_up(self):
+        numbers = [tuple(map(int, each.split("."))) for each in self.history]
+        self.assertEqual(sorted(set(numbers)), numbers)
+
+    def test_every_method_has_its_place_in_the_history(self):
+        told = set(re.findall(r"\w+", " ".join(self.history.values())))
+        self.assertEqual(set(), set(_methods()) - told)
+
+    def test_every_version_has_its_fingerprint(self):
+        self.assertEqual(set(self.history), set(FINGERPRINTS))
+
+    def test_nothing_changes_without_a_new_version(self):
+        contract = _contract()
+        mark = hashlib.sha256(contract.encode()).hexdigest()[:32]
+        self.assertEqual(FINGERPRINTS[rpcapi.VERSION], mark, f"the contract is now\n{contract}")

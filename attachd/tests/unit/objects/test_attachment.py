@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An attachment's verbs, on a real database."""
+
+import unittest
+
+from attachd import context, exception
+from attachd.objects import Attachment, Volume
+from attachd.states import AttachmentState
+from attachd.tests import databases, rows
+
+SERVER = "11111111-1111-1111-1111-111111111111"
+
+
+def _plain(row):
+    return {(name, value) for name, value in row.items() if isinstance(value, str)}
+
+
+class AttachmentTest(unittest.TestCase):
+    """Each verb is one call of the database."""
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+        self.context = context.RequestContext(user_id="u", project_id=rows.PROJECT)
+        self.volume_id = rows.add_volume()["id"]
+
+    def _reserve(self, *args):
+        return Attachment.reserve(self.context, Volume.get(self.context, self.volume_id), *args)
+
+    def test_a_reservation_is_stored_and_takes_the_volume(self):
+        mine = self._reserve(SERVER, "ro")
+        row = rows.attachment(mine.id)
+        expected = {"state": "reserved", "instance_uuid": SERVER, "mode": "ro", "user_id": "u"}
+        self.assertLessEqual(expected.items() | {("project_id", rows.PROJECT)}, _plain(row))
+        self.assertEqual("reserved", rows.volume(self.volume_id)["status"])
+
+    def test_a_reservation_is_at_once_what_a_later_load_gives(self):
+        mine = self._reserve(SERVER)
+        loaded = Attachment.get(self.context, mine.id)
+        for name in Attachment.fields:
+            if name != "volume_status":
+                self.assertEqual(getattr(loaded, name), getattr(mine, name), name)
+
+    def test_an_administrators_reservation_belongs_to_the_volumes_project(self):
+        self.context = context.RequestContext(project_id="ops", is_admin=True)
+        self.assertEqual(rows.PROJECT, self._reserve().project_id)
+
+    def test_a_volume_that_is_taken_is_not_reserved(self):
+        self._reserve()
+        with self.assertRaises(exception.VolumeNotFree):
+            self._reserve()
+
+    def test_another_projects_attachment_is_not_found(self):
+        mine = rows.add_attachment(self.volume_id)["id"]
+        stranger = context.RequestContext(project_id="other")
+        with self.assertRaises(exception.AttachmentNotFound):
+            Attachment.get(stranger, mine)
+        admin = context.RequestContext(project_id="other", is_admin=True)
+        self.assertEqual(mine, Attachment.get(admin, mine).id)
+
+    def test_it_knows_its_backend_and_its_volumes_status(self):
+        mine = Attachment.get(self.context, rows.add_attachment(self.volume_id)["id"])
+        self.assertEqual(("here@fake", "reserved"), (mine.backend, mine.volume_status))
+
+    def test_it_is_called_what_the_wire_calls_it(self):
+        for state in AttachmentState:
+            self.assertEqual(state.wire, Attachment(state=state.value).wire_state)
+
+    def test_completing_is_stored_and_shown(self):
+        mine = Attachment.get(self.context, rows.add_attachment(self.volume_id, "connected")["id"])
+        mine.complete()
+        self.assertEqual("attached", mine.state)
+        self.assertEqual("attached", rows.attachment(mine.id)["state"])
+        self.assertEqual("in-use", rows.volume(self.volume_id)["status"])
+
+    def test_completing_goes_by_the_row_and_not_by_what_was_loaded(self):
+        mine = Attachment.get(self.context, rows.add_attachment(self.volume_id, "connected")["id"])
+        rows.change_attachment(mine.id, state="disconnecting")
+        with self.assertRaises(exception.InvalidTransition):
+            mine.complete()
+        self.assertEqual("connected", mine.state)
+
+    def test_a_reservation_can_be_given_up(self):
+        self._reserve().cancel()
+        self.assertEqual([], rows.attachments())
+        self.assertEqual("available", rows.volume(self.volume_id)["status"])
+
+    def test_what_is_more_than_a_reservation_by_now_is_not_given_up(self):
+        mine = self._reserve()
+        rows.change_attachment(mine.id, state="connecting")
+        with self.assertRaises(exception.InvalidTransition):
+            mine.cancel()
+        self.assertEqual("connecting", rows.attachment(mine.id)["state"])

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client half of the contract: what is asked of whom, and what trouble is called."""
+
+import unittest
+from unittest import mock
+
+import oslo_messaging as messaging
+
+from attachd import context, exception, rpcapi, service
+from attachd.objects import Attachment, Volume
+from attachd.tests.backends import override
+
+CONTEXT = context.RequestContext(project_id="p", overwrite=False)
+CONNECTOR = {"host": "h"}
+
+
+def _attachment(host="here@fake#pool"):
+    return Attachment(id="a", volume_id="v", volume_host=host)
+
+
+def _volume(host="here@fake#pool"):
+    return Volume(id="v", host=host)
+
+
+WAYS = {
+    "attach": lambda **where: rpcapi.attach(CONTEXT, _attachment(**where), CONNECTOR),
+    "attach_alone": lambda **where: rpcapi.attach_alone(CONTEXT, _attachment(**where), CONNECTOR),
+    "detach": lambda **where: rpcapi.detach(CONTEXT, _attachment(**where)),
+    "create_volume": lambda **where: rpcapi.create_volume(CONTEXT, _volume(**where)),
+    "delete_volume": lambda **where: rpcapi.delete_volume(CONTEXT, _volume(**where)),
+    "extend_volume": lambda **where: rpcapi.extend_volume(CONTEXT, _volume(**where)),
+}
+CALLS = frozenset({"attach", "attach_alone", "detach"})
+
+
+class _RpcCase(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.client = mock.Mock()
+        patched = mock.patch.object(service, "client", return_value=self.client)
+        self.made = patched.start()
+        self.addCleanup(patched.stop)
+
+
+class AskingTest(_RpcCase):
+    """Each function sends one message."""
+
+    def test_the_backend_of_the_volume_is_asked_with_patience_and_by_version(self):
+        override(self, "attach_timeout", 7, group="rpc")
+        for ask in WAYS.values():
+            ask()
+            self.made.assert_called_with("here@fake", timeout=7, version=rpcapi.VERSION)
+
+    def test_what_has_an_answer_is_a_call_and_the_rest_a_cast(self):
+        for name, ask in WAYS.items():
+            self.client.reset_mock()
+            answer = ask()
+            self.assertEqual(int(name in CALLS), self.client.call.call_count, name)
+            self.assertEqual(int(name not in CALLS), self.client.cast.call_count, name)
+            self.assertIs(self.client.call.return_value if name in CALLS else None, answer)
+
+    def test_attaching_sends_ids_and_the_connector(self):
+        for name in ("attach", "attach_alone"):
+            WAYS[name]()
+            self.client.call.assert_called_with(
+                CONTEXT, name, attachment_id="a", volume_id="v", connector=CONNECTOR
+            )
+
+    def test_detaching_sends_ids(self):
+        WAYS["detach"]()
+        self.client.call.assert_called_with(CONTEXT, "detach", attachment_id="a", volume_id="v")
+
+    def test_work_on_a_volume_sends_the_volume(self):
+        for name in ("create_volume", "delete_volume", "extend_volume"):
+            WAYS[name]()
+            (_context, method), arguments = self.client.cast.call_args
+            self.assertEqual((name, "v"), (method, arguments["volume"].id))
+
+
+class TroubleTest(_RpcCase):
+    """What goes wrong on the way is told in our own terms."""
+
+    TROUBLES = (
+        (messaging.MessagingTimeout("late"), exception.ManagerTimeout, "here@fake"),
+        (messaging.MessageUndeliverable(None, "", "", ""), exception.Unavailable, "here@fake"),
+        (messaging.MessageDeliveryFailure("refused"), exception.Unavailable, "message queue"),
+    )
+
+    def test_each_trouble_has_its_error_and_says_where(self):
+        for name, ask in WAYS.items():
+            for trouble, error, said in self.TROUBLES:
+                self.client.call.side_effect = self.client.cast.side_effect = trouble
+                with self.subTest(name, trouble=trouble), self.assertRaisesRegex(error, said):
+                    ask()
+
+    def test_what_the_manager_raised_is_raised(self):
+        held = exception.ConnectorHeld(attachment_id="a", host="h")
+        self.client.call.side_effect = held
+        with self.assertRaises(exception.ConnectorHeld) as raised:
+            WAYS["attach"]()
+        self.assertIs(held, raised.exception)
+
+    def test_a_volume_without_a_backend_is_refused_before_anything_is_sent(self):
+        for host in (None, ""):
+            for name, ask in WAYS.items():
+                with self.subTest(name, host=host), self.assertRaises(exception.Conflict):
+                    ask(host=host)
+        self.made.assert_not_called()
