@@ -173,7 +173,7 @@ def _mode(connector: Connector) -> AccessMode:
 def _grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
     """Have the backend let the host in, for a row that is connecting under our generation."""
     row = moved.attachment
-    flow = attach_flow.build(
+    work = attach_flow.Work(
         backend.driver,
         volume_ref(moved.volume),
         _export(row),
@@ -182,7 +182,7 @@ def _grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
         lambda: _is_wanted(row),
     )
     try:
-        engine.run(flow, {})
+        engine.run_again(attach_flow.build, {"work": work})
     except engine.Failed as failed:
         _note_failed_connect(row, failed)
         raise _as_connect_failure(row, failed) from failed
@@ -266,13 +266,13 @@ def detach(backend: Backend, attachment_id: str, volume_id: str) -> list[db.Row]
 def _revoke(backend: Backend, moved: db.Moved) -> None:
     if moved.attachment["connector"] is None:
         return  # It was never connected: no driver has heard of it.
-    flow = detach_flow.build(
+    work = detach_flow.Work(
         backend.driver,
         volume_ref(moved.volume),
         _export(moved.attachment),
         live_exports(moved.others),
     )
-    engine.run(flow, {})
+    engine.run_again(detach_flow.build, {"work": work})
 
 
 def _note_failed_disconnect(row: db.Row, failed: engine.Failed) -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a flow and tells how it ended; used by the verbs of attachments.py and volumes.py."""
 
-from typing import Any
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from oslo_log import log
 from oslo_utils import uuidutils
@@ -32,7 +34,21 @@ class Failed(Exception):
         super().__init__(str(cause))
 
 
-def run(flow: linear_flow.Flow, store: dict[str, Any]) -> dict[str, Any]:
+Store = dict[str, Any]
+
+
+class _Ready(NamedTuple):
+    """A flow, and the engine that runs it."""
+
+    flow: linear_flow.Flow
+    engine: Any
+
+
+_idle: defaultdict[Callable[[], linear_flow.Flow], deque[_Ready]] = defaultdict(deque)
+"""What has run well and can run again, by what built it; each in the hands of one thread."""
+
+
+def run(flow: linear_flow.Flow, store: Store) -> dict[str, Any]:
     """Run the tasks one after the other and return all that they provided.
 
     A task's ``revert`` never raises and returns whether nothing of the task is left.  The row
@@ -40,14 +56,43 @@ def run(flow: linear_flow.Flow, store: dict[str, Any]) -> dict[str, Any]:
 
     :raises Failed: after the tasks that had begun were reverted
     """
+    return _run(_load(flow), store)
+
+
+def run_again(build: Callable[[], linear_flow.Flow], store: Store) -> dict[str, Any]:
+    """Do as :func:`run`, with a flow that is built once for many runs.
+
+    That halves what a short flow costs.  Its tasks have nothing of their own: whatever differs
+    from run to run is in the store, which is forgotten when the run is over.
+
+    :param build: makes the flow, always the same; a function of a module, not a lambda
+    """
+    try:
+        ready = _idle[build].pop()
+    except IndexError:
+        ready = _load(build())
+    results = _run(ready, store)
+    # An engine that failed is not used again.
+    ready.engine.reset()
+    ready.engine.storage.inject(dict.fromkeys(store), transient=True)
+    _idle[build].append(ready)
+    return results
+
+
+def _load(flow: linear_flow.Flow) -> _Ready:
     engine = engines.load(
         flow,
-        store=store,
         engine="serial",
         backend=_NOTES,
         flow_detail=models.FlowDetail(flow.name, uuidutils.generate_uuid()),
         gather_statistics=False,
     )
+    return _Ready(flow, engine)
+
+
+def _run(ready: _Ready, store: Store) -> dict[str, Any]:
+    flow, engine = ready
+    engine.storage.inject(store, transient=True)
     try:
         engine.run()
     except Exception as error:

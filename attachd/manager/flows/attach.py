@@ -2,6 +2,7 @@
 """Let one host reach one volume, and write down how."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from oslo_log import log
@@ -14,26 +15,27 @@ from attachd.drivers.base import ConnectionInfo, Driver, Export, VolumeRef
 
 LOG = log.getLogger(__name__)
 
-Save = Callable[[ConnectionInfo], None]
-Wanted = Callable[[], bool]
 
+@dataclass(frozen=True)
+class Work:
+    """What is to be done, and for whom.
 
-def build(
-    driver: Driver,
-    volume: VolumeRef,
-    export: Export,
-    others: Sequence[Export],
-    save: Save,
-    wanted: Wanted,
-) -> linear_flow.Flow:
-    """Return the whole flow; it provides ``connection``.
-
-    :param save: stores the connection
-    :param wanted: asked after a failure: whether the host is to be let in nevertheless
+    :ivar others: the volume's other live exports
+    :ivar save: stores the connection
+    :ivar wanted: asked after a failure: whether the host is to be let in nevertheless
     """
-    return linear_flow.Flow("attach").add(
-        Grant(driver, volume, export, others, wanted), Record(save)
-    )
+
+    driver: Driver
+    volume: VolumeRef
+    export: Export
+    others: Sequence[Export]
+    save: Callable[[ConnectionInfo], None]
+    wanted: Callable[[], bool]
+
+
+def build() -> linear_flow.Flow:
+    """Return the whole flow.  Store: ``work``; it provides ``connection``."""
+    return linear_flow.Flow("attach").add(Grant(), Record())
 
 
 class Grant(task.Task):
@@ -41,39 +43,24 @@ class Grant(task.Task):
 
     default_provides = "connection"
 
-    def __init__(
-        self,
-        driver: Driver,
-        volume: VolumeRef,
-        export: Export,
-        others: Sequence[Export],
-        wanted: Wanted,
-    ) -> None:
-        super().__init__()
-        self._driver = driver
-        self._volume = volume
-        self._export = export
-        self._others = others
-        self._wanted = wanted
-
-    def execute(self) -> ConnectionInfo:
+    def execute(self, work: Work) -> ConnectionInfo:
         """Grant; see drivers.base.Driver.grant()."""
-        return self._driver.grant(self._volume, self._export)
+        return work.driver.grant(work.volume, work.export)
 
-    def revert(self, result: Any, **_flow: Any) -> bool:
+    def revert(self, work: Work, result: Any, **_flow: Any) -> bool:
         """Take back what was, or may have been, granted."""
         # Also after our own failure: a grant that timed out may have landed.
         if isinstance(result, failure.Failure) and _surely_failed(result.exception):
             return True
-        if self._wanted():
+        if work.wanted():
             return False
         try:
-            self._driver.revoke(self._volume, self._export, self._others)
+            work.driver.revoke(work.volume, work.export, work.others)
         except Exception:
             LOG.exception(
                 "Volume %s may still be reachable by the host of attachment %s",
-                self._volume.id,
-                self._export.attachment_id,
+                work.volume.id,
+                work.export.attachment_id,
             )
             return False
         return True
@@ -86,13 +73,9 @@ def _surely_failed(error: BaseException | None) -> bool:
 class Record(task.Task):
     """The attachment's row gets the answer; losing the row undoes the grant."""
 
-    def __init__(self, save: Save) -> None:
-        super().__init__()
-        self._save = save
-
-    def execute(self, connection: ConnectionInfo) -> None:
+    def execute(self, work: Work, connection: ConnectionInfo) -> None:
         """Store the connection."""
-        self._save(connection)
+        work.save(connection)
 
     def revert(self, **_flow: Any) -> bool:
         """Leave it: a compare-and-swap that failed has written nothing."""

@@ -2,6 +2,7 @@
 """What a flow's end is reported as."""
 
 import unittest
+from unittest import mock
 
 from taskflow import task
 from taskflow.patterns import linear_flow
@@ -65,9 +66,74 @@ class RunTest(unittest.TestCase):
         self.assertFalse(failed.clean)
 
 
+class _Obey(task.Task):
+    """Provides what the store tells it to, or breaks; notes in ``ran`` that it has run."""
+
+    default_provides = "answer"
+
+    def execute(self, order, ran):
+        ran.append(self)
+        if isinstance(order, Exception):
+            raise order
+        return order
+
+    def revert(self, **_flow):
+        return True
+
+
+def _obeying():
+    return linear_flow.Flow("obeying").add(_Obey())
+
+
+class RunAgainTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.ran = []
+        self.addCleanup(engine._idle.pop, _obeying, None)
+
+    def _run(self, order):
+        return engine.run_again(_obeying, {"order": order, "ran": self.ran})["answer"]
+
+    def test_each_run_sees_its_own_store_and_not_the_last_ones(self):
+        self.assertEqual([1, 2, 3], [self._run(order) for order in (1, 2, 3)])
+
+    def test_the_flow_is_built_once_for_runs_one_after_the_other(self):
+        for _ in range(3):
+            self._run(1)
+        self.assertEqual(1, len(set(self.ran)))
+
+    def test_runs_at_the_same_time_do_not_meet(self):
+        def run_inside():
+            orders.append(self._run("inner"))
+            return "outer"
+
+        orders = []
+        inside = mock.Mock(**{"append.side_effect": lambda _task: run_inside()})
+        self.assertEqual(
+            "outer", engine.run_again(_obeying, {"order": "outer", "ran": inside})["answer"]
+        )
+        self.assertEqual(["inner"], orders)
+
+    def test_what_failed_is_told_and_does_not_run_again(self):
+        cause = ValueError("bug")
+        with self.assertRaises(engine.Failed) as failed:
+            self._run(cause)
+        self.assertIs(cause, failed.exception.cause)
+        self.assertTrue(failed.exception.clean)
+        self.assertEqual(1, self._run(1))
+        self.assertEqual(2, len(set(self.ran)))
+
+    def test_nothing_of_a_run_is_kept_for_the_next_one(self):
+        self._run("secret")
+        (ready,) = engine._idle[_obeying]
+        self.assertEqual({"order": None, "ran": None}, ready.engine.storage.fetch_all())
+
+
 class ReasonTest(unittest.TestCase):
     def test_our_own_errors_speak_for_themselves(self):
-        self.assertEqual("Backend error: No room.", engine.reason(exception.BackendError("No room")))
+        self.assertEqual(
+            "Backend error: No room.", engine.reason(exception.BackendError("No room"))
+        )
 
     def test_an_unexpected_error_is_named(self):
         self.assertEqual("KeyError: 'a'.", engine.reason(KeyError("a")))

@@ -25,8 +25,8 @@ class AttachFlowTest(unittest.TestCase):
         self.wanted = mock.Mock(return_value=False)
 
     def _run(self):
-        flow = attach.build(self.driver, VOLUME, MINE, OTHERS, self.save, self.wanted)
-        return engine.run(flow, {})
+        work = attach.Work(self.driver, VOLUME, MINE, OTHERS, self.save, self.wanted)
+        return engine.run_again(attach.build, {"work": work})
 
     def _fail(self):
         with self.assertRaises(engine.Failed) as failed:

@@ -20,15 +20,19 @@ class DetachFlowTest(unittest.TestCase):
         super().setUp()
         self.driver = RecordingDriver()
 
+    def _run(self):
+        work = detach.Work(self.driver, VOLUME, MINE, OTHERS)
+        return engine.run_again(detach.build, {"work": work})
+
     def test_the_driver_gets_all_it_needs(self):
-        engine.run(detach.build(self.driver, VOLUME, MINE, OTHERS), {})
+        self._run()
         (handed,) = self.driver.handed
         self.assertEqual(("revoke", VOLUME), (handed.method, handed.volume))
         self.assertEqual((MINE, OTHERS), (handed.export, handed.others))
 
     def test_a_failure_is_told_and_nobody_is_let_in_again(self):
         with self.driver.failing("revoke"), self.assertRaises(engine.Failed) as failed:
-            engine.run(detach.build(self.driver, VOLUME, MINE, OTHERS), {})
+            self._run()
         self.assertFalse(failed.exception.clean)
         self.assertIn("burns", str(failed.exception.cause))
         self.assertEqual(["revoke"], self.driver.methods)
