@@ -21,6 +21,8 @@ import uuid
 PATIENCE = 60.0
 """Seconds that the processes may take to begin, and then to end."""
 
+UWSGI = Path(__file__).parents[2] / "etc" / "attachd" / "uwsgi.ini"
+
 ALL_IN_ONE = """\
 [DEFAULT]
 enabled_backends = measured
@@ -134,13 +136,11 @@ def _command(name: str, *arguments: str) -> list[str]:
 def _uwsgi(port: int, shape: Shape) -> list[str]:
     return [
         str(Path(sys.executable).with_name("uwsgi")),
-        f"--http11-socket=127.0.0.1:{port}",
-        "--module=attachd.wsgi.api:application",
+        f"--ini={UWSGI}",
+        f"--http-socket=127.0.0.1:{port}",
         f"--virtualenv={sys.prefix}",
         f"--processes={shape.api_processes}",
         f"--threads={shape.api_threads}",
-        *("--master", "--lazy-apps", "--need-app", "--die-on-term", "--enable-threads"),
-        *("--disable-logging", "--buffer-size=65535"),
     ]
 
 
