@@ -7,14 +7,15 @@ Texts may name what is in the :data:`World`: ``"/attachments/{attached}"``.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from attachd.db import types
 from attachd.tests import rows
 from attachd.tests.functional import served
 
 UNKNOWN = "99999999-9999-4999-8999-999999999999"
 
 World = Mapping[str, str]
-"""Ids by what they are of: volume, broken_volume, their_volume; attachments that are reserved,
-attached, failed, theirs; unknown."""
+"""Ids by what they are of: volume, broken_volume, their_volume, attached_volume; attachments that
+are reserved, attached, failed, theirs; type, used_type; unknown."""
 
 
 class Row(NamedTuple):
@@ -40,14 +41,20 @@ def world() -> World:
     volume = rows.add_volume()["id"]
     broken = rows.add_volume(state="error")["id"]
     theirs = rows.add_volume(project_id="b" * 32)["id"]
+    attached = _attachment("attached")
+    used = types.create({"name": "used"})["id"]
+    rows.change_volume(volume, volume_type_id=used)
     return {
         "volume": volume,
         "broken_volume": broken,
         "their_volume": theirs,
+        "attached_volume": rows.attachment(attached)["volume_id"],
         "reserved": _attachment("reserved"),
-        "attached": _attachment("attached"),
+        "attached": attached,
         "failed": _attachment("connect_unknown"),
         "theirs": rows.add_attachment(theirs, project_id="b" * 32)["id"],
+        "type": types.create({"name": "free"})["id"],
+        "used_type": used,
         "unknown": UNKNOWN,
     }
 

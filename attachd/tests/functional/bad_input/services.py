@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong requests on services, pools and limits."""
+
+from typing import Any
+
+from attachd.tests.functional import served
+from attachd.tests.functional.bad_input import Row
+
+ADMIN = {"token": served.ADMIN}
+MEMBER = {"token": served.MEMBER}
+BINARY = "attachd-manager"
+
+
+def _switch(claim: str, says: str, body: Any, verb: str = "disable", status: int = 400) -> Row:
+    path = f"/os-services/{verb}"
+    return Row(f"{verb}: {claim}", "PUT", path, body, status, says, ADMIN)
+
+
+def _get(claim: str, path: str, status: int, says: str, options: Any = None) -> Row:
+    return Row(claim, "GET", path, None, status, says, options or ADMIN)
+
+
+ROWS = [
+    _switch("nothing", "required", {}),
+    _switch("no binary", "binary|valid under any", {"host": "h"}),
+    _switch("no host", "'host' is a required", {"binary": BINARY}),
+    _switch("a host of null", "attribute host", {"host": None, "binary": BINARY}),
+    _switch("a host of a novel", "attribute host", {"host": "h" * 256, "binary": BINARY}),
+    _switch("a binary of a list", "attribute binary", {"host": "h", "binary": []}),
+    _switch("an unknown field", "'x' was", {"host": "h", "binary": BINARY, "x": 1}),
+    _switch("unknown", "could not be found", {"host": "h", "binary": BINARY}, status=404),
+    _switch("unknown", "could not be found", {"host": "h", "binary": BINARY}, "enable", 404),
+    _switch(
+        "an empty reason",
+        "disabled_reason",
+        {"host": "h", "binary": BINARY, "disabled_reason": ""},
+        "disable-log-reason",
+    ),
+    _switch(
+        "a reason of a novel",
+        "disabled_reason",
+        {"host": "h", "binary": BINARY, "disabled_reason": "x" * 256},
+        "disable-log-reason",
+    ),
+    Row(
+        "disable: a member",
+        "PUT",
+        "/os-services/disable",
+        {"host": "h", "binary": BINARY},
+        403,
+        "volume_extension:services:update",
+        MEMBER,
+    ),
+    _get("list: a member", "/os-services", 403, "volume_extension:services:index", MEMBER),
+    _get("pools: a member", "/scheduler-stats/get_pools", 403, "get_pools", MEMBER),
+    _get("pools: nonsense", "/scheduler-stats/get_pools?detail=x", 400, "attribute detail"),
+    _get("pools: unknown filter", "/scheduler-stats/get_pools?colour=red", 400, "colour"),
+    _get("pools: unknown type", "/scheduler-stats/get_pools?volume_type=x", 404, "type x could"),
+    _get("capabilities: unknown", "/capabilities/nowhere", 404, "find service: nowhere"),
+    _get("capabilities: a member", "/capabilities/h", 403, "capabilities", MEMBER),
+    _get("extension: unknown", "/extensions/os-hosts", 404, "could not be found"),
+    _get(
+        "filters: before 3.33",
+        "/resource_filters",
+        404,
+        "3.32",
+        {"version": "volume 3.32", "token": served.MEMBER},
+    ),
+    _get(
+        "summary: before 3.12",
+        "/volumes/summary",
+        404,
+        "3.11 is not supported",
+        {"version": "volume 3.11", "token": served.MEMBER},
+    ),
+]

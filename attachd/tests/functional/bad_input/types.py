@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong requests on volume types and extra specs."""
+
+from typing import Any
+
+from attachd.tests.functional import served
+from attachd.tests.functional.bad_input import Row
+
+URL = "/types"
+ITEM = "/types/{type}"
+SPECS = "/types/{type}/extra_specs"
+PUBLIC = "os-volume-type-access:is_public"
+ADMIN = {"token": served.ADMIN}
+MEMBER = {"token": served.MEMBER}
+
+
+def _create(claim: str, says: str, status: int = 400, **fields: Any) -> Row:
+    body = {"volume_type": {"name": "new", **fields}}
+    return Row(f"create: {claim}", "POST", URL, body, status, says, ADMIN)
+
+
+def _update(claim: str, says: str, fields: Any, status: int = 400, path: str = ITEM) -> Row:
+    return Row(f"update: {claim}", "PUT", path, {"volume_type": fields}, status, says, ADMIN)
+
+
+def _specs(claim: str, says: str, specs: Any, status: int = 400, path: str = SPECS) -> Row:
+    return Row(f"specs: {claim}", "POST", path, {"extra_specs": specs}, status, says, ADMIN)
+
+
+def _spec(claim: str, says: str, body: Any, status: int = 400) -> Row:
+    return Row(f"spec: {claim}", "PUT", f"{SPECS}/k", body, status, says, ADMIN)
+
+
+def _plain(claim: str, method: str, path: str, status: int, says: str, options: Any) -> Row:
+    return Row(claim, method, path, None, status, says, options)
+
+
+ROWS = [
+    Row("create: no type", "POST", URL, {"x": 1}, 400, "'volume_type' is a required|'x'", ADMIN),
+    Row("create: null", "POST", URL, {"volume_type": None}, 400, "volume_type", ADMIN),
+    Row("create: no name", "POST", URL, {"volume_type": {}}, 400, "'name' is a required", ADMIN),
+    _create("a name of null", "volume_type.name", name=None),
+    _create("an empty name", "volume_type.name", name=""),
+    _create("a blank name", "volume_type.name", name="   "),
+    _create("a name of a number", "volume_type.name", name=1),
+    _create("a name of a novel", "volume_type.name", name="x" * 256),
+    _create("a name that is taken", "Type used already exists", 409, name="used"),
+    _create("a description of a number", "volume_type.description", description=1),
+    _create("a description of a novel", "volume_type.description", description="x" * 256),
+    _create("visibility of nonsense", "is_public", **{PUBLIC: "perhaps"}),
+    _create("visibility of null", "is_public", **{PUBLIC: None}),
+    _create("an unknown field", "'colour' was unexpected", colour="red"),
+    _create("extra specs of text", "volume_type.extra_specs", extra_specs="a=b"),
+    _create("an extra spec of a number", "extra_specs.a", extra_specs={"a": 1}),
+    _create("a key with a blank", "extra_specs", extra_specs={"a b": "1"}),
+    Row(
+        "create: a member",
+        "POST",
+        URL,
+        {"volume_type": {"name": "new"}},
+        403,
+        "volume_extension:type_create",
+        MEMBER,
+    ),
+    _update("nothing", "Specify", {}),
+    _update("only nulls", "Specify", {"name": None, "description": None}),
+    _update("null", "volume_type", None),
+    _update("an empty name", "volume_type.name", {"name": ""}),
+    _update("a name that is taken", "Type used already exists", {"name": "used"}, 409),
+    _update("extra specs", "'extra_specs' was unexpected", {"extra_specs": {}}),
+    _update("unknown", "type {unknown} could not", {"name": "n"}, 404, "/types/{unknown}"),
+    _plain("show: unknown", "GET", "/types/{unknown}", 404, "type {unknown} could not", MEMBER),
+    _plain("show: no default", "GET", "/types/default", 404, "Default volume type", MEMBER),
+    _plain("list: unknown filter", "GET", "/types?colour=red", 400, "colour", MEMBER),
+    _plain("list: nonsense", "GET", "/types?is_public=perhaps", 400, "is_public", ADMIN),
+    _plain("list: specs", "GET", "/types?extra_specs=a", 400, "attribute extra_specs", MEMBER),
+    _plain("delete: unknown", "DELETE", "/types/{unknown}", 404, "type {unknown}", ADMIN),
+    _plain("delete: in use", "DELETE", "/types/{used_type}", 400, "volumes present", ADMIN),
+    _plain("delete: a member", "DELETE", ITEM, 403, "volume_extension:type_delete", MEMBER),
+    Row("specs: nothing", "POST", SPECS, {}, 400, "'extra_specs' is a required", ADMIN),
+    _specs("null", "extra_specs", None),
+    _specs("a value of a number", "extra_specs.a", {"a": 1}),
+    _specs("a value of a novel", "extra_specs.a", {"a": "x" * 256}),
+    _specs("an empty key", "extra_specs", {"": "1"}),
+    _specs("in use", "currently in use", {"a": "1"}, 400, "/types/{used_type}/extra_specs"),
+    _specs("unknown", "type {unknown}", {"a": "1"}, 404, "/types/{unknown}/extra_specs"),
+    _spec("nothing", "{}", {}),
+    _spec("two", "k", {"k": "1", "l": "2"}),
+    _spec("another key", "mismatch", {"l": "2"}),
+    _spec("a value of a list", "k. Value: ", {"k": []}),
+    _plain("spec: unknown", "GET", f"{SPECS}/zz", 404, "no extra specs with key zz", ADMIN),
+    _plain("spec: not there", "DELETE", f"{SPECS}/zz", 404, "with key zz", ADMIN),
+    _plain("spec: a member", "DELETE", f"{SPECS}/k", 403, "types_extra_specs:delete", MEMBER),
+]
