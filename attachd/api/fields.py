@@ -18,7 +18,12 @@ Schema = Mapping[str, Any]
 
 TEXT: Final[Schema] = {"type": "string", "maxLength": 255}
 OPTIONAL_TEXT: Final[Schema] = {**TEXT, "type": ["string", "null"]}
-NAME: Final[Schema] = {**TEXT, "minLength": 1, "pattern": r"\S"}
+NAME: Final[Schema] = {
+    **TEXT,
+    "minLength": 1,
+    "pattern": r"\S",
+    "description": "a text that can be seen",
+}
 
 BOOLEAN: Final[Schema] = {
     "enum": [
@@ -32,8 +37,9 @@ SIZE: Final[Schema] = {
     "pattern": r"\A0*[1-9][0-9]{0,8}\Z",
     "minimum": 1,
     "maximum": 2**31 - 1,
+    "description": "a whole number of GiB, 1 or more",
 }
-"""GiB; clients also send a string of digits."""
+"""Clients also send a string of digits."""
 
 METADATA: Final[Schema] = {
     "type": "object",

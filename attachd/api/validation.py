@@ -91,8 +91,16 @@ def _too_long(error: exceptions.ValidationError) -> str:
     return f"{shown(error.instance)} is longer than {error.validator_value} characters"
 
 
+def _described(error: exceptions.ValidationError) -> str:
+    """Say what was wanted as the schema describes it: a pattern tells only programmers."""
+    wanted = error.schema.get("description")
+    return f"{shown(error.instance)} is not {wanted}" if wanted else _plain(error)
+
+
 _REASONS = {
     "additionalProperties": _unexpected,
+    "anyOf": _described,
+    "pattern": _described,
     "maxLength": _too_long,
     "type": _wrong_type,
 }

@@ -12,10 +12,13 @@ _SERVICE: Final = {
     "service": NAME,
     "cluster": OPTIONAL_TEXT,
 }
-_ONE_NAME: Final = [{"required": ["binary"]}, {"required": ["service"]}]
+_NAMED: Final[Schema] = {
+    "anyOf": [{"required": ["binary"]}, {"required": ["service"]}],
+    "description": "a service, which is named by its host and its binary",
+}
 
-SWITCH: Final[Schema] = {**fields(_SERVICE, "host"), "anyOf": _ONE_NAME}
+SWITCH: Final[Schema] = {**fields(_SERVICE, "host"), **_NAMED}
 SWITCH_WITH_REASON: Final[Schema] = {
     **fields({**_SERVICE, "disabled_reason": NAME}, "host"),
-    "anyOf": _ONE_NAME,
+    **_NAMED,
 }

@@ -22,7 +22,7 @@ def _get(claim: str, path: str, status: int, says: str, options: Any = None) -> 
 
 ROWS = [
     _switch("nothing", "required", {}),
-    _switch("no binary", "binary|valid under any", {"host": "h"}),
+    _switch("no binary", "is not a service, .* its binary", {"host": "h"}),
     _switch("no host", "'host' is a required", {"binary": BINARY}),
     _switch("a host of null", "attribute host", {"host": None, "binary": BINARY}),
     _switch("a host of a novel", "attribute host", {"host": "h" * 256, "binary": BINARY}),

@@ -62,6 +62,11 @@ class MessagesTest(unittest.TestCase):
                 self.check(value)
             self.assertEqual(expected, str(raised.exception))
 
+    def test_a_pattern_is_told_as_it_is_described(self):
+        validator = validation.Validator({"pattern": "^[0-9]+$", "description": "a number"})
+        with self.assertRaisesRegex(exception.BadRequest, "^'x' is not a number$"):
+            validator.check("x")
+
     def test_keys_outside_of_a_pattern_are_named(self):
         with self.assertRaisesRegex(exception.BadRequest, r"\('y' was unexpected\)"):
             self.check({"thing": {"id": ID, "pairs": {"x1": 1, "y": 2}}})
