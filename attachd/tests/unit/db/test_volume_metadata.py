@@ -14,37 +14,37 @@ class MetadataTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, self.kind)
-        self.id = rows.add_volume()["id"]
+        self.volume_id = rows.add_volume()["id"]
         self.other = rows.add_volume()["id"]
         volume_metadata.merge(self.other, {"a": "untouched"})
 
     def _stored(self):
         self.assertEqual({"a": "untouched"}, volumes.get(self.other, None)["metadata"])
-        return volumes.get(self.id, None)["metadata"]
+        return volumes.get(self.volume_id, None)["metadata"]
 
     def test_merging_keeps_what_is_not_named(self):
-        volume_metadata.merge(self.id, {"a": "1", "b": "2"})
-        after = volume_metadata.merge(self.id, {"b": "3", "c": ""})
+        volume_metadata.merge(self.volume_id, {"a": "1", "b": "2"})
+        after = volume_metadata.merge(self.volume_id, {"b": "3", "c": ""})
         self.assertEqual({"a": "1", "b": "3", "c": ""}, after)
         self.assertEqual(after, self._stored())
 
     def test_replacing_removes_what_is_not_named(self):
-        volume_metadata.merge(self.id, {"a": "1", "b": "2"})
-        after = volume_metadata.replace(self.id, {"b": "3", "c": "4"})
+        volume_metadata.merge(self.volume_id, {"a": "1", "b": "2"})
+        after = volume_metadata.replace(self.volume_id, {"b": "3", "c": "4"})
         self.assertEqual({"b": "3", "c": "4"}, after)
         self.assertEqual(after, self._stored())
-        self.assertEqual({}, volume_metadata.replace(self.id, {}))
+        self.assertEqual({}, volume_metadata.replace(self.volume_id, {}))
         self.assertEqual({}, self._stored())
 
     def test_one_pair_can_be_removed_once(self):
-        volume_metadata.merge(self.id, {"a": "1", "b": "2"})
-        volume_metadata.delete(self.id, "a")
+        volume_metadata.merge(self.volume_id, {"a": "1", "b": "2"})
+        volume_metadata.delete(self.volume_id, "a")
         self.assertEqual({"b": "2"}, self._stored())
-        self.assertRaises(exception.NotFound, volume_metadata.delete, self.id, "a")
+        self.assertRaises(exception.NotFound, volume_metadata.delete, self.volume_id, "a")
 
     def test_keys_that_differ_only_in_case_or_accents_are_two(self):
         pairs = {"key": "1", "Key": "2", "kéy": "3", "🗻": "4"}
-        self.assertEqual(pairs, volume_metadata.merge(self.id, pairs))
+        self.assertEqual(pairs, volume_metadata.merge(self.volume_id, pairs))
         self.assertEqual(pairs, self._stored())
 
     def test_a_volume_that_is_gone_is_said_to_be(self):

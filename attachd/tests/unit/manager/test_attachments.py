@@ -17,22 +17,22 @@ class AttachTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
         self.volume_id = rows.add_volume(provider={"lun": 7})["id"]
-        self.id = rows.add_attachment(self.volume_id)["id"]
+        self.attachment_id = rows.add_attachment(self.volume_id)["id"]
 
     def _attach(self, connector=CONNECTOR):
-        return attachments.attach(self.backend, self.id, self.volume_id, connector)
+        return attachments.attach(self.backend, self.attachment_id, self.volume_id, connector)
 
     def test_a_host_is_let_in_and_told_how_to_connect(self):
         answer = self._attach()
-        self.assertEqual({self.id}, self.driver.granted())
+        self.assertEqual({self.attachment_id}, self.driver.granted())
         self.assertEqual("rw", answer["mode"])
         self.assertEqual("fake", answer["connection_info"]["driver_volume_type"])
-        self.assertEqual(self.id, answer["connection_info"]["data"]["attachment_id"])
+        self.assertEqual(self.attachment_id, answer["connection_info"]["data"]["attachment_id"])
         self.assertEqual("rw", answer["connection_info"]["data"]["access_mode"])
 
     def test_the_row_keeps_what_the_host_was_told_and_who_it_is(self):
         answer = self._attach({**CONNECTOR, "mountpoint": "/dev/vdb", "x-rack": [1, None]})
-        row = rows.attachment(self.id)
+        row = rows.attachment(self.attachment_id)
         self.assertEqual("connected", row["state"])
         self.assertEqual(answer["connection_info"], row["connection_info"])
         self.assertEqual(("compute-1", "/dev/vdb", "rw"), (row["host"], row["mountpoint"], "rw"))
@@ -44,7 +44,7 @@ class AttachTest(unittest.TestCase):
     def test_before_the_driver_is_touched_the_row_says_all_that_recovery_needs(self):
         seen = []
         self.driver.script = lambda *_: seen.append(
-            (rows.attachment(self.id), rows.volume(self.volume_id))
+            (rows.attachment(self.attachment_id), rows.volume(self.volume_id))
         )
         self._attach()
         row, volume = seen[0]
@@ -58,8 +58,8 @@ class AttachTest(unittest.TestCase):
         self._attach()
         (handed,) = self.driver.handed
         self.assertEqual((self.volume_id, 1, {"lun": 7}), tuple(vars(handed.volume).values()))
-        row = rows.attachment(self.id)
-        expected = {"attachment_id": self.id, "connector": CONNECTOR, "mode": "rw"}
+        row = rows.attachment(self.attachment_id)
+        expected = {"attachment_id": self.attachment_id, "connector": CONNECTOR, "mode": "rw"}
         self.assertEqual(expected | {"secret": row["secret"]}, vars(handed.export))
 
     def test_every_attachment_has_a_secret_of_its_own(self):
@@ -67,13 +67,15 @@ class AttachTest(unittest.TestCase):
         other_volume = rows.add_volume()["id"]
         other = rows.add_attachment(other_volume)["id"]
         attachments.attach(self.backend, other, other_volume, CONNECTOR)
-        self.assertNotEqual(rows.attachment(self.id)["secret"], rows.attachment(other)["secret"])
+        self.assertNotEqual(
+            rows.attachment(self.attachment_id)["secret"], rows.attachment(other)["secret"]
+        )
 
     def test_an_unknown_attachment_is_not_found(self):
         with self.assertRaises(exception.AttachmentNotFound):
             attachments.attach(self.backend, "nothing", self.volume_id, CONNECTOR)
         with self.assertRaises(exception.VolumeNotFound):
-            attachments.attach(self.backend, self.id, "nothing", CONNECTOR)
+            attachments.attach(self.backend, self.attachment_id, "nothing", CONNECTOR)
         self.assertEqual([], self.driver.handed)
 
     def test_a_backend_that_is_down_refuses_before_the_row_moves(self):
@@ -81,7 +83,7 @@ class AttachTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.Unavailable, "cable") as refused:
             self._attach()
         self.assertEqual(503, refused.exception.code)
-        self.assertEqual("reserved", rows.attachment(self.id)["state"])
+        self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
 
     def test_a_volume_in_error_is_not_connected(self):
         rows.change_volume(self.volume_id, state="error", status="error")
@@ -90,7 +92,7 @@ class AttachTest(unittest.TestCase):
         self.assertEqual([], self.driver.handed)
 
     def test_a_completed_attachment_without_a_connector_gets_none(self):
-        rows.change_attachment(self.id, state="attached")
+        rows.change_attachment(self.attachment_id, state="attached")
         with self.assertRaises(exception.InvalidTransition):
             self._attach()
         self.assertEqual([], self.driver.handed)

@@ -110,11 +110,11 @@ class FailingRevokeTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
         self.volume_id = rows.add_volume()["id"]
-        self.id = rows.add_attachment(self.volume_id)["id"]
-        attachments.attach(self.backend, self.id, self.volume_id, CONNECTOR)
+        self.attachment_id = rows.add_attachment(self.volume_id)["id"]
+        attachments.attach(self.backend, self.attachment_id, self.volume_id, CONNECTOR)
 
     def _detach(self):
-        return attachments.detach(self.backend, self.id, self.volume_id)
+        return attachments.detach(self.backend, self.attachment_id, self.volume_id)
 
     def _fail(self, **how):
         failed = self.assertRaises(exception.DisconnectFailed)
@@ -125,9 +125,9 @@ class FailingRevokeTest(unittest.TestCase):
     def test_the_row_stays_and_the_volume_is_nobodys(self):
         for final in (True, False):
             error = self._fail(final=final)
-            self.assertIn(self.id, str(error))
+            self.assertIn(self.attachment_id, str(error))
             self.assertIn("burns", str(error))
-            row = rows.attachment(self.id)
+            row = rows.attachment(self.attachment_id)
             self.assertEqual(("disconnect_failed", None), (row["state"], row["owner"]))
             self.assertIn("burns", row["error"])
             volume = rows.volume(self.volume_id)
@@ -148,20 +148,20 @@ class FailingRevokeTest(unittest.TestCase):
 
     def test_a_failure_does_not_overwrite_what_somebody_else_wrote(self):
         def script(call):
-            rows.change_attachment(self.id, generation=9)
+            rows.change_attachment(self.attachment_id, generation=9)
             raise exception.BackendError("late")
 
         self.driver.script = script
         with self.assertRaises(exception.DisconnectFailed):
             self._detach()
-        row = rows.attachment(self.id)
+        row = rows.attachment(self.attachment_id)
         self.assertEqual(("disconnecting", 9), (row["state"], row["generation"]))
 
     def test_a_row_that_was_taken_over_is_not_removed(self):
-        self.driver.script = lambda _call: rows.change_attachment(self.id, generation=9)
+        self.driver.script = lambda _call: rows.change_attachment(self.attachment_id, generation=9)
         with self.assertRaises(exception.InvalidTransition):
             self._detach()
-        self.assertEqual("disconnecting", rows.attachment(self.id)["state"])
+        self.assertEqual("disconnecting", rows.attachment(self.attachment_id)["state"])
 
     def test_when_the_removal_cannot_be_stored_it_can_be_repeated(self):
         real = db.move

@@ -18,14 +18,20 @@ class _AttachCase(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
         self.volume_id = rows.add_volume()["id"]
-        self.id = rows.add_attachment(self.volume_id)["id"]
+        self.attachment_id = rows.add_attachment(self.volume_id)["id"]
 
     def _attach(self):
-        return attachments.attach_alone(self.backend, self.id, self.volume_id, CONNECTOR)
+        return attachments.attach_alone(
+            self.backend, self.attachment_id, self.volume_id, CONNECTOR
+        )
 
     def _state(self):
         volume = rows.volume(self.volume_id)
-        return rows.attachment(self.id)["state"], volume["status"], volume["attach_status"]
+        return (
+            rows.attachment(self.attachment_id)["state"],
+            volume["status"],
+            volume["attach_status"],
+        )
 
 
 class FailingGrantTest(_AttachCase):
@@ -40,7 +46,7 @@ class FailingGrantTest(_AttachCase):
         with self.driver.failing("grant", final=True):
             error = self._failure()
         self.assertIn("burns", str(error))
-        self.assertIn(self.id, str(error))
+        self.assertIn(self.attachment_id, str(error))
         self.assertEqual(("connect_failed", "available", "detached"), self._state())
         self.assertEqual(["grant"], self.driver.methods)
 
@@ -63,7 +69,7 @@ class FailingGrantTest(_AttachCase):
     def test_the_row_says_why_and_that_nobody_works_on_it(self):
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             self._attach()
-        row = rows.attachment(self.id)
+        row = rows.attachment(self.attachment_id)
         self.assertEqual("Backend error: The shelf burns.", row["error"])
         self.assertEqual(
             (None, None, None), (row["owner"], row["connection_info"], row["attached_at"])
@@ -76,8 +82,8 @@ class FailingGrantTest(_AttachCase):
                 self._attach()
         self.assertEqual("rw", self._attach()["mode"])
         self.assertEqual(("connected", "attaching", "attaching"), self._state())
-        self.assertEqual({self.id}, self.driver.granted())
-        self.assertIsNone(rows.attachment(self.id)["error"])
+        self.assertEqual({self.attachment_id}, self.driver.granted())
+        self.assertIsNone(rows.attachment(self.attachment_id)["error"])
         secrets = {each.export.secret for each in self.driver.handed}
         self.assertEqual(1, len(secrets), "a repeated call needs the same secret")
 
@@ -109,19 +115,19 @@ class LostRowTest(_AttachCase):
     def test_a_host_that_was_detached_meanwhile_is_shut_out_again(self):
         def detached():
             values = {"generation": 2}
-            db.move(self.id, self.volume_id, Event.DISCONNECT, values)
+            db.move(self.attachment_id, self.volume_id, Event.DISCONNECT, values)
 
         self._meanwhile(detached)
         with self.assertRaises(exception.InvalidTransition) as lost:
             self._attach()
-        self.assertIn(self.id, str(lost.exception))
+        self.assertIn(self.attachment_id, str(lost.exception))
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual(("disconnecting", "detaching", "detaching"), self._state())
 
     def test_a_host_whose_attachment_is_gone_is_shut_out_again(self):
         def gone():
-            db.move(self.id, self.volume_id, Event.DISCONNECT)
-            db.move(self.id, self.volume_id, Event.REVOKED)
+            db.move(self.attachment_id, self.volume_id, Event.DISCONNECT)
+            db.move(self.attachment_id, self.volume_id, Event.REVOKED)
 
         self._meanwhile(gone)
         with self.assertRaises(exception.AttachdError):
@@ -134,14 +140,14 @@ class LostRowTest(_AttachCase):
         self._meanwhile(self._attach_elsewhere)
         with self.assertRaises(exception.InvalidTransition):
             self._attach()
-        self.assertEqual({self.id}, self.driver.granted())
+        self.assertEqual({self.attachment_id}, self.driver.granted())
         self.assertEqual("connected", self._state()[0])
 
     def _attach_elsewhere(self):
         elsewhere = backends.FakeBackend(backends.NAME, self.driver)
         elsewhere.setup()
         with mock.patch.object(elsewhere, "lock", mock.MagicMock()):
-            attachments.attach_alone(elsewhere, self.id, self.volume_id, CONNECTOR)
+            attachments.attach_alone(elsewhere, self.attachment_id, self.volume_id, CONNECTOR)
 
     def test_a_failure_does_not_overwrite_what_the_new_owner_wrote(self):
         def taken_over():
@@ -152,7 +158,7 @@ class LostRowTest(_AttachCase):
         with self.assertRaises(exception.AttachdError):
             self._attach()
         self.assertEqual("connected", self._state()[0])
-        self.assertEqual({self.id}, self.driver.granted())
+        self.assertEqual({self.attachment_id}, self.driver.granted())
 
 
 class LostDatabaseTest(_AttachCase):
@@ -170,15 +176,15 @@ class LostDatabaseTest(_AttachCase):
     def _check_repeatable(self):
         self._attach()
         self.assertEqual("connected", self._state()[0])
-        self.assertEqual({self.id}, self.driver.granted())
-        attachments.detach(self.backend, self.id, self.volume_id)
+        self.assertEqual({self.attachment_id}, self.driver.granted())
+        attachments.detach(self.backend, self.attachment_id, self.volume_id)
         self.assertEqual(set(), self.driver.granted())
 
     def test_an_answer_that_was_stored_keeps_its_grant(self):
         with self._losing(db.move_alone), self.assertRaises(exception.Unavailable):
             self._attach()
         self.assertEqual("connected", self._state()[0])
-        self.assertEqual({self.id}, self.driver.granted())
+        self.assertEqual({self.attachment_id}, self.driver.granted())
         self._check_repeatable()
 
     def test_an_answer_that_was_not_stored_is_undone(self):
@@ -201,5 +207,5 @@ class LostDatabaseTest(_AttachCase):
             with mock.patch.object(db, "move", move), self.assertRaises(exception.Unavailable):
                 self._attach()
         self.assertEqual("connecting", self._state()[0])
-        self.assertEqual({self.id}, self.driver.granted())
+        self.assertEqual({self.attachment_id}, self.driver.granted())
         self._check_repeatable()

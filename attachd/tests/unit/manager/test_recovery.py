@@ -94,28 +94,30 @@ class KilledTest(unittest.TestCase):
     def test_a_connect_is_finished_or_was_never_begun(self):
         for where in self._deaths(self._prepare_attach):
             with self.subTest(where):
-                row = rows.attachment(self.id)
+                row = rows.attachment(self.attachment_id)
                 never_begun = where == "before step 1"
                 self.assertEqual("reserved" if never_begun else "connected", row["state"])
-                self.assertEqual(not never_begun, self.id in self.driver.granted())
+                self.assertEqual(not never_begun, self.attachment_id in self.driver.granted())
                 if not never_begun:
-                    self.assertEqual(self.id, row["connection_info"]["data"]["attachment_id"])
+                    self.assertEqual(
+                        self.attachment_id, row["connection_info"]["data"]["attachment_id"]
+                    )
                     self.assertIsNone(row["owner"])
 
     def _prepare_attach(self):
         self.volume_id = rows.add_volume()["id"]
-        self.id = rows.add_attachment(self.volume_id)["id"]
+        self.attachment_id = rows.add_attachment(self.volume_id)["id"]
         return functools.partial(
-            attachments.attach_alone, self.backend, self.id, self.volume_id, CONNECTOR
+            attachments.attach_alone, self.backend, self.attachment_id, self.volume_id, CONNECTOR
         )
 
     def test_a_connect_that_fails_is_failed_and_shut_out(self):
         for where in self._deaths(self._prepare_failing_attach):
             with self.subTest(where):
-                state = rows.attachment(self.id)["state"]
+                state = rows.attachment(self.attachment_id)["state"]
                 rest = {"connect_failed", "connected"}
                 self.assertIn(state, {"reserved"} if where == "before step 1" else rest)
-                self.assertEqual(state == "connected", self.id in self.driver.granted())
+                self.assertEqual(state == "connected", self.attachment_id in self.driver.granted())
 
     def _prepare_failing_attach(self):
         attach = self._prepare_attach()
@@ -132,13 +134,15 @@ class KilledTest(unittest.TestCase):
                 never_begun = where == "before step 1"
                 left = [row["state"] for row in rows.attachments(self.volume_id)]
                 self.assertEqual(["connected"] if never_begun else [], left)
-                self.assertEqual(never_begun, self.id in self.driver.granted())
+                self.assertEqual(never_begun, self.attachment_id in self.driver.granted())
                 status = "attaching" if never_begun else "available"
                 self.assertEqual(status, rows.volume(self.volume_id)["status"])
 
     def _prepare_detach(self):
         self._prepare_attach()()
-        return functools.partial(attachments.detach, self.backend, self.id, self.volume_id)
+        return functools.partial(
+            attachments.detach, self.backend, self.attachment_id, self.volume_id
+        )
 
     def test_a_volume_is_created_once_its_row_says_so(self):
         for where in self._deaths(self._prepare_create):
