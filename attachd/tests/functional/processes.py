@@ -19,11 +19,15 @@ from typing import Any
 import unittest
 
 import requests
+import testtools
+from testtools import content
 
 from attachd.tests import brokers, databases
 
 PATIENCE = 60.0
 """Seconds for a process to start or to end, on a busy machine."""
+
+_SHOWN = 20_000
 
 ROOT = Path(__file__).parents[3]
 """The source tree, with etc/."""
@@ -74,6 +78,14 @@ class Process:
     def output(self) -> str:
         """All that it has written so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def show_in_failures(self, test: testtools.TestCase) -> None:
+        """Make what it has written last a part of the test's failures."""
+
+        def show(_error: object) -> None:
+            test.addDetail(f"log of {self.pid}", content.text_content(self.output[-_SHOWN:]))
+
+        test.addOnException(show)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until it has written something that matches."""
@@ -160,6 +172,7 @@ class Deployment:
     """A manager and an API in processes of their own, RabbitMQ and a real database.
 
     :ivar url: of the API, without a slash at its end, once one is started
+    :ivar server: the API's process
     """
 
     def __init__(
@@ -168,6 +181,7 @@ class Deployment:
         self._test = test
         self.folder = folder(test)
         self.url = ""
+        self.server: Process | None = None
         configuration = self.folder / "attachd.conf"
         configuration.write_text(
             _CONFIGURATION.format(
@@ -214,7 +228,7 @@ class Deployment:
 
     def start_gunicorn(self) -> Process:
         """Start the API under gunicorn with the configuration in etc/."""
-        process = Process(
+        self.server = process = Process(
             self._test,
             script("gunicorn"),
             f"--config={ROOT / 'etc/attachd/gunicorn.conf.py'}",
@@ -227,7 +241,7 @@ class Deployment:
 
     def start_uwsgi(self) -> Process:
         """Start the API under uWSGI with the configuration in etc/."""
-        process = Process(
+        self.server = process = Process(
             self._test,
             script("uwsgi"),
             f"--ini={ROOT / 'etc/attachd/uwsgi.ini'}",
