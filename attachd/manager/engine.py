@@ -96,7 +96,10 @@ def _run(ready: _Ready, store: Store) -> dict[str, Any]:
     try:
         engine.run()
     except Exception as error:
-        raise Failed(_first(error), clean=_undone(flow, engine.storage)) from error
+        cause = _first(error)
+        if not isinstance(cause, exception.AttachdError):
+            LOG.exception("The flow %s met an unforeseen error", flow.name)
+        raise Failed(cause, clean=_undone(flow, engine.storage)) from error
     results: dict[str, Any] = engine.storage.fetch_all()
     return results
 
@@ -120,9 +123,12 @@ def _undone(flow: linear_flow.Flow, storage: Any) -> bool:
 
 
 def reason(cause: Exception) -> str:
-    """Say in one sentence what went wrong, for the row and for the caller."""
+    """Say in one sentence what went wrong, for the row and for the caller.
+
+    Of an error that nobody foresaw, only its kind: its text may hold a secret.
+    """
     if isinstance(cause, exception.AttachdError):
         text = str(cause)
     else:
-        text = f"{type(cause).__name__}: {cause}"
+        text = f"An unforeseen {type(cause).__name__}; the manager's log has more"
     return text[:1000] if text.endswith((".", "!")) else f"{text[:1000]}."

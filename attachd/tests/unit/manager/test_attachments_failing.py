@@ -58,7 +58,7 @@ class FailingGrantTest(_AttachCase):
 
     def test_an_error_that_no_driver_may_raise_is_in_doubt(self):
         with self.driver.raising(ZeroDivisionError("bug"), "grant"):
-            self.assertIn("ZeroDivisionError: bug", str(self._failure()))
+            self.assertIn("ZeroDivisionError", str(self._failure()))
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
     def test_when_the_undoing_fails_too_the_volume_is_nobodys(self):

@@ -136,7 +136,9 @@ class ReasonTest(unittest.TestCase):
         )
 
     def test_an_unexpected_error_is_named(self):
-        self.assertEqual("KeyError: 'a'.", engine.reason(KeyError("a")))
+        said = engine.reason(KeyError("hidden"))
+        self.assertIn("KeyError", said)
+        self.assertNotIn("hidden", said)
 
     def test_a_reason_fits_into_its_column(self):
-        self.assertLess(len(engine.reason(ValueError("x" * 5000))), 1023)
+        self.assertLess(len(engine.reason(exception.BackendError("x" * 5000))), 1023)

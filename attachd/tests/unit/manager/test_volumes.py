@@ -199,7 +199,7 @@ class ExtendTest(_VolumeCase):
         volume_id = self._add("extending", new_size_gib=3)
         with self.driver.raising(ZeroDivisionError("bug"), "extend"):
             volumes.extend(self.backend, volume_id)
-        self.assertIn("ZeroDivisionError: bug", rows.volume(volume_id)["error"])
+        self.assertIn("ZeroDivisionError", rows.volume(volume_id)["error"])
 
     def test_a_volume_whose_backend_says_no_for_sure_is_still_in_doubt(self):
         # What was promised, the larger size, is not there: an administrator has to look.
