@@ -57,6 +57,7 @@ def prepare(
     :param config_files: what to read where the command line names no file; None: what
         ATTACHD_CONFIG_FILES names, else attachd.conf in the usual places
     :param defaults: options of the [DEFAULT] group that have another default here
+    :raises oslo_config.cfg.Error: a file cannot be read, or a value is wrong
     """
     messaging.set_transport_defaults(EXCHANGE)
     messaging.TransportURL(CONF)  # registers the options of transports
@@ -68,10 +69,20 @@ def prepare(
         named = os.environ.get(CONFIG_FILES_VARIABLE, "")
         config_files = [each for each in named.split(os.pathsep) if each] or None
     CONF(list(argv), project="attachd", default_config_files=config_files)
+    _check_values()
     if not (CONF.log_file or CONF.log_dir):
         CONF.set_default("use_stderr", True)  # else oslo.log would take the standard output
     logging.setup(CONF, "attachd")
     std_logging.captureWarnings(True)
+
+
+def _check_values() -> None:
+    """Find wrong values now: oslo.config would do so when something reads them."""
+    for name in CONF:
+        found = CONF[name]
+        if isinstance(found, Mapping):
+            for option in found:
+                found[option]
 
 
 class Serializer(messaging.Serializer):

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The production shape: a manager and a WSGI server, RabbitMQ, MariaDB and PostgreSQL."""
+
+from collections import Counter
+import contextlib
+from pathlib import Path
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+import openstack
+import requests
+
+from attachd.tests.functional import processes
+from attachd.tests.functional.processes import PATIENCE, Deployment
+
+HEADERS = {"OpenStack-API-Version": "volume 3.71"}
+
+_REQUESTS = (
+    ("GET", "/volumes/detail", None),
+    ("POST", "/types", {"volume_type": {"name": ""}}),
+    ("DELETE", "/volumes/00000000-0000-0000-0000-000000000000", None),
+    # Refused before its body is read.
+    ("POST", "/nowhere", {"long": "x" * 2000}),
+)
+
+
+def connect(test, deployment):
+    """Return openstacksdk's block storage, without authentication."""
+    connection = openstack.connect(
+        auth_type="none",
+        endpoint=f"{deployment.url}/v3",
+        load_envvars=False,
+        load_yaml_config=False,
+        app_name="attachd-tests",
+    )
+    test.addCleanup(connection.close)
+    return connection.block_storage
+
+
+class CycleCase:
+    """The whole attach cycle; a subclass tells database and server."""
+
+    def test_bytes_survive_a_detach_and_are_there_for_the_next_host(self):
+        deployment = Deployment(self, self.database)
+        manager = deployment.start_manager()
+        server = self.start(deployment)
+        deployment.wait_until_served()
+        storage = connect(self, deployment)
+        volume = storage.create_volume(name="disk", size=1)
+        volume = storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        self.assertEqual("test@file#file", volume.host)
+        for host, expected in (("one", b"\0" * 5), ("two", b"bytes")):
+            attachment = storage.create_attachment(volume.id, connector={})
+            attachment = storage.update_attachment(attachment, connector={"host": host})
+            device = Path(attachment.connection_info["device_path"])
+            with device.open("r+b") as disk:
+                self.assertEqual(expected, disk.read(5))
+                disk.seek(0)
+                disk.write(b"bytes")
+            storage.complete_attachment(attachment)
+            self.assertEqual("in-use", storage.get_volume(volume.id).status)
+            storage.delete_attachment(attachment)
+            self.assertFalse(device.exists())
+            self.assertEqual("available", storage.get_volume(volume.id).status)
+        storage.delete_volume(volume)
+        storage.wait_for_delete(volume, interval=0.1, wait=PATIENCE)
+        self.assertEqual((0, 0), (server.end(), manager.end()))
+        for process in (server, manager):
+            self.assertNotIn("Traceback", process.output)
+
+
+class MariaDBUnderUwsgiTest(CycleCase, unittest.TestCase):
+    database = "mariadb"
+
+    def start(self, deployment):
+        return deployment.start_uwsgi()
+
+
+class PostgreSQLUnderUwsgiTest(CycleCase, unittest.TestCase):
+    database = "postgresql"
+
+    def start(self, deployment):
+        return deployment.start_uwsgi()
+
+
+class MariaDBUnderGunicornTest(CycleCase, unittest.TestCase):
+    database = "mariadb"
+
+    def start(self, deployment):
+        return deployment.start_gunicorn()
+
+
+class ServerCase:
+    """What a WSGI server with the configuration in etc/ does; a subclass starts it."""
+
+    def setUp(self):
+        super().setUp()
+        self.deployment = Deployment(self, "sqlite", backend="slow", workers=1)
+
+    def start_all(self):
+        self.deployment.start_manager()
+        server = self.start(self.deployment)
+        self.deployment.wait_until_served()
+        return server
+
+    def request(self, session, method, path, body=None, data=None):
+        url = f"{self.deployment.url}/v3{path}"
+        return session.request(
+            method, url, json=body, data=data, headers=HEADERS, timeout=PATIENCE
+        )
+
+    def test_a_pooled_client_is_never_cut_off(self):
+        self.start(self.deployment)
+        seen = Counter()
+
+        def work():
+            with requests.Session() as session:
+                for _ in range(60):
+                    for sent in _REQUESTS:
+                        seen[self.outcome(session, *sent)] += 1
+
+        clients = [threading.Thread(target=work) for _ in range(6)]
+        for each in clients:
+            each.start()
+        for each in clients:
+            each.join(4 * PATIENCE)
+        self.assertEqual({200: 360, 400: 360, 404: 720}, dict(seen))
+
+    def outcome(self, session, method, path, body):
+        try:
+            return self.request(session, method, path, body).status_code
+        except requests.RequestException as error:
+            return repr(error)
+
+    def test_a_large_body_is_refused_with_a_message(self):
+        self.start(self.deployment)
+        with requests.Session() as session:
+            answer = self.request(session, "POST", "/volumes", data=b"x" * 10_000_000)
+            self.assertIn(answer.status_code, {400, 413})
+            self.assertIn("message", answer.text)
+            self.assertEqual(200, self.request(session, "GET", "/volumes").status_code)
+
+    def test_idle_clients_keep_nobody_out(self):
+        self.start(self.deployment)
+        sessions = [requests.Session() for _ in range(80)]
+        for each in sessions:
+            self.addCleanup(each.close)
+            self.assertEqual(200, self.request(each, "GET", "/volumes").status_code)
+        before = time.monotonic()
+        self.assertEqual(200, self.request(requests.Session(), "GET", "/volumes").status_code)
+        self.assertLess(time.monotonic() - before, 10)
+
+    def test_a_request_under_way_is_answered_before_the_end(self):
+        server = self.start_all()
+        storage = connect(self, self.deployment)
+        volume = storage.create_volume(size=1)
+        storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        answers = []
+
+        def attach():
+            body = {"attachment": {"volume_uuid": volume.id, "connector": {"host": "here"}}}
+            answers.append(self.request(requests.Session(), "POST", "/attachments", body))
+
+        client = threading.Thread(target=attach)
+        client.start()
+        time.sleep(0.7)
+        code = server.end()
+        client.join(PATIENCE)
+        self.assertEqual([200], [each.status_code for each in answers])
+        self.assertEqual(0, code)
+
+    def test_a_configuration_that_cannot_be_read_ends_it(self):
+        (self.deployment.folder / "attachd.conf").write_text("[api]\nmax_limit = many\n")
+        with contextlib.suppress(AssertionError, requests.RequestException):
+            self.start(self.deployment)
+        self.assertNotEqual(0, self.deployment.server.wait())
+        self.assertIn("max_limit", self.deployment.server.output)
+
+
+class UwsgiTest(ServerCase, unittest.TestCase):
+    def start(self, deployment):
+        return deployment.start_uwsgi()
+
+
+class GunicornTest(ServerCase, unittest.TestCase):
+    def start(self, deployment):
+        return deployment.start_gunicorn()
+
+
+class ManagerTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.deployment = Deployment(self, "mariadb", backend="slow")
+
+    def request(self, method, path, body=None):
+        url = f"{self.deployment.url}/v3{path}"
+        return requests.request(method, url, json=body, headers=HEADERS, timeout=PATIENCE)
+
+    def create_volume(self):
+        answer = self.request("POST", "/volumes", {"volume": {"size": 1}})
+        self.assertEqual(202, answer.status_code, answer.text)
+        return answer.json()["volume"]["id"]
+
+    def wait_until_available(self, volume):
+        deadline = time.monotonic() + PATIENCE
+        while (status := self.deployment.get(f"/v3/volumes/{volume}")["volume"]["status"]) != (
+            "available"
+        ):
+            self.assertLess(time.monotonic(), deadline, status)
+            time.sleep(0.1)
+
+    def test_a_call_under_way_is_answered_before_the_end(self):
+        manager = self.deployment.start_manager()
+        self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        volume = self.create_volume()
+        self.wait_until_available(volume)
+        answers = []
+
+        def attach():
+            body = {"attachment": {"volume_uuid": volume, "connector": {"host": "here"}}}
+            answers.append(self.request("POST", "/attachments", body))
+
+        client = threading.Thread(target=attach)
+        client.start()
+        time.sleep(1)
+        self.assertEqual(0, manager.end())
+        client.join(PATIENCE)
+        self.assertEqual([200], [each.status_code for each in answers])
+
+    def test_what_a_killed_manager_left_is_finished_by_the_next_one(self):
+        manager = self.deployment.start_manager()
+        self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        volume = self.create_volume()
+        time.sleep(0.5)
+        manager.kill()
+        self.assertEqual(
+            "creating", self.deployment.get(f"/v3/volumes/{volume}")["volume"]["status"]
+        )
+        self.deployment.start_manager()
+        self.wait_until_available(volume)
+
+    def test_a_worker_that_died_is_replaced(self):
+        manager = self.deployment.start_manager()
+        self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        workers = _children(manager.pid)
+        self.assertEqual(2, len(workers))
+        subprocess.run(["kill", "-KILL", *map(str, workers)], check=True)
+        deadline = time.monotonic() + PATIENCE
+        while len(_children(manager.pid) - workers) < 2:
+            self.assertLess(time.monotonic(), deadline, manager.output)
+            time.sleep(0.1)
+        self.wait_until_available(self.create_volume())
+
+    def test_a_hangup_starts_the_workers_anew(self):
+        manager = self.deployment.start_manager()
+        before = _children(manager.pid)
+        manager.send(signal.SIGHUP)
+        manager.wait_for("(?s)" + ".*".join(["Serving backend"] * 4))
+        after = _children(manager.pid)
+        self.assertFalse(before & after)
+        self.assertEqual(0, manager.end())
+
+    def test_it_ends_while_the_message_queue_is_away(self):
+        configuration = self.deployment.folder / "attachd.conf"
+        text = configuration.read_text().replace("@127.0.0.1:5672/", "@127.0.0.1:1/")
+        configuration.write_text(text)
+        manager = processes.Process(
+            self, processes.script("attachd-manager"), f"--config-file={configuration}"
+        )
+        manager.wait_for("Connection refused")
+        before = time.monotonic()
+        self.assertEqual(0, manager.end())
+        self.assertLess(time.monotonic() - before, 30)
+
+    def test_a_request_says_so_while_the_message_queue_is_away(self):
+        self.deployment.start_manager()
+        configuration = self.deployment.folder / "attachd.conf"
+        text = configuration.read_text().replace("@127.0.0.1:5672/", "@127.0.0.1:1/")
+        configuration.write_text(text)
+        self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        before = time.monotonic()
+        answer = self.request("POST", "/volumes", {"volume": {"size": 1}})
+        self.assertEqual(503, answer.status_code, answer.text)
+        self.assertLess(time.monotonic() - before, 20)
+
+    def test_mistakes_are_told_in_one_line(self):
+        for text, expected in (
+            ("[DEFAULT]\nenabled_backends =\n", "enabled_backends"),
+            ("[DEFAULT]\nenabled_backends = one\n", "one"),
+            ("[DEFAULT]\nenabled_backends = one\n[one]\ndriver = tape\n", "tape"),
+            ("[manager]\nworkers = none\n", "workers"),
+        ):
+            with self.subTest(text=text):
+                configuration = self.deployment.folder / "wrong.conf"
+                configuration.write_text(
+                    text.replace(
+                        "[DEFAULT]\n", f"[DEFAULT]\nstate_path={self.deployment.folder}\n"
+                    )
+                )
+                manager = processes.Process(
+                    self, processes.script("attachd-manager"), f"--config-file={configuration}"
+                )
+                self.assertEqual(1, manager.wait())
+                last = manager.output.splitlines()[-1]
+                self.assertTrue(last.startswith("attachd-manager: "), manager.output)
+                self.assertIn(expected, last)
+                self.assertNotIn("Traceback", manager.output)
+
+
+def _children(pid):
+    said = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return {int(line) for line in said.stdout.split()}
