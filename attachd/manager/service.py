@@ -42,6 +42,9 @@ class Post:
     def _work(self) -> None:
         self._backend.setup()  # before the first call; the upkeep repeats it if it failed
         self._server.start(override_pool_size=CONF.manager.threads_per_backend)
+        if self._stopping.is_set():  # nobody stops a server that has just come up
+            self._server.stop()
+            return
         self._serving.set()
         LOG.info("Serving backend %s", self._backend.host)
         self._upkeep.run(self._stopping)

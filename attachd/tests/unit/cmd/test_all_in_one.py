@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of the command; as a process it is tested in functional/test_all_in_one."""
+
+from pathlib import Path
+import stat
+import tempfile
+import threading
+import unittest
+from unittest import mock
+
+from attachd.api import noauth
+from attachd.cmd import all_in_one
+
+
+class FolderTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name) / "state"
+
+    def own(self):
+        return all_in_one._own(self.folder)
+
+    def test_it_is_made_for_its_owner_alone(self):
+        with self.own():
+            self.assertEqual(0o700, stat.S_IMODE(self.folder.stat().st_mode))
+
+    def test_one_process_at_a_time_has_it(self):
+        with self.own(), self.assertRaises(all_in_one.Refusal) as caught, self.own():
+            pass
+        self.assertRegex(str(caught.exception), r"is in use by another one, process \d+$")
+
+    def test_it_is_free_again_afterwards(self):
+        for _ in range(2):
+            with self.own():
+                pass
+
+    def test_a_name_that_configuration_files_or_urls_misread_is_refused(self):
+        for name in ("$x", "x?", "x\n[api]"):
+            with (
+                self.subTest(name=name),
+                self.assertRaises(all_in_one.Refusal),
+                all_in_one._own(self.folder / name),
+            ):
+                pass
+        self.assertFalse(self.folder.exists())
+
+
+class GreetingTest(unittest.TestCase):
+    def greeting(self, host):
+        return all_in_one._greeting(Path("/state"), host, 8776)
+
+    def test_loopback_needs_no_warning(self):
+        for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
+            with self.subTest(host=host):
+                self.assertNotIn("WARNING", self.greeting(host))
+
+    def test_anything_else_does(self):
+        for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
+            with self.subTest(host=host):
+                self.assertIn(f"WARNING: {host} is not", self.greeting(host))
+
+    def test_the_address_is_one_that_can_be_used(self):
+        for host, url in (
+            ("127.0.0.1", "http://127.0.0.1:8776"),
+            ("0.0.0.0", "http://127.0.0.1:8776"),
+            ("::", "http://[::1]:8776"),
+            ("::1", "http://[::1]:8776"),
+            ("example.org", "http://example.org:8776"),
+        ):
+            with self.subTest(host=host):
+                self.assertIn(
+                    f"export OS_AUTH_TYPE=none OS_ENDPOINT={url}/v3\n", self.greeting(host)
+                )
+
+    def test_both_clients_see_the_same_project(self):
+        self.assertEqual(noauth.NOBODYS_PROJECT, all_in_one.PROJECT)
+        self.assertIn(f"OS_PROJECT_ID={noauth.NOBODYS_PROJECT} ", self.greeting("::1"))
+
+
+class FinishTest(unittest.TestCase):
+    def test_storage_that_hangs_does_not_keep_it_for_ever(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        hanging = mock.Mock(stop=lambda: gate.wait(10))
+        with (
+            mock.patch.object(all_in_one, "PATIENCE", 0.1),
+            mock.patch("os._exit", side_effect=SystemExit) as end,
+            self.assertRaises(SystemExit),
+        ):
+            all_in_one._finish(hanging)
+        end.assert_called_once_with(1)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command by itself; as a process it is tested in functional/test_processes."""
+
+import io
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.cmd import manager
+from attachd.conf import CONF
+from attachd.manager.service import ManagerService
+from attachd.tests import backends
+
+
+class MainTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.prepare = self.patch("attachd.service.prepare")
+        self.load = self.patch("attachd.manager.backends.load")
+        self.launch = self.patch("oslo_service.service.launch")
+        self.launch.return_value.wait.return_value = None
+        backends.override(self, "enabled_backends", ["one"])
+        self.patch("sys.argv", ["attachd-manager", "--config-file", "some.conf"])
+
+    def patch(self, name, *args):
+        patch = mock.patch(name, *args)
+        self.addCleanup(patch.stop)
+        return patch.start()
+
+    def refused(self):
+        with mock.patch("sys.stderr", io.StringIO()) as errors:
+            self.assertEqual(1, manager.main())
+        self.launch.assert_not_called()
+        self.assertEqual(1, errors.getvalue().count("\n"))
+        return errors.getvalue()
+
+    def test_it_runs_as_many_workers_as_configured(self):
+        backends.override(self, "workers", 3, group="manager")
+        self.assertEqual(0, manager.main())
+        self.prepare.assert_called_once_with(["--config-file", "some.conf"])
+        self.launch.assert_called_once_with(CONF, mock.ANY, workers=3)
+        self.assertIsInstance(self.launch.call_args.args[1], ManagerService)
+
+    def test_nothing_to_serve_is_a_mistake(self):
+        backends.override(self, "enabled_backends", [])
+        self.assertIn("enabled_backends", self.refused())
+
+    def test_a_backend_that_cannot_be_made_is_told_before_any_worker_starts(self):
+        self.load.side_effect = exception.ConfigurationError(reason="[one] has no driver")
+        self.assertEqual("attachd-manager: [one] has no driver\n", self.refused())
+
+    def test_a_folder_that_cannot_be_made_is_told_before_any_worker_starts(self):
+        self.load.side_effect = PermissionError(13, "Permission denied", "/var/lib/attachd")
+        self.assertIn("'/var/lib/attachd'", self.refused())

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import threading
+import time
+import unittest
+from unittest import mock
+import uuid
+
+import oslo_messaging as messaging
+
+from attachd import exception, service
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.db import services
+from attachd.manager.service import ManagerService
+from attachd.manager.upkeep import Upkeep
+from attachd.tests import backends
+
+PATIENCE = 10
+
+
+class ManagerServiceTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        messaging.TransportURL(CONF)
+        backends.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
+        service.forget()
+        self.addCleanup(service.forget)
+        self.backend = backends.use(self)
+        patch = mock.patch("attachd.manager.backends.load", return_value=[self.backend])
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.manager = ManagerService()
+        self.addCleanup(self.manager.stop)
+
+    def ask(self):
+        return service.client(self.backend.host, PATIENCE, "1.0").call(
+            RequestContext(overwrite=False), "detach", attachment_id="a", volume_id="v"
+        )
+
+    def test_it_serves_its_backends_and_reports_them(self):
+        self.manager.start()
+        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        with self.assertRaises(exception.NotFound):
+            self.ask()
+        (row,) = services.page(services.Filters())
+        self.assertEqual((self.backend.host, True), (row["host"], row["up"]))
+
+    def test_a_broken_backend_is_served_and_reported_as_down(self):
+        error = exception.BackendError("no shelf", final=True)
+        with mock.patch.object(self.backend.driver, "setup", side_effect=error):
+            self.manager.start()
+            self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        (row,) = services.page(services.Filters())
+        self.assertEqual((False, "no shelf"), (row["up"], row["error"][-8:]))
+
+    def test_the_first_call_finds_the_backend_set_up(self):
+        order = []
+        self.backend.error = "not yet"
+        setup = self.backend.setup
+
+        def slow_setup():
+            time.sleep(0.1)
+            order.append("set up")
+            return setup()
+
+        server = mock.Mock()
+        server.start.side_effect = lambda **_: order.append("serving")
+        serving = mock.patch("attachd.service.server", return_value=server)
+        with mock.patch.object(self.backend, "setup", slow_setup), serving:
+            self.manager.start()
+            self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        self.assertEqual(["set up", "serving"], order)
+
+    def test_it_works_with_as_many_threads_as_configured(self):
+        backends.override(self, "threads_per_backend", 2, group="manager")
+        self.manager.start()
+        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        entered = threading.Semaphore(0)
+        gate = threading.Event()
+
+        def detach(*_args):
+            entered.release()
+            gate.wait(PATIENCE)
+            return []
+
+        with mock.patch("attachd.manager.attachments.detach", detach):
+            callers = [threading.Thread(target=self.ask) for _ in range(3)]
+            for each in callers:
+                each.start()
+            for _ in range(2):
+                self.assertTrue(entered.acquire(timeout=PATIENCE))
+            self.assertFalse(entered.acquire(timeout=0.2))
+            gate.set()
+            for each in callers:
+                each.join(PATIENCE)
+
+    def test_stopping_finishes_the_call_under_way(self):
+        self.manager.start()
+        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        entered = threading.Event()
+        answers = []
+
+        def detach(*_args):
+            entered.set()
+            time.sleep(0.3)
+            return []
+
+        with mock.patch("attachd.manager.attachments.detach", detach):
+            caller = threading.Thread(target=lambda: answers.append(self.ask()))
+            caller.start()
+            self.assertTrue(entered.wait(PATIENCE))
+            self.manager.stop()
+        caller.join(PATIENCE)
+        self.assertEqual([[]], answers)
+
+    def test_stopping_ends_the_upkeep(self):
+        self.manager.start()
+        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        self.manager.stop()
+        self.assertEqual([], [each for each in threading.enumerate() if "upkeep" in each.name])
+
+    def test_it_can_be_stopped_before_it_serves(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        with (
+            mock.patch.object(self.backend, "setup", lambda: gate.wait(PATIENCE)),
+            mock.patch("attachd.manager.service.UPKEEP_PATIENCE", 0.1),
+        ):
+            self.manager.start()
+            self.manager.stop()
+
+    def test_upkeep_that_fails_does_not_end_it(self):
+        calls = threading.Semaphore(0)
+
+        def fail(_upkeep):
+            calls.release()
+            raise RuntimeError("odd")
+
+        backends.override(self, "report_interval", 1, group="manager")
+        with mock.patch.object(Upkeep, "once", fail):
+            self.manager.start()
+            for _ in range(2):
+                self.assertTrue(calls.acquire(timeout=PATIENCE))
+        with self.assertRaises(exception.NotFound):
+            self.ask()
