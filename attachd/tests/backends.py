@@ -81,6 +81,11 @@ class RecordingDriver(fake.FakeDriver):
         """The volumes that exist, and their sizes in GiB."""
         return dict(self._sizes)
 
+    def empty(self) -> None:
+        """Forget all volumes and exports."""
+        self._sizes.clear()
+        self._granted.clear()
+
     def failing(self, *methods: str, final: bool = False) -> AbstractContextManager[Any]:
         """Let these methods fail for a while, before they do anything."""
         error = exception.BackendError("The shelf burns.", final=final)
@@ -94,6 +99,16 @@ class RecordingDriver(fake.FakeDriver):
                 raise error
 
         return mock.patch.object(self, "script", script)
+
+    def failing_late(self, method: str) -> AbstractContextManager[Any]:
+        """Let a method fail for a while, after it has done what it was asked to."""
+        real = getattr(self, method)
+
+        def late(*args: Any) -> None:
+            real(*args)
+            raise exception.BackendError("The shelf has just burnt.")
+
+        return mock.patch.object(self, method, late)
 
 
 class FakeBackend(backends.Backend):

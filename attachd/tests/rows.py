@@ -105,6 +105,13 @@ def attachments(volume_id: str | None = None) -> list[Row]:
     return _read(table, sa.true() if volume_id is None else table.c.volume_id == volume_id)
 
 
+def remove_all() -> None:
+    """Remove all volumes and attachments."""
+    with api.writer() as connection:
+        for table in (models.attachments, models.volume_metadata, models.volumes):
+            connection.execute(sa.delete(table))
+
+
 def _read(table: sa.Table, where: sa.ColumnElement[bool]) -> list[Row]:
     with api.reader() as connection:
         found = connection.execute(sa.select(table).where(where).order_by(table.c.created_at))

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attachd promises, in plain Python and small enough to be believed; for test_state_machine.
+
+Nothing of attachd is imported: a rule that is wrong there must not be wrong here as well.
+Each verb answers the HTTP status that a client has to get, and moves the model accordingly.
+"""
+
+from dataclasses import dataclass, field
+
+OK, ACCEPTED, NO_CONTENT, BAD, CONFLICT, BROKEN = 200, 202, 204, 400, 409, 500
+
+_RANKS = ("attached", "attaching", "detaching", "reserved", "error_attaching", "error_detaching")
+_WIRE = {
+    "reserved": "reserved",
+    "connected": "attaching",
+    "attached": "attached",
+    "connect_failed": "error_attaching",
+    "connect_unknown": "error_attaching",
+    "disconnect_failed": "error_detaching",
+}
+_STATUS = {"attached": "in-use", "detached": "available"}
+_STATUS |= {"error_attaching": "error", "error_detaching": "error"}
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How the backend will behave during one call.
+
+    ``refused``: it says no, for sure; ``lost``: it fails before it does anything, but does not
+    know that; ``late``: it fails after it has done what it was asked to.
+    """
+
+    work: str = "well"
+    undo: str = "well"
+
+
+@dataclass
+class Attachment:
+    """One attachment; ``reachable`` is whether the backend lets the host in."""
+
+    id: str
+    server: str | None
+    state: str = "reserved"
+    host: str | None = None
+    reachable: bool = False
+
+    @property
+    def wire(self) -> str:
+        """What a client is shown."""
+        return _WIRE[self.state]
+
+
+@dataclass
+class Volume:
+    """One volume; ``made_gib`` is its size at the backend, 0 if it does not exist there."""
+
+    id: str
+    multiattach: bool
+    size_gib: int
+    made_gib: int
+    own: str = "ready"
+    attachments: dict[str, Attachment] = field(default_factory=dict)
+
+    def status(self, *, without: Attachment | None = None) -> tuple[str, str]:
+        """Return status and attach_status."""
+        names = {
+            each.wire
+            for each in self.attachments.values()
+            if each is not without and each.state != "connect_failed"
+        }
+        attach_status = next((name for name in _RANKS if name in names), "detached")
+        status = _STATUS.get(attach_status, attach_status)
+        return (status if self.own == "ready" else self.own), attach_status
+
+    def _holders(self) -> list[Attachment]:
+        return [each for each in self.attachments.values() if each.state != "connect_failed"]
+
+    def reserve(self, server: str | None) -> int:
+        """Tell whether one more attachment may be created; add() adds it."""
+        if self.own != "ready" or self.status()[0] == "error":
+            return BAD
+        holders = self._holders()
+        same = server is not None and all(each.server == server for each in holders)
+        return OK if self.multiattach or not holders or same else BAD
+
+    def add(self, attachment_id: str, server: str | None) -> Attachment:
+        """Add what was reserved."""
+        new = self.attachments[attachment_id] = Attachment(attachment_id, server)
+        return new
+
+    def connect(self, mine: Attachment, host: str, faults: Faults, *, alone: bool) -> int:
+        """Let a host in."""
+        if mine.state in {"connected", "attached"} and mine.host == host:
+            return OK
+        bound = mine.state in {"connect_unknown", "disconnect_failed"}
+        if bound and mine.host not in {None, host}:
+            return CONFLICT
+        if mine.state not in {"reserved", "connect_failed", "connect_unknown"}:
+            return CONFLICT
+        if not self._may_connect(mine, alone=alone):
+            return CONFLICT
+        mine.host = host
+        return self._connected(mine, faults)
+
+    def _may_connect(self, mine: Attachment, *, alone: bool) -> bool:
+        if "error" in self.status(without=mine)[0]:
+            return False
+        others = [each for each in self._holders() if each is not mine]
+        if self.multiattach:
+            return True
+        if alone and any(each.state != "reserved" for each in others):
+            return False
+        return all(mine.server is not None and each.server == mine.server for each in others)
+
+    @staticmethod
+    def _connected(mine: Attachment, faults: Faults) -> int:
+        if faults.work == "well":
+            mine.state, mine.reachable = "connected", True
+            return OK
+        if faults.work == "late":
+            mine.reachable = True
+        if faults.work == "refused" and not mine.reachable:
+            mine.state = "connect_failed"
+            return BROKEN
+        if faults.undo in {"well", "late"}:
+            mine.reachable = False
+        mine.state = "connect_failed" if faults.undo == "well" else "connect_unknown"
+        return BROKEN
+
+    def complete(self, mine: Attachment) -> int:
+        """Note that the host uses the volume."""
+        if mine.state not in {"reserved", "connected", "attached"}:
+            return CONFLICT
+        mine.state = "attached"
+        return NO_CONTENT
+
+    def detach(self, mine: Attachment, faults: Faults) -> int:
+        """Shut a host out and forget the attachment."""
+        if mine.host is not None:
+            if faults.work in {"well", "late"}:
+                mine.reachable = False
+            if faults.work != "well":
+                mine.state = "disconnect_failed"
+                return BROKEN
+        del self.attachments[mine.id]
+        if self.own == "error":
+            self.own = "ready"
+        return OK
+
+    def delete(self) -> int:
+        """Tell whether the volume may be deleted."""
+        return BAD if self._holders() else ACCEPTED
+
+    def extend(self, size_gib: int, faults: Faults) -> int:
+        """Let the volume grow."""
+        if self.status()[0] not in {"available", "in-use"}:
+            return BAD
+        if faults.work == "well":
+            self.size_gib = self.made_gib = size_gib
+        else:
+            self.own = "error_extending"
+        return ACCEPTED
+
+    def reset(self, status: str) -> int:
+        """Believe an administrator who says ``available`` or ``error``."""
+        if status == "available" and self._holders():
+            return BAD
+        self.own = "error" if status == "error" else "ready"
+        return ACCEPTED

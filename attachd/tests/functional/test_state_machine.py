@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever clients do, and however the backend fails: API, manager and database obey the model.
+
+Hypothesis draws the calls; each goes through HTTP, RPC, the flows and SQLite, and afterwards
+the answers, the rows and what the backend lets in are held against model.py.  More of it:
+ATTACHD_TEST_EXAMPLES=1000.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import logging
+import os
+import time
+from typing import Any
+import unittest
+
+import hypothesis
+from hypothesis import stateful
+from hypothesis import strategies as st
+
+from attachd import exception
+from attachd.drivers.fake import Call
+from attachd.manager.upkeep import Upkeep
+from attachd.tests import rows
+from attachd.tests.functional import model, served
+from attachd.tests.functional.model import Faults
+
+EXAMPLES = int(os.environ.get("ATTACHD_TEST_EXAMPLES", "40"))
+STEPS = 30
+VOLUMES = 3
+PATIENCE = 20
+
+MULTIATTACH = "shared"
+SERVERS = st.sampled_from(
+    [None, "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"]
+)
+HOSTS = st.sampled_from(["compute-1", "compute-2"])
+WORKS = st.sampled_from(["well"] * 5 + ["refused", "lost", "late"])
+UNDOES = st.sampled_from(["well", "well", "lost", "late"])
+REVOKES = st.sampled_from(["well"] * 4 + ["refused", "lost", "late"])
+LUCK = st.sampled_from(["well"] * 4 + ["lost"])
+
+
+class Machine(stateful.RuleBasedStateMachine):
+    """The calls, and what has to be true after each of them."""
+
+    def __init__(self, api: served.Api) -> None:
+        super().__init__()
+        self.api = api
+        self.driver = api.backend.driver
+        self.upkeep = Upkeep(api.backend)
+        self.volumes: dict[str, model.Volume] = {}
+        # What the story before has left.
+        self.driver.empty()
+        rows.remove_all()
+
+    def _volume(self, data: st.DataObject) -> model.Volume:
+        return self.volumes[data.draw(st.sampled_from(list(self.volumes)))]
+
+    def _attachment(self, data: st.DataObject) -> tuple[model.Volume, model.Attachment]:
+        every = [(volume, each) for volume in self.volumes.values() for each in volume.attachments]
+        volume, chosen = data.draw(st.sampled_from(every))
+        return volume, volume.attachments[chosen]
+
+    def has_volumes(self) -> bool:
+        return bool(self.volumes)
+
+    def has_attachments(self) -> bool:
+        return any(volume.attachments for volume in self.volumes.values())
+
+    def _ask(self, expected: int, method: str, path: str, body: Any = None) -> served.Answer:
+        answer = self.api.ask(method, path, body, token=served.ADMIN)
+        assert answer.status == expected, (method, path, body, expected, answer)
+        return answer
+
+    def _act(self, expected: int, volume: model.Volume, **action: Any) -> None:
+        self._ask(expected, "POST", f"/volumes/{volume.id}/action", action)
+
+    @contextlib.contextmanager
+    def _faults(self, **methods: str) -> Iterator[None]:
+        """Let methods of the driver behave as model.Faults tells."""
+
+        def script(call: Call) -> None:
+            how = methods.get(call.method)
+            if how in {"lost", "refused"}:
+                # A driver may not deny for sure what an earlier call has granted.
+                granted = call.attachment in self.driver.granted()
+                raise exception.BackendError(how, final=how == "refused" and not granted)
+
+        with contextlib.ExitStack() as stack:
+            for method in (name for name, how in methods.items() if how == "late"):
+                stack.enter_context(self.driver.failing_late(method))
+            self.driver.script = script
+            stack.callback(setattr, self.driver, "script", None)
+            yield
+
+    @staticmethod
+    def _settle(volume_id: str) -> None:
+        """Wait until the manager has done what was asked for by a cast."""
+        patience = time.monotonic() + PATIENCE
+        while any(row["id"] == volume_id and row["owner"] for row in rows.volumes()):
+            assert time.monotonic() < patience, f"nobody works on volume {volume_id}"
+            time.sleep(0.002)
+
+    @stateful.precondition(lambda self: len(self.volumes) < VOLUMES)
+    @stateful.rule(multiattach=st.booleans(), size=st.integers(1, 3), luck=LUCK)
+    def create_volume(self, *, multiattach: bool, size: int, luck: str) -> None:
+        wanted = {"size": size, "volume_type": MULTIATTACH if multiattach else None}
+        with self._faults(create=luck):
+            answer = self._ask(model.ACCEPTED, "POST", "/volumes", {"volume": wanted})
+            volume_id = answer.body["volume"]["id"]
+            self._settle(volume_id)
+        made = size if luck == "well" else 0
+        own = "ready" if made else "error"
+        self.volumes[volume_id] = model.Volume(volume_id, multiattach, size, made, own)
+
+    @stateful.precondition(has_volumes)
+    @stateful.rule(data=st.data(), luck=LUCK)
+    def delete_volume(self, data: st.DataObject, luck: str) -> None:
+        volume = self._volume(data)
+        expected = volume.delete()
+        with self._faults(delete=luck):
+            self._ask(expected, "DELETE", f"/volumes/{volume.id}")
+            self._settle(volume.id)
+        if expected == model.ACCEPTED and luck == "well":
+            del self.volumes[volume.id]
+        elif expected == model.ACCEPTED:
+            volume.own = "error_deleting"
+
+    @stateful.precondition(has_volumes)
+    @stateful.rule(data=st.data(), more=st.integers(1, 3), luck=LUCK)
+    def extend_volume(self, data: st.DataObject, more: int, luck: str) -> None:
+        volume = self._volume(data)
+        size = volume.size_gib + more
+        with self._faults(extend=luck):
+            self._act(
+                volume.extend(size, Faults(luck)), volume, **{"os-extend": {"new_size": size}}
+            )
+            self._settle(volume.id)
+
+    @stateful.precondition(has_volumes)
+    @stateful.rule(data=st.data(), status=st.sampled_from(["available", "error"]))
+    def reset_status(self, data: st.DataObject, status: str) -> None:
+        volume = self._volume(data)
+        self._act(volume.reset(status), volume, **{"os-reset_status": {"status": status}})
+
+    @stateful.precondition(has_volumes)
+    @stateful.rule(data=st.data(), server=SERVERS)
+    def reserve(self, data: st.DataObject, server: str | None) -> None:
+        volume = self._volume(data)
+        expected = volume.reserve(server)
+        answer = self._ask(expected, "POST", "/attachments", _wanted(volume, server))
+        if expected == model.OK:
+            volume.add(answer.body["attachment"]["id"], server)
+
+    @stateful.precondition(has_volumes)
+    @stateful.rule(data=st.data(), server=SERVERS, host=HOSTS, work=WORKS, undo=UNDOES)
+    def create_connected(
+        self, data: st.DataObject, server: str | None, host: str, work: str, undo: str
+    ) -> None:
+        volume = self._volume(data)
+        expected = volume.reserve(server)
+        mine = model.Attachment("not known yet", server)
+        if expected == model.OK:
+            mine = volume.add(mine.id, server)
+            expected = volume.connect(mine, host, Faults(work, undo), alone=False)
+        body = _wanted(volume, server, connector=_connector(host))
+        with self._faults(grant=work, revoke=undo):
+            answer = self._ask(expected, "POST", "/attachments", body)
+        if volume.attachments.pop(mine.id, None):
+            mine.id = self._new_row(volume)
+            volume.attachments[mine.id] = mine
+            assert mine.id in answer.raw.decode(), "a client has to learn the id in any case"
+
+    @staticmethod
+    def _new_row(volume: model.Volume) -> str:
+        (new,) = {row["id"] for row in rows.attachments(volume.id)} - volume.attachments.keys()
+        return str(new)
+
+    @stateful.precondition(has_attachments)
+    @stateful.rule(data=st.data(), host=HOSTS, work=WORKS, undo=UNDOES)
+    def update(self, data: st.DataObject, host: str, work: str, undo: str) -> None:
+        volume, mine = self._attachment(data)
+        expected = volume.connect(mine, host, Faults(work, undo), alone=True)
+        body = {"attachment": {"connector": _connector(host)}}
+        with self._faults(grant=work, revoke=undo):
+            answer = self._ask(expected, "PUT", f"/attachments/{mine.id}", body)
+        if expected == model.OK:
+            told = answer.body["attachment"]["connection_info"]
+            assert (told["attachment_id"], told["volume_id"]) == (mine.id, volume.id), told
+
+    @stateful.precondition(has_attachments)
+    @stateful.rule(data=st.data())
+    def complete(self, data: st.DataObject) -> None:
+        volume, mine = self._attachment(data)
+        path = f"/attachments/{mine.id}/action"
+        self._ask(volume.complete(mine), "POST", path, {"os-complete": None})
+
+    @stateful.precondition(has_attachments)
+    @stateful.rule(data=st.data(), revoke=REVOKES)
+    def detach(self, data: st.DataObject, revoke: str) -> None:
+        volume, mine = self._attachment(data)
+        # A reservation is given up without a word to the backend.
+        expected = volume.detach(mine, Faults(revoke))
+        with self._faults(revoke=revoke):
+            answer = self._ask(expected, "DELETE", f"/attachments/{mine.id}")
+        if expected == model.OK:
+            left = {each["id"] for each in answer.body["attachments"]}
+            assert left == set(volume.attachments), left
+
+    @stateful.rule()
+    def restart_backend(self) -> None:
+        self.driver.restart()
+        self.upkeep.once()
+        for volume in self.volumes.values():
+            for each in volume.attachments.values():
+                each.reachable = each.state in {"connected", "attached"} and each.host is not None
+
+    @stateful.invariant()
+    def clients_see_what_the_model_says(self) -> None:
+        for volume in self.volumes.values():
+            seen = self._ask(model.OK, "GET", f"/volumes/{volume.id}").body["volume"]
+            assert (seen["status"], seen["size"]) == (volume.status()[0], volume.size_gib), seen
+            used = {each["attachment_id"] for each in seen["attachments"]}
+            expected = {each.id for each in volume.attachments.values() if each.wire == "attached"}
+            assert used == expected, (used, volume)
+
+    @stateful.invariant()
+    def the_rows_are_what_the_model_says(self) -> None:
+        for volume in self.volumes.values():
+            row = rows.volume(volume.id)
+            assert row["state"] == volume.own, (row, volume)
+            assert (row["status"], row["attach_status"]) == volume.status(), (row, volume)
+            stored = {row["id"]: row["state"] for row in rows.attachments(volume.id)}
+            modelled = {each.id: each.state for each in volume.attachments.values()}
+            assert stored == modelled, (stored, modelled)
+
+    @stateful.invariant()
+    def exactly_those_hosts_reach_their_volumes_that_should(self) -> None:
+        expected = {
+            each.id
+            for volume in self.volumes.values()
+            for each in volume.attachments.values()
+            if each.reachable
+        }
+        assert self.driver.granted() == expected, expected
+
+    @stateful.invariant()
+    def the_backend_has_the_volumes_and_no_others(self) -> None:
+        expected = {each.id: each.made_gib for each in self.volumes.values() if each.made_gib}
+        assert self.driver.sizes() == expected, (self.driver.sizes(), expected)
+
+
+def _connector(host: str) -> dict[str, Any]:
+    return {"host": host, "initiator": f"iqn.2026-01.org.example:{host}"}
+
+
+def _wanted(volume: model.Volume, server: str | None, **more: Any) -> dict[str, Any]:
+    who = {"instance_uuid": server} if server else {}
+    return {"attachment": {"volume_uuid": volume.id, **who, **more}}
+
+
+class StateMachineTest(unittest.TestCase):
+    """One API and one manager, many stories."""
+
+    def test_whatever_clients_do_the_model_is_obeyed(self):
+        # Failures are what the stories are about: they need not be told.
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        api = served.use(self)
+        specs = {"name": MULTIATTACH, "extra_specs": {"multiattach": "<is> True"}}
+        made = api.ask("POST", "/types", {"volume_type": specs}, token=served.ADMIN)
+        self.assertEqual(200, made.status, made)
+        stateful.run_state_machine_as_test(
+            lambda: Machine(api),
+            settings=hypothesis.settings(
+                max_examples=EXAMPLES,
+                stateful_step_count=STEPS,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(hypothesis.HealthCheck),
+            ),
+        )
