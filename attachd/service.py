@@ -8,6 +8,7 @@ a fork never gets an answer after it.
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import functools
+from importlib import metadata
 import logging as std_logging
 import os
 import threading
@@ -46,6 +47,11 @@ _CONTEXT_FIELDS = {
 """What a manager may need to know of who asks, by the key RequestContext.from_dict() reads."""
 
 
+def version() -> str:
+    """Return attachd's own version, as installed."""
+    return metadata.version("attachd")
+
+
 def prepare(
     argv: Sequence[str],
     config_files: list[str] | None = None,
@@ -68,7 +74,7 @@ def prepare(
     if config_files is None:
         named = os.environ.get(CONFIG_FILES_VARIABLE, "")
         config_files = [each for each in named.split(os.pathsep) if each] or None
-    CONF(list(argv), project="attachd", default_config_files=config_files)
+    CONF(list(argv), project="attachd", version=version(), default_config_files=config_files)
     _check_values()
     if not (CONF.log_file or CONF.log_dir):
         CONF.set_default("use_stderr", True)  # else oslo.log would take the standard output

@@ -113,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="attachd-all-in-one",
         description="Run the whole of attachd in one process, without authentication.",
     )
+    parser.add_argument("--version", action="version", version=service.version())
     parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on: %(default)s"
     )
