@@ -30,6 +30,7 @@ CODES = {
     "InvalidTransition": 409,
     "ConnectorHeld": 409,
     "DuplicateConnector": 409,
+    "PreconditionFailed": 412,
     "TypeExists": 409,
     "TooLarge": 413,
     "UnsupportedMediaType": 415,
@@ -58,6 +59,8 @@ def _example(kind: type[exception.AttachdError]) -> exception.AttachdError:
 
 class ErrorsTest(unittest.TestCase):
     """All of them."""
+
+    maxDiff = None
 
     def test_each_answers_with_its_status(self):
         self.assertEqual(CODES, {name: kind.code for name, kind in _classes().items()})
