@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Databases of a test's own, for every test that needs one.
 
-``databases.use(self, "sqlite")`` in a setUp() makes one, new and with a random name,
-configures the process for it, and removes it when the test is over.
+``databases.use(self, "sqlite")`` in a setUp() configures the process for one with all tables
+and no rows.  Its name is random, so that any number of processes may do so at the same time.
 """
 
+import atexit
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 import tempfile
 import threading
-from typing import Any
+from typing import Any, NoReturn
 import unittest
 
 from attachd.conf import CONF
@@ -30,22 +31,60 @@ def url(test: unittest.TestCase, kind: str) -> str:
 
 
 def use_empty(test: unittest.TestCase, kind: str) -> str:
-    """Configure this process for a new, empty database and return its URL."""
-    new = url(test, kind)
-    api.dispose()
-    CONF.set_override("connection", new, group="database")
-    # A slow disk is no part of the claim; what a test shows holds with and without it.
-    CONF.set_override("sqlite_synchronous", False, group="database")
-    test.addCleanup(_reset)
-    return new
+    """Configure this process for a new database without tables and return its URL."""
+    return _configure(test, url(test, kind))
 
 
 def use(test: unittest.TestCase, kind: str = "sqlite") -> str:
-    """Configure this process for a new database with all tables and return its URL."""
-    new = use_empty(test, kind)
+    """Configure this process for a database with all tables, but no rows, and return its URL.
+
+    On a server, where making tables takes long, all tests of this process share one, emptied.
+    """
+    if kind in _lasting:
+        lasting = _configure(test, _lasting[kind])
+        with api.writer() as connection:
+            for table in reversed(models.METADATA.sorted_tables):
+                connection.execute(table.delete())
+        return lasting
+    new = url(test, kind) if kind == "sqlite" else machine.need_database(_Lasting(test), kind)
+    _configure(test, new)
     with api.writer() as connection:
         models.METADATA.create_all(connection)
+    if kind != "sqlite":
+        _lasting[kind] = new
     return new
+
+
+_lasting: dict[str, str] = {}
+"""The URLs of the databases that this process removes at its end, by kind."""
+
+
+class _Lasting(unittest.TestCase):
+    """Stands in for a test, where something is to outlive it and go with the process."""
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        super().__init__()
+        self._test = test
+
+    def skipTest(self, reason: Any) -> NoReturn:  # noqa: N802 - unittest named it
+        self._test.skipTest(reason)
+
+    def fail(self, msg: Any = None) -> NoReturn:
+        self._test.fail(msg)
+
+    def addCleanup(  # noqa: N802 - unittest named it
+        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> None:
+        atexit.register(function, *args, **kwargs)
+
+
+def _configure(test: unittest.TestCase, connection: str) -> str:
+    api.dispose()
+    CONF.set_override("connection", connection, group="database")
+    # A slow disk is no part of the claim; what a test shows holds with and without it.
+    CONF.set_override("sqlite_synchronous", False, group="database")
+    test.addCleanup(_reset)
+    return connection
 
 
 def _reset() -> None:
