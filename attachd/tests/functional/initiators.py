@@ -85,6 +85,8 @@ class IscsiHost(fixtures.Fixture):
     def __init__(self, test: unittest.TestCase, name: str) -> None:
         super().__init__()
         self._io = machine.need_tool(test, "qemu-io")
+        # A process that stays must not outlive a test that was killed.
+        self._bound = [machine.need_tool(test, "setpriv"), "--pdeathsig=KILL"]
         self._img = machine.need_tool(test, "qemu-img")
         self.connector = {
             "host": name,
@@ -115,7 +117,7 @@ class IscsiHost(fixtures.Fixture):
 
     def log_in(self, info: ConnectionInfo, *commands: str) -> subprocess.Popen[str]:
         """Log in and stay, for the test to end; commands are those of qemu-io."""
-        line = self._io_line(info)
+        line = [*self._bound, *self._io_line(info)]
         process = subprocess.Popen(
             line,
             stdin=subprocess.PIPE,
@@ -146,7 +148,18 @@ class IscsiHost(fixtures.Fixture):
         """Begin to write as fast as it can, 64 blocks of 4 KiB at a time, stopping at an error."""
         image, _ = self.blockdev(info)
         image = image.replace("password-secret=chap", f"password={info['data']['auth_password']}")
-        line = [self._img, "bench", "-w", "-t", "none", "-d", "64", "-c", f"{writes}"]
+        line = [
+            *self._bound,
+            self._img,
+            "bench",
+            "-w",
+            "-t",
+            "none",
+            "-d",
+            "64",
+            "-c",
+            f"{writes}",
+        ]
         process = subprocess.Popen(
             [*line, "--image-opts", image],
             stdin=subprocess.DEVNULL,
@@ -205,11 +218,7 @@ class DeviceHost(IscsiHost):
         machine.need_root(test)
         machine.need_device(test, "/dev/fuse")
         machine.need_device(test, "/dev/loop-control")
-        self._daemon = [
-            machine.need_tool(test, "setpriv"),
-            "--pdeathsig=KILL",
-            machine.need_tool(test, "qemu-storage-daemon"),
-        ]
+        self._daemon = [*self._bound, machine.need_tool(test, "qemu-storage-daemon")]
         self._losetup = machine.need_tool(test, "losetup")
         self._process: subprocess.Popen[bytes] | None = None
         self.device = ""
