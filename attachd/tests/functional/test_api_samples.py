@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API reference tells what there is: each call is described, each sample is what is answered.
+
+``python -m attachd.tests.functional.test_api_samples`` writes the samples anew.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+import json
+from pathlib import Path
+import re
+import time
+from typing import Any, NamedTuple
+import unittest
+from unittest import mock
+import uuid
+
+from attachd.api import endpoint
+from attachd.tests.functional import served
+
+REFERENCE = Path(__file__).parents[3] / "api-ref" / "source" / "v3"
+SAMPLES = REFERENCE / "samples"
+
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}")
+_METHOD = re.compile(r"^\.\. rest_method:: +(\w+) (\S+)$", re.MULTILINE)
+_SERVER = "11111111-2222-4333-8444-555555555555"
+
+
+class Step(NamedTuple):
+    """One call of the story that the samples tell.
+
+    ``{name}`` in a path or a body is the id that the step of that name answered.
+    """
+
+    name: str
+    method: str
+    path: str
+    body: Any = None
+    token: str = served.MEMBER
+
+
+def _admin(name: str, method: str, path: str, body: Any = None) -> Step:
+    return Step(name, method, path, body, served.ADMIN)
+
+
+_VOLUME = "/volumes/{volume-create}"
+_TYPE = "/types/{type-create}"
+_ATTACHMENT = "/attachments/{attachment-create}"
+_CONNECTOR = {
+    "host": "compute-1",
+    "initiator": "iqn.1994-05.com.example:compute-1",
+    "ip": "192.0.2.10",
+    "multipath": False,
+    "platform": "x86_64",
+    "os_type": "linux",
+    "mountpoint": "/dev/vdb",
+}
+_ISCSI = {
+    "driver_volume_type": "iscsi",
+    "data": {
+        "target_discovered": False,
+        "target_iqn": "iqn.2010-10.org.openstack:volume-archive",
+        "target_portal": "192.0.2.20:3260",
+        "target_lun": 1,
+        "auth_method": "CHAP",
+        "auth_username": "compute-1",
+        "auth_password": "not-a-real-secret",
+    },
+}
+_SERVICE = {"host": "here@fake", "binary": "attachd-manager"}
+
+STORY = [
+    _admin("type-create", "POST", "/types", {
+        "volume_type": {"name": "shared", "description": "For clusters",
+                        "os-volume-type-access:is_public": True, "extra_specs": {}}}),
+    _admin("type-specs-create", "POST", f"{_TYPE}/extra_specs", {
+        "extra_specs": {"multiattach": "<is> True", "storage_protocol": "fake"}}),
+    _admin("type-spec-update", "PUT", f"{_TYPE}/extra_specs/storage_protocol",
+           {"storage_protocol": "<or> fake <or> iSCSI"}),
+    _admin("type-specs-list", "GET", f"{_TYPE}/extra_specs"),
+    _admin("type-spec-show", "GET", f"{_TYPE}/extra_specs/multiattach"),
+    _admin("type-show", "GET", _TYPE),
+    _admin("type-list", "GET", "/types"),
+    _admin("type-update", "PUT", _TYPE, {"volume_type": {"description": "For file systems"}}),
+    Step("volume-create", "POST", "/volumes", {
+        "volume": {"size": 10, "name": "disk", "description": "Data", "volume_type": "shared",
+                   "availability_zone": "nova", "metadata": {"use": "data"}}}),
+    Step("available", "GET", _VOLUME),
+    Step("volume-update", "PUT", _VOLUME, {
+        "volume": {"name": "archive", "description": "Old data"}}),
+    Step("volume-list", "GET", "/volumes?limit=1"),
+    Step("volume-summary", "GET", "/volumes/summary"),
+    Step("metadata-create", "POST", f"{_VOLUME}/metadata", {"metadata": {"owner": "archive"}}),
+    Step("metadata-show", "GET", f"{_VOLUME}/metadata"),
+    Step("metadata-replace", "PUT", f"{_VOLUME}/metadata", {"metadata": {"use": "archive"}}),
+    Step("metadata-key-update", "PUT", f"{_VOLUME}/metadata/use", {"meta": {"use": "archive"}}),
+    Step("metadata-key-show", "GET", f"{_VOLUME}/metadata/use"),
+    Step("attachment-create", "POST", "/attachments", {
+        "attachment": {"volume_uuid": "{volume-create}", "instance_uuid": _SERVER, "mode": "rw"}}),
+    Step("attachment-create-connected", "POST", "/attachments", {
+        "attachment": {"volume_uuid": "{volume-create}", "connector": _CONNECTOR}}),
+    Step("attachment-update", "PUT", _ATTACHMENT, {"attachment": {"connector": _CONNECTOR}}),
+    Step("attachment-complete", "POST", f"{_ATTACHMENT}/action", {"os-complete": None}),
+    Step("attachment-show", "GET", _ATTACHMENT),
+    Step("attachment-list", "GET", "/attachments"),
+    Step("attachment-list-detail", "GET", "/attachments/detail?limit=1"),
+    _admin("volume-show", "GET", _VOLUME),
+    _admin("volume-list-detail", "GET", "/volumes/detail?with_count=True&limit=1"),
+    Step("attachment-delete", "DELETE", _ATTACHMENT),
+    Step("", "DELETE", "/attachments/{attachment-create-connected}"),
+    Step("volume-extend", "POST", f"{_VOLUME}/action", {"os-extend": {"new_size": 20}}),
+    Step("available", "GET", _VOLUME),
+    _admin("volume-reset-status", "POST", f"{_VOLUME}/action",
+           {"os-reset_status": {"status": "available", "attach_status": "detached"}}),
+    _admin("service-list", "GET", "/os-services"),
+    _admin("service-disable-with-reason", "PUT", "/os-services/disable-log-reason",
+           {**_SERVICE, "disabled_reason": "A disk is replaced"}),
+    _admin("service-disable", "PUT", "/os-services/disable", _SERVICE),
+    _admin("service-enable", "PUT", "/os-services/enable", _SERVICE),
+    _admin("pools", "GET", "/scheduler-stats/get_pools"),
+    _admin("pools-detail", "GET", "/scheduler-stats/get_pools?detail=True"),
+    _admin("capabilities", "GET", "/capabilities/here@fake"),
+    Step("limits", "GET", "/limits"),
+    Step("extension", "GET", "/extensions/os-vol-host-attr"),
+    Step("extensions", "GET", "/extensions"),
+    Step("availability-zones", "GET", "/os-availability-zone"),
+    Step("resource-filters", "GET", "/resource_filters"),
+    Step("versions", "GET", "//"),
+    Step("version", "GET", "//v3/"),
+]  # fmt: skip
+
+
+def told(api: served.Api) -> Iterator[tuple[str, str]]:
+    """Send the story; yield file names and samples, in which ids and times are made up."""
+    ids: dict[str, str] = {}
+    stand_ins = {_SERVER: _SERVER}
+    for step in STORY:
+        body = _filled(step.body, ids)
+        with mock.patch.object(api.backend.driver, "grant", return_value=_ISCSI):
+            answer = _ask(api, step, _filled(step.path, ids), body)
+        if answer.raw and step.method == "POST":
+            ids[step.name] = next(iter(answer.body.values())).get("id", "")
+        if step.body is not None:
+            yield f"{step.name}-request.json", _made_up(body, stand_ins)
+        if answer.raw and step.name not in {"", "available"}:
+            yield f"{step.name}-response.json", _made_up(answer.body, stand_ins)
+
+
+def _ask(api: served.Api, step: Step, path: str, body: Any) -> served.Answer:
+    deadline = time.monotonic() + 30
+    while True:
+        answer = api.ask(step.method, path, body, token=step.token)
+        assert answer.status < 400, (step, answer)
+        if step.name != "available" or answer.body["volume"]["status"] == "available":
+            return answer
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.01)
+
+
+def _filled(value: Any, ids: dict[str, str]) -> Any:
+    text = json.dumps(value)
+    for name, identity in ids.items():
+        text = text.replace(f"{{{name}}}", identity)
+    return json.loads(text)
+
+
+def _made_up(value: Any, stand_ins: dict[str, str]) -> str:
+    """Write JSON with ids and times that are always the same."""
+    text = json.dumps(value, indent=4)
+    for found in _UUID.findall(text):
+        number = len(stand_ins)
+        stand_in = str(uuid.uuid5(uuid.NAMESPACE_URL, f"attachd-sample-{number}"))
+        text = text.replace(found, stand_ins.setdefault(found, stand_in))
+    return _TIME.sub("2026-01-31T12:00:00.000000", text) + "\n"
+
+
+def _shape(value: Any) -> Any:
+    """Keep keys and types."""
+    if isinstance(value, dict):
+        return {key: _shape(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_shape(each) for each in value]
+    return type(value).__name__
+
+
+class ReferenceTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        if not REFERENCE.is_dir():
+            self.skipTest(f"The API reference is not here: {REFERENCE}")
+        self.pages = {path.name: path.read_text() for path in sorted(REFERENCE.glob("*.inc"))}
+        self.text = "\n".join(self.pages.values())
+
+    def test_every_call_is_described_and_nothing_else(self):
+        served_calls = Counter(
+            (each.method, f"/v3/{{project_id}}{each.path}") for each in endpoint.load()
+        )
+        served_calls += Counter([("GET", "/"), ("GET", "/v3/")])
+        self.assertEqual(served_calls, Counter(_METHOD.findall(self.text)))
+
+    def test_every_action_is_named(self):
+        for each in endpoint.load():
+            if each.action:
+                self.assertIn(f"({each.action})", self.text)
+
+    def test_every_sample_is_what_is_sent_and_answered(self):
+        written = {path.name: path.read_text() for path in SAMPLES.glob("*.json")}
+        real = dict(told(served.use(self)))
+        self.assertEqual(sorted(real), sorted(written))
+        for name, text in real.items():
+            with self.subTest(name):
+                self.assertEqual(_shape(json.loads(text)), _shape(json.loads(written[name])))
+
+    def test_every_sample_is_shown(self):
+        shown = set(re.findall(r"samples/(\S+\.json)", self.text))
+        self.assertEqual(sorted(shown), sorted(path.name for path in SAMPLES.glob("*.json")))
+
+    def test_every_page_is_in_the_table(self):
+        index = (REFERENCE / "index.rst").read_text()
+        self.assertEqual(sorted(self.pages), sorted(re.findall(r"include:: (\S+\.inc)", index)))
+
+
+class _Writer(unittest.TestCase):
+    """Lends its clean-ups to the command."""
+
+
+def write() -> None:
+    """Write all samples."""
+    owner = _Writer()
+    SAMPLES.mkdir(parents=True, exist_ok=True)
+    for name, text in told(served.use(owner)):
+        (SAMPLES / name).write_text(text)
+    owner.doCleanups()
+
+
+if __name__ == "__main__":
+    write()
