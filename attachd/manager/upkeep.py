@@ -8,6 +8,7 @@ from typing import Any
 
 from oslo_log import log
 
+from attachd import exception
 from attachd.conf import CONF
 from attachd.db import attachments, services
 from attachd.drivers.base import Report
@@ -37,12 +38,22 @@ class Upkeep:
         while True:
             try:
                 self.once()
-            except Exception:
-                LOG.exception("Upkeep of backend %s failed; trying again", self._backend.name)
+            except Exception as error:  # noqa: BLE001  the next one may go well
+                self._tell_of(error)
                 # Without the database, workers could not write down how their work ended.
                 self._recovered = False
             if stop.wait(CONF.manager.report_interval):
                 return
+
+    def _tell_of(self, error: Exception) -> None:
+        """Log a failure; a database that does not answer needs no traceback each time."""
+        unforeseen = not isinstance(error, exception.Unavailable)
+        LOG.error(
+            "Upkeep of backend %s failed, trying again: %s",
+            self._backend.name,
+            error,
+            exc_info=error if unforeseen else None,
+        )
 
     def once(self) -> None:
         """Set a broken backend up again, heal a restarted one, and report."""

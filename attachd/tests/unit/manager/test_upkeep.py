@@ -171,3 +171,16 @@ class RunTest(unittest.TestCase):
         ):
             self.upkeep.run(stop)
         self.assertEqual((4, 2), (report.call_count, resume.call_count))
+
+    def test_a_traceback_is_logged_only_where_nobody_foresaw_it(self):
+        gone = exception.Unavailable(reason="The database does not answer.")
+        for error, traced in ((gone, False), (RuntimeError("odd"), True)):
+            with (
+                self.subTest(error=error),
+                mock.patch.object(services, "report", side_effect=error),
+                self.assertLogs("attachd.manager.upkeep", "ERROR") as logged,
+            ):
+                self.upkeep.run(mock.Mock(wait=mock.Mock(return_value=True)))
+                (record,) = logged.records
+                self.assertEqual(traced, bool(record.exc_info))
+                self.assertIn(f"{error}", record.getMessage())
