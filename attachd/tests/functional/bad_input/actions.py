@@ -7,6 +7,7 @@ from attachd.tests.functional import served
 from attachd.tests.functional.bad_input import Row
 
 ACTION = "/volumes/{volume}/action"
+SIZES: list[Any] = [None, 0, -5, 1.5, True, "", "big", [], {}, 2**31, "9" * 30]
 READER = {"token": served.READER}
 ADMIN = {"token": served.ADMIN}
 
@@ -35,10 +36,7 @@ ROWS = [
         400,
         "'unit' was unexpected",
     ),
-    *(
-        _extend(f"a size of {str(size)[:20]!r}", "os-extend.new_size", size)
-        for size in (None, 0, -5, 1.5, True, "", "big", [], {}, 2**31, "9" * 30)
-    ),
+    *(_extend(f"a size of {str(size)[:20]!r}", "os-extend.new_size", size) for size in SIZES),
     _extend("the same size", "greater than current size", 1),
     _extend("unknown", "Volume {unknown}", 2, 404, "{unknown}"),
     _extend("another's", "Volume {their_volume}", 2, 404, "{their_volume}"),

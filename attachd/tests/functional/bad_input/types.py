@@ -9,7 +9,6 @@ from attachd.tests.functional.bad_input import Row
 URL = "/types"
 ITEM = "/types/{type}"
 SPECS = "/types/{type}/extra_specs"
-PUBLIC = "os-volume-type-access:is_public"
 ADMIN = {"token": served.ADMIN}
 MEMBER = {"token": served.MEMBER}
 
@@ -17,6 +16,10 @@ MEMBER = {"token": served.MEMBER}
 def _create(claim: str, says: str, status: int = 400, **fields: Any) -> Row:
     body = {"volume_type": {"name": "new", **fields}}
     return Row(f"create: {claim}", "POST", URL, body, status, says, ADMIN)
+
+
+def _public(value: Any) -> dict[str, Any]:
+    return {"os-volume-type-access:is_public": value}
 
 
 def _update(claim: str, says: str, fields: Any, status: int = 400, path: str = ITEM) -> Row:
@@ -47,8 +50,8 @@ ROWS = [
     _create("a name that is taken", "Type used already exists", 409, name="used"),
     _create("a description of a number", "volume_type.description", description=1),
     _create("a description of a novel", "volume_type.description", description="x" * 256),
-    _create("visibility of nonsense", "is_public", **{PUBLIC: "perhaps"}),
-    _create("visibility of null", "is_public", **{PUBLIC: None}),
+    _create("visibility of nonsense", "is_public", **_public("perhaps")),
+    _create("visibility of null", "is_public", **_public(None)),
     _create("an unknown field", "'colour' was unexpected", colour="red"),
     _create("extra specs of text", "volume_type.extra_specs", extra_specs="a=b"),
     _create("an extra spec of a number", "extra_specs.a", extra_specs={"a": 1}),

@@ -9,6 +9,7 @@ from attachd.tests.functional.bad_input import Row
 URL = "/volumes"
 ITEM = "/volumes/{volume}"
 PAIRS = "/volumes/{volume}/metadata"
+SIZES: list[Any] = [None, 0, -1, 1.5, True, "", "0", "big", "1.5", "1\n", " 1", [1], {}, 2**31]
 LOOSE = {"version": "volume 3.52"}
 READER = {"token": served.READER}
 ADMIN = {"token": served.ADMIN}
@@ -57,10 +58,7 @@ ROWS = [
         400,
         "scheduler_hints",
     ),
-    *(
-        _create(f"a size of {str(size)[:20]!r}", "volume.size", size=size)
-        for size in (None, 0, -1, 1.5, True, "", "0", "big", "1.5", "1\n", " 1", [1], {}, 2**31)
-    ),
+    *(_create(f"a size of {str(size)[:20]!r}", "volume.size", size=size) for size in SIZES),
     _create("a size in words before they were strict", "volume.size", LOOSE, size="ten"),
     _create("more than there is", "2147483648|No backend|asked for", size="2147483648"),
     _create("an unknown field", r"'colour' was unexpected", colour="red"),
