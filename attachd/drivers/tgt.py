@@ -85,15 +85,10 @@ class TgtDriver(base.Driver):
 
     def setup(self) -> None:
         """Make the folder, and see that tgtd answers and takes secrets."""
-        self._check_options()
+        _check_options(self.options)
         self._volumes.prepare()
         self._tgtd.check()
-        if self._guard() not in self._tgtd.accounts():
-            raise exception.BackendError(
-                "tgtd took an account and does not have it: its control socket speaks another "
-                "dialect than that of tgt 1.0.85.",
-                final=True,
-            )
+        self._guard()
 
     def report(self) -> base.Report:
         """Measure the folder's file system."""
@@ -141,7 +136,7 @@ class TgtDriver(base.Driver):
         self._tgtd.bind_account(tid, export.attachment_id)
         # Last: until here nobody can log in.
         self._tgtd.allow(tid, initiator)
-        return self._connection_info(volume, export, name)
+        return _connection_info(volume, export, self.options.tgt_portal, name)
 
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
@@ -173,19 +168,6 @@ class TgtDriver(base.Driver):
             for initiator in target.initiators
         ]
 
-    def _check_options(self) -> None:
-        if not _IQN_PREFIX.fullmatch(self.options.tgt_iqn_prefix):
-            raise exception.BackendError(
-                "tgt_iqn_prefix must be 'iqn.YYYY-MM.' and a reversed domain, a colon and small "
-                "letters, digits, dots, dashes, colons.",
-                final=True,
-            )
-        if "," in f"{self._volumes.folder}":
-            raise exception.BackendError(
-                "tgt_volumes_dir must not contain a comma, which tgtadm takes for a separator.",
-                final=True,
-            )
-
     def _target_name(self, volume: base.VolumeRef, mode: base.AccessMode) -> str:
         return f"{self.options.tgt_iqn_prefix}{volume.id}{_SUFFIXES[mode]}"
 
@@ -199,13 +181,19 @@ class TgtDriver(base.Driver):
 
         Two processes that do so at the same moment leave two; the smaller name counts.
         """
-        if not self._guards():
-            user = f"{self._guard_prefix}{uuid.uuid4().hex}"
-            self._tgtd.new_account(user, secrets.token_hex(16))
-        return min(self._guards())
-
-    def _guards(self) -> list[str]:
-        return [user for user in self._tgtd.accounts() if user.startswith(self._guard_prefix)]
+        users = self._tgtd.accounts()
+        if not any(user.startswith(self._guard_prefix) for user in users):
+            self._tgtd.new_account(
+                f"{self._guard_prefix}{uuid.uuid4().hex}", secrets.token_hex(16)
+            )
+            users = self._tgtd.accounts()
+        guards = [user for user in users if user.startswith(self._guard_prefix)]
+        if not guards:
+            raise exception.BackendError(
+                "tgtd took an account and does not have it: its control socket speaks another "
+                "dialect than that of tgt 1.0.85."
+            )
+        return min(guards)
 
     def _show_unit(
         self, tid: int, target: tgtshow.Target | None, path: Path, mode: base.AccessMode
@@ -298,22 +286,37 @@ class TgtDriver(base.Driver):
                 self._tgtd.close(tid, connection)
             time.sleep(_NAP)
 
-    def _connection_info(
-        self, volume: base.VolumeRef, export: base.Export, name: str
-    ) -> base.ConnectionInfo:
-        data = {
-            "target_discovered": False,
-            "target_portal": self.options.tgt_portal,
-            "target_iqn": name,
-            "target_lun": tgtadm.LUN,
-            "volume_id": volume.id,
-            "auth_method": "CHAP",
-            "auth_username": export.attachment_id,
-            "auth_password": export.secret,
-            "access_mode": export.mode,
-            "discard": False,
-        }
-        return {"driver_volume_type": "iscsi", "data": data}
+
+def _connection_info(
+    volume: base.VolumeRef, export: base.Export, portal: str, name: str
+) -> base.ConnectionInfo:
+    data = {
+        "target_discovered": False,
+        "target_portal": portal,
+        "target_iqn": name,
+        "target_lun": tgtadm.LUN,
+        "volume_id": volume.id,
+        "auth_method": "CHAP",
+        "auth_username": export.attachment_id,
+        "auth_password": export.secret,
+        "access_mode": export.mode,
+        "discard": False,
+    }
+    return {"driver_volume_type": "iscsi", "data": data}
+
+
+def _check_options(options: cfg.ConfigOpts.GroupAttr) -> None:
+    if not _IQN_PREFIX.fullmatch(options.tgt_iqn_prefix):
+        raise exception.BackendError(
+            "tgt_iqn_prefix must be 'iqn.YYYY-MM.' and a reversed domain, a colon and small "
+            "letters, digits, dots, dashes, colons.",
+            final=True,
+        )
+    if "," in options.tgt_volumes_dir:
+        raise exception.BackendError(
+            "tgt_volumes_dir must not contain a comma, which tgtadm takes for a separator.",
+            final=True,
+        )
 
 
 def _initiator(export: base.Export) -> str:

@@ -53,9 +53,9 @@ class Tgtd:
 
     def check(self) -> None:
         """See that it answers, and that it can be told secrets."""
-        if len(self._address) >= _MAX_SOCKET_PATH:
+        if len(_address(self)) >= _MAX_SOCKET_PATH:
             raise exception.BackendError(
-                f"The path {self._address} is too long for a socket.", final=True
+                f"The path {_address(self)} is too long for a socket.", final=True
             )
         self._adm("show", "sys")
 
@@ -83,11 +83,11 @@ class Tgtd:
 
     def open_target(self, tid: int) -> None:
         """Let a target take logins and commands, as a new one does."""
-        self._set_state(tid, "ready")
+        self._adm("update", "target", "--tid", f"{tid}", "--name", "state", "--value", "ready")
 
     def shut_target(self, tid: int) -> None:
         """Answer logins with "try again later", and commands not at all."""
-        self._set_state(tid, "offline")
+        self._adm("update", "target", "--tid", f"{tid}", "--name", "state", "--value", "offline")
 
     def new_unit(self, tid: int, path: str) -> None:
         """Let a target show a file as its one logical unit."""
@@ -144,10 +144,10 @@ class Tgtd:
             _MODE_ACCOUNT, _OP_NEW, b"iscsi", size, 0, 0, 0, 0, 0, 0, 0, 0, 0
         )  # fmt: skip
         try:
-            answer = self._exchange(head + body)
+            answer = _exchange(_address(self), head + body, self.timeout)
         except OSError as error:
             raise exception.BackendError(
-                f"tgtd did not take a new account at {self._address}: {error}."
+                f"tgtd did not take a new account at {_address(self)}: {error}."
             ) from error
         if answer not in {0, _USER_EXISTS}:
             raise exception.BackendError(f"tgtd refused a new account: error {answer}.")
@@ -169,13 +169,6 @@ class Tgtd:
         """Remove a CHAP user; where it is bound, it must be the last one."""
         self._adm("delete", "account", "--user", user, but="can't find the account")
 
-    @property
-    def _address(self) -> str:
-        return f"{self.socket}.{self.port}"
-
-    def _set_state(self, tid: int, state: str) -> None:
-        self._adm("update", "target", "--tid", f"{tid}", "--name", "state", "--value", state)
-
     def _adm(self, operation: str, mode: str, *arguments: str, but: str = "") -> str:
         """Have something done; a complaint that contains ``but`` means that it was before."""
         outcome = self._ask(operation, mode, *arguments)
@@ -188,15 +181,20 @@ class Tgtd:
         line += ["--op", operation, "--mode", mode, *arguments]
         return command.run(line, self.timeout, {"TGT_IPC_SOCKET": self.socket})
 
-    def _exchange(self, request: bytes) -> int:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-            channel.settimeout(self.timeout)
-            channel.connect(self._address)
-            channel.sendall(request)
-            answer = channel.recv(_ANSWER.size, socket.MSG_WAITALL)
-        if len(answer) < _ANSWER.size:
-            raise ConnectionResetError("it hung up")
-        return int(_ANSWER.unpack(answer)[0])
+
+def _address(tgtd: Tgtd) -> str:
+    return f"{tgtd.socket}.{tgtd.port}"
+
+
+def _exchange(address: str, request: bytes, timeout: float) -> int:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+        channel.settimeout(timeout)
+        channel.connect(address)
+        channel.sendall(request)
+        answer = channel.recv(_ANSWER.size, socket.MSG_WAITALL)
+    if len(answer) < _ANSWER.size:
+        raise ConnectionResetError("it hung up")
+    return int(_ANSWER.unpack(answer)[0])
 
 
 def _demand(outcome: command.Outcome) -> str:

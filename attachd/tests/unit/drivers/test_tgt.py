@@ -58,7 +58,7 @@ class GrantTest(TgtDriverCase):
     def test_nobody_is_let_in_before_all_is_ready(self):
         self.driver.grant(VOLUME, export(1))
         self.assertEqual(
-            ["target", "new_target", "new_unit", "set_unit", "accounts", "accounts",
+            ["target", "new_target", "new_unit", "set_unit", "accounts",
              "bind_account", "new_account", "bind_account", "allow"],
             [call[0] for call in self.tgtd.mock_calls],
         )  # fmt: skip
@@ -233,7 +233,7 @@ class SetupTest(TgtDriverCase):
             driver.setup()
 
     def test_a_tgtd_that_does_not_understand_us_is_refused(self):
-        self.tgtd.accounts.side_effect = [[GUARD], [GUARD], []]
+        self.tgtd.accounts.return_value = []
         with self.assertRaisesRegex(exception.BackendError, "dialect"):
             self.driver.setup()
 
