@@ -36,6 +36,28 @@ class MetadataTest(unittest.TestCase):
         self.assertEqual({}, volume_metadata.replace(self.volume_id, {}))
         self.assertEqual({}, self._stored())
 
+    def test_what_is_expected_has_to_be_there(self):
+        volume_metadata.merge(self.volume_id, {"a": "1"})
+        for function in (volume_metadata.merge, volume_metadata.replace):
+            for expected in ({}, {"a": "2"}, {"a": "1", "b": "2"}):
+                with self.assertRaises(exception.PreconditionFailed):
+                    function(self.volume_id, {"c": "3"}, expected)
+        self.assertEqual({"a": "1"}, self._stored())
+        volume_metadata.replace(self.volume_id, {"c": "3"}, {"a": "1"})
+        self.assertEqual({"c": "3"}, self._stored())
+
+    def test_of_two_who_expect_the_same_one_is_right(self):
+        volume_metadata.merge(self.volume_id, {"a": "1"})
+
+        def replace(value):
+            return volume_metadata.replace(self.volume_id, {"a": value}, {"a": "1"})
+
+        results = databases.together(*(lambda value=value: replace(value) for value in "23456"))
+        right = [each for each in results if isinstance(each, dict)]
+        wrong = [each for each in results if isinstance(each, exception.PreconditionFailed)]
+        self.assertEqual((1, 4), (len(right), len(wrong)), results)
+        self.assertEqual(right[0], self._stored())
+
     def test_one_pair_can_be_removed_once(self):
         volume_metadata.merge(self.volume_id, {"a": "1", "b": "2"})
         volume_metadata.delete(self.volume_id, "a")
