@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many clients on one volume, each doing what it likes: what holds in the middle and at the end.
+
+The whole service in one process, as in test_state_machine; the calls overlap as the threads do.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import functools
+import itertools
+import logging
+import random
+import threading
+import time
+from typing import Any, NamedTuple
+import unittest
+
+from attachd import exception, states
+from attachd.drivers.fake import Call
+from attachd.states import AttachmentState, VolumeState
+from attachd.tests import databases, rows
+from attachd.tests.functional import served
+
+CLIENTS = 8
+STEPS = 15
+NAP = 0.004
+PATIENCE = 30
+LITTLE_PATIENCE = 2
+
+ALLOWED = {200, 202, 204, 400, 404, 409}
+BROKEN = 500
+
+
+class Held(NamedTuple):
+    """When a client surely held the volume: from one answer to the next request."""
+
+    since: float
+    until: float
+    attachment: str
+
+
+class Client:
+    """Calls at random; a seed decides which."""
+
+    def __init__(
+        self, api: served.Api, volume: str, seed: int, patience: float = PATIENCE
+    ) -> None:
+        self._patience = patience
+        self._api = api
+        self._volume = volume
+        self._random = random.Random(seed)
+        self._held: tuple[float, str] | None = None
+        self._connector = {"host": f"compute-{seed}"}
+        self.holds: list[Held] = []
+        self.statuses: set[int] = set()
+
+    def work(self) -> None:
+        steps = [self._update, self._update, self._complete, self._look, self._delete]
+        done = 0
+        patience = time.monotonic() + self._patience
+        while done < STEPS and time.monotonic() < patience:
+            if self._held is None and not self._create():
+                time.sleep(NAP * self._random.random())
+                continue
+            self._random.choice(steps)()
+            done += 1
+
+    def _ask(self, method: str, path: str, body: Any = None) -> served.Answer:
+        answer = self._api.ask(method, path, body)
+        self.statuses.add(answer.status)
+        return answer
+
+    def _create(self) -> bool:
+        wanted: dict[str, Any] = {"volume_uuid": self._volume}
+        if self._random.random() < 0.3:
+            wanted["connector"] = self._connector
+        answer = self._ask("POST", "/attachments", {"attachment": wanted})
+        if answer.status == 200:
+            self._held = time.monotonic(), answer.body["attachment"]["id"]
+        return self._held is not None
+
+    @property
+    def _path(self) -> str:
+        assert self._held is not None
+        return f"/attachments/{self._held[1]}"
+
+    def _update(self) -> None:
+        self._ask("PUT", self._path, {"attachment": {"connector": self._connector}})
+
+    def _complete(self) -> None:
+        self._ask("POST", f"{self._path}/action", {"os-complete": None})
+
+    def _look(self) -> None:
+        self._ask("GET", f"/attachments/detail?volume_id={self._volume}")
+
+    def _delete(self) -> None:
+        assert self._held is not None
+        since, attachment = self._held
+        until = time.monotonic()
+        if self._ask("DELETE", self._path).status == 200:
+            self.holds.append(Held(since, until, attachment))
+            self._held = None
+
+    def work_and_leave(self) -> None:
+        self.work()
+        self.leave()
+
+    def leave(self) -> None:
+        """Give up whatever is held."""
+        while self._held is not None:
+            self._delete()
+
+
+class Vandal(Client):
+    """Does things to the attachments of others."""
+
+    def work(self) -> None:
+        for _ in range(STEPS):
+            listed = self._ask("GET", f"/attachments?volume_id={self._volume}")
+            for each in listed.body["attachments"]:
+                self._held = 0.0, each["id"]
+                self._random.choice([self._update, self._complete, self._delete])()
+            self._held = None
+
+
+class ConcurrencyTest(unittest.TestCase):
+    """One volume, many threads."""
+
+    def setUp(self):
+        super().setUp()
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        self.api = served.use(self)
+        self.driver = self.api.backend.driver
+
+    def _volume(self, **values: Any) -> str:
+        return str(rows.add_volume(project_id=served.PROJECT, **values)["id"])
+
+    def _work(self, *functions: Callable[[], None]) -> None:
+        for outcome in databases.together(*functions):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _check_agreement(self, volume_id: str) -> None:
+        """Rows, the volume's status and the backend say the same."""
+        volume, held = rows.volume(volume_id), rows.attachments(volume_id)
+        derived = states.derive(
+            VolumeState(volume["state"]), [AttachmentState(row["state"]) for row in held]
+        )
+        self.assertEqual(derived, (volume["status"], volume["attach_status"]))
+        self.assertEqual([], [row["id"] for row in held if row["owner"]])
+        reaching = {row["id"] for row in held if row["state"] in states.LIVE and row["connector"]}
+        uncertain = {row["id"] for row in held if row["state"] in states.UNCERTAIN}
+        self.assertEqual(reaching, self.driver.granted() - uncertain)
+
+    def test_an_ordinary_volume_has_one_holder_at_a_time(self):
+        volume_id = self._volume()
+        clients = [Client(self.api, volume_id, seed) for seed in range(CLIENTS)]
+        self._work(*[each.work_and_leave for each in clients])
+        self._check_agreement(volume_id)
+        for each in clients:
+            self.assertLessEqual(each.statuses, ALLOWED)
+        holds = sorted(itertools.chain.from_iterable(each.holds for each in clients))
+        self.assertGreater(len(holds), CLIENTS, "hardly anybody held the volume")
+        for one, other in itertools.pairwise(holds):
+            self.assertLessEqual(one.until, other.since, (one, other))
+        self.assertEqual("available", rows.volume(volume_id)["status"])
+        self.assertEqual(set(), self.driver.granted())
+
+    def test_a_multiattach_volume_never_mixes_its_holders_up(self):
+        volume_id = self._volume(multiattach=True)
+        clients = [Client(self.api, volume_id, seed) for seed in range(CLIENTS)]
+        self._work(*[each.work for each in clients])
+        self._check_agreement(volume_id)
+        for each in clients:
+            each.leave()
+            self.assertLessEqual(each.statuses, ALLOWED - {400, 404}, "nobody is in another's way")
+        self.assertEqual(set(), self.driver.granted())
+        self.assertEqual("available", rows.volume(volume_id)["status"])
+
+    def test_with_a_failing_backend_and_vandals_all_still_agree(self):
+        for multiattach in (False, True):
+            volume_id = self._volume(multiattach=multiattach)
+            kinds = [Client, Client, Client, Vandal]
+            # What failed may be in everybody's way for good.
+            clients = [
+                kind(self.api, volume_id, seed, LITTLE_PATIENCE) for seed, kind in enumerate(kinds)
+            ]
+            with self._broken_now_and_then():
+                self._work(*[each.work for each in clients])
+            for each in clients:
+                self.assertLessEqual(each.statuses, ALLOWED | {BROKEN})
+            self._check_agreement(volume_id)
+            for row in rows.attachments(volume_id):
+                self.api.ask("DELETE", f"/attachments/{row['id']}")
+            self._check_agreement(volume_id)
+            self.assertEqual("available", rows.volume(volume_id)["status"])
+            self.assertEqual(set(), self.driver.granted())
+
+    @contextlib.contextmanager
+    def _broken_now_and_then(self) -> Iterator[None]:
+        chance = random.Random(1)
+        lock = threading.Lock()
+
+        def script(call: Call) -> None:
+            with lock:
+                broken = chance.random() < 0.2
+            if broken and call.method in {"grant", "revoke"}:
+                raise exception.BackendError("now and then")
+
+        self.driver.script = script
+        yield
+        self.driver.script = None
+
+    def test_repeats_of_one_call_at_the_same_moment_all_get_the_same_answer(self):
+        volume_id = self._volume()
+        mine = rows.add_attachment(volume_id, project_id=served.PROJECT)["id"]
+        body = {"attachment": {"connector": {"host": "compute-1"}}}
+        ask = [lambda: self.api.ask("PUT", f"/attachments/{mine}", body)] * CLIENTS
+        answers = databases.together(*ask)
+        told = {str(each.body["attachment"]["connection_info"]) for each in answers}
+        self.assertEqual(1, len(told))
+        self.assertEqual(["grant"], self.driver.methods)
+
+    def test_of_many_deletes_one_takes_the_attachment_away(self):
+        volume_id = self._volume()
+        mine = rows.add_attachment(volume_id, "connected", project_id=served.PROJECT)["id"]
+        ask = [lambda: self.api.ask("DELETE", f"/attachments/{mine}")] * CLIENTS
+        statuses = sorted(each.status for each in databases.together(*ask))
+        self.assertEqual([200] + [404] * (CLIENTS - 1), statuses)
+        self.assertEqual(["revoke"], self.driver.methods)
+
+    def test_connecting_and_deleting_at_the_same_moment_leaves_nobody_in(self):
+        body = {"attachment": {"connector": {"host": "compute-1"}}}
+        for _ in range(10):
+            volume_id = self._volume()
+            mine = rows.add_attachment(volume_id, project_id=served.PROJECT)["id"]
+            path = f"/attachments/{mine}"
+            databases.together(
+                functools.partial(self.api.ask, "PUT", path, body),
+                functools.partial(self.api.ask, "DELETE", path),
+            )
+            self.assertEqual(set(), self.driver.granted())
+            self.assertEqual([], rows.attachments(volume_id))
+            self.assertEqual("available", rows.volume(volume_id)["status"])
