@@ -14,6 +14,7 @@ import os
 import threading
 from typing import Any, NamedTuple
 
+from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_db import options as oslo_db_options
 import sqlalchemy as sa
@@ -23,9 +24,30 @@ from attachd.conf import CONF
 from attachd.db import engines
 from attachd.db.retrying import retried
 
-__all__ = ["Counters", "counters", "dialect", "dispose", "place", "reader", "retried", "writer"]
+__all__ = [
+    "Counters",
+    "counters",
+    "dialect",
+    "dispose",
+    "place",
+    "reader",
+    "retried",
+    "set_defaults",
+    "writer",
+]
 
-oslo_db_options.set_defaults(CONF)
+
+def set_defaults() -> None:
+    """Give oslo.db's options our defaults; whoever generates sample configurations calls it too.
+
+    A pool keeps as many connections as threads work at the same time.  What it does not keep is
+    opened and closed for each use, which costs more than the use.
+    """
+    cfg.set_defaults(oslo_db_options.database_opts, max_pool_size=20)
+
+
+set_defaults()
+CONF.register_opts(oslo_db_options.database_opts, group="database")
 
 
 _LOST_AT_COMMIT = (

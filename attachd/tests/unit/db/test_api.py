@@ -5,6 +5,7 @@ import os
 import unittest
 
 from oslo_db import exception as db_exception
+from oslo_db import options as oslo_db_options
 import sqlalchemy as sa
 
 from attachd import exception
@@ -158,3 +159,17 @@ class ConfigurationTest(unittest.TestCase):
         CONF.set_override("connection", "mysql+pymysql://u:secret@h/d", group="database")
         self.assertEqual("mysql+pymysql://u:***@h/d", api.place())
         self.assertEqual("mysql", api.dialect())
+
+
+class DefaultsTest(unittest.TestCase):
+    def test_a_pool_keeps_a_connection_for_each_thread_of_a_backend(self):
+        self.assertGreaterEqual(CONF.database.max_pool_size, CONF.manager.threads_per_backend)
+
+    def test_the_generator_of_samples_is_told_our_default(self):
+        (found,) = [
+            option
+            for _group, options in oslo_db_options.list_opts()
+            for option in options
+            if option.name == "max_pool_size"
+        ]
+        self.assertEqual(CONF.database.max_pool_size, found.default)
