@@ -16,7 +16,6 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 
 PATIENCE = 60.0
 """Seconds that the processes may take to begin, and then to end."""
@@ -34,7 +33,7 @@ file_folder = {folder}
 
 PRODUCTION = """\
 [DEFAULT]
-host = benchmark-{unique}
+host = benchmark
 state_path = {folder}
 transport_url = {rabbit}
 enabled_backends = measured
@@ -104,7 +103,6 @@ def all_in_one(folder: Path, driver: str) -> Iterator[Running]:
 def production(folder: Path, driver: str, shape: Shape) -> Iterator[Running]:
     """Run attachd-manager, and the API under uwsgi."""
     text = PRODUCTION.format(
-        unique=uuid.uuid4().hex[:8],
         folder=folder,
         driver=driver,
         database=shape.database.replace("$", "$$"),
