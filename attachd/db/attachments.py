@@ -129,8 +129,9 @@ def move(
         if mine is None:
             raise exception.AttachmentNotFound(attachment_id=attachment_id)
         others = [row for row in rows if row is not mine]
-        if event is Event.CONNECT and volume["state"] == VolumeState.DELETING:
-            # An attachment whose connect failed does not hold its volume.
+        if volume["state"] == VolumeState.DELETING and mine["state"] in states.UNREACHABLE:
+            # It did not keep its volume from being deleted, and goes with it: were it to count
+            # again, the volume's data would be removed and its row could not.
             raise exception.Conflict(reason=f"Volume {volume_id} is being deleted.")
         stored = dict(values or {})
         if guard is not None:

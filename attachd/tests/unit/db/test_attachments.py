@@ -194,11 +194,13 @@ class MoveTest(Case):
         self.assertEqual(("available", "detached"), self._status(volume))
         self.assertEqual("ready", rows.volume(volume)["state"])
 
-    def test_nothing_connects_to_a_volume_that_is_being_deleted(self):
+    def test_nothing_moves_at_a_volume_that_is_being_deleted(self):
         volume = rows.add_volume("deleting")["id"]
         mine = rows.add_attachment(volume, "connect_failed")["id"]
-        with self.assertRaisesRegex(exception.Conflict, "being deleted"):
-            attachments.move(mine, volume, Event.CONNECT)
+        for event in (Event.CONNECT, Event.DISCONNECT):
+            with self.subTest(event), self.assertRaisesRegex(exception.Conflict, "being deleted"):
+                attachments.move(mine, volume, event)
+        self.assertEqual(("deleting", "detached"), self._status(volume))
 
 
 class MoveAloneTest(Case):
