@@ -209,13 +209,18 @@ def of_volumes(volume_ids: Sequence[str]) -> list[Row]:
 
 
 @api.retried
-def to_recover(backend: str) -> list[Row]:
+def to_recover(backend: str, untouched_for: float = 0) -> list[Row]:
     """Return what a manager of ``host@backend`` was working on, or is, oldest first.
 
+    :param untouched_for: only rows that have not changed for so many seconds
     :returns: rows as of :func:`get`
     """
     return _rows(
-        statements.WITH_VOLUME.where(_T.c.state.in_(_TRANSITIONAL), models.served_by(backend))
+        statements.WITH_VOLUME.where(
+            _T.c.state.in_(_TRANSITIONAL),
+            models.served_by(backend),
+            *models.untouched(_T, untouched_for),
+        )
     )
 
 

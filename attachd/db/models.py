@@ -196,6 +196,14 @@ def served_by(backend: str) -> sa.ColumnElement[bool]:
     return sa.or_(host == backend, sa.func.substr(host, 1, len(prefix)) == prefix)
 
 
+def untouched(table: sa.Table, seconds: float) -> list[sa.ColumnElement[bool]]:
+    """Match the rows that have not changed for so many seconds; 0: all."""
+    if not seconds:
+        return []
+    changed = sa.func.coalesce(table.c.updated_at, table.c.created_at)
+    return [changed < now() - datetime.timedelta(seconds=seconds)]
+
+
 def backend_of(host: str | None) -> str | None:
     """Cut the pool off ``host@backend#pool``."""
     return host.partition("#")[0] if host else None

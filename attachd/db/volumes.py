@@ -255,11 +255,18 @@ def _check_claim(name: str, claimed: str | None, real: str, attachments: Sequenc
 
 
 @api.retried
-def to_recover(backend: str) -> list[Row]:
-    """Return the volumes that a manager of ``host@backend`` has work to do on, oldest first."""
+def to_recover(backend: str, untouched_for: float = 0) -> list[Row]:
+    """Return the volumes that a manager of ``host@backend`` has work to do on, oldest first.
+
+    :param untouched_for: only rows that have not changed for so many seconds
+    """
     wanted = (
         sa.select(_V)
-        .where(_V.c.owner == backend, _V.c.state.in_(_OWNED))
+        .where(
+            _V.c.owner == backend,
+            _V.c.state.in_(_OWNED),
+            *models.untouched(_V, untouched_for),
+        )
         .order_by(_V.c.created_at, _V.c.id)
     )
     with api.reader() as connection:

@@ -56,6 +56,20 @@ class Backend:
         ):
             yield
 
+    def is_idle(self, volume_id: str) -> bool:
+        """Tell whether nobody on this machine works on a volume at this moment."""
+        try:
+            with lockutils.lock(
+                _lock_name(volume_id),
+                external=True,
+                lock_path=_lock_path(),
+                do_log=False,
+                blocking=False,
+            ):
+                return True
+        except lockutils.AcquireLockFailedException:
+            return False
+
     def forget_lock(self, volume_id: str) -> None:
         """Remove what a deleted volume's lock leaves on disk; its holder does it.
 

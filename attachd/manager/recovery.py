@@ -8,10 +8,13 @@ its row is no longer as it was read here.
 
 from collections.abc import Callable, Sequence
 import functools
+import time
+from typing import NamedTuple
 
 from oslo_log import log
 
 from attachd import exception
+from attachd.conf import CONF
 from attachd.db import attachments as attachments_db
 from attachd.db import volumes as volumes_db
 from attachd.manager import attachments, volumes
@@ -21,20 +24,46 @@ from attachd.states import AttachmentState, VolumeState
 LOG = log.getLogger(__name__)
 
 
+class Work(NamedTuple):
+    """What is still to be done for one row."""
+
+    row_id: str
+    volume_id: str
+    do: Callable[[], object]
+
+
 def resume(backend: Backend) -> int:
     """Carry every transitional row of this backend to a state of rest.
 
     :returns: how many rows were left as they were, to be tried again
     """
-    pending = _volume_work(backend) + _attachment_work(backend)
-    return [_attempt(row_id, work) for row_id, work in pending].count(False)
+    return [_attempt(each.row_id, each.do) for each in _pending(backend, 0)].count(False)
 
 
-Work = tuple[str, Callable[[], object]]
+def pick_up(backend: Backend) -> None:
+    """Do what somebody should have done long ago: a message was lost, or an end not written down.
+
+    Long is longer than the API waits for an answer.  Nobody who is at work is waited for, and
+    what does not fit between two reports is left to the next round.
+    """
+    deadline = time.monotonic() + CONF.manager.report_interval
+    for each in _pending(backend, CONF.rpc.attach_timeout):
+        if time.monotonic() > deadline:
+            return
+        if backend.is_idle(each.volume_id):
+            _attempt(each.row_id, each.do)
 
 
-def _volume_work(backend: Backend) -> list[Work]:
-    return [(row["id"], _volume_step(backend, row)) for row in volumes_db.to_recover(backend.host)]
+def _pending(backend: Backend, untouched_for: float) -> list[Work]:
+    volume_rows = volumes_db.to_recover(backend.host, untouched_for)
+    attachment_rows = attachments_db.to_recover(backend.host, untouched_for)
+    return [
+        *(Work(row["id"], row["id"], _volume_step(backend, row)) for row in volume_rows),
+        *(
+            Work(row["id"], row["volume_id"], _attachment_step(backend, row))
+            for row in attachment_rows
+        ),
+    ]
 
 
 def _volume_step(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
@@ -44,13 +73,6 @@ def _volume_step(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
         VolumeState.EXTENDING: lambda: volumes.extend(backend, row["id"]),
     }
     return steps[row["state"]]
-
-
-def _attachment_work(backend: Backend) -> list[Work]:
-    return [
-        (row["id"], _attachment_step(backend, row))
-        for row in attachments_db.to_recover(backend.host)
-    ]
 
 
 def _attachment_step(backend: Backend, row: attachments_db.Row) -> Callable[[], object]:

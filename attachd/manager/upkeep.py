@@ -56,13 +56,12 @@ class Upkeep:
         )
 
     def once(self) -> None:
-        """Set a broken backend up again, heal a restarted one, and report."""
+        """Set a broken backend up again, finish what was left, heal a restarted one, report."""
         if self._backend.error is not None:
             self._recovered = False
             self._backend.setup()
-        if self._backend.error is None and not self._recovered:
-            LOG.info("Backend %s is ready", self._backend.name)
-            self._recovered = recovery.resume(self._backend) == 0
+        if self._backend.error is None:
+            self._recover()
         report = self._ask()
         services.report(
             binary=BINARY,
@@ -73,6 +72,14 @@ class Upkeep:
             report=report,
         )
         self.reported.set()
+
+    def _recover(self) -> None:
+        """Finish all that was left half-way; later, what has been lying around for too long."""
+        if self._recovered:
+            recovery.pick_up(self._backend)
+            return
+        LOG.info("Backend %s is ready", self._backend.name)
+        self._recovered = recovery.resume(self._backend) == 0
 
     def _ask(self) -> dict[str, Any] | None:
         """Return the backend's report, or None if it is down."""

@@ -3,13 +3,16 @@
 
 from collections.abc import Callable, Iterator
 import contextlib
+import datetime
 import functools
 import threading
 import unittest
 from unittest import mock
 
 from attachd import exception
+from attachd.conf import CONF
 from attachd.db import attachments as attachments_db
+from attachd.db import models
 from attachd.db import volumes as volumes_db
 from attachd.manager import attachments, recovery, volumes
 from attachd.states import Event
@@ -269,6 +272,53 @@ class ResumeTest(unittest.TestCase):
         ):
             self.assertEqual(2, recovery.resume(self.backend))
         self.assertEqual(0, recovery.resume(self.backend))
+
+
+class PickUpTest(unittest.TestCase):
+    """A manager that lives finds what it should have done, by its age."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.long_ago = models.now() - datetime.timedelta(seconds=CONF.rpc.attach_timeout + 1)
+
+    def test_what_a_lost_message_asked_for_is_done(self):
+        waiting = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
+        volume_id = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume_id, "disconnecting", updated_at=self.long_ago)
+        recovery.pick_up(self.backend)
+        self.assertEqual("available", rows.volume(waiting["id"])["status"])
+        self.assertEqual([], rows.attachments(volume_id))
+        self.assertIn(
+            mine["id"], [each.export.attachment_id for each in self.driver.handed if each.export]
+        )
+
+    def test_what_may_still_be_on_its_way_is_left(self):
+        rows.add_volume("creating", owner=backends.HOST)
+        long_known = {"created_at": self.long_ago, "updated_at": models.now()}
+        rows.add_attachment(rows.add_volume()["id"], "connecting", **long_known)
+        recovery.pick_up(self.backend)
+        self.assertEqual([], self.driver.handed)
+
+    def test_a_worker_that_lives_is_not_waited_for(self):
+        volume_id = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)[
+            "id"
+        ]
+        with self.backend.lock(volume_id):
+            upkeep = threading.Thread(target=recovery.pick_up, args=(self.backend,), daemon=True)
+            upkeep.start()
+            upkeep.join(10)
+            self.assertFalse(upkeep.is_alive())
+            self.assertEqual([], self.driver.handed)
+
+    def test_it_ends_when_the_next_report_is_due(self):
+        for _ in range(2):
+            rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
+        clock = mock.Mock(side_effect=[0, CONF.manager.report_interval, 10**6])
+        with mock.patch.object(recovery, "time", mock.Mock(monotonic=clock)):
+            recovery.pick_up(self.backend)
+        self.assertEqual(["create"], self.driver.methods)
 
 
 class HealTest(unittest.TestCase):

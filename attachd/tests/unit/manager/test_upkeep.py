@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rounds of a backend's upkeep: what it recovers, what it heals, what it reports."""
 
+import datetime
 import json
 import threading
 import unittest
@@ -8,7 +9,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import attachments as attachments_db
-from attachd.db import services
+from attachd.db import models, services
 from attachd.drivers.base import Report
 from attachd.manager import attachments, recovery
 from attachd.manager.upkeep import BINARY, Upkeep
@@ -98,6 +99,13 @@ class UpkeepTest(unittest.TestCase):
             for _ in range(5):
                 self.upkeep.once()
         self.assertEqual(3, resume.call_count)
+
+    def test_what_was_forgotten_later_is_picked_up(self):
+        self.upkeep.once()
+        long_ago = models.now() - datetime.timedelta(days=1)
+        mine = rows.add_volume("creating", owner=backends.HOST, created_at=long_ago)
+        self.upkeep.once()
+        self.assertEqual("available", rows.volume(mine["id"])["status"])
 
     def test_a_restarted_backend_is_healed(self):
         self.upkeep.once()
