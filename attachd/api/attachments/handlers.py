@@ -5,6 +5,7 @@ Every call that changes something loads, authorises, acts and shows.  A reservat
 before the manager is asked to connect, and the manager alone writes after that.
 """
 
+import contextlib
 from typing import Any
 
 from attachd import exception, rpcapi
@@ -35,9 +36,16 @@ def create(ctx: RequestContext, body: dict[str, Any]) -> dict[str, view.Detail]:
     if volume.bootable and volume.multiattach and volume.status == "in-use":
         ctx.authorize(policy.BOOTABLE, volume)
     attachment = Attachment.reserve(ctx, volume, wanted.get("instance_uuid"), wanted.get("mode"))
-    if host:
-        return view.connected(attachment, rpcapi.attach(ctx, attachment, host), host)
-    return view.shown(attachment)
+    if not host:
+        return view.shown(attachment)
+    try:
+        answer = rpcapi.attach(ctx, attachment, host)
+    except Exception:
+        # The caller never learns of a reservation that no manager has taken up.
+        with contextlib.suppress(exception.AttachdError):
+            _cancelled(attachment)
+        raise
+    return view.connected(attachment, answer, host)
 
 
 @endpoint("PUT", ITEM, since=mv.NEW_ATTACH, policy=policy.UPDATE, body=schema.UPDATE)

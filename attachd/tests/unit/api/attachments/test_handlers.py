@@ -79,6 +79,25 @@ class CreateTest(Case):
         with self.assertRaisesRegex(exception.ConnectFailed, "Attachment a1"):
             self.create(connector=CONNECTOR)
 
+    def test_a_reservation_that_no_manager_took_up_is_given_up(self):
+        self.rpcapi.attach.side_effect = exception.Unavailable(reason="nobody there")
+        taken_up = exception.InvalidTransition(
+            kind="Attachment", id="a1", source="connecting", event="be cancelled"
+        )
+        for outcome in (None, taken_up, exception.Unavailable(reason="nor the database")):
+            self.attachment.cancel.reset_mock()
+            self.attachment.cancel.side_effect = outcome
+            with (
+                self.subTest(outcome),
+                self.assertRaisesRegex(exception.Unavailable, "nobody there"),
+            ):
+                self.create(connector=CONNECTOR)
+            self.attachment.cancel.assert_called_once_with()
+
+    def test_a_reservation_without_a_connector_stays(self):
+        self.create()
+        self.attachment.cancel.assert_not_called()
+
 
 class UpdateTest(Case):
     def test_it_suffers_no_other_connection(self):
