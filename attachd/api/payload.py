@@ -114,7 +114,10 @@ def _explain(error: Exception) -> str:
         return "it is not UTF-8"
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    return str(error)[: 2 * validation.SHOWN]
+    text = str(error)
+    if text.startswith("Exceeds the limit"):  # Python's own words are about Python
+        return "a number has too many digits"
+    return text[: 2 * validation.SHOWN]
 
 
 def _check_storable(value: Any) -> None:
@@ -155,7 +158,7 @@ def read_query(text: str) -> dict[str, str]:
     for name, value in pairs:
         if _CONTROL.search(name) or _CONTROL.search(value):
             raise exception.InvalidInput(
-                field=ascii(name)[1 : validation.SHOWN],
+                field=ascii(name[: validation.SHOWN])[1:-1],
                 value=validation.shown(value),
                 reason="It holds control characters.",
             )

@@ -20,6 +20,9 @@ from attachd.context import RequestContext
 _DOCUMENTS = (["v3"], ["v3", ""], [""])
 """The paths, in parts, of the version documents."""
 
+_LONGEST_PROJECT = 64
+"""Characters of a project id, as the tables keep it."""
+
 Identify = Callable[[dict[str, Any], str | None], RequestContext]
 """(environ, project id of the URL) -> who asks; raises Unauthorized, BadRequest."""
 
@@ -67,7 +70,7 @@ class RouteTable:
             parts = parts[:-1]
         if parts[0] in self._root.literal:
             return self._walk(method, parts, None)
-        if self._project.fullmatch(parts[0]):
+        if len(parts[0]) <= _LONGEST_PROJECT and self._project.fullmatch(parts[0]):
             return self._walk(method, parts[1:], parts[0])
         return None
 

@@ -33,19 +33,18 @@ CREATE: Final = [
 ]
 UPDATE: Final = enclosed("attachment", fields(_CONNECT, "connector"))
 
-_PRINTABLE = r"\A[^\x00-\x1f\x7f]*\Z"
+_LINE: Final[Schema] = {
+    "maxLength": 255,
+    "pattern": r"\A[^\x00-\x1f\x7f]*\Z",
+    "description": "a text without control characters",
+}
 
 _CONNECTOR = Validator(
     {
         "type": "object",
         "properties": {
-            "host": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": 255,
-                "pattern": _PRINTABLE,
-            },
-            "mountpoint": {"type": ["string", "null"], "maxLength": 255},
+            "host": {"type": "string", "minLength": 1, **_LINE},
+            "mountpoint": {"type": ["string", "null"], **_LINE},
             # "null" is how cinderclient says that it does not mind.
             "mode": {"enum": ["rw", "ro", "null", None]},
         },

@@ -80,6 +80,10 @@ class BodyTest(unittest.TestCase):
             ):
                 payload.read_json(request(raw))
 
+    def test_a_number_without_end_is_refused_in_our_words(self):
+        with self.assertRaisesRegex(exception.BadRequest, "body: a number has too many digits"):
+            payload.parse(b'{"size": 1' + b"0" * 5000 + b"}")
+
     def test_nesting_has_an_end(self):
         deep = b"[" * 32 + b"]" * 32
         self.assertEqual(json.loads(deep), payload.parse(deep))
@@ -142,6 +146,14 @@ class QueryTest(unittest.TestCase):
     def test_what_cannot_be_is_refused(self):
         for text in ("a=%FF", "a=%00", "a=%0A", "%01=a", "a&" * 101 + "b=1"):
             with self.subTest(text[:10]), self.assertRaises(exception.BadRequest):
+                payload.read_query(text)
+
+    def test_a_parameter_with_control_characters_is_named(self):
+        for text, name in (("limit=%00", "limit"), ("x" * 200 + "=%0A", "x" * 100)):
+            with (
+                self.subTest(text[:10]),
+                self.assertRaisesRegex(exception.InvalidInput, f"field/attribute {name}\\. "),
+            ):
                 payload.read_query(text)
 
 

@@ -51,6 +51,7 @@ class RouteTableTest(register.Case):
         for url in (
             "/", "/abc", "/demo/snacks", "/abc/abc/snacks", "/snacks//", "/snacks//crumbs/k",
             "/snacks/s1/crumbs", "/snacks/s1/crumbs/", "/Snacks", "//snacks",
+            f"/{'a' * 65}/snacks",
         ):  # fmt: skip
             with self.subTest(url):
                 self.assertIsNone(self.find(url))
