@@ -61,11 +61,6 @@ class Volume(base.AttachdObject):
         """The RPC server that serves this volume: ``host@backend``."""
         return backend_of(self.host)
 
-    @property
-    def in_error(self) -> bool:
-        """Whether the wire calls this volume broken."""
-        return "error" in self.status
-
     def fire(self, event: states.Event, **values: Any) -> None:
         """Move along one arrow of the state table, saving ``values``."""
         row = db.move(self.id, event, values)

@@ -57,11 +57,6 @@ class VolumeTest(unittest.TestCase):
             volume.fire(Event.EXTEND, new_size_gib=5)
         self.assertEqual("ready", volume.state)
 
-    def test_whatever_the_wire_calls_an_error_is_one(self):
-        broken = ("error", "error_deleting", "error_extending")
-        for status in (*broken, "available", "in-use", "creating"):
-            self.assertEqual(status in broken, Volume(status=status).in_error, status)
-
     def test_the_backend_is_the_host_without_the_pool(self):
         cases = {"here@fake#pool": "here@fake", "here@fake": "here@fake", "": "", None: ""}
         self.assertEqual(cases, {host: backend_of(host) for host in cases})
