@@ -69,7 +69,7 @@ class Export:
     """
 
     attachment_id: str
-    connector: Connector
+    connector: Connector = field(repr=False)
     mode: AccessMode = "rw"
     secret: str = field(default="", repr=False)
 
@@ -99,6 +99,7 @@ class Driver(abc.ABC):
     :param name: the backend's name in ``enabled_backends``; its options are the configuration
         group of that name
     :param conf: the configuration; ``conf[name]`` has :attr:`OPTIONS` registered
+    :cvar VENDOR: the capability ``vendor_name``, unless a report says otherwise
     """
 
     VENDOR = "attachd"

@@ -87,7 +87,7 @@ class Upkeep:
             return None
         try:
             self._heal_if_restarted()
-            return _jsonable(self._backend.driver.report())
+            return _jsonable(self._backend.driver.report(), self._backend.driver.VENDOR)
         except Exception as error:
             LOG.exception("Backend %s is down", self._backend.name)
             self._backend.error = str(error)
@@ -106,9 +106,10 @@ class Upkeep:
         self._forgotten = recovery.heal(self._backend, self._forgotten)
 
 
-def _jsonable(report: Report) -> dict[str, Any]:
+def _jsonable(report: Report, vendor: str) -> dict[str, Any]:
     """Turn a report into JSON, which has no infinity: None there means without limit."""
-    return {
+    values = {
         name: None if isinstance(value, float) and math.isinf(value) else value
         for name, value in dataclasses.asdict(report).items()
     }
+    return {**values, "capabilities": {"vendor_name": vendor, **report.capabilities}}

@@ -48,8 +48,8 @@ class DriverTest(unittest.TestCase):
 
 
 class ValuesTest(unittest.TestCase):
-    def test_a_secret_is_not_shown(self):
-        export = base.Export("id", {}, "rw", "deadbeef")
+    def test_what_may_be_secret_is_not_shown(self):
+        export = base.Export("id", {"chap": "deadbeef"}, "rw", "deadbeef")
         self.assertNotIn("deadbeef", f"{export!r} {export}")
 
     def test_values_do_not_change(self):

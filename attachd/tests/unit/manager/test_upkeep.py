@@ -43,6 +43,16 @@ class UpkeepTest(unittest.TestCase):
         self.assertEqual("nova", row["availability_zone"])
         self.assertEqual("fake", row["report"]["protocol"])
         self.assertIs(True, row["report"]["capabilities"]["multiattach"])
+        self.assertEqual("attachd", row["report"]["capabilities"]["vendor_name"])
+
+    def test_whose_backend_it_is_can_be_told_by_class_or_by_report(self):
+        with mock.patch.object(type(self.driver), "VENDOR", "Example"):
+            self.upkeep.once()
+            self.assertEqual("Example", self._reported()["report"]["capabilities"]["vendor_name"])
+            own = Report("fake", 1.0, 1.0, 0.0, {"vendor_name": "Other"})
+            with mock.patch.object(self.driver, "report", return_value=own):
+                self.upkeep.once()
+        self.assertEqual("Other", self._reported()["report"]["capabilities"]["vendor_name"])
         self.assertTrue(self.upkeep.reported.is_set())
 
     def test_room_without_end_is_reported_as_json_can_say_it(self):
