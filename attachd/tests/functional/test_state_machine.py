@@ -25,19 +25,19 @@ from attachd.tests import rows
 from attachd.tests.functional import model, served
 from attachd.tests.functional.model import Faults
 
-EXAMPLES = int(os.environ.get("ATTACHD_TEST_EXAMPLES", "40"))
-STEPS = 30
+EXAMPLES = int(os.environ.get("ATTACHD_TEST_EXAMPLES", "60"))
+STEPS = 40
 VOLUMES = 3
+SIZE = 1
 PATIENCE = 20
 
 MULTIATTACH = "shared"
-SERVERS = st.sampled_from(
-    [None, "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"]
-)
+SERVER = "11111111-1111-1111-1111-111111111111"
+SERVERS = st.sampled_from([SERVER, SERVER, "22222222-2222-2222-2222-222222222222", None])
 HOSTS = st.sampled_from(["compute-1", "compute-2"])
-WORKS = st.sampled_from(["well"] * 5 + ["refused", "lost", "late"])
-UNDOES = st.sampled_from(["well", "well", "lost", "late"])
-REVOKES = st.sampled_from(["well"] * 4 + ["refused", "lost", "late"])
+FAULTS = st.sampled_from(["refused", "lost", "late"])
+WORKS = st.sampled_from(["well"] * 7 + ["refused", "lost", "late"])
+UNDOES = st.sampled_from(["well", "lost", "late"])
 LUCK = st.sampled_from(["well"] * 4 + ["lost"])
 
 
@@ -102,22 +102,39 @@ class Machine(stateful.RuleBasedStateMachine):
             assert time.monotonic() < patience, f"nobody works on volume {volume_id}"
             time.sleep(0.002)
 
-    @stateful.precondition(lambda self: len(self.volumes) < VOLUMES)
-    @stateful.rule(multiattach=st.booleans(), size=st.integers(1, 3), luck=LUCK)
-    def create_volume(self, *, multiattach: bool, size: int, luck: str) -> None:
-        wanted = {"size": size, "volume_type": MULTIATTACH if multiattach else None}
+    @stateful.initialize()
+    def begin_with_one_of_each_kind(self) -> None:
+        self._create_volume(multiattach=False, luck="well")
+        self._create_volume(multiattach=True, luck="well")
+
+    # One rule for all of these: what happens to attachments shall fill the stories.
+    @stateful.rule(
+        data=st.data(), verb=st.sampled_from(["extend", "error", "available", "make", "delete"])
+    )
+    def work_on_volumes(self, data: st.DataObject, verb: str) -> None:
+        luck = data.draw(LUCK)
+        if verb == "make" or not self.volumes:
+            self._create_volume(multiattach=data.draw(st.booleans()), luck=luck)
+        elif verb == "extend":
+            self._extend_volume(self._volume(data), luck)
+        elif verb == "delete":
+            self._delete_volume(self._volume(data), luck)
+        else:
+            self._reset_status(self._volume(data), verb)
+
+    def _create_volume(self, *, multiattach: bool, luck: str) -> None:
+        if len(self.volumes) == VOLUMES:
+            return
+        wanted = {"size": SIZE, "volume_type": MULTIATTACH if multiattach else None}
         with self._faults(create=luck):
             answer = self._ask(model.ACCEPTED, "POST", "/volumes", {"volume": wanted})
             volume_id = answer.body["volume"]["id"]
             self._settle(volume_id)
-        made = size if luck == "well" else 0
+        made = SIZE if luck == "well" else 0
         own = "ready" if made else "error"
-        self.volumes[volume_id] = model.Volume(volume_id, multiattach, size, made, own)
+        self.volumes[volume_id] = model.Volume(volume_id, multiattach, SIZE, made, own)
 
-    @stateful.precondition(has_volumes)
-    @stateful.rule(data=st.data(), luck=LUCK)
-    def delete_volume(self, data: st.DataObject, luck: str) -> None:
-        volume = self._volume(data)
+    def _delete_volume(self, volume: model.Volume, luck: str) -> None:
         expected = volume.delete()
         with self._faults(delete=luck):
             self._ask(expected, "DELETE", f"/volumes/{volume.id}")
@@ -127,21 +144,14 @@ class Machine(stateful.RuleBasedStateMachine):
         elif expected == model.ACCEPTED:
             volume.own = "error_deleting"
 
-    @stateful.precondition(has_volumes)
-    @stateful.rule(data=st.data(), more=st.integers(1, 3), luck=LUCK)
-    def extend_volume(self, data: st.DataObject, more: int, luck: str) -> None:
-        volume = self._volume(data)
-        size = volume.size_gib + more
+    def _extend_volume(self, volume: model.Volume, luck: str) -> None:
+        size = volume.size_gib + 1
+        expected = volume.extend(size, Faults(luck))
         with self._faults(extend=luck):
-            self._act(
-                volume.extend(size, Faults(luck)), volume, **{"os-extend": {"new_size": size}}
-            )
+            self._act(expected, volume, **{"os-extend": {"new_size": size}})
             self._settle(volume.id)
 
-    @stateful.precondition(has_volumes)
-    @stateful.rule(data=st.data(), status=st.sampled_from(["available", "error"]))
-    def reset_status(self, data: st.DataObject, status: str) -> None:
-        volume = self._volume(data)
+    def _reset_status(self, volume: model.Volume, status: str) -> None:
         self._act(volume.reset(status), volume, **{"os-reset_status": {"status": status}})
 
     @stateful.precondition(has_volumes)
@@ -178,12 +188,16 @@ class Machine(stateful.RuleBasedStateMachine):
         return str(new)
 
     @stateful.precondition(has_attachments)
-    @stateful.rule(data=st.data(), host=HOSTS, work=WORKS, undo=UNDOES)
-    def update(self, data: st.DataObject, host: str, work: str, undo: str) -> None:
-        volume, mine = self._attachment(data)
-        expected = volume.connect(mine, host, Faults(work, undo), alone=True)
+    @stateful.rule(data=st.data(), host=HOSTS)
+    def update(self, data: st.DataObject, host: str) -> None:
+        self._update(*self._attachment(data), host, Faults())
+
+    def _update(
+        self, volume: model.Volume, mine: model.Attachment, host: str, faults: Faults
+    ) -> None:
+        expected = volume.connect(mine, host, faults, alone=True)
         body = {"attachment": {"connector": _connector(host)}}
-        with self._faults(grant=work, revoke=undo):
+        with self._faults(grant=faults.work, revoke=faults.undo):
             answer = self._ask(expected, "PUT", f"/attachments/{mine.id}", body)
         if expected == model.OK:
             told = answer.body["attachment"]["connection_info"]
@@ -197,12 +211,22 @@ class Machine(stateful.RuleBasedStateMachine):
         self._ask(volume.complete(mine), "POST", path, {"os-complete": None})
 
     @stateful.precondition(has_attachments)
-    @stateful.rule(data=st.data(), revoke=REVOKES)
-    def detach(self, data: st.DataObject, revoke: str) -> None:
+    @stateful.rule(data=st.data())
+    def detach(self, data: st.DataObject) -> None:
+        self._detach(*self._attachment(data), "well")
+
+    @stateful.precondition(has_attachments)
+    @stateful.rule(data=st.data(), connect=st.booleans(), work=FAULTS)
+    def update_or_detach_in_vain(self, data: st.DataObject, *, connect: bool, work: str) -> None:
         volume, mine = self._attachment(data)
-        # A reservation is given up without a word to the backend.
-        expected = volume.detach(mine, Faults(revoke))
-        with self._faults(revoke=revoke):
+        if connect:
+            self._update(volume, mine, data.draw(HOSTS), Faults(work, data.draw(UNDOES)))
+        else:
+            self._detach(volume, mine, work)
+
+    def _detach(self, volume: model.Volume, mine: model.Attachment, work: str) -> None:
+        expected = volume.detach(mine, Faults(work))
+        with self._faults(revoke=work):
             answer = self._ask(expected, "DELETE", f"/attachments/{mine.id}")
         if expected == model.OK:
             left = {each["id"] for each in answer.body["attachments"]}
