@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the generator of sample configurations is given."""
 
+from pathlib import Path
 import unittest
 
 from stevedore import extension
 
 from attachd import conf
+from attachd.api import app
 from attachd.conf import opts
+
+_GENERATOR = Path(__file__).parents[4] / "etc" / "attachd" / "config-generator.conf"
 
 
 class ListTest(unittest.TestCase):
@@ -33,3 +37,13 @@ class ListTest(unittest.TestCase):
         self.assertEqual(sorted(set(names)), sorted(names))
         for group, options in self.listed:
             self.assertEqual(len({each.dest for each in options}), len(options), group)
+
+    def test_the_sample_has_options_of_no_other_middleware_than_ours(self):
+        prefix = "namespace = oslo.middleware."
+        found = [
+            line.removeprefix(prefix).strip()
+            for line in _GENERATOR.read_text().splitlines()
+            if line.startswith(prefix)
+        ]
+        self.assertEqual(["healthcheck", "http_proxy_to_wsgi"], sorted(found))
+        self.assertLessEqual(set(found), set(vars(app)))
