@@ -247,7 +247,7 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
 def _check_claim(name: str, claimed: str | None, real: str, attachments: Sequence[Row]) -> None:
     if claimed in {None, real}:
         return
-    because = f"its attachments: {_named(attachments)}" if attachments else "no attachment"
+    because = f"attachments: {_named(attachments)}" if attachments else "no attachment"
     raise exception.BadRequest(
         reason=f"The volume's {name} cannot be {claimed}: it has {because}, "
         f"which makes it {real}. Change the attachments instead."
