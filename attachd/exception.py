@@ -221,7 +221,7 @@ class ManagerTimeout(AttachdError):
     code = 504
     msg_fmt = (
         "The volume manager of %(backend)s did not answer in time. The request may still be "
-        "carried out: look at the resource, then repeat the call."
+        "carried out: look at %(about)s before you repeat the call."
     )
 
 

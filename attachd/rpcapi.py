@@ -61,7 +61,7 @@ def attach_alone(
 def _connect(
     context: RequestContext, method: str, attachment: Attachment, connector: dict[str, Any]
 ) -> Connected:
-    with _translated(attachment.backend):
+    with _translated(attachment.backend, f"attachment {attachment.id}"):
         answer: Connected = _client(attachment.backend).call(
             context,
             method,
@@ -80,7 +80,7 @@ def detach(context: RequestContext, attachment: Attachment) -> list[Attachment]:
     :raises ManagerTimeout: no answer in time; the work may go on
     :raises Unavailable: the message could not be sent
     """
-    with _translated(attachment.backend):
+    with _translated(attachment.backend, f"attachment {attachment.id}"):
         remaining: list[Attachment] = _client(attachment.backend).call(
             context, "detach", attachment_id=attachment.id, volume_id=attachment.volume_id
         )
@@ -89,19 +89,19 @@ def detach(context: RequestContext, attachment: Attachment) -> list[Attachment]:
 
 def create_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume made; it becomes ``available`` or ``error``."""
-    with _translated(volume.backend):
+    with _translated(volume.backend, f"volume {volume.id}"):
         _client(volume.backend).cast(context, "create_volume", volume=volume)
 
 
 def delete_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume removed; it vanishes or becomes ``error_deleting``."""
-    with _translated(volume.backend):
+    with _translated(volume.backend, f"volume {volume.id}"):
         _client(volume.backend).cast(context, "delete_volume", volume=volume)
 
 
 def extend_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume grow to its row's ``new_size_gib``; or it becomes ``error_extending``."""
-    with _translated(volume.backend):
+    with _translated(volume.backend, f"volume {volume.id}"):
         _client(volume.backend).cast(context, "extend_volume", volume=volume)
 
 
@@ -110,14 +110,17 @@ def _client(backend: str) -> Any:
 
 
 @contextlib.contextmanager
-def _translated(backend: str) -> Iterator[None]:
-    """Say in our own terms what went wrong on the way to the manager."""
+def _translated(backend: str, about: str) -> Iterator[None]:
+    """Say in our own terms what went wrong on the way to the manager.
+
+    :param about: what the message is about; whoever creates it knows its id from here only
+    """
     if not backend:
         raise exception.Conflict(reason="The volume has no backend yet; wait for its creation.")
     try:
         yield
     except messaging.MessagingTimeout:
-        raise exception.ManagerTimeout(backend=backend) from None
+        raise exception.ManagerTimeout(backend=backend, about=about) from None
     except messaging.MessageUndeliverable:
         raise exception.Unavailable(
             reason=f"No volume manager serves {backend} at present. Try again later."

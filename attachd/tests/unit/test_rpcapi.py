@@ -81,7 +81,11 @@ class TroubleTest(_RpcCase):
     """What goes wrong on the way is told in our own terms."""
 
     TROUBLES = (
-        (messaging.MessagingTimeout("late"), exception.ManagerTimeout, "here@fake"),
+        (
+            messaging.MessagingTimeout("late"),
+            exception.ManagerTimeout,
+            "here@fake .*(attachment a|volume v) before",
+        ),
         (messaging.MessageUndeliverable(None, "", "", ""), exception.Unavailable, "here@fake"),
         (messaging.MessageDeliveryFailure("refused"), exception.Unavailable, "message queue"),
     )
