@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import inspect
 import io
 import logging
 import os
@@ -12,7 +13,7 @@ from unittest import mock
 import uuid
 
 import oslo_messaging as messaging
-from oslo_messaging._drivers import common
+from oslo_messaging._drivers import amqpdriver, common
 
 from attachd import exception, service
 from attachd.conf import CONF
@@ -158,3 +159,26 @@ class ClientTest(unittest.TestCase):
             with self.assertRaises(messaging.MessageDeliveryFailure):
                 way(context, "method")
             self.assertLess(time.monotonic() - before, 20)
+
+
+class CalmTest(unittest.TestCase):
+    """Pins what service._listen_calmly() knows of oslo.messaging."""
+
+    def test_listeners_wait_rather_than_look_all_the_time(self):
+        service._listen_calmly()
+        self.assertEqual(service.SHORTEST_WAIT, amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN)
+        self.assertLess(service.SHORTEST_WAIT, amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MAX)
+
+    def test_oslo_messaging_itself_looks_each_millisecond(self):
+        source = inspect.getsource(amqpdriver)
+        self.assertIn("ACK_REQUEUE_EVERY_SECONDS_MIN = 0.001", source)
+        self.assertIn("timeout=current_timeout", source)
+
+    def test_calls_are_acknowledged_as_they_come_so_that_nothing_waits_for_it(self):
+        message = mock.Mock()
+        with mock.patch.object(amqpdriver.AMQPListener, "__call__"):
+            amqpdriver.RpcAMQPListener(mock.Mock(), mock.Mock())(message)
+        message.acknowledge.assert_called_once_with()
+        kind = amqpdriver.RpcAMQPListener.message_cls
+        self.assertIsNone(kind.acknowledge(None))
+        self.assertIsNone(kind.requeue(None))
