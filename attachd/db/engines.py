@@ -16,6 +16,8 @@ from typing import Any
 from oslo_db.sqlalchemy import exc_filters
 import sqlalchemy as sa
 
+from attachd.db import pymysql_columns
+
 SQLITE_BUSY_TIMEOUT = 30.0
 """Seconds a process waits for the writer of another process."""
 
@@ -55,6 +57,8 @@ def _engine(options: Options, arguments: Arguments) -> sa.Engine:
         _create_private_file(url)
     elif dialect in {"mysql", "mariadb"} and "charset" not in url.query:
         arguments["connect_args"] = {"charset": "utf8mb4"}
+    if url.get_driver_name() == "pymysql":
+        pymysql_columns.remember()
     engine = sa.create_engine(url, logging_name="attachd", **arguments)
     exc_filters.register_engine(engine)
     _set_up_connections(engine, dialect, options)
