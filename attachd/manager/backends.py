@@ -13,6 +13,7 @@ from stevedore import driver as entry_point
 from attachd import conf, exception
 from attachd.conf import CONF
 from attachd.drivers import base
+from attachd.manager import engine
 
 LOG = log.getLogger(__name__)
 
@@ -35,13 +36,18 @@ class Backend:
         """Try to make the backend ready; a broken one says why and can be tried again."""
         try:
             self.driver.setup()
-        except Exception as error:
-            if str(error) != self.error:
-                LOG.exception("Backend %s is not usable", self.name)
-            self.error = str(error)
+        except Exception as error:  # noqa: BLE001  logged there
+            self.take_down(error)
         else:
             self.error = None
         return self.error is None
+
+    def take_down(self, error: Exception) -> None:
+        """Let nobody use the backend before it has been set up again; logged once a reason."""
+        reason = engine.reason(error)
+        if reason != self.error:
+            LOG.error("Backend %s is down", self.name, exc_info=error)
+        self.error = reason
 
     def check_ready(self) -> None:
         """Raise Unavailable while the backend cannot be used."""

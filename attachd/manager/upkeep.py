@@ -88,9 +88,8 @@ class Upkeep:
         try:
             self._heal_if_restarted()
             return _jsonable(self._backend.driver.report(), self._backend.driver.VENDOR)
-        except Exception as error:
-            LOG.exception("Backend %s is down", self._backend.name)
-            self._backend.error = str(error)
+        except Exception as error:  # noqa: BLE001  logged there
+            self._backend.take_down(error)
             return None
 
     def _heal_if_restarted(self) -> None:
