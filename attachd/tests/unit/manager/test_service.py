@@ -52,7 +52,7 @@ class ManagerServiceTest(unittest.TestCase):
             self.manager.start()
             self.assertTrue(self.manager.wait_until_reported(PATIENCE))
         (row,) = services.page(services.Filters())
-        self.assertEqual((False, "no shelf"), (row["up"], row["error"][-8:]))
+        self.assertEqual((False, "Backend error: no shelf."), (row["up"], row["error"]))
 
     def test_the_first_call_finds_the_backend_set_up(self):
         order = []
