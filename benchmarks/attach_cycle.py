@@ -164,6 +164,7 @@ def _measure(arguments: argparse.Namespace, running: started.Running) -> dict[st
     how[f"CPU ms {LOAD}"] = processes.HOW_OWN
     if pids:
         how["CPU ms of the others"] = processes.HOW
+    how["% elsewhere"] = processes.HOW_ELSEWHERE
     how |= _idle(sources)
     headers = {"OpenStack-API-Version": f"volume {arguments.microversion}"}
     headers |= {"Content-Type": "application/json", "Accept": "application/json"}
@@ -258,12 +259,14 @@ def _run(
     if arguments.warmup:
         load.run(clients, arguments.warmup)
     before = _counted(sources)
+    machine = processes.machine_cpu_seconds()
     cpu_before = {LOAD: processes.own_cpu_seconds(), **processes.cpu_seconds(pids)}
     duration, samples = load.run(clients, arguments.seconds)
     cpu_after = {LOAD: processes.own_cpu_seconds(), **processes.cpu_seconds(pids)}
+    machine = processes.machine_cpu_seconds() - machine
     counted = counters.difference(before, _counted(sources))
     used = {name: cpu_after[name] - cpu_before[name] for name in cpu_after}
-    return report.result(clients, duration, samples, counted, used)
+    return report.result(clients, duration, samples, counted, used, machine)
 
 
 if __name__ == "__main__":

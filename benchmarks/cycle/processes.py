@@ -13,6 +13,10 @@ HOW = (
     "utime + stime in /proc/PID/stat of the process and all its descendants, "
     f"in ticks of {1000 / _TICKS:g} ms"
 )
+HOW_ELSEWHERE = (
+    "what /proc/stat counts as busy without the processes shown, in per cent of all cores: "
+    "whatever else this machine did, database and broker too unless they are shown"
+)
 HOW_OWN = "time.process_time() of this command"
 
 
@@ -33,6 +37,13 @@ def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
 def own_cpu_seconds() -> float:
     """Return what this process, the load generator, has used since it began."""
     return time.process_time()
+
+
+def machine_cpu_seconds() -> float:
+    """Return what all processes and the kernel have used since the machine was started."""
+    # proc(5): user, nice, system, idle, iowait, irq, softirq, steal, ...
+    ticks = [int(each) for each in (_PROC / "stat").read_text().splitlines()[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS
 
 
 def named(names: tuple[str, ...]) -> int | None:

@@ -24,6 +24,7 @@ class Result:
     :ivar latency_ms: p50, p95 and p99 of each call and of a whole cycle
     :ivar per_cycle: counts divided by cycles, only what could be counted
     :ivar cpu_ms_per_cycle: by process
+    :ivar elsewhere_percent: of all cores' time, used by processes that are not shown
     :ivar errors: how often what went wrong
     :ivar connections: opened by the clients since they exist
     """
@@ -35,6 +36,7 @@ class Result:
     latency_ms: Mapping[str, Mapping[str, float]]
     per_cycle: Mapping[str, float]
     cpu_ms_per_cycle: Mapping[str, float]
+    elsewhere_percent: float
     errors: Mapping[str, int]
     connections: int
 
@@ -45,8 +47,10 @@ def result(
     samples: load.Samples,
     counted: Mapping[str, int],
     cpu_seconds: Mapping[str, float],
+    machine_cpu_seconds: float,
 ) -> Result:
     """Summarize one run."""
+    elsewhere = max(0.0, machine_cpu_seconds - sum(cpu_seconds.values()))
     cycles = len(samples.cycles)
     divisor = cycles or math.nan
     return Result(
@@ -66,6 +70,7 @@ def result(
         cpu_ms_per_cycle={
             name: round(1000 * used / divisor, 3) for name, used in cpu_seconds.items()
         },
+        elsewhere_percent=round(100 * elsewhere / (duration * _cores()), 1),
         errors=dict(samples.errors),
         connections=sum(client.opened for client in clients),
     )
@@ -88,10 +93,14 @@ def machine() -> dict[str, Any]:
     """Describe where this runs, as far as it matters for a number of milliseconds."""
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": _cores(),
         "kernel": platform.release(),
         "python": platform.python_version(),
     }
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
 
 
 def _cpu_model() -> str:
@@ -155,11 +164,11 @@ def _cost(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     names = [name for name in _COUNTS if any(name in each["per_cycle"] for each in results)]
     processes = list(results[0]["cpu_ms_per_cycle"]) if results else []
     rows = [["clients", *(f"{name}/cycle" for name in names)]]
-    rows[0] += [f"CPU ms {name}" for name in processes]
+    rows[0] += [*(f"CPU ms {name}" for name in processes), "% elsewhere"]
     for each in results:
         counted = [f"{each['per_cycle'].get(name, math.nan):.2f}" for name in names]
         used = [f"{each['cpu_ms_per_cycle'].get(name, math.nan):.2f}" for name in processes]
-        rows.append([str(each["clients"]), *counted, *used])
+        rows.append([str(each["clients"]), *counted, *used, str(each["elsewhere_percent"])])
     return rows
 
 
