@@ -70,6 +70,9 @@ class Machine(stateful.RuleBasedStateMachine):
     def has_volumes(self) -> bool:
         return bool(self.volumes)
 
+    def has_errors(self) -> bool:
+        return any("error" in volume.status()[0] for volume in self.volumes.values())
+
     def has_attachments(self) -> bool:
         return any(volume.attachments for volume in self.volumes.values())
 
@@ -131,11 +134,7 @@ class Machine(stateful.RuleBasedStateMachine):
         else:
             self._reset_status(volume, verb)
 
-    @stateful.precondition(
-        lambda self: any(
-            volume.status()[0].startswith("error") for volume in self.volumes.values()
-        )
-    )
+    @stateful.precondition(has_errors)
     @stateful.rule()
     def mend_what_is_in_error(self) -> None:
         for volume in self.volumes.values():

@@ -144,12 +144,12 @@ class LostRowTest(_AttachCase):
         self.assertEqual("connected", self._state()[0])
 
     def test_the_answer_of_a_connect_that_was_begun_anew_elsewhere_is_not_stored(self):
-        self._meanwhile(lambda: rows.change_attachment(self.id, generation=2))
+        self._meanwhile(lambda: rows.change_attachment(self.attachment_id, generation=2))
         with self.assertRaises(exception.InvalidTransition):
             self._attach()
         self.assertEqual("connecting", self._state()[0])
-        self.assertIsNone(rows.attachment(self.id)["connection_info"])
-        self.assertEqual({self.id}, self.driver.granted())
+        self.assertIsNone(rows.attachment(self.attachment_id)["connection_info"])
+        self.assertEqual({self.attachment_id}, self.driver.granted())
 
     def _attach_elsewhere(self):
         elsewhere = backends.FakeBackend(backends.NAME, self.driver)
