@@ -30,11 +30,13 @@ class Moved(NamedTuple):
     :ivar volume: what matters of the volume's row, without names and times
     :ivar attachment: the moved row, or its last content if the move removed it
     :ivar others: the rows of the volume's other attachments, oldest first
+    :ivar source: the state that the attachment was in before
     """
 
     volume: Row
     attachment: Row
     others: list[Row]
+    source: AttachmentState
 
 
 Guard = Callable[[Row, Row, Sequence[Row]], Mapping[str, Any]]
@@ -133,6 +135,7 @@ def move(
             # It did not keep its volume from being deleted, and goes with it: were it to count
             # again, the volume's data would be removed and its row could not.
             raise exception.Conflict(reason=f"Volume {volume_id} is being deleted.")
+        source = AttachmentState(mine["state"])
         stored = dict(values or {})
         if guard is not None:
             stored.update(guard(volume, mine, others))
@@ -142,7 +145,7 @@ def move(
         if target is None:
             state = states.after_detach(state)
         _store_derived(connection, volume, state, left)
-    return Moved(volume, mine, others)
+    return Moved(volume, mine, others, source)
 
 
 @api.retried

@@ -33,6 +33,10 @@ _DONE = frozenset({AttachmentState.CONNECTED, AttachmentState.ATTACHED})
 _BOUND = (_DONE | states.UNCERTAIN) | {AttachmentState.CONNECTING, AttachmentState.DISCONNECTING}
 
 
+# States in which an earlier try may have let the host in.
+_MAYBE_GRANTED = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECT_UNKNOWN})
+
+
 class _Replay(Exception):
     """The attachment is connected already, to this very connector."""
 
@@ -180,6 +184,7 @@ def _grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
         live_exports(moved.others),
         lambda connection: _record(row, connection),
         lambda: _is_wanted(row),
+        repeated=moved.source in _MAYBE_GRANTED,
     )
     try:
         engine.run_again(attach_flow.build, {"work": work})

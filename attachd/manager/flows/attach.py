@@ -23,6 +23,8 @@ class Work:
     :ivar others: the volume's other live exports
     :ivar save: stores the connection
     :ivar wanted: asked after a failure: whether the host is to be let in nevertheless
+    :ivar repeated: an earlier try was broken off and may have let the host in, whatever this
+        one says of itself
     """
 
     driver: Driver
@@ -31,6 +33,7 @@ class Work:
     others: Sequence[Export]
     save: Callable[[ConnectionInfo], None]
     wanted: Callable[[], bool]
+    repeated: bool = False
 
 
 def build() -> linear_flow.Flow:
@@ -50,7 +53,7 @@ class Grant(task.Task):
     def revert(self, work: Work, result: Any, **_flow: Any) -> bool:
         """Take back what was, or may have been, granted."""
         # Also after our own failure: a grant that timed out may have landed.
-        if isinstance(result, failure.Failure) and _surely_failed(result.exception):
+        if not work.repeated and _surely_failed(result):
             return True
         if work.wanted():
             return False
@@ -66,8 +69,10 @@ class Grant(task.Task):
         return True
 
 
-def _surely_failed(error: BaseException | None) -> bool:
-    return isinstance(error, exception.BackendError) and error.final
+def _surely_failed(result: Any) -> bool:
+    if not isinstance(result, failure.Failure):
+        return False
+    return isinstance(result.exception, exception.BackendError) and result.exception.final
 
 
 class Record(task.Task):

@@ -56,6 +56,15 @@ class FailingGrantTest(_AttachCase):
         self.assertEqual(("connect_failed", "available", "detached"), self._state())
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
+    def test_a_final_failure_of_a_second_try_undoes_the_first(self):
+        with self.driver.failing("grant", "revoke"):
+            self._failure()
+        self.assertEqual(("connect_unknown", "error", "error_attaching"), self._state())
+        with self.driver.failing("grant", final=True):
+            self._failure()
+        self.assertEqual(("connect_failed", "available", "detached"), self._state())
+        self.assertEqual(["grant", "revoke", "grant", "revoke"], self.driver.methods)
+
     def test_an_error_that_no_driver_may_raise_is_in_doubt(self):
         with self.driver.raising(ZeroDivisionError("bug"), "grant"):
             self.assertIn("ZeroDivisionError", str(self._failure()))

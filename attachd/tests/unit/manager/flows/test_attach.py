@@ -24,13 +24,13 @@ class AttachFlowTest(unittest.TestCase):
         self.save = mock.Mock(return_value=None)
         self.wanted = mock.Mock(return_value=False)
 
-    def _run(self):
-        work = attach.Work(self.driver, VOLUME, MINE, OTHERS, self.save, self.wanted)
+    def _run(self, **more):
+        work = attach.Work(self.driver, VOLUME, MINE, OTHERS, self.save, self.wanted, **more)
         return engine.run_again(attach.build, {"work": work})
 
-    def _fail(self):
+    def _fail(self, **more):
         with self.assertRaises(engine.Failed) as failed:
-            self._run()
+            self._run(**more)
         return failed.exception
 
     def test_the_connection_is_recorded_and_provided(self):
@@ -54,6 +54,11 @@ class AttachFlowTest(unittest.TestCase):
             self.assertTrue(self._fail().clean)
         self.assertEqual(["grant"], self.driver.methods)
         self.save.assert_not_called()
+
+    def test_a_repeated_grant_that_surely_failed_is_undone_since_the_first_may_have_landed(self):
+        with self.driver.failing("grant", final=True):
+            self.assertTrue(self._fail(repeated=True).clean)
+        self.assertEqual(["grant", "revoke"], self.driver.methods)
 
     def test_a_grant_that_may_have_landed_is_undone(self):
         with self.driver.failing("grant"):
