@@ -21,6 +21,7 @@ _V = models.volumes
 
 _FREE = states.derive(VolumeState.READY, ())
 _RESERVED = states.derive(VolumeState.READY, (AttachmentState.RESERVED,))
+_ATTACHED = (AttachmentState.ATTACHED,)
 _OLDEST_FIRST = (_T.c.created_at, _T.c.id)
 
 # Each column that is read has its price with PyMySQL.
@@ -48,6 +49,19 @@ TAKE_FREE_VOLUME: Final = (
         _V.c.multiattach.is_(False),
     )
     .values(status=_RESERVED.status, attach_status=_RESERVED.attach_status)
+)
+
+# Nothing outranks "attached", so that no other attachment has to be looked at.
+STORE_ATTACHED: Final = (
+    sa.update(_V)
+    .where(_V.c.id == sa.bindparam("the_id"))
+    .values(
+        attach_status=states.derive(VolumeState.READY, _ATTACHED).attach_status,
+        status=sa.case(
+            {state.value: states.derive(state, _ATTACHED).status for state in VolumeState},
+            value=_V.c.state,
+        ),
+    )
 )
 
 INSERT: Final = sa.insert(_T)

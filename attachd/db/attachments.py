@@ -162,6 +162,25 @@ def move_alone(
         _swap(connection, unread, event, dict(values), generation)
 
 
+def complete(attachment_id: str, volume_id: str) -> None:
+    """Move an attachment along COMPLETE, and its volume with it, in two statements.
+
+    :raises: as :func:`move`
+    """
+    try:
+        _complete(attachment_id, volume_id)
+    except exception.InvalidTransition:
+        move(attachment_id, volume_id, Event.COMPLETE)  # knows what state it is in
+
+
+@api.retried
+def _complete(attachment_id: str, volume_id: str) -> None:
+    with api.writer() as connection:
+        connection.execute(statements.STORE_ATTACHED, {"the_id": volume_id})
+        unread = {"id": attachment_id, "state": "in other hands"}
+        _swap(connection, unread, Event.COMPLETE, {}, None)
+
+
 def _swap(
     connection: sa.Connection, row: Row, event: Event, values: Row, generation: int | None
 ) -> AttachmentState | None:

@@ -81,15 +81,12 @@ class Attachment(base.AttachdObject):
 
     def complete(self) -> None:
         """Note that the host uses the volume now; raises InvalidTransition."""
-        self._fire(states.Event.COMPLETE)
+        db.complete(self.id, self.volume_id)
+        self.state = states.AttachmentState.ATTACHED.value
 
     def cancel(self) -> None:
         """Give a reservation up; raises InvalidTransition when it is more than that by now."""
-        self._fire(states.Event.CANCEL)
-
-    def _fire(self, event: states.Event) -> None:
-        moved = db.move(self.id, self.volume_id, event)
-        self.state = moved.attachment["state"]
+        db.move(self.id, self.volume_id, states.Event.CANCEL)
 
 
 _EMPTY: dict[str, Any] = dict.fromkeys(

@@ -44,6 +44,7 @@ SERVERS = ("mariadb", "postgresql")
 REPEATED = [
     test_api.TransactionTest,
     test_attachment_queries.QueriesTest,
+    test_attachments.CompleteTest,
     test_attachments.MoveAloneTest,
     test_attachments.MoveTest,
     test_attachments.ReadTest,

@@ -32,6 +32,47 @@ class Case(unittest.TestCase):
         self.assertEqual(states.derive(own, held), self._status(volume_id))
 
 
+class CompleteTest(Case):
+    def _complete(self, row):
+        attachments.complete(row["id"], row["volume_id"])
+
+    def test_it_takes_two_statements(self):
+        row = rows.add_attachment(rows.add_volume()["id"], "connected")
+        before = api.counters()
+        self._complete(row)
+        statements, transactions = api.counters()
+        self.assertEqual((2, 1), (statements - before[0], transactions - before[1]))
+        self.assertEqual("attached", rows.attachment(row["id"])["state"])
+
+    def test_the_volume_follows_whatever_it_and_its_other_attachments_are_going_through(self):
+        for own in VolumeState:
+            for other in AttachmentState:
+                with self.subTest(own=own.value, other=other.value):
+                    volume = rows.add_volume(own.value, multiattach=True)["id"]
+                    rows.add_attachment(volume, other.value)
+                    self._complete(rows.add_attachment(volume, "connected"))
+                    self.assertEqual("attached", self._status(volume)[1])
+                    self._assert_derived(volume)
+
+    def test_it_is_possible_from_the_states_of_the_table_only(self):
+        for state in AttachmentState:
+            with self.subTest(state=state.value):
+                row = rows.add_attachment(rows.add_volume()["id"], state.value)
+                if state in states.ATTACHMENT_MOVES[Event.COMPLETE].sources:
+                    self._complete(row)
+                else:
+                    with self.assertRaisesRegex(exception.InvalidTransition, state.value):
+                        self._complete(row)
+                    self.assertEqual(state.value, rows.attachment(row["id"])["state"])
+                self._assert_derived(row["volume_id"])
+
+    def test_what_is_gone_is_said_to_be_gone(self):
+        volume = rows.add_volume()["id"]
+        with self.assertRaises(exception.AttachmentNotFound):
+            attachments.complete("nothing", volume)
+        self._assert_derived(volume)
+
+
 class ReserveTest(Case):
     def test_a_free_volume_is_taken_by_two_statements(self):
         volume = rows.add_volume()["id"]
