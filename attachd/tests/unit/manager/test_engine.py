@@ -4,7 +4,7 @@
 import unittest
 from unittest import mock
 
-from taskflow import task
+from taskflow import storage, task
 from taskflow.patterns import linear_flow
 
 from attachd import exception
@@ -127,6 +127,26 @@ class RunAgainTest(unittest.TestCase):
         self._run("secret")
         (ready,) = engine._idle[_obeying]
         self.assertEqual({"order": None, "ran": None}, ready.engine.storage.fetch_all())
+
+
+class _Slow(task.Task):
+    def execute(self):
+        for done in (0.25, 0.5):
+            self.update_progress(done)
+
+    def revert(self, **_flow):
+        return True
+
+
+class ProgressTest(unittest.TestCase):
+    def test_a_task_that_tells_how_far_it_is_runs_as_others_do(self):
+        self.assertEqual({}, _run(_Slow()))
+
+    def test_progress_is_noted_by_the_method_that_is_put_out_of_action(self):
+        self.assertTrue(callable(storage.Storage.set_task_progress), "taskflow has changed")
+        with mock.patch.object(storage.Storage, "set_task_progress") as noted:
+            _run(_Slow())
+        noted.assert_not_called()
 
 
 class ReasonTest(unittest.TestCase):
