@@ -7,7 +7,7 @@ Texts may name what is in the :data:`World`: ``"/attachments/{attached}"``.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from attachd.db import types
+from attachd.db import types as types_db  # "types" is a module of this package too
 from attachd.tests import rows
 from attachd.tests.functional import served
 
@@ -42,7 +42,7 @@ def world() -> World:
     broken = rows.add_volume(state="error")["id"]
     theirs = rows.add_volume(project_id="b" * 32)["id"]
     attached = _attachment("attached")
-    used = types.create({"name": "used"})["id"]
+    used = types_db.create({"name": "used"})["id"]
     rows.change_volume(volume, volume_type_id=used)
     return {
         "volume": volume,
@@ -53,7 +53,7 @@ def world() -> World:
         "attached": attached,
         "failed": _attachment("connect_unknown"),
         "theirs": rows.add_attachment(theirs, project_id="b" * 32)["id"],
-        "type": types.create({"name": "free"})["id"],
+        "type": types_db.create({"name": "free"})["id"],
         "used_type": used,
         "unknown": UNKNOWN,
     }
