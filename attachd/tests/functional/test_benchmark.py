@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark counts what it prints; run against a stand-in for the API."""
+"""The benchmark counts what it prints; run against a stand-in, and against the real thing."""
 
 from collections import Counter
 import http.server
@@ -15,6 +15,10 @@ import unittest
 import attachd
 
 BENCHMARK = Path(attachd.__file__).parents[1] / "benchmarks" / "attach_cycle.py"
+
+MOST_STATEMENTS = 24
+MOST_WRITES = 6
+RPC_CALLS = 2
 
 _CYCLE = {
     ("POST", "/v3/attachments"): "reserve",
@@ -157,3 +161,17 @@ class BenchmarkTest(unittest.TestCase):
         self.assertGreater(refused, 0)
         self.assertEqual(server.asked["reserve"], result["cycles"] + refused)
         self.assertIn("connect: 409", table)
+
+    def test_all_in_one_stays_within_the_budgets_of_a_cycle(self):
+        _table, content = self._measure(
+            *("--start", "all-in-one", "--clients", "2", "--seconds", "1", "--warmup", "0.5")
+        )
+        result = content["results"][0]
+        self.assertGreater(result["cycles"], 0)
+        counted = result["per_cycle"]
+        # The manager's own reports come on top, one in ten seconds.
+        self.assertAlmostEqual(RPC_CALLS, counted["rpc calls"], delta=0.01)
+        self.assertLess(counted["sql statements"], MOST_STATEMENTS + 0.5)
+        self.assertLess(counted["writing transactions"], MOST_WRITES + 0.5)
+        self.assertGreater(counted["sql statements"], counted["writing transactions"])
+        self.assertGreater(result["cpu_ms_per_cycle"]["all-in-one"], 0)
