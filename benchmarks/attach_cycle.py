@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 import contextlib
 from pathlib import Path
+import signal
 import sys
 import tempfile
 import time
@@ -30,6 +31,8 @@ def main() -> int:
     :returns: the exit code: 0 if all went well, 1 if any cycle failed, 2 if nothing was measured
     """
     arguments = _parser().parse_args()
+    # Whoever ends the benchmark ends what it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with _running(arguments) as running:
             content = _measure(arguments, running)
