@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass, field
 import json
+import queue
 import threading
 import time
 from typing import Any
@@ -108,19 +109,19 @@ class Client:
         sent = b"" if body is None else _json(body)
         return _parsed(*self._connection.request(method, path, sent))
 
-    def run(self, until: float) -> Samples:
-        """Go through cycle after cycle; the last one begins before ``until``.
+    def run(self, until: float, stop: threading.Event) -> Samples:
+        """Go through cycle after cycle; the last one begins before ``until``, or ``stop``.
 
         :param until: on the clock of time.perf_counter()
         """
         samples = Samples()
-        while time.perf_counter() < until:
+        while time.perf_counter() < until and not stop.is_set():
             try:
                 self._cycle(samples)
             except _Failed as failed:
                 samples.errors[str(failed)] += 1
                 time.sleep(PAUSE_AFTER_ERROR)
-            except (OSError, wire.BadAnswer) as error:
+            except (OSError, wire.BadAnswer, ValueError, KeyError) as error:
                 samples.errors[f"no answer: {error!r}"] += 1
                 self._connection.close()
                 time.sleep(PAUSE_AFTER_ERROR)
@@ -193,22 +194,27 @@ def run(clients: Sequence[Client], seconds: float) -> tuple[float, Samples]:
         what all clients saw
     """
     start = threading.Barrier(len(clients) + 1)
-    found = [Samples() for _ in clients]
+    stop = threading.Event()
     moment = [0.0]
+    found: queue.SimpleQueue[Samples] = queue.SimpleQueue()
 
-    def work(number: int) -> None:
+    def work(client: Client) -> None:
         start.wait()
-        found[number] = clients[number].run(moment[0] + seconds)
+        found.put(client.run(moment[0] + seconds, stop))
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(clients))]
-    for each in threads:
-        each.start()
+    for client in clients:
+        threading.Thread(target=work, args=(client,), daemon=True).start()
     moment[0] = time.perf_counter()
     start.wait()
-    for each in threads:
-        each.join()
-    duration = time.perf_counter() - moment[0]
     samples = Samples()
-    for one in found:
-        samples.add(one)
-    return duration, samples
+    waiting = len(clients)
+    try:
+        while waiting:
+            samples.add(found.get())
+            waiting -= 1
+    finally:
+        # Whatever interrupts us: afterwards nobody else works with the clients any more.
+        stop.set()
+        for _ in range(waiting):
+            found.get()
+    return time.perf_counter() - moment[0], samples
