@@ -169,7 +169,7 @@ class BenchmarkTest(unittest.TestCase):
         result = content["results"][0]
         self.assertGreater(result["cycles"], 0)
         counted = result["per_cycle"]
-        # The manager's own reports come on top, one in ten seconds.
+        # What the manager reports every ten seconds comes on top.
         self.assertAlmostEqual(RPC_CALLS, counted["rpc calls"], delta=0.01)
         self.assertLess(counted["sql statements"], MOST_STATEMENTS + 0.5)
         self.assertLess(counted["writing transactions"], MOST_WRITES + 0.5)
