@@ -26,15 +26,35 @@ class BadRequest(AttachdError):
 
 
 class InvalidInput(BadRequest):
-    """A field of the request is wrong; the message names it."""
+    """A field of the request is wrong; the message names it.
 
-    msg_fmt = "Invalid input for field/attribute %(field)s. Value: %(value)s. %(reason)s"
+    As the Block Storage API does, by its last name, which clients look for; by the names on the
+    way to it as well, where there are any.
+    """
+
+    msg_fmt = "Invalid input for field/attribute %(name)s. Value: %(value)s. %(reason)s"
+
+    def __init__(self, message: str | None = None, **details: Any) -> None:
+        path = str(details.get("field", ""))
+        name = next((part for part in reversed(path.split(".")) if not part.isdigit()), path)
+        if name != path:
+            details["reason"] = f"{details['reason']} (in {path})"
+        super().__init__(message, **{**details, "name": name})
 
 
 class NoBackendFits(BadRequest):
     """No configured backend can serve such a volume at present."""
 
     msg_fmt = "No backend can serve this volume: %(reason)s"
+
+
+class BackendFrozen(BadRequest):
+    """An administrator froze the backend: its volumes can only be attached and detached."""
+
+    msg_fmt = (
+        "The backend is frozen: nothing is created, deleted or extended there until an "
+        "administrator thaws it."
+    )
 
 
 class InvalidVolume(BadRequest):
@@ -93,6 +113,24 @@ class AttachmentNotFound(NotFound):
     )
 
 
+class NotHere(NotFound):
+    """The Block Storage API knows of such things, and this service has none of them."""
+
+    msg_fmt = "This service has no %(things)s."
+
+
+class MarkerNotFound(NotFound):
+    """The item that a page is to begin after is not there, or no longer."""
+
+    msg_fmt = "Marker %(marker)s could not be found; start again with the first page."
+
+
+class MessageNotFound(NotFound):
+    """There is no such message to users for this project."""
+
+    msg_fmt = "Message %(message_id)s could not be found."
+
+
 class VersionNotFound(NotFound):
     """The microversion asked for does not have this call."""
 
@@ -114,6 +152,33 @@ class TooLarge(AttachdError):
 
     code = 413
     msg_fmt = "%(what)s is too large: at most %(limit)s bytes are accepted."
+
+
+class QuotaExceeded(AttachdError):
+    """The project may not have that much: delete something, or have the quota raised."""
+
+    code = 413
+    msg_fmt = (
+        "%(kind)s: Quota exceeded for %(resource)s: %(requested)s more requested, %(used)s of "
+        "%(limit)s are used."
+    )
+
+    def __init__(self, message: str | None = None, **details: Any) -> None:
+        # The words that clients look for in the messages of the Block Storage API.
+        if "resource" in details:
+            sized = str(details["resource"]).startswith("gigabytes")
+            kind = "VolumeSizeExceedsAvailableQuota" if sized else "VolumeLimitExceeded"
+            details = {"kind": kind, **details}
+        super().__init__(message, **details)
+
+
+class VolumeSizeExceeded(QuotaExceeded):
+    """No volume of the project may be that large."""
+
+    msg_fmt = (
+        "VolumeSizeExceedsLimit: Quota exceeded for per_volume_gigabytes: %(size)s GiB "
+        "requested, and a volume may have at most %(limit)s."
+    )
 
 
 class UnsupportedMediaType(AttachdError):
@@ -149,9 +214,13 @@ class DuplicateConnector(Conflict):
     """Another attachment of an ordinary volume is connected already."""
 
     msg_fmt = (
-        "Volume %(volume_id)s is not multiattach and is already connected by attachment "
-        "%(holder)s. Delete that one first."
+        "Volume %(volume_id)s is not multiattach and is already taken by %(holder)s. That has to "
+        "be given up first."
     )
+
+
+class AttachmentInUse(Conflict):
+    """A server of Compute uses the volume: it is detached there."""
 
 
 class PreconditionFailed(AttachdError):
@@ -174,6 +243,66 @@ class TypeInUse(BadRequest):
         "Volume Type %(volume_type_id)s deletion is not allowed with volumes present with the "
         "type."
     )
+
+
+class TypeIsDefault(BadRequest):
+    """Volumes that are created without a type get this one."""
+
+    msg_fmt = "The volume type %(volume_type_id)s is a default volume type and cannot be deleted."
+
+
+class InvalidVolumeType(BadRequest):
+    """This cannot be done with this volume type."""
+
+    msg_fmt = "Invalid volume type: %(reason)s"
+
+
+class TypeAccessExists(Conflict):
+    """The project has access to the volume type already."""
+
+    msg_fmt = (
+        "Volume type access for %(volume_type_id)s / %(project_id)s combination already exists."
+    )
+
+
+class TypeAccessNotFound(NotFound):
+    """The project has no access to the volume type."""
+
+    msg_fmt = "Volume type access not found for %(volume_type_id)s / %(project_id)s combination."
+
+
+class DefaultTypeNotFound(NotFound):
+    """The project has no default volume type of its own."""
+
+    msg_fmt = "Default type for project %(project_id)s not found."
+
+
+class DefaultTypeMissing(AttachdError):
+    """The operator has promised a default volume type and not created it: name another one."""
+
+    code = 503
+    msg_fmt = (
+        "The default volume type of this service, %(name)s, does not exist. Name a volume type, "
+        "or have the operator create this one or correct default_volume_type."
+    )
+
+
+class QosSpecsNotFound(NotFound):
+    """There are no such QoS specs."""
+
+    msg_fmt = "No such QoS spec %(qos_specs_id)s."
+
+
+class QosSpecsExist(Conflict):
+    """There are QoS specs of that name."""
+
+    msg_fmt = "QoS Specs %(name)s already exists."
+
+
+class QosSpecsInUse(BadRequest):
+    """Volume types have these QoS specs: disassociate them, or delete with force."""
+
+    msg_fmt = "Qos specs still in use."
 
 
 class BackendError(AttachdError):
@@ -208,11 +337,33 @@ class DisconnectFailed(AttachdError):
     )
 
 
+class ConnectionNotOpened(AttachdError):
+    """The backend refused or broke before a host was let in by one of the older calls."""
+
+    msg_fmt = (
+        "Volume %(volume_id)s could not be connected to host %(host)s: %(reason)s Try again, or "
+        "terminate the connection."
+    )
+
+
+class ConnectionNotClosed(AttachdError):
+    """The backend could not be freed; the host may still reach the volume."""
+
+    msg_fmt = (
+        "Volume %(volume_id)s could not be disconnected from host %(host)s: %(reason)s Terminate "
+        "the connection to try again."
+    )
+
+
 class Unavailable(AttachdError):
-    """Something attachd depends on does not answer: try again later."""
+    """Something attachd depends on does not answer: try again later.
+
+    :cvar retry_after: seconds, as callers are told
+    """
 
     code = 503
     msg_fmt = "%(reason)s"
+    retry_after: ClassVar[int] = 5
 
 
 class ManagerTimeout(AttachdError):

@@ -64,7 +64,7 @@ class Candidate:
     """One backend as it last reported.
 
     :ivar host: ``host@backend``
-    :ivar usable: it reported lately, its driver is ready, and nobody disabled it
+    :ivar usable: it reported lately, its driver is ready, and nobody disabled or froze it
     :ivar capabilities: as :func:`capabilities_of` makes them
     :ivar room_gib: GiB that may still be promised to volumes there
     """
@@ -97,6 +97,44 @@ def check_room(host: str | None, more_gib: int) -> None:
             _with_room(more_gib, [candidate])
 
 
+def at(host: str | None, wanted: Wanted) -> Place:
+    """Return the place at ``host@backend#pool`` and nowhere else, as for a copy of what is there.
+
+    :raises NoBackendFits: with the reason
+    """
+    return best(wanted, _only(host))
+
+
+def check_fits(
+    host: str | None, extra_specs: Mapping[str, str | None], availability_zone: str | None
+) -> None:
+    """Refuse extra specs for a volume that its backend does not have; nothing moves.
+
+    :param host: ``host@backend#pool``
+    :raises NoBackendFits: with the reason
+    """
+    wanted = Wanted(0, extra_specs, availability_zone)
+    _capable(extra_specs, _in_zone(wanted, _only(host)))
+
+
+def _only(host: str | None) -> list[Candidate]:
+    backend = (host or "").partition("#")[0]
+    found = [each for each in candidates() if each.host == backend]
+    if not found:
+        raise exception.NoBackendFits(reason="its backend has not reported yet.")
+    return found
+
+
+def check_not_frozen(host: str | None) -> None:
+    """Refuse to change what there is at ``host@backend#pool`` while that backend is frozen.
+
+    :raises BackendFrozen: without its name, which is not for everybody
+    """
+    backend = (host or "").partition("#")[0]
+    if backend and services.is_frozen(BINARY, backend):
+        raise exception.BackendFrozen
+
+
 def candidates() -> list[Candidate]:
     """Return every backend as it last reported, less what was promised since: 2 statements."""
     rows = services.page({"binary": BINARY})
@@ -105,7 +143,7 @@ def candidates() -> list[Candidate]:
         Candidate(
             host=row["host"],
             availability_zone=row["availability_zone"],
-            usable=is_up(row) and not row["disabled"],
+            usable=is_up(row) and not row["disabled"] and not row["frozen"],
             capabilities=capabilities_of(row),
             room_gib=room_of(row) - promised[row["host"]],
         )
@@ -186,7 +224,7 @@ def _usable(offered: Sequence[Candidate]) -> list[Candidate]:
         raise exception.NoBackendFits(reason="no backend has reported yet.")
     left = [candidate for candidate in offered if candidate.usable]
     if not left:
-        raise exception.NoBackendFits(reason="all backends are down or disabled.")
+        raise exception.NoBackendFits(reason="all backends are down, disabled or frozen.")
     return left
 
 

@@ -4,9 +4,12 @@
 Version history of the contract:
 
 * 1.0: attach, attach_alone, detach, create_volume, delete_volume, extend_volume
+* 1.1: volumes tell where they were copied from, and whether they may be written
+* 1.2: set_log_levels, get_log_levels
+* 1.3: open_connection, close_connections; attachments tell of what kind they are
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 import contextlib
 from typing import Any, TypedDict
 
@@ -17,11 +20,11 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
 
-VERSION = "1.0"
+VERSION = "1.3"
 
 
 class Connected(TypedDict):
-    """The answer to :func:`attach`.
+    """The answer to :func:`attach` and to :func:`open_connection`.
 
     :ivar connection_info: as drivers.base.ConnectionInfo
     :ivar mode: "rw" or "ro", as the backend lets the host in
@@ -87,6 +90,52 @@ def detach(context: RequestContext, attachment: Attachment) -> list[Attachment]:
     return remaining
 
 
+def open_connection(
+    context: RequestContext, volume: Volume, connector: dict[str, Any]
+) -> Connected:
+    """Let the connector's host reach the volume, before anybody has told what for.
+
+    A host that does reach it already gets the same answer.
+
+    :raises InvalidVolume: the volume is in other hands, or in no state for it
+    :raises ConnectionNotOpened: the backend did not
+    :raises ManagerTimeout: no answer in time; the work may go on
+    :raises Unavailable: the message could not be sent
+    """
+    with _translated(volume.backend, f"volume {volume.id}"):
+        answer: Connected = _client(volume.backend).call(
+            context, "open_connection", volume=volume, connector=connector
+        )
+    return answer
+
+
+def close_connections(
+    context: RequestContext,
+    volume: Volume,
+    connector: dict[str, Any] | None,
+    attachment_ids: Sequence[str] | None,
+) -> int:
+    """Take access away that :func:`open_connection` gave, and the hold back that it was for.
+
+    :param connector: of the host; None: whatever hosts there are
+    :param attachment_ids: only what serves one of these attachments, or none at all; None:
+        whatever it serves
+    :returns: how many connections were closed
+    :raises ConnectionNotClosed: the backend did not
+    :raises ManagerTimeout: no answer in time; the work may go on
+    :raises Unavailable: the message could not be sent
+    """
+    with _translated(volume.backend, f"volume {volume.id}"):
+        closed: int = _client(volume.backend).call(
+            context,
+            "close_connections",
+            volume_id=volume.id,
+            connector=connector,
+            attachment_ids=None if attachment_ids is None else list(attachment_ids),
+        )
+    return closed
+
+
 def create_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume made; it becomes ``available`` or ``error``."""
     with _translated(volume.backend, f"volume {volume.id}"):
@@ -103,6 +152,33 @@ def extend_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume grow to its row's ``new_size_gib``; or it becomes ``error_extending``."""
     with _translated(volume.backend, f"volume {volume.id}"):
         _client(volume.backend).cast(context, "extend_volume", volume=volume)
+
+
+def set_log_levels(
+    context: RequestContext, hosts: Collection[str], prefix: str, level: str
+) -> None:
+    """Have every process that works on one of these backends log more or less.
+
+    :param hosts: ``host@backend`` each
+    :param prefix: of the names of loggers, as of log_levels.change(); so is ``level``
+    :raises Unavailable: the message could not be sent
+    """
+    with _translated(", ".join(hosts), "their log levels"):
+        service.everybody(version=VERSION).cast(
+            context, "set_log_levels", hosts=list(hosts), prefix=prefix, level=level
+        )
+
+
+def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str, str]:
+    """Return the levels of loggers in one of the processes that work on a backend.
+
+    :param prefix: of the names of loggers, as of log_levels.current()
+    :raises ManagerTimeout: no answer in time
+    :raises Unavailable: the message could not be sent
+    """
+    with _translated(host, "its log levels"):
+        levels: dict[str, str] = _client(host).call(context, "get_log_levels", prefix=prefix)
+    return levels
 
 
 def _client(backend: str) -> Any:

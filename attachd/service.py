@@ -77,14 +77,19 @@ def prepare(
     for name, value in (defaults or {}).items():
         CONF.set_default(name, value)
     if config_files is None:
-        named = os.environ.get(CONFIG_FILES_VARIABLE, "")
-        config_files = [each for each in named.split(os.pathsep) if each] or None
+        config_files = named_files() or None
     CONF(list(argv), project="attachd", version=version(), default_config_files=config_files)
     _check_values()
     if not (CONF.log_file or CONF.log_dir):
         CONF.set_default("use_stderr", True)  # else oslo.log would take the standard output
     logging.setup(CONF, "attachd")
     std_logging.captureWarnings(True)
+
+
+def named_files() -> list[str]:
+    """Return the configuration files that ATTACHD_CONFIG_FILES names."""
+    named = os.environ.get(CONFIG_FILES_VARIABLE, "")
+    return [each for each in named.split(os.pathsep) if each]
 
 
 def _check_values() -> None:
@@ -219,6 +224,14 @@ def client(server_name: str, timeout: float, version: str) -> Client:
     return _ends.client(server_name, timeout, version)
 
 
+def everybody(version: str) -> Client:
+    """Return this process's client for all managers' processes; only for casting.
+
+    :param version: of the contract, as in rpcapi
+    """
+    return _ends.everybody(version)
+
+
 def server(endpoint: Any, server_name: str) -> Any:
     """Return a server for ``endpoint``, not yet started.
 
@@ -244,6 +257,7 @@ class _Ends:
         self.reached = False
         # Making a client costs more than a call does.
         self.client = functools.cache(_make_client)
+        self.everybody = functools.cache(_make_client_of_all)
 
 
 def _make_client(server_name: str, timeout: float, version: str) -> Client:
@@ -255,6 +269,15 @@ def _make_client(server_name: str, timeout: float, version: str) -> Client:
             serializer=Serializer(),
             retry=RETRIES,
             transport_options=messaging.TransportOptions(at_least_once=True),
+        ).prepare()
+    )
+
+
+def _make_client_of_all(version: str) -> Client:
+    target = messaging.Target(topic=CONF.rpc.topic, fanout=True, version=version)
+    return Client(
+        messaging.get_rpc_client(
+            transport(), target, serializer=Serializer(), retry=RETRIES
         ).prepare()
     )
 

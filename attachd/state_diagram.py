@@ -9,13 +9,14 @@ from attachd import states
 _GONE = "gone"
 
 
-def dot(name: str, moves: Mapping[states.Event, states.Move[states.S]], first: states.S) -> str:
+def dot(name: str, moves: Mapping[states.Event, states.Move[states.S]], *first: states.S) -> str:
     """Return one kind of row as a Graphviz graph: states are nodes, events label the arrows.
 
-    :param first: the state that a new row is in
+    :param first: the states that new rows are in
     """
     lines = [f"digraph {name} {{", "    rankdir=LR; node [shape=box, style=rounded];"]
-    lines += [f'    start [shape=point]; start -> "{first}";', f'    "{_GONE}" [shape=plaintext];']
+    starts = "".join(f' start -> "{each}";' for each in first)
+    lines += [f"    start [shape=point];{starts}", f'    "{_GONE}" [shape=plaintext];']
     lines += [
         f'    "{source}" -> "{target}" [label="{" / ".join(events)}"];'
         for (source, target), events in sorted(_arrows(moves).items())
@@ -37,7 +38,12 @@ def _arrows(
 
 def page() -> str:
     """Return both diagrams and the table of names as reStructuredText."""
-    attachment = dot("attachment", states.ATTACHMENT_MOVES, states.AttachmentState.RESERVED)
+    attachment = dot(
+        "attachment",
+        states.ATTACHMENT_MOVES,
+        states.AttachmentState.RESERVED,
+        states.AttachmentState.HELD,
+    )
     volume = dot("volume", states.VOLUME_MOVES, states.VolumeState.CREATING)
     return "\n".join(
         [

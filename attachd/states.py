@@ -19,6 +19,7 @@ S = TypeVar("S", bound=enum.StrEnum)
 class AttachmentState(enum.StrEnum):
     """Where an attachment is; stored in ``attachments.state``."""
 
+    HELD = "held"
     RESERVED = "reserved"
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -36,6 +37,7 @@ class AttachmentState(enum.StrEnum):
 
 _ATTACHMENT_WIRE: Mapping[AttachmentState, str] = MappingProxyType(
     {
+        AttachmentState.HELD: "attaching",
         AttachmentState.RESERVED: "reserved",
         AttachmentState.CONNECTING: "attaching",
         AttachmentState.CONNECTED: "attaching",
@@ -53,8 +55,29 @@ UNREACHABLE = frozenset({AttachmentState.CONNECT_FAILED})
 LIVE = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECTED, AttachmentState.ATTACHED})
 """States in which a host reaches the volume, or is just being let in, because it should."""
 
+REACHING = frozenset({AttachmentState.CONNECTED, AttachmentState.ATTACHED})
+"""States in which a host was let in, if there was any to be."""
+
 UNCERTAIN = frozenset({AttachmentState.CONNECT_UNKNOWN, AttachmentState.DISCONNECT_FAILED})
 """States in which the host may still reach the volume although nobody wants it to."""
+
+
+class AttachmentKind(enum.StrEnum):
+    """What a row of attachments stands for; stored in ``attachments.kind``.
+
+    The older calls for attaching take a volume, connect a host and note an attachment each by
+    themselves.  So each of them has a row of its own: a *hold* of os-reserve, a *connection* of
+    os-initialize_connection, a *legacy* attachment of os-attach.
+    """
+
+    ATTACHMENT = "attachment"
+    LEGACY = "legacy"
+    CONNECTION = "connection"
+    HOLD = "hold"
+
+
+SHOWN = frozenset({AttachmentKind.ATTACHMENT, AttachmentKind.LEGACY})
+"""The kinds that clients know as attachments."""
 
 
 class VolumeState(enum.StrEnum):
@@ -79,6 +102,7 @@ class Event(enum.StrEnum):
     CONNECT_LOST = "lose its connect"
     COMPLETE = "be completed"
     CANCEL = "be cancelled"
+    RELEASE = "be released"
     DISCONNECT = "disconnect"
     REVOKED = "be revoked"
     DISCONNECT_FAILED = "fail to disconnect"
@@ -119,7 +143,9 @@ ATTACHMENT_MOVES: Mapping[Event, Move[AttachmentState]] = MappingProxyType(
         # Only a reservation can vanish without asking the backend: whatever was connecting
         # even once has been stored as such before the driver was touched.
         Event.CANCEL: Move(frozenset({_A.RESERVED}), None),
-        Event.DISCONNECT: Move(frozenset(_A), _A.DISCONNECTING),
+        # A hold is nobody's who could be connected: it is taken back or becomes an attachment.
+        Event.RELEASE: Move(frozenset({_A.HELD}), None),
+        Event.DISCONNECT: Move(frozenset(_A) - {_A.HELD}, _A.DISCONNECTING),
         Event.REVOKED: Move(frozenset({_A.DISCONNECTING}), None),
         Event.DISCONNECT_FAILED: Move(frozenset({_A.DISCONNECTING}), _A.DISCONNECT_FAILED),
     }
@@ -159,20 +185,31 @@ class VolumeStatus(NamedTuple):
     attach_status: str
 
 
-def derive(state: VolumeState, attachments: Iterable[AttachmentState]) -> VolumeStatus:
+def derive(
+    state: VolumeState, attachments: Iterable[AttachmentState], leaving: int = 0
+) -> VolumeStatus:
     """Compute a volume's wire status from its own state and those of all its attachments.
 
     The most attached one decides, which the wire's names sort alphabetically: attached before
     attaching before detaching before reserved.  Failed connects that surely left nothing
     behind do not count; uncertain ones count when nothing better is there.
+
+    :param leaving: how many of the attached ones are about to be detached, nobody knows which;
+        the volume is in use as long as one of them is going to stay, and detaching after that
     """
-    counted = {a for a in attachments if a not in UNREACHABLE}
-    certain = {a.wire for a in counted - UNCERTAIN}
-    uncertain = {a.wire for a in counted & UNCERTAIN}
+    counted = [a for a in attachments if a not in UNREACHABLE]
+    certain = {a.wire for a in counted if a not in UNCERTAIN and a is not _A.HELD}
+    uncertain = {a.wire for a in counted if a in UNCERTAIN}
     attach_status = min(certain or uncertain or {"detached"})
     if state is not VolumeState.READY:
         return VolumeStatus(state.value, attach_status)
-    return VolumeStatus(_STATUS_OF_ATTACH_STATUS.get(attach_status, attach_status), attach_status)
+    if 0 < counted.count(_A.ATTACHED) <= leaving:
+        return VolumeStatus(_A.DISCONNECTING.wire, attach_status)
+    if _A.HELD in counted:
+        # On the wire this is said of the volume alone.
+        certain.add(_A.HELD.wire)
+    deciding = min(certain or uncertain or {"detached"})
+    return VolumeStatus(_STATUS_OF_ATTACH_STATUS.get(deciding, deciding), attach_status)
 
 
 def keeps_wire_name(event: Event) -> bool:
@@ -194,6 +231,11 @@ def after_detach(state: VolumeState) -> VolumeState:
     As on the wire: deleting an attachment of a volume in error makes it usable again.
     """
     return VolumeState.READY if state is VolumeState.ERROR else state
+
+
+def still_leaving(leaving: int, attachments: Iterable[AttachmentState]) -> int:
+    """Return how many of the attached ones can still be about to be detached."""
+    return min(leaving, sum(each is _A.ATTACHED for each in attachments))
 
 
 def attachment_states(wire_name: str) -> frozenset[AttachmentState]:

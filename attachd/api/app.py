@@ -2,14 +2,15 @@
 """Puts the WSGI application together; called by wsgi.api and by tests.
 
 From outside to inside: request ids and the last net for errors, proxy headers, health check,
-then pecan with its one controller, which does the rest.
+then what identifies callers, then pecan with its one controller, which does the rest.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 import functools
+import importlib
 import inspect
 import re
-from typing import Any
+from typing import Any, cast
 
 from oslo_context import context as oslo_context
 from oslo_middleware import healthcheck, http_proxy_to_wsgi, request_id
@@ -17,15 +18,13 @@ import pecan.core
 import pecan.util
 import webob
 
-from attachd.api import errors, noauth, policy, root
+from attachd.api import errors, filters, identity, policy, root
+from attachd.api.types import lookup
 from attachd.conf import CONF
 
-Environ = dict[str, Any]
-StartResponse = Callable[..., Any]
-Application = Callable[[Environ, StartResponse], Iterable[bytes]]
-
-IDENTIFIERS: dict[str, root.Identify] = {"noauth": noauth.identify}
-"""How callers are identified, by [api]auth_strategy."""
+Environ = identity.Environ
+StartResponse = identity.StartResponse
+Application = identity.Application
 
 HEALTH = "/healthcheck"
 
@@ -53,6 +52,14 @@ class Response(webob.Response):
     """An answer in JSON unless it says otherwise."""
 
     default_content_type = "application/json"
+
+
+class Dispatcher(pecan.core.ExplicitPecan):
+    """Pecan, which would make a 204 of each 200 without a body; clients wait for their 200."""
+
+    def _handle_empty_response_body(self, state: Any) -> None:
+        if state.response.status_int == 204:  # noqa: PLR2004  HTTP: nothing to be of a type
+            state.response.content_type = None
 
 
 class Outermost:
@@ -100,11 +107,19 @@ class HealthCheck:
 
 
 def make_app() -> Application:
-    """Return the API as a WSGI application, as the configuration is now."""
+    """Return the API as a WSGI application, as the configuration is now.
+
+    :raises ConfigurationError: callers cannot be identified as it is configured, or a file of
+        policies or filters is broken
+    """
     policy.recall_signatures()
+    policy.load()
+    filters.load()
+    lookup.look_at_default()
     recall_argspecs()
-    application: Application = pecan.core.Pecan(
-        root.Root(IDENTIFIERS[CONF.api.auth_strategy]),
+    strategy = load_strategy()
+    application: Application = Dispatcher(
+        root.Root(strategy.identify),
         use_context_locals=False,
         force_canonical=False,
         guess_content_type_from_ext=False,
@@ -112,11 +127,20 @@ def make_app() -> Application:
         request_cls=Request,
         response_cls=Response,
     )
-    application = HealthCheck(application)
+    application = HealthCheck(strategy.guard(application))
     CONF.register_opts(http_proxy_to_wsgi.OPTS, group="oslo_middleware")
     if CONF.oslo_middleware.enable_proxy_headers_parsing:
         application = http_proxy_to_wsgi.HTTPProxyToWSGI(application, CONF)
     return Outermost(application)
+
+
+def load_strategy() -> identity.Strategy:
+    """Return what identifies callers.
+
+    Only the one that is used is imported: Keystone's middleware takes its time.
+    """
+    strategy: Any = importlib.import_module(f"attachd.api.{CONF.api.auth_strategy}")
+    return cast("identity.Strategy", strategy)
 
 
 def recall_argspecs() -> None:

@@ -44,7 +44,22 @@ H = TypeVar("H", bound=Handler)
 Steps = validation.Schema | Sequence[tuple[mv.Version, validation.Schema]]
 """One schema, or schemas with the microversion since which each of them holds."""
 
-NOUNS = ("attachments", "volumes", "actions", "types", "services", "info")
+NOUNS = (
+    "attachments",
+    "volumes",
+    "actions",
+    "legacy",
+    "types",
+    "default_types",
+    "qos_specs",
+    "resource_filters",
+    "quotas",
+    "messages",
+    "services",
+    "hosts",
+    "clusters",
+    "info",
+)
 """The folders beside this file: their modules declare endpoints, policy.py has their RULES."""
 
 _ARGUMENTS = frozenset({"ctx", "body", "query", "version", "links", "request", "response"})

@@ -66,6 +66,8 @@ def _fault(code: int, message: str) -> Fault:
     headers = {}
     if code == 413:  # noqa: PLR2004
         content["retryAfter"] = headers["Retry-After"] = "0"
+    if code == exception.Unavailable.code:
+        headers["Retry-After"] = str(exception.Unavailable.retry_after)
     return Fault(code, _encode({KEYS.get(code, "computeFault"): content}), headers)
 
 

@@ -49,6 +49,10 @@ METADATA: Final[Schema] = {
 }
 
 
+_MOST_PAIRS: Final = 32
+"""How many one filter may ask for: a database needs seconds to see what to do about more."""
+
+
 def enclosed(key: str, inner: Schema, **beside: Schema) -> Schema:
     """Describe a body that has all of it under one key.
 
@@ -85,16 +89,20 @@ def pairs(name: str, text: str) -> dict[str, str]:
 
     :raises InvalidInput: it is something else
     """
+    found: Any
     try:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         found = None
+    # What Python prints may hold, escaped, what no text in a URL may.
     if not isinstance(found, dict) or not all(
-        isinstance(each, str) for pair in found.items() for each in pair
+        isinstance(each, str) and each.isprintable() for pair in found.items() for each in pair
     ):
+        found = None
+    if found is None or len(found) > _MOST_PAIRS:
         raise exception.InvalidInput(
             field=name,
             value=validation.shown(text),
-            reason="It must look like {'key': 'value'}.",
+            reason=f"It must look like {{'key': 'value'}}, with {_MOST_PAIRS} keys at most.",
         )
-    return found
+    return dict(found)

@@ -40,8 +40,9 @@ class Links:
         :param path: of the collection, as in its endpoint: "/volumes/detail"
         :param query: the parameters of the present request
         """
-        parameters = {**query, "marker": marker}
-        parameters.pop("offset", None)
+        left_out = {"marker", "offset"}
+        parameters = {key: text for key, text in query.items() if key not in left_out}
+        parameters["marker"] = marker
         href = f"{root(self._request)}/v3{self._project}{path}"
         return [{"rel": "next", "href": f"{href}?{urllib.parse.urlencode(parameters)}"}]
 

@@ -159,7 +159,7 @@ EXTEND_VOLUME_COMPLETION = _row(71, "Who uses a growing volume says when it has 
 MINIMUM = BASE
 LATEST = next(reversed(_sentences))
 
-OWN_BASE = _own_row(1, 0, "The opt-in itself: nothing differs yet.")
+OWN_BASE = _own_row(1, 0, "An administrator may delete what Compute uses, and says why.")
 OWN_LATEST = next(reversed(_own_sentences))
 
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from attachd import exception
-from attachd.api import links
+from attachd.api import fields, links
 from attachd.api import microversions as mv
 from attachd.conf import CONF
 from attachd.db.paging import Direction, Page
@@ -14,9 +14,9 @@ from attachd.db.paging import Direction, Page
 PARAMETERS = frozenset({"limit", "marker", "offset", "sort", "sort_key", "sort_dir"})
 ALL_PROJECTS = "all_tenants"
 
+_OTHERS = PARAMETERS | {ALL_PROJECTS}
 _DIRECTIONS: Mapping[str, Direction] = MappingProxyType({"asc": "asc", "desc": "desc"})
 _LARGEST_OFFSET = 2**31 - 1
-_TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
 
 
 def read(query: Mapping[str, str], sort_keys: Mapping[str, str]) -> Page:
@@ -50,7 +50,7 @@ def _sort(query: Mapping[str, str], known: Mapping[str, str]) -> list[tuple[str,
             "with the 'sort' parameter."
         )
     default = f"{query.get('sort_key', 'created_at')}:{query.get('sort_dir', 'desc')}"
-    pairs = []
+    pairs: dict[str, Direction] = {}
     for part in query.get("sort", default).split(","):
         key, _, direction = (piece.strip() for piece in part.partition(":"))
         direction = direction or "desc"
@@ -62,8 +62,9 @@ def _sort(query: Mapping[str, str], known: Mapping[str, str]) -> list[tuple[str,
             raise exception.BadRequest(
                 reason=f"sort direction {direction[:100]!r} is neither asc nor desc."
             )
-        pairs.append((known[key], _DIRECTIONS[direction]))
-    return pairs
+        # Only the first time that a key is named makes a difference.
+        pairs.setdefault(known[key], _DIRECTIONS[direction])
+    return list(pairs.items())
 
 
 def filters(
@@ -74,18 +75,29 @@ def filters(
     :param known: the filters of this list
     :raises BadRequest: there is an unknown one, which were ignored before 3.31
     """
-    asked = {k: v for k, v in query.items() if k not in PARAMETERS and k != ALL_PROJECTS}
-    unknown = [key for key in asked if key not in known]
+    asked = {key: text for key, text in query.items() if key not in _OTHERS}
+    unknown = unknown_filters(query, known)
     if unknown and version >= mv.RESOURCE_FILTER:
         listed = ",".join(key[:100] for key in unknown)
         raise exception.BadRequest(reason=f"Invalid filters {listed} are found in query options.")
     return {key: value for key, value in asked.items() if key in known}
 
 
+def unknown_filters(query: Mapping[str, str], known: Collection[str]) -> list[str]:
+    """Return what is neither a filter of this list nor another parameter."""
+    return [key for key in query if key not in _OTHERS and key not in known]
+
+
 def project(context: Any, query: Mapping[str, str]) -> str | None:
-    """Return the project whose things are listed; None, for admins who ask for it: of all."""
-    wanted = query.get(ALL_PROJECTS, "0").strip().lower() in _TRUE
-    return None if wanted and context.is_admin else context.project_id
+    """Return the project whose things are listed; None, for admins who ask for it: of all.
+
+    Clients of others ask for it too, and are not refused.
+    """
+    if not context.is_admin:
+        found: str | None = context.project_id
+        return found
+    wanted = fields.truth(ALL_PROJECTS, query.get(ALL_PROJECTS, "false"))
+    return None if wanted else context.project_id
 
 
 def next_link(

@@ -2,28 +2,36 @@
 """Who may do what: base rules, personas, and the one place where they are enforced.
 
 Each noun's ``policy.py`` lists its ``RULES``, made with :func:`rule`.  Operators override them
-in policy.yaml, which is read again within a second of a change.
+in policy.yaml, which is read again within a second of a change.  A broken one is complained about,
+and what held before it goes on to hold; at the start it is refused.
 """
 
 from collections.abc import Mapping, MutableMapping
-import copy
 import importlib
 import inspect
 import threading
 import time
 from typing import Any
 
+from oslo_log import log
 from oslo_policy import _checks as oslo_checks  # a private name: see recall_signatures()
+from oslo_policy import opts as oslo_opts
 from oslo_policy import policy as oslo_policy
 
 from attachd import exception
-from attachd.api import endpoint
+from attachd.api import endpoint, policy_files
 from attachd.conf import CONF
 from attachd.context import RequestContext
+
+LOG = log.getLogger(__name__)
+
+oslo_opts.set_defaults(CONF)  # which registers them: policy_files needs them before an enforcer
 
 ADMIN = "rule:admin_api"
 MEMBER = "rule:admin_or_project_member"
 READER = "rule:admin_or_project_reader"
+SERVICE = "rule:service_api"
+ANYBODY = "@"
 """Personas: the check strings of nearly all rules."""
 
 BASE_RULES = [
@@ -47,10 +55,17 @@ BASE_RULES = [
         "rule:context_is_admin or (role:reader and project_id:%(project_id)s)",
         description="Administrators, and whoever may look at the project's resources.",
     ),
+    oslo_policy.RuleDefault(
+        "service_api",
+        "role:service or service_roles:service",
+        description="Other services, for themselves or for a user: by token or service token.",
+    ),
 ]
 
 _LOOK_AGAIN = 1.0
 """Seconds between two looks at the policy files."""
+_REMIND = 60.0
+"""Seconds between two complaints about one broken file."""
 _CREDENTIALS = (
     "user_id", "project_id", "roles", "is_admin", "is_admin_project", "system_scope", "domain_id",
     "user_domain_id", "project_domain_id", "service_user_id", "service_project_id",
@@ -86,8 +101,27 @@ def list_rules() -> list[oslo_policy.RuleDefault]:
     return found
 
 
+def check_files() -> list[str]:
+    """Let the policy files pass that are configured, if they have no mistake.
+
+    :returns: the names of those rules in them that nothing asks for
+    :raises ConfigurationError: naming the file and the mistake
+    """
+    return policy_files.check(
+        policy_files.find(CONF), list_rules(), {*_CREDENTIALS, "system", "token"}
+    )
+
+
+def load() -> None:
+    """Read the policy files now, not with the first request.
+
+    :raises ConfigurationError: one is broken
+    """
+    _rules.in_force()
+
+
 def get_enforcer() -> oslo_policy.Enforcer:
-    """Return a new enforcer that knows all rules: for oslo.policy's tools, and for us once."""
+    """Return a new enforcer that knows all rules: for oslo.policy's tools, and for us."""
     enforcer = oslo_policy.Enforcer(CONF)
     enforcer.suppress_default_change_warnings = True
     enforcer.register_defaults(list_rules())
@@ -98,33 +132,57 @@ class _Rules:
     """The rules in force in this process, read again when files change."""
 
     def __init__(self) -> None:
-        self._enforcer: oslo_policy.Enforcer | None = None
         self._loading = threading.Lock()
         self._due = 0.0
+        self._remind = 0.0
+        self._seen: policy_files.State | None = None
+        self._broken = False
         self._in_force: oslo_policy.Enforcer | None = None
 
     def in_force(self) -> oslo_policy.Enforcer:
-        """Return what holds now; nobody changes it any more."""
+        """Return what holds now; nobody changes it any more.
+
+        :raises ConfigurationError: there is nothing yet, and the policy files are broken
+        """
         if self._in_force is None:
             with self._loading:
-                return self._in_force or self._load()
+                return self._in_force or self._look()
         if time.monotonic() >= self._due and self._loading.acquire(blocking=False):
             try:
-                return self._load()
+                return self._look()
             finally:
                 self._loading.release()
         return self._in_force
 
-    def _load(self) -> oslo_policy.Enforcer:
-        if self._enforcer is None:
-            self._enforcer = get_enforcer()
-        self._enforcer.load_rules()
-        # Reading a file empties the enforcer's rules before it fills them: whoever decides in
-        # that moment has to have others.
-        self._in_force = copy.copy(self._enforcer)
-        self._in_force.rules = copy.copy(self._enforcer.rules)
-        self._due = time.monotonic() + _LOOK_AGAIN
+    def _look(self) -> oslo_policy.Enforcer:
+        """Read the files if they have changed; broken ones change nothing."""
+        state = policy_files.state(CONF)
+        now = time.monotonic()
+        complain_again = self._broken and now >= self._remind
+        if self._in_force is None or state != self._seen or complain_again:
+            self._read()
+        self._seen = state
+        self._due = now + _LOOK_AGAIN
+        assert self._in_force is not None
         return self._in_force
+
+    def _read(self) -> None:
+        try:
+            check_files()
+            enforcer = get_enforcer()
+            enforcer.load_rules()
+        except (exception.ConfigurationError, ValueError, OSError) as error:
+            # The latter two: a file has changed once more in between.
+            if self._in_force is None:
+                raise
+            said = "%s The rules from before stay in force: correct it."
+            LOG.error(said, error)  # noqa: TRY400  it is no mistake of ours
+            self._broken = True
+            self._remind = time.monotonic() + _REMIND
+            return
+        if self._in_force is not None:
+            LOG.info("The policy files have changed and are in force now.")
+        self._in_force, self._broken = enforcer, False
 
 
 _rules = _Rules()

@@ -11,7 +11,7 @@ import webob
 from webob import exc
 
 from attachd import exception
-from attachd.api import endpoint, errors, links, payload
+from attachd.api import absent, endpoint, errors, links, payload
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Call, Endpoint
 from attachd.conf import CONF
@@ -36,12 +36,16 @@ class Match(NamedTuple):
 
 
 class _Node:
-    """One part of a path; ``methods`` are those of the path that ends here."""
+    """One part of a path; ``methods`` are those of the path that ends here.
+
+    ``anything`` answers at and below this path where nothing else does, by all methods.
+    """
 
     def __init__(self) -> None:
         self.literal: dict[str, _Node] = {}
         self.variable: _Node | None = None
         self.methods: dict[str, list[Endpoint]] = {}
+        self.anything: list[Endpoint] = []
 
     def grow(self, part: str) -> "_Node":
         """Return the node behind a part of a path, made when there is none."""
@@ -53,21 +57,32 @@ class _Node:
 
 
 class RouteTable:
-    """Finds endpoints; literal parts of a path win over variable ones."""
+    """Finds endpoints; literal parts of a path win over variable ones.
 
-    def __init__(self, endpoints: Iterable[Endpoint], project_id_regex: str) -> None:
+    :param missing: endpoints which also answer at all URLs below theirs
+    """
+
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint],
+        project_id_regex: str,
+        missing: Iterable[Endpoint] = (),
+    ) -> None:
         self._root = _Node()
         self._project = re.compile(project_id_regex)
         for each in endpoints:
-            node = self._root
-            for part in each.path.split("/")[1:]:
-                node = node.grow(part)
-            node.methods.setdefault(each.method, []).append(each)
+            self._grow(each.path).methods.setdefault(each.method, []).append(each)
+        for each in missing:
+            self._grow(each.path).anything.append(each)
+
+    def _grow(self, path: str) -> _Node:
+        node = self._root
+        for part in path.split("/")[1:]:
+            node = node.grow(part)
+        return node
 
     def find(self, method: str, parts: list[str]) -> Match | None:
         """Look up the parts of a path below /v3; None: there is no such URL."""
-        if parts[-1] == "" and len(parts) > 1:
-            parts = parts[:-1]
         if parts[0] in self._root.literal:
             return self._walk(method, parts, None)
         if len(parts[0]) <= _LONGEST_PROJECT and self._project.fullmatch(parts[0]):
@@ -78,6 +93,8 @@ class RouteTable:
         node = self._root
         values: list[str] = []
         for part in parts:
+            if node.anything:
+                return Match(node.anything, url_project, ())
             child = node.literal.get(part)
             if child is None:
                 child = node.variable
@@ -85,7 +102,7 @@ class RouteTable:
                     return None
                 values.append(part)
             node = child
-        candidates = node.methods.get(method)
+        candidates = node.methods.get(method) or node.anything
         return Match(candidates, url_project, tuple(values)) if candidates else None
 
 
@@ -93,7 +110,7 @@ class Root:
     """The one controller: pecan asks it for every URL."""
 
     def __init__(self, identify: Identify) -> None:
-        self._table = RouteTable(endpoint.load(), CONF.api.project_id_regex)
+        self._table = RouteTable(endpoint.load(), CONF.api.project_id_regex, absent.endpoints())
         self._identify = identify
 
     @pecan.expose(content_type="application/json")

@@ -7,7 +7,9 @@ import sys
 from oslo_config import cfg
 from oslo_upgradecheck import common_checks, upgradecheck
 
-from attachd import exception
+from attachd import exception, service
+from attachd.api import app, filters, policy
+from attachd.api.types import lookup
 from attachd.conf import CONF
 from attachd.db import migration
 
@@ -48,11 +50,67 @@ class Checks(upgradecheck.UpgradeCommands):
             )
         return Result(Code.SUCCESS)
 
+    def callers(self) -> Result:
+        """Whether callers can be identified, and services told from users."""
+        strategy = CONF.api.auth_strategy
+        try:
+            app.load_strategy().guard(_nothing)
+        except (cfg.Error, exception.AttachdError) as error:
+            return Result(
+                Code.FAILURE, f"The API cannot run with auth_strategy = {strategy}. {error}"
+            )
+        if strategy == "keystone" and not CONF.keystone_authtoken.service_token_roles_required:
+            return Result(
+                Code.WARNING,
+                "[keystone_authtoken] service_token_roles_required is false: any user can pass "
+                "for a service.",
+            )
+        return Result(Code.SUCCESS)
+
+    def policies(self) -> Result:
+        """Whether the policy files are in order."""
+        try:
+            unused = policy.check_files()
+        except exception.AttachdError as error:
+            return Result(Code.FAILURE, str(error))
+        if unused:
+            return Result(
+                Code.WARNING,
+                f"These rules in the policy files decide about nothing: {', '.join(unused)}.",
+            )
+        return Result(Code.SUCCESS)
+
+    def default_type(self) -> Result:
+        """Whether the default volume type exists."""
+        try:
+            lookup.configured_default()
+        except exception.DefaultTypeMissing as error:
+            return Result(Code.FAILURE, str(error))
+        except exception.AttachdError:
+            return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
+        return Result(Code.SUCCESS)
+
+    def list_filters(self) -> Result:
+        """Whether the file that says what lists can be filtered by is in order."""
+        try:
+            filters.load()
+        except exception.ConfigurationError as error:
+            return Result(Code.FAILURE, str(error))
+        return Result(Code.SUCCESS)
+
     _upgrade_checks = (
         ("Database", database),
         ("Backends", backends),
+        ("Policy", policies),
+        ("Callers", callers),
+        ("Default Volume Type", default_type),
+        ("List Filters", list_filters),
         ("Policy File JSON to YAML", (common_checks.check_policy_json, {"conf": CONF})),
     )
+
+
+def _nothing(_environ: app.Environ, _start_response: app.StartResponse) -> list[bytes]:
+    return []
 
 
 def _driver_of(name: str) -> str | None:
@@ -69,4 +127,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     :returns: the exit code: 0 ready, 1 look at the warnings, 2 not ready, 255 the check failed
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if not any(each.startswith(("--config-file", "--config-dir")) for each in arguments):
+        arguments = [f"--config-file={each}" for each in service.named_files()] + arguments
     return upgradecheck.main(CONF, "attachd", Checks(), arguments)

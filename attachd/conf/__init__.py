@@ -3,12 +3,12 @@
 
 from oslo_config import cfg
 
-from attachd.conf import api, base, manager, messaging
+from attachd.conf import api, base, manager, messaging, notifications, nova, quota
 
 CONF = cfg.CONF
 """The process-wide configuration: oslo.messaging registers options on this one only."""
 
-GROUPS = (base, api, manager, messaging)
+GROUPS = (base, api, manager, messaging, notifications, nova, quota)
 
 for _group in GROUPS:
     # By its name, oslo.config would make another group which only looks like [DEFAULT].

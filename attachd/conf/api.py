@@ -17,9 +17,29 @@ OPTIONS = [
                     "only. The project is taken from the URL or from a token "
                     "`user:project[:role,role]`."
                 ),
-            )
+            ),
+            ("keystone", "By tokens of Keystone, checked as [keystone_authtoken] says."),
+            (
+                "http_basic",
+                (
+                    "By name and password, checked against the files of http_basic_user_file and "
+                    "http_basic_roles_file: for a service without Keystone, behind TLS."
+                ),
+            ),
         ],
         help="How callers prove who they are.",
+    ),
+    cfg.StrOpt(
+        "http_basic_user_file",
+        default="/etc/attachd/htpasswd",
+        help="Names and hashed passwords, as `htpasswd -B` writes them: bcrypt only. Others than "
+        "its owner and group must not read it. A change counts at once.",
+    ),
+    cfg.StrOpt(
+        "http_basic_roles_file",
+        default="/etc/attachd/http_basic.yaml",
+        help="Project and roles of each of these users, in YAML: "
+        "`alice: {project: 0123abcd, roles: [member]}`. A change counts at once.",
     ),
     cfg.IntOpt(
         "max_limit",
@@ -49,5 +69,11 @@ OPTIONS = [
         "project_id_regex",
         default=r"[0-9a-f\-]+",
         help="What counts as a project id in URLs.",
+    ),
+    cfg.StrOpt(
+        "resource_query_filters_file",
+        help="A JSON file that says what others than administrators may filter lists by, as in "
+        '`{"volume": ["name", "status"]}`; a list that it does not name cannot be filtered. '
+        "None: what `GET /resource_filters` says by default.",
     ),
 ]

@@ -25,6 +25,12 @@ OPTIONS = [
         help="How many requests one process works on at the same time for one backend.",
     ),
     cfg.IntOpt(
+        "copies_per_backend",
+        default=4,
+        min=1,
+        help="How many volumes one process copies at the same time for one backend; others wait.",
+    ),
+    cfg.IntOpt(
         "report_interval",
         default=10,
         min=1,
@@ -41,5 +47,17 @@ OPTIONS = [
         default=20.0,
         min=1.0,
         help="How many times its capacity a thin-provisioning backend may promise.",
+    ),
+    cfg.IntOpt(
+        "message_ttl",
+        default=30 * 24 * 3600,
+        min=1,
+        help="Seconds that messages to users, about what failed in the background, are kept.",
+    ),
+    cfg.IntOpt(
+        "message_reap_interval",
+        default=3600,
+        min=0,
+        help="Seconds between two times that old messages to users are removed.",
     ),
 ]

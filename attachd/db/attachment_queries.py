@@ -10,12 +10,13 @@ from typing import Any, TypedDict
 import sqlalchemy as sa
 
 from attachd.db import api, models, paging
-from attachd.states import AttachmentState
+from attachd.states import SHOWN, AttachmentState
 
 Row = dict[str, Any]
 _T = models.attachments
 _SECRET = frozenset({"connector", "connection_info", "secret"})
-_BRIEF = [column for column in _T.c if column.name not in _SECRET]
+_IS_SHOWN = _T.c.kind.in_(sorted(SHOWN))
+BRIEF = [column for column in _T.c if column.name not in _SECRET]
 
 
 class Filters(TypedDict, total=False):
@@ -34,6 +35,7 @@ class Filters(TypedDict, total=False):
 
 
 SEARCHABLE = frozenset({"volume_id", "instance_uuid", "host", "mountpoint"})
+_SELECTIVE = frozenset({"volume_id", "instance_uuid", "host"})
 SORTABLE = frozenset({"id", "volume_id", "instance_uuid", "host", "created_at", "updated_at"})
 
 
@@ -41,16 +43,16 @@ SORTABLE = frozenset({"id", "volume_id", "instance_uuid", "host", "created_at", 
 def page(filters: Filters, page: paging.Page) -> list[Row]:
     """Return one page of attachments, without what is secret in them.
 
-    :raises BadRequest: there is no such marker
+    :raises MarkerNotFound: there is no such item
     """
-    return _page(sa.select(*_BRIEF), filters, page)
+    return _page(sa.select(*BRIEF), filters, page)
 
 
 @api.retried
 def page_in_full(filters: Filters, page: paging.Page) -> list[Row]:
     """Return one page of attachments, with connector and connection_info.
 
-    :raises BadRequest: there is no such marker
+    :raises MarkerNotFound: there is no such item
     """
     return _page(sa.select(_T), filters, page)
 
@@ -62,7 +64,9 @@ def brief_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[Row]]:
     if not found:
         return found
     statement = (
-        sa.select(*_BRIEF).where(_T.c.volume_id.in_(volume_ids)).order_by(_T.c.created_at, _T.c.id)
+        sa.select(*BRIEF)
+        .where(_T.c.volume_id.in_(volume_ids), _IS_SHOWN)
+        .order_by(_T.c.created_at, _T.c.id)
     )
     with api.reader() as connection:
         for row in connection.execute(statement):
@@ -74,11 +78,19 @@ def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> lis
     statement = statement.where(*_conditions(filters))
     visible = paging.equal(_T, filters, ("project_id",))
     with api.reader() as connection:
-        return paging.rows(connection, statement, _T, visible, page)
+        return paging.rows(
+            connection,
+            statement,
+            _T,
+            visible,
+            page,
+            paging.order_index(_T, filters, page, _SELECTIVE),
+        )
 
 
 def _conditions(filters: Filters) -> list[paging.Condition]:
-    conditions = paging.equal(_T, filters, ("project_id", "volume_id", "instance_uuid", "host"))
+    conditions: list[paging.Condition] = [_IS_SHOWN]
+    conditions += paging.equal(_T, filters, ("project_id", "volume_id", "instance_uuid", "host"))
     if "states" in filters:
         conditions.append(_T.c.state.in_(filters["states"]))
     return conditions + paging.like(_T, filters.get("like", {}), SEARCHABLE)

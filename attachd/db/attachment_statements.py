@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements that attaching and detaching are made of; executed by attachments.py.
+"""The statements that attaching and detaching are made of; executed by attachment_steps.py.
 
 They are built once: SQLAlchemy spends more on building a statement than on executing it.  What
 is bound to ``the_id`` and the like is given at the execution, together with the columns to
@@ -18,6 +18,8 @@ from attachd.states import AttachmentState, Event, VolumeState
 
 _T = models.attachments
 _V = models.volumes
+_TYPES = models.volume_types
+_Q = models.qos_specs
 
 _FREE = states.derive(VolumeState.READY, ())
 _RESERVED = states.derive(VolumeState.READY, (AttachmentState.RESERVED,))
@@ -31,14 +33,26 @@ _OF_A_LOCKED_VOLUME = (
     _V.c.state,
     _V.c.status,
     _V.c.attach_status,
+    _V.c.leaving,
     _V.c.multiattach,
     _V.c.host,
     _V.c.provider,
+    _V.c.admin_metadata,
+)
+
+# What a host hears of its type's QoS specs, in the statement that locks the volume anyway.
+_FRONT_END_QOS = (
+    sa.select(_Q.c.specs)
+    .join(_TYPES, _TYPES.c.qos_specs_id == _Q.c.id)
+    .where(_TYPES.c.id == _V.c.volume_type_id, _Q.c.consumer != "back-end")
+    .scalar_subquery()
+    .label("front_end_qos")
 )
 
 LOCK_VOLUME: Final = (
     sa.select(*_OF_A_LOCKED_VOLUME).where(_V.c.id == sa.bindparam("the_id")).with_for_update()
 )
+LOCK_VOLUME_TO_CONNECT: Final = LOCK_VOLUME.add_columns(_FRONT_END_QOS)
 UPDATE_VOLUME: Final = sa.update(_V).where(_V.c.id == sa.bindparam("the_id"))
 TAKE_FREE_VOLUME: Final = (
     sa.update(_V)
@@ -56,6 +70,7 @@ STORE_ATTACHED: Final = (
     sa.update(_V)
     .where(_V.c.id == sa.bindparam("the_id"))
     .values(
+        leaving=0,
         attach_status=states.derive(VolumeState.READY, _ATTACHED).attach_status,
         status=sa.case(
             {state.value: states.derive(state, _ATTACHED).status for state in VolumeState},
@@ -65,6 +80,7 @@ STORE_ATTACHED: Final = (
 )
 
 INSERT: Final = sa.insert(_T)
+UPDATE: Final = sa.update(_T).where(_T.c.id == sa.bindparam("the_id"))
 OF_VOLUME: Final = (
     sa.select(_T).where(_T.c.volume_id == sa.bindparam("the_id")).order_by(*_OLDEST_FIRST)
 )

@@ -75,6 +75,18 @@ def _times() -> tuple[sa.Column[datetime.datetime], sa.Column[datetime.datetime]
     )
 
 
+qos_specs = sa.Table(
+    "qos_specs",
+    METADATA,
+    sa.Column("id", Uuid, primary_key=True, default=new_id),
+    sa.Column("name", sa.String(255), nullable=False, unique=True),
+    # who keeps to them: front-end, back-end or both
+    sa.Column("consumer", sa.String(16), nullable=False),
+    sa.Column("specs", Json, nullable=False, default=dict),
+    *_times(),
+    **_IN_MARIADB,
+)
+
 volume_types = sa.Table(
     "volume_types",
     METADATA,
@@ -83,7 +95,32 @@ volume_types = sa.Table(
     sa.Column("description", sa.String(255)),
     sa.Column("is_public", sa.Boolean, nullable=False, default=True),
     sa.Column("extra_specs", Json, nullable=False, default=dict),
+    sa.Column("qos_specs_id", Uuid, sa.ForeignKey("qos_specs.id")),
     *_times(),
+    sa.Index(None, "qos_specs_id"),
+    **_IN_MARIADB,
+)
+
+volume_type_access = sa.Table(
+    "volume_type_access",
+    METADATA,
+    sa.Column(
+        "volume_type_id",
+        Uuid,
+        sa.ForeignKey("volume_types.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    sa.Column("project_id", sa.String(64), primary_key=True),
+    **_IN_MARIADB,
+)
+
+default_volume_types = sa.Table(
+    "default_volume_types",
+    METADATA,
+    sa.Column("project_id", sa.String(64), primary_key=True),
+    # Without a cascade: a project's default type cannot be deleted.
+    sa.Column("volume_type_id", Uuid, sa.ForeignKey("volume_types.id"), nullable=False),
+    sa.Index(None, "volume_type_id"),
     **_IN_MARIADB,
 )
 
@@ -101,6 +138,8 @@ volumes = sa.Table(
     sa.Column("state", sa.String(32), nullable=False),
     sa.Column("status", sa.String(32), nullable=False),
     sa.Column("attach_status", sa.String(32), nullable=False, default="detached"),
+    # how many of its attachments somebody has begun to detach (os-begin_detaching)
+    sa.Column("leaving", sa.Integer, nullable=False, default=0),
     sa.Column("multiattach", sa.Boolean, nullable=False, default=False),
     sa.Column("bootable", sa.Boolean, nullable=False, default=False),
     sa.Column("volume_type_id", Uuid, sa.ForeignKey("volume_types.id")),
@@ -108,6 +147,10 @@ volumes = sa.Table(
     # host@backend#pool, chosen at creation; host@backend is the RPC server
     sa.Column("host", sa.String(255)),
     sa.Column("provider", Json, nullable=False, default=dict),
+    # the volume that its data was copied from
+    sa.Column("source_volid", Uuid),
+    # what the wire shows among the metadata, and users do not set there: readonly and the like
+    sa.Column("admin_metadata", Json, nullable=False, default=dict),
     # host@backend that has work to do on this row; None while nothing is under way
     sa.Column("owner", sa.String(255)),
     sa.Column("error", sa.String(ERROR_LENGTH)),
@@ -118,8 +161,10 @@ volumes = sa.Table(
     sa.Index(None, "volume_type_id"),
     sa.Index(None, "host"),
     sa.Index(None, "name"),
+    sa.Index(None, "user_id"),
     sa.Index(None, "status"),
     sa.Index(None, "owner"),
+    sa.Index(None, "source_volid"),
     **_IN_MARIADB,
 )
 
@@ -131,6 +176,19 @@ volume_metadata = sa.Table(
     ),
     sa.Column("key", sa.String(255), primary_key=True),
     sa.Column("value", sa.String(255), nullable=False),
+    sa.Index(None, "key", "value"),
+    **_IN_MARIADB,
+)
+
+volume_image_metadata = sa.Table(
+    "volume_image_metadata",
+    METADATA,
+    sa.Column(
+        "volume_id", Uuid, sa.ForeignKey("volumes.id", ondelete="CASCADE"), primary_key=True
+    ),
+    sa.Column("key", sa.String(255), primary_key=True),
+    sa.Column("value", LongText, nullable=False),
+    sa.Index(None, "key"),
     **_IN_MARIADB,
 )
 
@@ -142,6 +200,9 @@ attachments = sa.Table(
     sa.Column("project_id", sa.String(64), nullable=False),
     sa.Column("user_id", sa.String(64)),
     sa.Column("instance_uuid", Uuid),
+    # states.AttachmentKind: what it is; and for a connection, the attachment that it serves
+    sa.Column("kind", sa.String(16), nullable=False, default="attachment"),
+    sa.Column("serves", Uuid),
     sa.Column("state", sa.String(32), nullable=False),
     # rw or ro once it is known, that is from a mode at creation or from the connector
     sa.Column("mode", sa.String(2)),
@@ -178,6 +239,7 @@ services = sa.Table(
     sa.Column("availability_zone", sa.String(255), nullable=False),
     sa.Column("disabled", sa.Boolean, nullable=False, default=False),
     sa.Column("disabled_reason", sa.String(255)),
+    sa.Column("frozen", sa.Boolean, nullable=False, default=False),
     # whether the backend's driver is ready, and why it is not
     sa.Column("up", sa.Boolean, nullable=False, default=False),
     sa.Column("error", sa.String(ERROR_LENGTH)),
@@ -186,6 +248,58 @@ services = sa.Table(
     sa.Column("seen_at", Moment, nullable=False, default=now),
     *_times(),
     sa.UniqueConstraint("binary", "host"),
+    **_IN_MARIADB,
+)
+
+quotas = sa.Table(
+    "quotas",
+    METADATA,
+    sa.Column("project_id", sa.String(64), primary_key=True),
+    # volumes, gigabytes, per_volume_gigabytes, volumes_TYPE, gigabytes_TYPE and the like
+    sa.Column("resource", sa.String(300), primary_key=True),
+    # -1: as much as one likes
+    sa.Column("hard_limit", sa.Integer, nullable=False),
+    *_times(),
+    **_IN_MARIADB,
+)
+
+quota_classes = sa.Table(
+    "quota_classes",
+    METADATA,
+    sa.Column("class_name", sa.String(255), primary_key=True),
+    sa.Column("resource", sa.String(300), primary_key=True),
+    sa.Column("hard_limit", sa.Integer, nullable=False),
+    *_times(),
+    **_IN_MARIADB,
+)
+
+# One row for each project that has ever had a volume: locked while its usage is counted and a
+# volume is added to it, so that two cannot both take what is left.
+quota_locks = sa.Table(
+    "quota_locks",
+    METADATA,
+    sa.Column("project_id", sa.String(64), primary_key=True),
+    **_IN_MARIADB,
+)
+
+messages = sa.Table(
+    "messages",
+    METADATA,
+    sa.Column("id", Uuid, primary_key=True, default=new_id),
+    sa.Column("project_id", sa.String(64), nullable=False),
+    sa.Column("request_id", sa.String(64)),
+    sa.Column("resource_type", sa.String(64), nullable=False),
+    sa.Column("resource_uuid", Uuid),
+    # what was done, and what went wrong with it, as numbers of three digits
+    sa.Column("action_id", sa.String(10), nullable=False),
+    sa.Column("detail_id", sa.String(10), nullable=False),
+    sa.Column("event_id", sa.String(255), nullable=False),
+    sa.Column("message_level", sa.String(16), nullable=False),
+    sa.Column("expires_at", Moment, nullable=False),
+    *_times(),
+    sa.Index(None, "project_id", "created_at", "id"),
+    sa.Index(None, "resource_uuid"),
+    sa.Index(None, "expires_at"),
     **_IN_MARIADB,
 )
 

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 import datetime
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
@@ -97,5 +97,70 @@ def disable(binary: str, host: str, reason: str | None) -> Row:
 
 def _set(binary: str, host: str, values: Mapping[str, Any]) -> Row:
     if not _update(binary, host, values):
-        raise exception.NotFound(f"Service {binary} on host {host} could not be found.")
+        raise _unknown(binary, host)
     return page({"binary": binary, "host": host})[0]
+
+
+def _unknown(binary: str, host: str) -> exception.NotFound:
+    return exception.NotFound(f"Service {binary} on host {host} could not be found.")
+
+
+@api.retried
+def freeze(binary: str, host: str) -> None:
+    """Have a backend create, delete and extend nothing.
+
+    :raises NotFound: it never reported
+    :raises BadRequest: it is frozen already
+    """
+    _turn(binary, host, frozen=True)
+
+
+@api.retried
+def thaw(binary: str, host: str) -> None:
+    """End what freeze() began.
+
+    :raises NotFound: it never reported
+    :raises BadRequest: it is not frozen
+    """
+    _turn(binary, host, frozen=False)
+
+
+def _turn(binary: str, host: str, *, frozen: bool) -> None:
+    mine = sa.and_(_T.c.binary == binary, _T.c.host == host)
+    with api.writer() as connection:
+        change = sa.update(_T).where(mine, _T.c.frozen == (not frozen)).values(frozen=frozen)
+        if connection.execute(change).rowcount == 1:
+            return
+    if not page({"binary": binary, "host": host}):
+        raise _unknown(binary, host)
+    state = "frozen already" if frozen else "not frozen"
+    raise exception.BadRequest(reason=f"Backend {host} is {state}.")
+
+
+@api.retried
+def is_frozen(binary: str, host: str) -> bool:
+    """Tell whether a backend is frozen; one that never reported is not."""
+    wanted = sa.select(_T.c.frozen).where(_T.c.binary == binary, _T.c.host == host)
+    with api.reader() as connection:
+        return bool(connection.execute(wanted).scalar())
+
+
+class Held(NamedTuple):
+    """How much a project has at one backend."""
+
+    volumes: int
+    gib: int
+
+
+@api.retried
+def held(backend: str) -> dict[str, Held]:
+    """Return number and total size of the volumes at ``host@backend``, by project."""
+    table = models.volumes
+    statement = (
+        sa.select(table.c.project_id, sa.func.count(), sa.func.sum(table.c.size_gib))
+        .where(models.served_by(backend))
+        .group_by(table.c.project_id)
+        .order_by(table.c.project_id)
+    )
+    with api.reader() as connection:
+        return {row[0]: Held(int(row[1]), int(row[2])) for row in connection.execute(statement)}

@@ -1,28 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The volume_types table, extra specs included; used by the API and by placement."""
+"""The volume_types table, extra specs included, and who may know a type; used by the API."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypedDict
 
 from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.db import api, models, paging
+from attachd.db import api, models, paging, quotas
 
 Row = dict[str, Any]
 Specs = dict[str, str]
 _T = models.volume_types
 
 
+_ACCESS = models.volume_type_access
+_DEFAULTS = models.default_volume_types
+
+ZONES: Final = "RESKEY:availability_zones"
+"""The extra spec whose value is a list: a filter matches a part of it."""
+
+
 class Filters(TypedDict, total=False):
-    """Which types are wanted; a key that is absent filters nothing."""
+    """Which types are wanted; a key that is absent filters nothing.
+
+    :ivar known_to: public ones, and private ones that this project has access to
+    :ivar extra_specs: pairs which all have to be there
+    """
 
     is_public: bool
+    known_to: str | None
+    id: str
     name: str
+    description: str
+    qos_specs_id: str
+    extra_specs: Mapping[str, str]
 
 
 SORTABLE = frozenset({"id", "name", "created_at", "updated_at"})
+_EQUAL = tuple(Filters.__annotations__.keys() - {"known_to", "extra_specs"})
 
 
 @api.retried
@@ -35,6 +52,7 @@ def create(values: Mapping[str, Any]) -> Row:
         "description": None,
         "is_public": True,
         "extra_specs": {},
+        "qos_specs_id": None,
         "updated_at": None,
         **values,
         "id": values.get("id") or models.new_id(),
@@ -49,72 +67,128 @@ def create(values: Mapping[str, Any]) -> Row:
 
 
 @api.retried
-def get(type_id: str) -> Row:
+def get(type_id: str, project_id: str | None = None) -> Row:
     """Return one type.
 
+    :param project_id: only if this project may know it; None: whoever may
     :raises VolumeTypeNotFound: there is none
     """
-    return _one(_T.c.id == type_id, type_id)
+    return _one(_T.c.id == type_id, type_id, project_id)
 
 
 @api.retried
-def get_by_name(name: str) -> Row:
-    """Return the type of that name.
+def get_by_name(name: str, project_id: str | None = None) -> Row:
+    """Return the type of that name; see :func:`get`.
 
     :raises VolumeTypeNotFound: there is none
     """
-    return _one(_T.c.name == name, name)
+    return _one(_T.c.name == name, name, project_id)
 
 
-def _one(condition: paging.Condition, wanted: str) -> Row:
+def _one(condition: paging.Condition, wanted: str, project_id: str | None) -> Row:
+    statement = sa.select(_T).where(condition)
+    if project_id is not None:
+        statement = statement.where(_known_to(project_id))
     with api.reader() as connection:
-        row = connection.execute(sa.select(_T).where(condition)).one_or_none()
+        row = connection.execute(statement).one_or_none()
     if row is None:
         raise exception.VolumeTypeNotFound(volume_type_id=wanted)
     return dict(row._mapping)
 
 
+def _known_to(project_id: str | None) -> paging.Condition:
+    has_access = sa.select(_ACCESS.c.project_id).where(
+        _ACCESS.c.volume_type_id == _T.c.id, _ACCESS.c.project_id == project_id
+    )
+    return sa.or_(_T.c.is_public.is_(True), has_access.exists())
+
+
 @api.retried
 def page(filters: Filters, page: paging.Page) -> list[Row]:
-    """Return one page of types, in one statement.
+    """Return one page of types: one statement, or two where extra specs filter.
 
-    :raises BadRequest: there is no such marker
+    :raises MarkerNotFound: there is no such item
     """
-    wanted = sa.select(_T).filter_by(**filters)
+    visible = [_known_to(filters["known_to"])] if "known_to" in filters else []
+    conditions = [*visible, *paging.equal(_T, filters, _EQUAL)]
     with api.reader() as connection:
-        return paging.rows(connection, wanted, _T, [], page)
+        if specs := filters.get("extra_specs"):
+            conditions.append(_T.c.id.in_(_ids_with(connection, conditions, specs)))
+        return paging.rows(connection, sa.select(_T).where(*conditions), _T, visible, page)
+
+
+@api.retried
+def names(filters: Filters) -> list[str]:
+    """Return the names of the types that a project knows, or of all, sorted: one statement."""
+    visible = [_known_to(filters["known_to"])] if "known_to" in filters else []
+    with api.reader() as connection:
+        found = connection.execute(sa.select(_T.c.name).where(*visible).order_by(_T.c.name))
+        return list(found.scalars())
+
+
+def _ids_with(
+    connection: sa.Connection, conditions: Sequence[paging.Condition], specs: Mapping[str, str]
+) -> list[str]:
+    """Find types by their extra specs, which are JSON: there are not many types."""
+    rows = connection.execute(sa.select(_T.c.id, _T.c.extra_specs).where(*conditions))
+    return [row.id for row in rows if all(_has(row.extra_specs, *pair) for pair in specs.items())]
+
+
+def _has(specs: Specs, key: str, value: str) -> bool:
+    found = specs.get(key)
+    if found is None:
+        return False
+    return value in found if key == ZONES else value == found
 
 
 @api.retried
 def update(type_id: str, values: Mapping[str, Any]) -> None:
-    """Store other columns: ``name``, ``description``, ``is_public``.
+    """Store other columns: ``name``, ``description``, ``is_public``; its quotas follow its name.
 
     :raises VolumeTypeNotFound: there is none
     :raises TypeExists: there is another one of that name
     """
     try:
         with api.writer() as connection:
-            done = connection.execute(sa.update(_T).where(_T.c.id == type_id).values(**values))
+            before = _locked_name(connection, type_id)
+            connection.execute(sa.update(_T).where(_T.c.id == type_id).values(**values))
+            if values.get("name", before) != before:
+                quotas.rename_type(connection, before, values["name"])
     except db_exception.DBDuplicateEntry as error:
         raise exception.TypeExists(name=values.get("name")) from error
-    if done.rowcount != 1:
+
+
+def _locked_name(connection: sa.Connection, type_id: str) -> str:
+    mine = sa.select(_T.c.name).where(_T.c.id == type_id).with_for_update()
+    name: str | None = connection.execute(mine).scalar_one_or_none()
+    if name is None:
         raise exception.VolumeTypeNotFound(volume_type_id=type_id)
+    return name
 
 
 @api.retried
 def delete(type_id: str) -> None:
-    """Remove a type.
+    """Remove a type, its quotas, and who has access to it.
 
     :raises VolumeTypeNotFound: there is none
     :raises TypeInUse: volumes have it
+    :raises TypeIsDefault: it is the default one of a project
     """
     try:
         with api.writer() as connection:
-            done = connection.execute(sa.delete(_T).where(_T.c.id == type_id))
+            name = _locked_name(connection, type_id)
+            connection.execute(sa.delete(_T).where(_T.c.id == type_id))
+            quotas.forget_type(connection, name)
     except db_exception.DBReferenceError as error:
+        if _is_default(type_id):
+            raise exception.TypeIsDefault(volume_type_id=type_id) from error
         raise exception.TypeInUse(volume_type_id=type_id) from error
-    if done.rowcount != 1:
-        raise exception.VolumeTypeNotFound(volume_type_id=type_id)
+
+
+def _is_default(type_id: str) -> bool:
+    holds = sa.select(_DEFAULTS.c.project_id).where(_DEFAULTS.c.volume_type_id == type_id)
+    with api.reader() as connection:
+        return connection.execute(holds.limit(1)).first() is not None
 
 
 @api.retried

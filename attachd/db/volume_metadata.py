@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The volume_metadata table: a volume's free key and value pairs; used by the API.
 
-Each change is made under the lock of its volume, so that two of them follow each other.
+Each change is made under the lock of its volume, so that two of them follow each other.  What
+is below the public verbs is shared with image_metadata.py, whose table has the same columns.
 """
 
 from collections.abc import Mapping
@@ -28,8 +29,8 @@ def merge(
     :raises PreconditionFailed: it has other pairs than expected
     """
     with api.writer() as connection:
-        before = _lock(connection, volume_id, expected)
-        return _store(connection, volume_id, before, {**before, **pairs})
+        before = locked(connection, _M, volume_id, expected)
+        return stored(connection, _M, volume_id, before, {**before, **pairs})
 
 
 @api.retried
@@ -38,8 +39,8 @@ def replace(
 ) -> Pairs:
     """Set some pairs, remove the others, and return all; see :func:`merge`."""
     with api.writer() as connection:
-        before = _lock(connection, volume_id, expected)
-        return _store(connection, volume_id, before, dict(pairs))
+        before = locked(connection, _M, volume_id, expected)
+        return stored(connection, _M, volume_id, before, dict(pairs))
 
 
 @api.retried
@@ -49,32 +50,39 @@ def delete(volume_id: str, key: str) -> None:
     :raises NotFound: there is none, or no such volume
     """
     with api.writer() as connection:
-        before = _lock(connection, volume_id)
+        before = locked(connection, _M, volume_id)
         if key not in before:
             raise exception.NotFound(f"Volume {volume_id} has no metadata with key {key}.")
-        _remove(connection, volume_id, key)
+        removed(connection, _M, volume_id, key)
 
 
-def _lock(
-    connection: sa.Connection, volume_id: str, expected: Mapping[str, str] | None = None
+def locked(
+    connection: sa.Connection,
+    table: sa.Table,
+    volume_id: str,
+    expected: Mapping[str, str] | None = None,
 ) -> Pairs:
-    locked = sa.select(_V.c.id).where(_V.c.id == volume_id).with_for_update()
-    if connection.execute(locked).first() is None:
+    """Lock a volume and return its pairs of a table; raises as :func:`merge`."""
+    lock = sa.select(_V.c.id).where(_V.c.id == volume_id).with_for_update()
+    if connection.execute(lock).first() is None:
         raise exception.VolumeNotFound(volume_id=volume_id)
-    pairs = connection.execute(sa.select(_M.c.key, _M.c.value).where(_M.c.volume_id == volume_id))
-    before = {row.key: row.value for row in pairs}
+    wanted = sa.select(table.c.key, table.c.value).where(table.c.volume_id == volume_id)
+    before = {row.key: row.value for row in connection.execute(wanted)}
     if expected is not None and before != expected:
         raise exception.PreconditionFailed(volume_id=volume_id)
     return before
 
 
-def _store(connection: sa.Connection, volume_id: str, before: Pairs, after: Pairs) -> Pairs:
+def stored(
+    connection: sa.Connection, table: sa.Table, volume_id: str, before: Pairs, after: Pairs
+) -> Pairs:
+    """Turn the pairs that are there into others, and return those."""
     for key in before.keys() - after.keys():
-        _remove(connection, volume_id, key)
+        removed(connection, table, volume_id, key)
     for key, value in after.items():
         if key in before and before[key] != value:
-            mine = sa.and_(_M.c.volume_id == volume_id, _M.c.key == key)
-            connection.execute(sa.update(_M).where(mine).values(value=value))
+            mine = sa.and_(table.c.volume_id == volume_id, table.c.key == key)
+            connection.execute(sa.update(table).where(mine).values(value=value))
     added = [
         {"volume_id": volume_id, "key": key, "value": value}
         for key, value in after.items()
@@ -82,7 +90,7 @@ def _store(connection: sa.Connection, volume_id: str, before: Pairs, after: Pair
     ]
     if added:
         try:
-            connection.execute(sa.insert(_M), added)
+            connection.execute(sa.insert(table), added)
         except db_exception.DBDuplicateEntry as error:
             # MariaDB takes "a" and "a " for the same.
             raise exception.BadRequest(
@@ -91,5 +99,7 @@ def _store(connection: sa.Connection, volume_id: str, before: Pairs, after: Pair
     return after
 
 
-def _remove(connection: sa.Connection, volume_id: str, key: str) -> None:
-    connection.execute(sa.delete(_M).where(_M.c.volume_id == volume_id, _M.c.key == key))
+def removed(connection: sa.Connection, table: sa.Table, volume_id: str, key: str) -> None:
+    """Remove one pair, if it is there."""
+    mine = sa.and_(table.c.volume_id == volume_id, table.c.key == key)
+    connection.execute(sa.delete(table).where(mine))

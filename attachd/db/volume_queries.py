@@ -18,6 +18,7 @@ from attachd.states import VolumeState
 Row = dict[str, Any]
 _V = models.volumes
 _M = models.volume_metadata
+_I = models.volume_image_metadata
 
 
 class Comparison(NamedTuple):
@@ -32,6 +33,7 @@ class Filters(TypedDict, total=False):
     """Which volumes are wanted; a key that is absent filters nothing.
 
     :ivar metadata: pairs which all have to be there
+    :ivar image_metadata: the same, of the image that is on the volume
     :ivar like: columns, of SEARCHABLE, and a text that is somewhere in them
     :ivar times: comparisons which all have to hold
     """
@@ -49,6 +51,7 @@ class Filters(TypedDict, total=False):
     multiattach: bool
     size_gib: int
     metadata: Mapping[str, str]
+    image_metadata: Mapping[str, str]
     like: Mapping[str, str]
     times: Sequence[Comparison]
 
@@ -72,7 +75,10 @@ SORTABLE = frozenset(
         "volume_type_id",
     }
 )
-_EQUAL = tuple(Filters.__annotations__.keys() - {"metadata", "like", "times"})
+_SELECTIVE = frozenset(
+    {"id", "user_id", "name", "host", "volume_type_id", "metadata", "image_metadata"}
+)
+_EQUAL = tuple(Filters.__annotations__.keys() - {"metadata", "image_metadata", "like", "times"})
 _VERBS = {
     "gt": operator.gt,
     "gte": operator.ge,
@@ -94,15 +100,16 @@ class Usage(NamedTuple):
 def page(filters: Filters, page: paging.Page) -> list[Row]:
     """Return one page of volumes.
 
-    :returns: rows as of volumes.get()
-    :raises BadRequest: there is no such marker
+    :returns: rows as of volumes.get(), with ``image_metadata``, a dict
+    :raises MarkerNotFound: there is no such item
     """
     visible = paging.equal(_V, filters, ("project_id",))
     statement = volumes.with_type().where(*_conditions(filters))
+    index = paging.order_index(_V, filters, page, _SELECTIVE)
     with api.reader() as connection:
-        rows = paging.rows(connection, statement, _V, visible, page)
-        metadata = _metadata(connection, [row["id"] for row in rows])
-    return [{**row, "metadata": metadata.get(row["id"], {})} for row in rows]
+        rows = paging.rows(connection, statement, _V, visible, page, index)
+        pairs = _pairs(connection, [row["id"] for row in rows])
+    return [{**row, **pairs[row["id"]]} for row in rows]
 
 
 @api.retried
@@ -169,22 +176,39 @@ def metadata_values(filters: Filters) -> dict[str, list[str]]:
     return found
 
 
-def _metadata(connection: sa.Connection, volume_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+def _pairs(
+    connection: sa.Connection, volume_ids: Sequence[str]
+) -> dict[str, dict[str, dict[str, str]]]:
+    """Return ``metadata`` and ``image_metadata`` of volumes, in one statement."""
+    found: dict[str, dict[str, dict[str, str]]] = {
+        each: {"metadata": {}, "image_metadata": {}} for each in volume_ids
+    }
+    kinds = (("metadata", _M), ("image_metadata", _I))
+    selects = [
+        sa.select(sa.literal_column(f"'{kind}'").label("kind"), *table.c).where(
+            table.c.volume_id.in_(volume_ids)
+        )
+        for kind, table in kinds
+    ]
     if volume_ids:
-        statement = sa.select(_M).where(_M.c.volume_id.in_(volume_ids))
-        for row in connection.execute(statement):
-            found.setdefault(row.volume_id, {})[row.key] = row.value
+        for kind, volume_id, key, value in connection.execute(sa.union_all(*selects)):
+            found[volume_id][kind][key] = value
     return found
 
 
 def _conditions(filters: Filters) -> list[paging.Condition]:
     conditions = paging.equal(_V, filters, _EQUAL)
-    for key, value in filters.get("metadata", {}).items():
-        pair = sa.select(_M.c.volume_id).where(
-            _M.c.volume_id == _V.c.id, _M.c.key == key, _M.c.value == value
-        )
-        conditions.append(pair.exists())
+    conditions += [_has_pair(_M, *pair) for pair in filters.get("metadata", {}).items()]
+    conditions += [_has_pair(_I, *pair) for pair in filters.get("image_metadata", {}).items()]
     for column, verb, moment in filters.get("times", ()):
         conditions.append(_VERBS[verb](_V.c[column], moment))
     return conditions + paging.like(_V, filters.get("like", {}), SEARCHABLE)
+
+
+def _has_pair(table: sa.Table, key: str, value: str) -> paging.Condition:
+    mine = table.c.volume_id == _V.c.id
+    return (
+        sa.select(table.c.volume_id)
+        .where(mine, table.c.key == key, table.c.value == value)
+        .exists()
+    )

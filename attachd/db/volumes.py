@@ -12,7 +12,7 @@ from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import api, models
+from attachd.db import api, attachment_steps, copies, models, quota_claims, quotas
 from attachd.states import AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -49,13 +49,18 @@ def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
     :param values: columns; ``state`` may be another one than ``creating``
     :returns: the row, as of :func:`get`
     :raises VolumeTypeNotFound: its type has just been deleted
+    :raises QuotaExceeded: its project may not have it
+    :raises VolumeNotFound: the volume that it is to be a copy of, ``source_volid``, is gone
+    :raises InvalidVolume: that volume cannot be copied
     """
     own = {key: value for key, value in values.items() if key in _V.c}
     state = VolumeState(own.get("state", VolumeState.CREATING))
     row: Row = {column.name: None for column in _V.c} | {
         "multiattach": False,
         "bootable": False,
+        "leaving": 0,
         "provider": {},
+        "admin_metadata": {},
         "id": models.new_id(),
         "created_at": models.now(),
         **own,
@@ -65,7 +70,14 @@ def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
     row["owner"] = models.backend_of(row["host"]) if state in _OWNED else None
     try:
         with api.writer() as connection:
+            quotas.lock(connection, row["project_id"])
+            claim = quota_claims.of_new_volume(row["volume_type_id"], row["size_gib"])
+            quota_claims.grant(connection, row["project_id"], claim)
+            if row["source_volid"]:
+                copies.check_source(connection, row)
             connection.execute(sa.insert(_V).values(row))
+            if row["source_volid"]:
+                copies.add_image_metadata(connection, row)
             if metadata:
                 pairs = [_pair(row["id"], *pair) for pair in metadata.items()]
                 connection.execute(sa.insert(_M), pairs)
@@ -121,23 +133,43 @@ def move(volume_id: str, event: Event, values: Mapping[str, Any] | None = None) 
     :returns: the row after it; its last content if the move removed it
     :raises VolumeNotFound: it is gone
     :raises InvalidTransition: it is in no state for this event
-    :raises InvalidVolume: it cannot be deleted while it is attached
+    :raises InvalidVolume: it cannot be deleted while it is attached or copied
     """
-    allowed = states.VOLUME_MOVES[event]
     with api.writer() as connection:
+        return _move(connection, _lock(connection, volume_id), event, values or {})
+
+
+@api.retried
+def extend(volume_id: str, project_id: str, new_size_gib: int) -> Row:
+    """Move a volume to where its backend lets it grow; see :func:`move`.
+
+    :raises QuotaExceeded: its project may not have that much
+    """
+    with api.writer() as connection:
+        quotas.lock(connection, project_id)
         row = _lock(connection, volume_id)
-        if row["state"] not in allowed.sources:
-            raise exception.InvalidTransition(
-                kind="Volume", id=volume_id, source=row["state"], event=event.value
-            )
-        attached = _attachments(connection, volume_id)
-        if event in {Event.DELETE, Event.DELETED}:
-            _check_detached(row, attached)
-        if allowed.target is None:
-            _remove(connection, volume_id)
-        else:
-            owner = models.backend_of(row["host"]) if allowed.target in _OWNED else None
-            _store(connection, row, allowed.target, attached, {**(values or {}), "owner": owner})
+        claim = quota_claims.of_growth(row["volume_type_id"], row["size_gib"], new_size_gib)
+        quota_claims.grant(connection, project_id, claim)
+        return _move(connection, row, Event.EXTEND, {"new_size_gib": new_size_gib})
+
+
+def _move(connection: sa.Connection, row: Row, event: Event, values: Mapping[str, Any]) -> Row:
+    """Move a volume whose row is locked."""
+    allowed = states.VOLUME_MOVES[event]
+    if row["state"] not in allowed.sources:
+        raise exception.InvalidTransition(
+            kind="Volume", id=row["id"], source=row["state"], event=event.value
+        )
+    attached = _attachments(connection, row["id"])
+    if event in {Event.DELETE, Event.DELETED}:
+        _check_detached(row, attached)
+    if event is Event.DELETE:
+        copies.check_not_copied(connection, row["id"])
+    if allowed.target is None:
+        _remove(connection, row["id"])
+    else:
+        owner = models.backend_of(row["host"]) if allowed.target in _OWNED else None
+        _store(connection, row, allowed.target, attached, {**values, "owner": owner})
     return row
 
 
@@ -153,7 +185,7 @@ def _lock(connection: sa.Connection, volume_id: str) -> Row:
 def _attachments(connection: sa.Connection, volume_id: str) -> list[Row]:
     """Return ids and states of the attachments that count, under the volume's lock."""
     rows = connection.execute(
-        sa.select(_A.c.id, _A.c.state)
+        sa.select(_A.c.id, _A.c.state, _A.c.kind, _A.c.host, _A.c.instance_uuid)
         .where(_A.c.volume_id == volume_id, _A.c.state.not_in(states.UNREACHABLE))
         .order_by(_A.c.created_at, _A.c.id)
     )
@@ -162,7 +194,8 @@ def _attachments(connection: sa.Connection, volume_id: str) -> list[Row]:
 
 def _named(attachments: Sequence[Row]) -> str:
     return ", ".join(
-        f"{row['id']} ({AttachmentState(row['state']).wire})" for row in attachments[:5]
+        f"{attachment_steps.name(row)} ({AttachmentState(row['state']).wire})"
+        for row in attachments[:5]
     )
 
 
@@ -188,11 +221,13 @@ def _store(
     values: Mapping[str, Any],
 ) -> None:
     """Swap a volume's state and all that follows from it; ``row`` is brought up to date."""
-    derived = states.derive(state, [AttachmentState(each["state"]) for each in attachments])
+    held = [AttachmentState(each["state"]) for each in attachments]
+    leaving = states.still_leaving(row["leaving"], held)
     stored = {
         **values,
         "state": state.value,
-        **derived._asdict(),
+        "leaving": leaving,
+        **states.derive(state, held, leaving)._asdict(),
         "updated_at": models.now(),
     }
     if "error" in stored:
@@ -233,7 +268,10 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
         row = _lock(connection, volume_id)
         attachments = _attachments(connection, volume_id)
         state = RESETTABLE[status] if status else VolumeState(row["state"])
-        derived = states.derive(state, [AttachmentState(each["state"]) for each in attachments])
+        if status in {"available", "in-use"}:
+            attachments = _without_claims(connection, row, attachments)
+        held = [AttachmentState(each["state"]) for each in attachments]
+        derived = states.derive(state, held, row["leaving"])
         _check_claim("status", status, derived.status, attachments)
         _check_claim("attach_status", attach_status, derived.attach_status, attachments)
         if status:
@@ -242,6 +280,14 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
                 values["error"] = None
             _store(connection, row, state, attachments, values)
     return row
+
+
+def _without_claims(connection: sa.Connection, row: Row, attachments: Sequence[Row]) -> list[Row]:
+    """Drop what nothing but somebody's word stands for: holds, and detaches only begun."""
+    row["leaving"] = 0
+    held = _A.c.state == AttachmentState.HELD
+    connection.execute(sa.delete(_A).where(_A.c.volume_id == row["id"], held))
+    return [each for each in attachments if each["state"] != AttachmentState.HELD]
 
 
 def _check_claim(name: str, claimed: str | None, real: str, attachments: Sequence[Row]) -> None:

@@ -129,6 +129,21 @@ class Driver(abc.ABC):
         """
 
     @abc.abstractmethod
+    def clone(self, volume: VolumeRef, source: VolumeRef) -> dict[str, Any]:
+        """Make a volume with the data of another one, readable as zeros behind it.
+
+        The copy is that of one moment, at which hosts may be writing to the source.  Meanwhile
+        the source may be granted, revoked and extended, by other threads and processes: this
+        is the one exception of the rule that nothing else happens to a volume.  It may take its
+        time; nobody waits for it.
+
+        :param volume: whose ``size_gib`` is at least that of the source
+        :returns: as :meth:`create`
+        :raises BackendError: final=True if nothing is left of it, for example because there is
+            no such source, or because no single moment of it could be had
+        """
+
+    @abc.abstractmethod
     def delete(self, volume: VolumeRef) -> None:
         """Remove the volume and its data.  An unknown volume is a success.
 

@@ -52,8 +52,8 @@ class FakeDriver(base.Driver):
         cfg.ListOpt(
             "fake_fail",
             default=[],
-            help="Methods of the fake driver that always fail: create, delete, extend, grant, "
-            "revoke, report, epoch.",
+            help="Methods of the fake driver that always fail: create, clone, delete, extend, "
+            "grant, revoke, report, epoch.",
         ),
         cfg.BoolOpt(
             "fake_fail_final",
@@ -87,6 +87,12 @@ class FakeDriver(base.Driver):
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Remember the size."""
         self._perform(Call("create", volume.id))
+        self._sizes.setdefault(volume.id, volume.size_gib)
+        return {}
+
+    def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
+        """Remember the size."""
+        self._perform(Call("clone", volume.id, others=(source.id,)))
         self._sizes.setdefault(volume.id, volume.size_gib)
         return {}
 

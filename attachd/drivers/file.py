@@ -96,6 +96,11 @@ class FileDriver(base.Driver):
         self._volumes.create(volume)
         return {}
 
+    def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
+        """Copy the source's file, as it is at one moment."""
+        self._volumes.clone(volume, source.id)
+        return {}
+
     def delete(self, volume: base.VolumeRef) -> None:
         """Remove the volume's file; refused while something exports it."""
         with sparse.honest_errors(f"Volume {volume.id} could not be deleted"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import re
 
 from attachd import exception
-from attachd.drivers import base
+from attachd.drivers import base, copying
 
 GIB = 2**30
 
@@ -56,11 +56,40 @@ class SparseFiles:
                 f"Volume {volume.id} could not be created: {error}.", final=not path.exists()
             ) from error
 
+    def clone(self, volume: base.VolumeRef, source_id: str) -> None:
+        """Make the file, beginning with what another one holds, unless it is there.
+
+        It gets its name when it is complete, so that a copy which was interrupted is none.
+        """
+        path, part = self.path(volume.id), self._part(volume.id)
+        source = self.existing(source_id)
+        if path.exists():
+            return
+        try:
+            copying.copy(source, part)
+            # The source may have grown since its size was asked for.
+            os.truncate(part, volume.size_gib * GIB)
+            _grow(part, volume.size_gib * GIB)
+            part.rename(path)
+            sync_folder(self.folder)
+        except (OSError, OverflowError, exception.BackendError) as error:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise exception.BackendError(
+                f"Volume {source_id} could not be copied: {error}",
+                final=not (path.exists() or part.exists()),
+            ) from error
+
+    def _part(self, volume_id: str) -> Path:
+        """Tell where a copy is while it is made."""
+        return self.folder / f".{plain_name(volume_id)}.part"
+
     def delete(self, volume_id: str) -> None:
         """Remove the file, if it is there."""
         path = self.path(volume_id)
         with honest_errors(f"Volume {volume_id} could not be deleted"):
             path.unlink(missing_ok=True)
+            self._part(volume_id).unlink(missing_ok=True)
             sync_folder(self.folder)
 
     def extend(self, volume_id: str, size_gib: int) -> None:
@@ -150,6 +179,8 @@ def _grow(path: Path, size: int, flags: int = 0) -> None:
 def _sizes(folder: Path) -> Iterator[int]:
     with os.scandir(folder) as entries:
         for entry in entries:
+            if entry.name.startswith("."):
+                continue  # a copy that is being made: a volume without data yet
             # A volume may be deleted meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 yield entry.stat(follow_symlinks=False).st_size

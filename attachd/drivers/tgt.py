@@ -99,6 +99,11 @@ class TgtDriver(base.Driver):
         self._volumes.create(volume)
         return {}
 
+    def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
+        """Copy the source's file, as it is at one moment."""
+        self._volumes.clone(volume, source.id)
+        return {}
+
     def delete(self, volume: base.VolumeRef) -> None:
         """Remove the volume's file; refused while a target shows it."""
         for target in self._targets(volume):
@@ -245,7 +250,7 @@ class TgtDriver(base.Driver):
             self._tgtd.forbid(target.tid, initiator)
             allowed |= set(target.initiators) - {initiator}
             self._end_sessions(target.tid, allowed)
-        self._remove_account(target, export.attachment_id)
+        _remove_account(self._tgtd, target, export.attachment_id)
         for other in staying:
             # An earlier call may have been interrupted while an account was not bound.
             if other.attachment_id not in target.accounts:
@@ -259,21 +264,6 @@ class TgtDriver(base.Driver):
         self._tgtd.delete_target(target.tid)
         self._tgtd.delete_account(export.attachment_id)
 
-    def _remove_account(self, target: tgtshow.Target, user: str) -> None:
-        """Remove an account without leaving a gap; see tgtadm.py for what a gap does.
-
-        Accounts in places behind it are taken out from the end and put back; meanwhile, for
-        some milliseconds, their hosts cannot log in, and their sessions do not notice.
-        """
-        behind: list[str] = []
-        if user in target.accounts:
-            behind = list(target.accounts[target.accounts.index(user) + 1 :])
-        for other in reversed(behind):
-            self._tgtd.unbind_account(target.tid, other)
-        self._tgtd.delete_account(user)
-        for other in behind:
-            self._tgtd.bind_account(target.tid, other)
-
     def _end_sessions(self, tid: int, allowed: set[str]) -> None:
         """End the sessions of all others than ``allowed``, and wait for their last command."""
         deadline = time.monotonic() + self.options.tgt_timeout
@@ -285,6 +275,22 @@ class TgtDriver(base.Driver):
             for connection in left:
                 self._tgtd.close(tid, connection)
             time.sleep(_NAP)
+
+
+def _remove_account(tgtd: tgtadm.Tgtd, target: tgtshow.Target, user: str) -> None:
+    """Remove an account without leaving a gap; see tgtadm.py for what a gap does.
+
+    Accounts in places behind it are taken out from the end and put back; meanwhile, for
+    some milliseconds, their hosts cannot log in, and their sessions do not notice.
+    """
+    behind: list[str] = []
+    if user in target.accounts:
+        behind = list(target.accounts[target.accounts.index(user) + 1 :])
+    for other in reversed(behind):
+        tgtd.unbind_account(target.tid, other)
+    tgtd.delete_account(user)
+    for other in behind:
+        tgtd.bind_account(target.tid, other)
 
 
 def _connection_info(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connect and disconnect attachments: the row before, the flow, the row after.
+"""Connect attachments: the row before, the flow, the row after; detaching.py is the way back.
 
 Called by the endpoint for clients and by recovery for what a dead manager left half-way.  The
 row says what is about to happen before the driver is touched, under a new generation; whoever
@@ -7,7 +7,6 @@ loses the row meanwhile can no longer write to it.
 """
 
 from collections.abc import Mapping, Sequence
-import os
 import secrets
 from typing import Any
 
@@ -15,13 +14,12 @@ from oslo_log import log
 from oslo_utils import timeutils
 
 from attachd import exception, states
+from attachd.db import attachment_steps as steps
 from attachd.db import attachments as db
-from attachd.db import volumes as volumes_db
-from attachd.drivers.base import AccessMode, ConnectionInfo, Connector, Export, VolumeRef
-from attachd.manager import engine
+from attachd.drivers.base import ConnectionInfo, Connector
+from attachd.manager import engine, exports, telling
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attach as attach_flow
-from attachd.manager.flows import detach as detach_flow
 from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
@@ -29,15 +27,17 @@ LOG = log.getLogger(__name__)
 _NO_MOUNTPOINT = "na"
 """How the Block Storage API says that a connector named none."""
 
-_DONE = frozenset({AttachmentState.CONNECTED, AttachmentState.ATTACHED})
-_BOUND = (_DONE | states.UNCERTAIN) | {AttachmentState.CONNECTING, AttachmentState.DISCONNECTING}
-
+BOUND = (states.REACHING | states.UNCERTAIN) | {
+    AttachmentState.CONNECTING,
+    AttachmentState.DISCONNECTING,
+}
+"""States in which the host is not to be changed any more."""
 
 # States in which an earlier try may have let the host in.
 _MAYBE_GRANTED = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECT_UNKNOWN})
 
 
-class _Replay(Exception):
+class Replay(Exception):
     """The attachment is connected already, to this very connector."""
 
     def __init__(self, row: db.Row) -> None:
@@ -93,9 +93,12 @@ def _connect(
             moved = db.move(
                 attachment_id, volume_id, Event.CONNECT, guard=_begin(connector, allow)
             )
-        except _Replay as replay:
-            return _answer(replay.row)
-        return _grant(backend, moved)
+        except Replay as replay:
+            return answer(replay.row)
+        telling.of_attachment(backend, "attach.start", moved)
+        granted = grant(backend, moved)
+    telling.until_heard()
+    return granted
 
 
 def _begin(connector: Connector, allow: db.Guard) -> db.Guard:
@@ -104,27 +107,32 @@ def _begin(connector: Connector, allow: db.Guard) -> db.Guard:
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
         _check_same_connector(mine, connector)
         allow(volume, mine, others)
-        return {
-            "connector": connector,
-            "host": connector.get("host"),
-            "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
-            "mode": mine["mode"] or _mode(connector),
-            "secret": mine["secret"] or secrets.token_hex(16),
-            "error": None,
-            **_ownership(mine),
-        }
+        return begun(volume, mine, connector)
 
     return guard
 
 
+def begun(volume: db.Row, mine: db.Row, connector: Connector) -> dict[str, Any]:
+    """Return all that is noted down when a connect begins, and that a repetition needs."""
+    return {
+        "connector": connector,
+        "host": connector.get("host"),
+        "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
+        "mode": exports.mode(volume, mine, connector),
+        "secret": mine["secret"] or secrets.token_hex(16),
+        "error": None,
+        **steps.taken_over(mine),
+    }
+
+
 def _check_same_connector(mine: db.Row, connector: Connector) -> None:
     state = AttachmentState(mine["state"])
-    if state not in _BOUND or mine["connector"] is None:
+    if state not in BOUND or mine["connector"] is None:
         return
     if _identity(mine["connector"]) != _identity(connector):
         raise exception.ConnectorHeld(attachment_id=mine["id"], host=mine["host"])
-    if state in _DONE:
-        raise _Replay(mine)
+    if state in states.REACHING:
+        raise Replay(mine)
 
 
 def _identity(connector: Connector) -> dict[str, Any]:
@@ -135,8 +143,8 @@ def _identity(connector: Connector) -> dict[str, Any]:
 def _refuse_others(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
     """Suffer no connected attachment beside this one on an ordinary volume."""
     for row in others:
-        if not volume["multiattach"] and AttachmentState(row["state"]) in _BOUND:
-            raise exception.DuplicateConnector(volume_id=volume["id"], holder=row["id"])
+        if not volume["multiattach"] and AttachmentState(row["state"]) in BOUND:
+            raise exception.DuplicateConnector(volume_id=volume["id"], holder=steps.name(row))
     _refuse_other_servers(volume, mine, others)
     return {}
 
@@ -153,7 +161,7 @@ def _refuse_other_servers(
         stranger = mine["instance_uuid"] is None or row["instance_uuid"] != mine["instance_uuid"]
         counts = AttachmentState(row["state"]) not in states.UNREACHABLE
         if not volume["multiattach"] and stranger and counts:
-            raise exception.DuplicateConnector(volume_id=volume["id"], holder=row["id"])
+            raise exception.DuplicateConnector(volume_id=volume["id"], holder=steps.name(row))
     _refuse_error(volume, others)
     return {}
 
@@ -166,23 +174,15 @@ def _refuse_error(volume: db.Row, others: Sequence[db.Row]) -> None:
         raise exception.Conflict(reason=f"Volume {volume['id']} is in status {status}.")
 
 
-def _ownership(mine: db.Row) -> dict[str, Any]:
-    return {"owner": f"{os.uname().nodename}:{os.getpid()}", "generation": mine["generation"] + 1}
-
-
-def _mode(connector: Connector) -> AccessMode:
-    return "ro" if connector.get("mode") == "ro" else "rw"
-
-
-def _grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
+def grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
     """Have the backend let the host in, for a row that is connecting under our generation."""
     row = moved.attachment
     work = attach_flow.Work(
         backend.driver,
-        volume_ref(moved.volume),
-        _export(row),
-        live_exports(moved.others),
-        lambda connection: _record(row, connection),
+        exports.volume_ref(moved.volume),
+        exports.export(row),
+        exports.live(moved.others),
+        lambda connection: _record(row, exports.with_qos(connection, moved.volume)),
         lambda: _is_wanted(row),
         repeated=moved.source in _MAYBE_GRANTED,
     )
@@ -191,7 +191,7 @@ def _grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
     except engine.Failed as failed:
         _note_failed_connect(row, failed)
         raise _as_connect_failure(row, failed) from failed
-    return _answer(row)
+    return answer(row)
 
 
 def _record(row: db.Row, connection: ConnectionInfo) -> None:
@@ -221,7 +221,7 @@ def _is_wanted(row: db.Row) -> bool:
     except exception.Unavailable:
         return True
     theirs = now["generation"] != row["generation"] and now["state"] in states.LIVE
-    return theirs or now["state"] in _DONE
+    return theirs or now["state"] in states.REACHING
 
 
 def _note_failed_connect(row: db.Row, failed: engine.Failed) -> None:
@@ -232,6 +232,8 @@ def _note_failed_connect(row: db.Row, failed: engine.Failed) -> None:
         db.move(row["id"], row["volume_id"], event, values, generation=row["generation"])
     except (exception.InvalidTransition, exception.NotFound):
         LOG.warning("Attachment %s has been taken over by somebody else", row["id"])
+    else:
+        telling.the_user(row, event, failed.cause)
 
 
 def _as_connect_failure(row: db.Row, failed: engine.Failed) -> exception.AttachdError:
@@ -240,86 +242,6 @@ def _as_connect_failure(row: db.Row, failed: engine.Failed) -> exception.Attachd
     return exception.ConnectFailed(attachment_id=row["id"], reason=engine.reason(failed.cause))
 
 
-def _answer(row: db.Row) -> dict[str, Any]:
+def answer(row: db.Row) -> dict[str, Any]:
+    """Return what callers are told of a connected row: rpcapi.Connected."""
     return {"connection_info": row["connection_info"], "mode": row["mode"]}
-
-
-def detach(backend: Backend, attachment_id: str, volume_id: str) -> list[db.Row]:
-    """Take the host's access away and remove the attachment, whatever state it is in.
-
-    :returns: the rows of the volume's remaining attachments
-    :raises: as rpcapi.detach()
-    """
-    backend.check_ready()
-    with backend.lock(volume_id):
-        moved = db.move(
-            attachment_id, volume_id, Event.DISCONNECT, guard=lambda _v, row, _o: _ownership(row)
-        )
-        row = moved.attachment
-        try:
-            _revoke(backend, moved)
-        except engine.Failed as failed:
-            _note_failed_disconnect(row, failed)
-            raise exception.DisconnectFailed(
-                attachment_id=attachment_id, reason=engine.reason(failed.cause)
-            ) from failed
-        return db.move(
-            attachment_id, volume_id, Event.REVOKED, generation=row["generation"]
-        ).others
-
-
-def _revoke(backend: Backend, moved: db.Moved) -> None:
-    if moved.attachment["connector"] is None:
-        return  # It was never connected: no driver has heard of it.
-    work = detach_flow.Work(
-        backend.driver,
-        volume_ref(moved.volume),
-        _export(moved.attachment),
-        live_exports(moved.others),
-    )
-    engine.run_again(detach_flow.build, {"work": work})
-
-
-def _note_failed_disconnect(row: db.Row, failed: engine.Failed) -> None:
-    values = {"error": engine.reason(failed.cause), "owner": None}
-    LOG.warning("Attachment %s was not disconnected: %s", row["id"], values["error"])
-    try:
-        db.move(
-            row["id"],
-            row["volume_id"],
-            Event.DISCONNECT_FAILED,
-            values,
-            generation=row["generation"],
-        )
-    except (exception.InvalidTransition, exception.NotFound):
-        LOG.warning("Attachment %s has been taken over by somebody else", row["id"])
-
-
-def grant_again(backend: Backend, row: db.Row) -> None:
-    """Have a backend that forgot an attachment let its host in once more; the row stays.
-
-    :param row: of a live attachment, as it was some time ago
-    :raises BackendError: the host does not reach its volume
-    """
-    with backend.lock(row["volume_id"]):
-        now = db.get(row["id"], None)
-        if AttachmentState(now["state"]) in _DONE and now["connector"] is not None:
-            backend.driver.grant(volume_ref(volumes_db.get(row["volume_id"], None)), _export(now))
-
-
-def volume_ref(row: db.Row) -> VolumeRef:
-    """Return a volume's row as its driver sees it."""
-    return VolumeRef(row["id"], row["size_gib"], row["provider"] or {})
-
-
-def _export(row: db.Row) -> Export:
-    return Export(row["id"], row["connector"] or {}, row["mode"] or "rw", row["secret"] or "")
-
-
-def live_exports(rows: Sequence[db.Row]) -> list[Export]:
-    """Return those of the attachments whose hosts reach the volume and should."""
-    return [
-        _export(row)
-        for row in rows
-        if AttachmentState(row["state"]) in states.LIVE and row["connector"] is not None
-    ]

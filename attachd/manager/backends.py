@@ -14,6 +14,7 @@ from attachd import conf, exception
 from attachd.conf import CONF
 from attachd.drivers import base
 from attachd.manager import engine
+from attachd.manager.patience import LongWork
 
 LOG = log.getLogger(__name__)
 
@@ -24,6 +25,7 @@ class Backend:
     :ivar name: the configuration group
     :ivar host: ``host@backend``, the name of its RPC server
     :ivar error: why it is not ready, or None once it is
+    :ivar long_work: what is done for it beside the threads that answer
     """
 
     def __init__(self, name: str, driver: base.Driver) -> None:
@@ -31,6 +33,7 @@ class Backend:
         self.host = f"{CONF.host}@{name}"
         self.driver = driver
         self.error: str | None = "The backend has not been set up yet."
+        self.long_work = LongWork(name, CONF.manager.copies_per_backend)
 
     def setup(self) -> bool:
         """Try to make the backend ready; a broken one says why and can be tried again."""

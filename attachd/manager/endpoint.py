@@ -7,9 +7,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import oslo_messaging as messaging
 
-from attachd import exception, rpcapi
+from attachd import exception, log_levels, rpcapi
 from attachd.context import RequestContext
-from attachd.manager import attachments, volumes
+from attachd.manager import attachments, connections, detaching, volumes
 from attachd.manager.backends import Backend
 from attachd.objects import Attachment, Volume
 
@@ -60,12 +60,34 @@ class Endpoint:
         self, _context: RequestContext, attachment_id: str, volume_id: str
     ) -> list[Attachment]:
         """See rpcapi.detach()."""
-        rows = attachments.detach(self._backend, attachment_id, volume_id)
+        rows = detaching.detach(self._backend, attachment_id, volume_id)
         return [Attachment.from_row(None, _without_secrets(row)) for row in rows]
+
+    @_answering
+    def open_connection(
+        self, context: RequestContext, volume: Volume, connector: dict[str, Any]
+    ) -> dict[str, Any]:
+        """See rpcapi.open_connection()."""
+        return connections.open_(
+            self._backend, volume.id, volume.project_id, context.user_id, connector
+        )
+
+    @_answering
+    def close_connections(
+        self,
+        _context: RequestContext,
+        volume_id: str,
+        connector: dict[str, Any] | None,
+        attachment_ids: list[str] | None,
+    ) -> int:
+        """See rpcapi.close_connections()."""
+        return connections.close(self._backend, volume_id, connector, attachment_ids)
 
     def create_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See rpcapi.create_volume()."""
-        volumes.create(self._backend, volume.id)
+        is_copy = volume.obj_attr_is_set("source_volid") and volume.source_volid is not None
+        work = volumes.copy if is_copy else volumes.create
+        work(self._backend, volume.id)
 
     def delete_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See rpcapi.delete_volume()."""
@@ -74,6 +96,18 @@ class Endpoint:
     def extend_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See rpcapi.extend_volume()."""
         volumes.extend(self._backend, volume.id)
+
+    def set_log_levels(
+        self, _context: RequestContext, hosts: list[str], prefix: str, level: str
+    ) -> None:
+        """See rpcapi.set_log_levels(); everybody gets it, whether meant or not."""
+        if self._backend.host in hosts:
+            log_levels.change(prefix, level)
+
+    @_answering
+    def get_log_levels(self, _context: RequestContext, prefix: str) -> dict[str, str]:
+        """See rpcapi.get_log_levels()."""
+        return log_levels.current(prefix)
 
 
 def _without_secrets(row: dict[str, Any]) -> dict[str, Any]:

@@ -87,13 +87,8 @@ def _load(flow: linear_flow.Flow) -> _Ready:
         flow_detail=models.FlowDetail(flow.name, uuidutils.generate_uuid()),
         gather_statistics=False,
     )
-    # Nobody asks how far a task has come, and to note it twice a task is a sixth of the work.
-    engine.storage.set_task_progress = _ignore
+    forgetful.unburden(engine.storage)
     return _Ready(flow, engine)
-
-
-def _ignore(*_progress: Any, **_details: Any) -> None:
-    """Stand in for a method whose work nobody needs."""
 
 
 def _run(ready: _Ready, store: Store) -> dict[str, Any]:

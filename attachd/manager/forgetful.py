@@ -4,11 +4,16 @@
 An engine writes down each step of each task, for somebody who would resume the flow.  Nobody
 does here: the row is the journal.  Without a backend taskflow keeps a small file system in
 memory for these notes, which costs as much as the rest of a short flow.
+
+It also guards its notes against other threads, and tries again to write them down when that
+failed.  With a serial engine in the hands of one thread, and nothing that could fail, the two
+cost as much once more.
 """
 
-from typing import Any, NoReturn
+import functools
+from typing import Any, NoReturn, Self
 
-from taskflow import exceptions
+from taskflow import exceptions, storage
 from taskflow.persistence import base
 
 
@@ -52,3 +57,44 @@ class Forgetful(base.Backend):
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class _Unshared:
+    """A lock for readers and writers where there is one thread only."""
+
+    def read_lock(self) -> Self:
+        """Return what is entered while something is read."""
+        return self
+
+    write_lock = read_lock
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+
+_UNSHARED = _Unshared()
+_SAVERS = ("_save_flow_detail", "_save_atom_detail")
+
+
+def unburden(notes: storage.Storage) -> None:
+    """Spare a serial engine what it would do for other threads and a backend that fails.
+
+    The names are taskflow's own; where it has others, the storage stays as it is.
+
+    :param notes: the storage of an engine that one thread at a time uses
+    """
+    if hasattr(notes, "_lock"):
+        notes._lock = _UNSHARED  # noqa: SLF001  pinned by a test
+    for name in _SAVERS:
+        once = getattr(getattr(storage.Storage, name, None), "__wrapped__", None)
+        if once is not None:
+            setattr(notes, name, functools.partial(once, notes))
+    # Nobody asks how far a task has come, and it is noted twice a task.
+    notes.set_task_progress = _ignore
+
+
+def _ignore(*_progress: Any, **_details: Any) -> None:
+    """Stand in for a method whose work nobody needs."""

@@ -17,7 +17,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import attachments as attachments_db
 from attachd.db import volumes as volumes_db
-from attachd.manager import attachments, volumes
+from attachd.manager import attachments, detaching, exports, volumes
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState, VolumeState
 
@@ -67,8 +67,9 @@ def _pending(backend: Backend, untouched_for: float) -> list[Work]:
 
 
 def _volume_step(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
+    make = volumes.create if row["source_volid"] is None else volumes.copy
     steps: dict[str, Callable[[], object]] = {
-        VolumeState.CREATING: lambda: volumes.create(backend, row["id"]),
+        VolumeState.CREATING: lambda: make(backend, row["id"]),
         VolumeState.DELETING: lambda: volumes.delete(backend, row["id"]),
         VolumeState.EXTENDING: lambda: volumes.extend(backend, row["id"]),
     }
@@ -78,7 +79,7 @@ def _volume_step(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
 def _attachment_step(backend: Backend, row: attachments_db.Row) -> Callable[[], object]:
     if row["state"] == AttachmentState.CONNECTING:
         return lambda: attachments.finish_attach(backend, row)
-    return lambda: attachments.detach(backend, row["id"], row["volume_id"])
+    return lambda: detaching.detach(backend, row["id"], row["volume_id"])
 
 
 def heal(backend: Backend, rows: Sequence[attachments_db.Row]) -> list[attachments_db.Row]:
@@ -90,7 +91,7 @@ def heal(backend: Backend, rows: Sequence[attachments_db.Row]) -> list[attachmen
     return [
         row
         for row in rows
-        if not _attempt(row["id"], functools.partial(attachments.grant_again, backend, row))
+        if not _attempt(row["id"], functools.partial(exports.grant_again, backend, row))
     ]
 
 

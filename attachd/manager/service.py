@@ -6,7 +6,7 @@ import threading
 from oslo_log import log
 from oslo_service import service as oslo_service
 
-from attachd import service
+from attachd import notifications, service
 from attachd.conf import CONF
 from attachd.manager import backends
 from attachd.manager.endpoint import Endpoint
@@ -86,4 +86,5 @@ class ManagerService(oslo_service.Service):
             each.start()
         for each in stoppers:
             each.join()
+        notifications.stop()
         super().stop(graceful)

@@ -4,6 +4,7 @@
 import dataclasses
 import math
 import threading
+import time
 from typing import Any
 
 from oslo_log import log
@@ -12,7 +13,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import attachments, services
 from attachd.drivers.base import Report
-from attachd.manager import recovery
+from attachd.manager import messages, recovery
 from attachd.manager.backends import Backend
 
 LOG = log.getLogger(__name__)
@@ -32,6 +33,7 @@ class Upkeep:
         self._epoch: str | None = None
         self._forgotten: list[dict[str, Any]] = []
         self._recovered = False
+        self._reaped = -math.inf
 
     def run(self, stop: threading.Event) -> None:
         """Repeat until ``stop`` is set; meant for a thread of its own."""
@@ -72,6 +74,12 @@ class Upkeep:
             report=report,
         )
         self.reported.set()
+        self._reap()
+
+    def _reap(self) -> None:
+        if time.monotonic() >= self._reaped + CONF.manager.message_reap_interval:
+            self._reaped = time.monotonic()
+            messages.reap()
 
     def _recover(self) -> None:
         """Finish all that was left half-way; later, what has been lying around for too long."""

@@ -1,46 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Create, delete and extend volumes: the flow, and the row after.
+"""Create, copy, delete and extend volumes: the flow, and the row after.
 
 The API has written the row and named its owner before it sent the message.  A message that
 comes twice, or late, finds the row in another state and does nothing.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from oslo_log import log
 from oslo_utils import timeutils
+from taskflow.patterns.linear_flow import Flow
 
-from attachd import exception
 from attachd.db import attachments as attachments_db
-from attachd.db import volumes as db
-from attachd.manager import attachments, engine
+from attachd.manager import engine, exports, outcomes, telling
 from attachd.manager.backends import Backend
 from attachd.manager.flows import create as create_flow
 from attachd.manager.flows import delete as delete_flow
 from attachd.manager.flows import extend as extend_flow
 from attachd.states import Event, VolumeState
 
-LOG = log.getLogger(__name__)
 
-_NO_ERROR = {"error": None, "new_size_gib": None}
+def copy(backend: Backend, volume_id: str) -> None:
+    """Do as :func:`create`, soon and for as long as it takes: the volume is a copy of another."""
+    backend.long_work.begin(volume_id, lambda: create(backend, volume_id))
 
 
 def create(backend: Backend, volume_id: str) -> None:
     """Make the volume; its row becomes ``ready``, or ``error`` with the reason."""
     with backend.lock(volume_id):
-        row = _row_to_work_on(volume_id, VolumeState.CREATING)
+        row = outcomes.due(volume_id, VolumeState.CREATING)
         if row is None:
             return
-        ref = attachments.volume_ref(row)
+        telling.of_volume(backend, "create.start", row)
         try:
             backend.check_ready()
-            made = engine.run(create_flow.build(backend.driver, ref), {})
-        except (engine.Failed, exception.Unavailable) as failed:
-            _note(volume_id, Event.CREATE_FAILED, _failure(failed))
+            made = engine.run(_making(backend, row), {})
+        except outcomes.FAILURES as failed:
+            outcomes.fail(volume_id, Event.CREATE_FAILED, failed)
             return
         values = {"provider": made["provider"], "launched_at": timeutils.utcnow()}
-        _note(volume_id, Event.CREATED, {**values, **_NO_ERROR})
+        if after := outcomes.note(volume_id, Event.CREATED, {**values, **outcomes.NO_ERROR}):
+            telling.of_volume(backend, "create.end", row, **after)
+
+
+def _making(backend: Backend, row: outcomes.Row) -> Flow:
+    """Return the flow that makes a volume; raises VolumeNotFound if its source is gone."""
+    ref, source = exports.volume_ref(row), outcomes.source_of(row)
+    if source is None:
+        return create_flow.build(backend.driver, ref)
+    return create_flow.build_copy(backend.driver, ref, exports.volume_ref(source))
 
 
 def delete(backend: Backend, volume_id: str) -> None:
@@ -53,61 +58,40 @@ def delete(backend: Backend, volume_id: str) -> None:
 
 def _delete(backend: Backend, volume_id: str) -> bool:
     """Tell whether nothing is left."""
-    row = _row_to_work_on(volume_id, VolumeState.DELETING)
+    row = outcomes.due(volume_id, VolumeState.DELETING)
     if row is None:
         return False
+    telling.of_volume(backend, "delete.start", row)
     try:
         backend.check_ready()
-        engine.run(delete_flow.build(backend.driver, attachments.volume_ref(row)), {})
-    except (engine.Failed, exception.Unavailable) as failed:
-        _note(volume_id, Event.DELETE_FAILED, _failure(failed))
+        engine.run(delete_flow.build(backend.driver, exports.volume_ref(row)), {})
+    except outcomes.FAILURES as failed:
+        outcomes.fail(volume_id, Event.DELETE_FAILED, failed)
         return False
-    return _note(volume_id, Event.DELETED, {})
+    if outcomes.note(volume_id, Event.DELETED, {}) is None:
+        return False
+    telling.of_volume(backend, "delete.end", row, status="deleted")
+    return True
 
 
 def extend(backend: Backend, volume_id: str) -> None:
     """Grow the volume to its row's ``new_size_gib``; or it becomes ``error_extending``."""
     with backend.lock(volume_id):
-        row = _row_to_work_on(volume_id, VolumeState.EXTENDING)
+        row = outcomes.due(volume_id, VolumeState.EXTENDING)
         if row is None:
             return
         size_gib = row["new_size_gib"]
-        exports = attachments.live_exports(attachments_db.of_volumes([volume_id]))
-        flow = extend_flow.build(backend.driver, attachments.volume_ref(row), size_gib, exports)
+        attached = attachments_db.of_volumes([volume_id])
+        telling.of_volume(backend, "resize.start", row, attached)
+        live = exports.live(attached)
+        flow = extend_flow.build(backend.driver, exports.volume_ref(row), size_gib, live)
         try:
             backend.check_ready()
             engine.run(flow, {})
-        except (engine.Failed, exception.Unavailable) as failed:
-            _note(volume_id, Event.EXTEND_FAILED, _failure(failed))
+        except outcomes.FAILURES as failed:
+            outcomes.fail(volume_id, Event.EXTEND_FAILED, failed)
             return
-        _note(volume_id, Event.EXTENDED, {"size_gib": size_gib, **_NO_ERROR})
-
-
-def _row_to_work_on(volume_id: str, expected: VolumeState) -> db.Row | None:
-    """Return the row if it still waits for this work, or None."""
-    try:
-        row = db.get(volume_id, None)
-    except exception.VolumeNotFound:
-        LOG.info("Volume %s is gone, nothing to do", volume_id)
-        return None
-    if row["state"] != expected:
-        LOG.info("Volume %s is %s and not %s, nothing to do", volume_id, row["state"], expected)
-        return None
-    return row
-
-
-def _failure(failed: Exception) -> dict[str, Any]:
-    cause = failed.cause if isinstance(failed, engine.Failed) else failed
-    return {"error": engine.reason(cause)}
-
-
-def _note(volume_id: str, event: Event, values: Mapping[str, Any]) -> bool:
-    """Store how it ended; False where somebody else has changed the row meanwhile."""
-    if values.get("error"):
-        LOG.warning("Volume %s did %s: %s", volume_id, event.value, values["error"])
-    try:
-        db.move(volume_id, event, {**values, "owner": None})
-    except (exception.InvalidTransition, exception.NotFound):
-        LOG.warning("Volume %s was changed by somebody else; left as it is", volume_id)
-        return False
-    return True
+        if after := outcomes.note(
+            volume_id, Event.EXTENDED, {"size_gib": size_gib, **outcomes.NO_ERROR}
+        ):
+            telling.of_volume(backend, "resize.end", row, attached, **after)

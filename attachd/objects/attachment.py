@@ -5,7 +5,7 @@ from typing import Any
 
 from oslo_versionedobjects import fields
 
-from attachd import states
+from attachd import exception, states
 from attachd.context import RequestContext
 from attachd.db import attachments as db
 from attachd.objects import base
@@ -21,7 +21,8 @@ class Attachment(base.AttachdObject):
     """
 
     # 1.0: Initial version
-    VERSION = "1.0"
+    # 1.1: kind
+    VERSION = "1.1"
 
     fields = {
         "id": fields.StringField(),
@@ -29,6 +30,7 @@ class Attachment(base.AttachdObject):
         "project_id": fields.StringField(),
         "user_id": fields.StringField(nullable=True),
         "instance_uuid": fields.StringField(nullable=True),
+        "kind": fields.StringField(),
         "state": fields.StringField(),
         "mode": fields.StringField(nullable=True),
         "host": fields.StringField(nullable=True),
@@ -46,7 +48,10 @@ class Attachment(base.AttachdObject):
     @classmethod
     def get(cls, context: RequestContext, attachment_id: str) -> "Attachment":
         """Load one attachment of the caller's project; raises AttachmentNotFound."""
-        return cls.from_row(context, db.get(attachment_id, base.scope(context)))
+        row = db.get(attachment_id, base.scope(context))
+        if row["kind"] not in states.SHOWN:
+            raise exception.AttachmentNotFound(attachment_id=attachment_id)
+        return cls.from_row(context, row)
 
     @classmethod
     def reserve(
@@ -63,7 +68,7 @@ class Attachment(base.AttachdObject):
                 "project_id": volume.project_id,
                 "user_id": context.user_id,
                 "instance_uuid": instance_uuid,
-                "mode": mode,
+                "mode": "ro" if volume.readonly else mode,
             },
         )
         volume_seen = {"volume_host": volume.host, "volume_status": volume.status}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume as it crosses RPC; loaded by the API, worked on by the manager."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oslo_versionedobjects import fields
@@ -9,6 +9,7 @@ from oslo_versionedobjects import fields
 from attachd import states
 from attachd.context import RequestContext
 from attachd.db import volumes as db
+from attachd.db.volume_changes import READONLY
 from attachd.objects import base
 
 
@@ -20,7 +21,8 @@ class Volume(base.AttachdObject):
     """
 
     # 1.0: Initial version
-    VERSION = "1.0"
+    # 1.1: source_volid, admin_metadata
+    VERSION = "1.1"
 
     fields = {
         "id": fields.StringField(),
@@ -38,7 +40,9 @@ class Volume(base.AttachdObject):
         "volume_type_name": fields.StringField(nullable=True),
         "availability_zone": fields.StringField(nullable=True),
         "host": fields.StringField(nullable=True),
+        "source_volid": fields.StringField(nullable=True),
         "metadata": base.JsonField(),
+        "admin_metadata": base.JsonField(),
         "error": fields.StringField(nullable=True),
         "launched_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
         "created_at": fields.DateTimeField(tzinfo_aware=False),
@@ -61,9 +65,20 @@ class Volume(base.AttachdObject):
         """The RPC server that serves this volume: ``host@backend``."""
         return backend_of(self.host)
 
+    @property
+    def readonly(self) -> bool:
+        """Whether hosts may only read it from now on."""
+        return bool(self.admin_metadata.get(READONLY) == "True")
+
     def fire(self, event: states.Event, **values: Any) -> None:
         """Move along one arrow of the state table, saving ``values``."""
-        row = db.move(self.id, event, values)
+        self._follow(db.move(self.id, event, values), values)
+
+    def extend(self, size_gib: int) -> None:
+        """Move to where its backend lets it grow; raises QuotaExceeded."""
+        self._follow(db.extend(self.id, self.project_id, size_gib))
+
+    def _follow(self, row: Mapping[str, Any], values: Iterable[str] = ()) -> None:
         for name in ("state", "status", "attach_status", *values):
             if name in self.fields:
                 setattr(self, name, row[name])

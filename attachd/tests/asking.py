@@ -34,7 +34,7 @@ def use(test: unittest.TestCase) -> None:
     test.addCleanup(policy.forget)
 
 
-def context(*roles: str, project: str = rows.PROJECT) -> RequestContext:
+def context(*roles: str, project: str | None = rows.PROJECT) -> RequestContext:
     """Return somebody with these roles, a member if there are none."""
     found = RequestContext(
         user_id="u",

@@ -30,6 +30,7 @@ class Handed(NamedTuple):
     export: base.Export | None = None
     others: Sequence[base.Export] | None = None
     size_gib: int | None = None
+    source: base.VolumeRef | None = None
 
 
 class Killed(BaseException):
@@ -47,6 +48,10 @@ class RecordingDriver(fake.FakeDriver):
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         self.handed.append(Handed("create", volume))
         return {**super().create(volume), "lun": 1}
+
+    def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
+        self.handed.append(Handed("clone", volume, source=source))
+        return {**super().clone(volume, source), "lun": 1}
 
     def delete(self, volume: base.VolumeRef) -> None:
         self.handed.append(Handed("delete", volume))

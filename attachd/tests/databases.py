@@ -5,20 +5,21 @@
 and no rows.  Its name is random, so that any number of processes may do so at the same time.
 """
 
-import atexit
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 import tempfile
 import threading
-from typing import Any, NoReturn
+from typing import Any
 import unittest
 
 from attachd.conf import CONF
 from attachd.db import api, models
 from attachd.tests import machine
+from attachd.tests.lasting import Lasting
 
 KINDS = ("sqlite", "mariadb", "postgresql")
+QUOTAS = ("quota_volumes", "quota_gigabytes")
 
 
 def url(test: unittest.TestCase, kind: str) -> str:
@@ -46,7 +47,7 @@ def use(test: unittest.TestCase, kind: str = "sqlite") -> str:
             for table in reversed(models.METADATA.sorted_tables):
                 connection.execute(table.delete())
         return lasting
-    new = url(test, kind) if kind == "sqlite" else machine.need_database(_Lasting(test), kind)
+    new = url(test, kind) if kind == "sqlite" else machine.need_database(Lasting(test), kind)
     _configure(test, new)
     with api.writer() as connection:
         models.METADATA.create_all(connection)
@@ -59,30 +60,14 @@ _lasting: dict[str, str] = {}
 """The URLs of the databases that this process removes at its end, by kind."""
 
 
-class _Lasting(unittest.TestCase):
-    """Stands in for a test, where something is to outlive it and go with the process."""
-
-    def __init__(self, test: unittest.TestCase) -> None:
-        super().__init__()
-        self._test = test
-
-    def skipTest(self, reason: Any) -> NoReturn:  # noqa: N802 - unittest named it
-        self._test.skipTest(reason)
-
-    def fail(self, msg: Any = None) -> NoReturn:
-        self._test.fail(msg)
-
-    def addCleanup(  # noqa: N802 - unittest named it
-        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> None:
-        atexit.register(function, *args, **kwargs)
-
-
 def _configure(test: unittest.TestCase, connection: str) -> str:
     api.dispose()
     CONF.set_override("connection", connection, group="database")
     # A slow disk is no part of the claim; what a test shows holds with and without it.
     CONF.set_override("sqlite_synchronous", False, group="database")
+    # So is a quota, except where one is set: many tests make many volumes.
+    for option in QUOTAS:
+        CONF.set_override(option, -1, group="quota")
     test.addCleanup(_reset)
     return connection
 
@@ -91,6 +76,8 @@ def _reset() -> None:
     api.dispose()
     CONF.clear_override("connection", group="database")
     CONF.clear_override("sqlite_synchronous", group="database")
+    for option in QUOTAS:
+        CONF.clear_override(option, group="quota")
 
 
 def together(*functions: Callable[[], Any]) -> list[Any]:

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 PROJECT = "a" * 32
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
 OTHER_CONNECTOR = {"host": "compute-2", "initiator": "iqn.2026-01.org.example:compute-2"}
-_WITHOUT_CONNECTOR = frozenset({"reserved"})
+_WITHOUT_CONNECTOR = frozenset({"held", "reserved"})
 
 
 def add_volume(state: str = "ready", **values: Any) -> Row:
@@ -43,6 +43,7 @@ def add_attachment(volume_id: str, state: str = "reserved", **values: Any) -> Ro
         "id": models.new_id(),
         "volume_id": volume_id,
         "project_id": PROJECT,
+        "kind": "hold" if state == "held" else "attachment",
         "state": state,
         "connector": None if state in _WITHOUT_CONNECTOR else CONNECTOR,
         "host": None if state in _WITHOUT_CONNECTOR else CONNECTOR["host"],
@@ -58,8 +59,9 @@ def add_attachment(volume_id: str, state: str = "reserved", **values: Any) -> Ro
 
 def _derive(volume_id: str) -> None:
     held = [states.AttachmentState(row["state"]) for row in attachments(volume_id)]
-    own = states.VolumeState(volume(volume_id)["state"])
-    change_volume(volume_id, **states.derive(own, held)._asdict())
+    row = volume(volume_id)
+    derived = states.derive(states.VolumeState(row["state"]), held, row["leaving"])
+    change_volume(volume_id, **derived._asdict())
 
 
 def change_volume(volume_id: str, **values: Any) -> None:
@@ -103,6 +105,15 @@ def attachments(volume_id: str | None = None) -> list[Row]:
     """Read the attachments of a volume, or all, oldest first."""
     table = models.attachments
     return _read(table, sa.true() if volume_id is None else table.c.volume_id == volume_id)
+
+
+def remove_attachment(attachment_id: str) -> None:
+    """Remove an attachment, and derive anew."""
+    volume_id = attachment(attachment_id)["volume_id"]
+    with api.writer() as connection:
+        table = models.attachments
+        connection.execute(sa.delete(table).where(table.c.id == attachment_id))
+    _derive(volume_id)
 
 
 def remove_all() -> None:

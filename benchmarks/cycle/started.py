@@ -8,6 +8,7 @@ benchmark.
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 from dataclasses import dataclass, field
+import json
 import os
 from pathlib import Path
 import re
@@ -16,6 +17,8 @@ import socket
 import subprocess
 import sys
 import time
+
+from cycle import wire
 
 PATIENCE = 60.0
 """Seconds that the processes may take to begin, and then to end."""
@@ -44,6 +47,10 @@ connection = {database}
 
 [manager]
 workers = {manager_workers}
+
+[quota]
+quota_volumes = -1
+quota_gigabytes = -1
 
 [measured]
 driver = {driver}
@@ -121,9 +128,10 @@ def production(folder: Path, driver: str, shape: Shape) -> Iterator[Running]:
         _process(manager, folder / "manager.out") as manager_process,
         _process(_uwsgi(port, shape), folder / "api.out", environment) as api_process,
     ):
-        _wait_until_served(port, folder / "api.out", api_process)
+        endpoint = f"http://127.0.0.1:{port}/v3"
+        _wait_until_served(endpoint, folder / "api.out", api_process)
         pids = {"api": api_process.pid, "manager": manager_process.pid}
-        yield Running(f"http://127.0.0.1:{port}/v3", pids)
+        yield Running(endpoint, pids)
 
 
 def _command(name: str, *arguments: str) -> list[str]:
@@ -184,12 +192,16 @@ def _printed(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> str:
     raise NotStarted(f"It did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
-def _wait_until_served(port: int, log: Path, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_served(endpoint: str, log: Path, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the API answers, and has heard of a backend that can take volumes."""
+    asking = wire.Connection(endpoint, {"Accept": "application/json"})
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
+            services = json.loads(asking.request("GET", "/os-services").body)["services"]
+            if any(each["state"] == "up" for each in services):
+                asking.close()
+                return
         time.sleep(0.05)
     raise NotStarted(f"The API did not start:\n{log.read_text(errors='replace')[-3000:]}")
 

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to volumes by POST /volumes/{volume_id}/action."""
+"""Setting a volume's status by hand."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
-from attachd import exception, placement
-from attachd.api import microversions as mv
+from attachd import exception
 from attachd.api.actions import policy, schema
 from attachd.api.endpoint import action
-from attachd.api.volumes import load, work
+from attachd.api.volumes import load, telling
 from attachd.context import RequestContext
-from attachd.db import volumes
+from attachd.db import legacy, volumes
 
 PATH = "/volumes/{volume_id}/action"
 
@@ -24,36 +23,6 @@ _CLAIMS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     }
 )
 """What an administrator may claim; volumes do not migrate here."""
-
-
-@action(PATH, "os-extend", policy=policy.EXTEND, body=schema.EXTEND)
-def extend(
-    ctx: RequestContext, volume_id: str, body: Mapping[str, Any], version: mv.Version
-) -> None:
-    """Mark a volume and have its backend let it grow; from 3.42 on also while it is in use."""
-    volume = load.volume(ctx, volume_id, policy.EXTEND)
-    size = int(body["new_size"])
-    if size <= volume.size_gib:
-        raise exception.InvalidInput(
-            field="os-extend.new_size",
-            value=size,
-            reason="New size for extend must be greater than current size. "
-            f"(current: {volume.size_gib}, extended: {size}).",
-        )
-    allowed = ["available", "in-use"] if version >= mv.VOLUME_EXTEND_INUSE else ["available"]
-    refusal = exception.InvalidVolume(
-        reason=f"Volume {volume.id} status must be {' or '.join(allowed)} to extend, "
-        f"currently {volume.status}."
-    )
-    if volume.status not in allowed:
-        raise refusal
-    if volume.status == "in-use":
-        ctx.authorize(policy.EXTEND_ATTACHED, volume)
-    placement.check_room(volume.host, size - volume.size_gib)
-    try:
-        work.extend(ctx, volume, size)
-    except exception.InvalidTransition as error:
-        raise refusal from error
 
 
 @action(PATH, "os-reset_status", policy=policy.RESET_STATUS, body=schema.RESET)
@@ -72,4 +41,9 @@ def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | N
                 value=claim,
                 reason=f"It can be reset to {', '.join(sorted(_CLAIMS[field]))}.",
             )
-    volumes.reset(volume.id, claims.get("status"), claims.get("attach_status"))
+    with telling.of_change(volume, "reset_status"):
+        if claims.get("status") == "attaching" and volume.status == "available":
+            volumes.reset(volume.id, None, claims.get("attach_status"))  # a hold proves nothing
+            # Nothing is attaching, but somebody is to come: as os-reserve has it.
+            legacy.hold(volume.id, volume.project_id, ctx.user_id)
+        volumes.reset(volume.id, claims.get("status"), claims.get("attach_status"))

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from attachd import states
+from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api import paging
 from attachd.context import RequestContext
@@ -15,10 +16,7 @@ _COLUMNS = MappingProxyType(
     {"volume_id": "volume_id", "instance_id": "instance_uuid", "attached_host": "host"}
 )
 _STATES = ("status", "attach_status")
-_LIKE = "~"
-"""What ends the name of a filter, from 3.34 on, that matches a part of the value."""
-
-KNOWN = frozenset({*_COLUMNS, *_STATES})
+_LIKE = register.LIKE
 
 SORT_KEYS = MappingProxyType(
     {
@@ -38,14 +36,12 @@ def read(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) -> 
 
     :raises BadRequest: there is an unknown filter
     """
-    known = set(KNOWN)
-    if version >= mv.LIKE_FILTER:
-        known |= {f"{name}{_LIKE}" for name in KNOWN}
-    if ctx.is_admin:
-        known.add("project_id")
-    asked = paging.filters(query, known, version)
-    project_id = asked.pop("project_id", None) or paging.project(ctx, query)
-    return _wanted(project_id, asked)
+    asked = register.asked(ctx, register.ATTACHMENT, query, version)
+    project_id = paging.project(ctx, query)
+    named = asked.pop("project_id", None) or project_id
+    if not ctx.is_admin and named != project_id:
+        return {"states": frozenset()}
+    return _wanted(named, asked)
 
 
 def _wanted(project_id: str | None, asked: Mapping[str, str]) -> Filters:

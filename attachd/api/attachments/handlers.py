@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attachments: reserve, connect, complete, look at, delete; lists.py lists them.
+"""Attachments: reserve, connect, complete, look at; lists.py lists, deletion.py deletes them.
 
 Every call that changes something loads, authorises, acts and shows.  A reservation is committed
 before the manager is asked to connect, and the manager alone writes after that.
 """
 
-import contextlib
 from typing import Any
 
-from attachd import exception, rpcapi
+from attachd import rpcapi
 from attachd.api import microversions as mv
-from attachd.api.attachments import policy, schema, view
+from attachd.api.attachments import policy, reservation, schema, telling, view
 from attachd.api.endpoint import action, endpoint
 from attachd.context import RequestContext
-from attachd.db import attachment_queries
 from attachd.objects import Attachment, Volume
 
 COLLECTION = "/attachments"
@@ -37,15 +35,14 @@ def create(ctx: RequestContext, body: dict[str, Any]) -> dict[str, view.Detail]:
         ctx.authorize(policy.BOOTABLE, volume)
     attachment = Attachment.reserve(ctx, volume, wanted.get("instance_uuid"), wanted.get("mode"))
     if not host:
-        return view.shown(attachment)
+        return view.shown(ctx, attachment)
     try:
         answer = rpcapi.attach(ctx, attachment, host)
     except Exception:
         # The caller never learns of a reservation that no manager has taken up.
-        with contextlib.suppress(exception.AttachdError):
-            _cancelled(attachment)
+        reservation.give_up(attachment)
         raise
-    return view.connected(attachment, answer, host)
+    return view.connected(ctx, attachment, answer, host)
 
 
 @endpoint("PUT", ITEM, since=mv.NEW_ATTACH, policy=policy.UPDATE, body=schema.UPDATE)
@@ -57,7 +54,8 @@ def update(
     schema.check_connector(host)
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.UPDATE, attachment)
-    return view.connected(attachment, rpcapi.attach_alone(ctx, attachment, host), host)
+    answer = rpcapi.attach_alone(ctx, attachment, host)
+    return view.connected(ctx, attachment, answer, host)
 
 
 @action(ACTION, "os-complete", since=mv.NEW_ATTACH_COMPLETION, policy=policy.COMPLETE, status=204)
@@ -65,7 +63,9 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
     """Note that the volume is in use; whatever the action's name stands for is ignored."""
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.COMPLETE, attachment)
+    before = attachment.state
     attachment.complete()
+    telling.of_completion(attachment, before)
 
 
 @endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW)
@@ -73,26 +73,4 @@ def show(ctx: RequestContext, attachment_id: str) -> dict[str, view.Detail]:
     """Answer one attachment, with all that is needed to connect to the volume."""
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.SHOW, attachment)
-    return view.shown(attachment)
-
-
-@endpoint("DELETE", ITEM, since=mv.NEW_ATTACH, policy=policy.DELETE)
-def delete(ctx: RequestContext, attachment_id: str) -> dict[str, list[view.Summary]]:
-    """Take the host's access away; answers the volume's remaining attachments."""
-    attachment = Attachment.get(ctx, attachment_id)
-    ctx.authorize(policy.DELETE, attachment)
-    if not _cancelled(attachment):
-        return view.remaining(rpcapi.detach(ctx, attachment))
-    rows = attachment_queries.brief_of_volumes([attachment.volume_id])
-    return view.listed(rows[attachment.volume_id])
-
-
-def _cancelled(attachment: Attachment) -> bool:
-    """Give a mere reservation up: no backend has heard of it."""
-    if attachment.wire_state != "reserved":
-        return False
-    try:
-        attachment.cancel()
-    except exception.InvalidTransition:
-        return False  # Somebody connects it at this very moment.
-    return True
+    return view.shown(ctx, attachment)

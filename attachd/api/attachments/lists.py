@@ -27,4 +27,4 @@ def detail(
     """List attachments, newest first, with all that is needed to connect."""
     page = paging.read(query, filters.SORT_KEYS)
     rows = attachment_queries.page_in_full(filters.read(ctx, query, version), page)
-    return view.listed_in_full(rows)
+    return view.listed_in_full(ctx, rows)

@@ -7,9 +7,11 @@ CREATE = "volume:attachment_create"
 UPDATE = "volume:attachment_update"
 COMPLETE = "volume:attachment_complete"
 DELETE = "volume:attachment_delete"
+OVERRIDE = "volume:attachment_delete_override"
 SHOW = "volume:attachment_get"
 LIST = "volume:attachment_get_all"
 BOOTABLE = "volume:multiattach_bootable_volume"
+CONNECTION_INFO = "volume:attachment_connection_info"
 
 RULES = [
     policy.rule(
@@ -43,10 +45,29 @@ RULES = [
         "DELETE /attachments/{attachment_id}",
     ),
     policy.rule(
+        OVERRIDE,
+        policy.ADMIN,
+        "Delete an attachment, for a reason that is recorded, without asking Compute whether a "
+        "server uses it.",
+        "DELETE /attachments/{attachment_id}",
+        "POST /volumes/{volume_id}/action (os-detach)",
+        "POST /volumes/{volume_id}/action (os-force_detach)",
+        "POST /volumes/{volume_id}/action (os-terminate_connection)",
+    ),
+    policy.rule(
         SHOW,
         policy.READER,
-        "Look at an attachment, with all that is needed to connect to the volume.",
+        "Look at an attachment.",
         "GET /attachments/{attachment_id}",
+    ),
+    policy.rule(
+        CONNECTION_INFO,
+        f"{policy.MEMBER} or {policy.SERVICE}",
+        "See the secrets in connection_info, such as auth_password; others see the rest of it.",
+        "POST /attachments",
+        "PUT /attachments/{attachment_id}",
+        "GET /attachments/{attachment_id}",
+        "GET /attachments/detail",
     ),
     policy.rule(
         LIST,

@@ -53,12 +53,13 @@ _CONNECTOR = Validator(
 )
 
 
-def check_connector(connector: dict[str, Any]) -> None:
+def check_connector(connector: dict[str, Any], name: str = "attachment.connector") -> None:
     """Let a connector pass.
 
+    :param name: of the field that it is in
     :raises InvalidInput: it does not name its host, or says other things that cannot be
     :raises TooLarge: it exceeds [api]max_connector_size
     """
-    _CONNECTOR.check(connector, "attachment.connector")
+    _CONNECTOR.check(connector, name)
     if len(json.dumps(connector, separators=(",", ":"))) > CONF.api.max_connector_size:
         raise exception.TooLarge(what="The connector", limit=CONF.api.max_connector_size)

@@ -6,8 +6,10 @@ import datetime
 from typing import Any, TypedDict
 
 from attachd import rpcapi
+from attachd.api.attachments import secrecy
+from attachd.context import RequestContext
 from attachd.objects import Attachment
-from attachd.states import AttachmentState
+from attachd.states import AttachmentKind, AttachmentState
 
 Row = Mapping[str, Any]
 
@@ -27,13 +29,14 @@ class Detail(Summary):
     :ivar attached_at: ``""`` as long as it is not; ``detached_at`` always, since a detached one
         is gone
     :ivar attach_mode: "rw", "ro", or the string "null"
-    :ivar connection_info: what the driver says, flat; ``{}`` as long as there is none
+    :ivar connection_info: what the driver says, flat; ``{}`` as long as there is none, and null
+        for what was attached by os-attach
     """
 
     attached_at: datetime.datetime | str
     detached_at: str
     attach_mode: str
-    connection_info: dict[str, Any]
+    connection_info: dict[str, Any] | None
 
 
 def summary(row: Row) -> Summary:
@@ -57,35 +60,57 @@ def detail(row: Row) -> Detail:
     }
 
 
-def _connection_info(row: Row) -> dict[str, Any]:
+def _connection_info(row: Row) -> dict[str, Any] | None:
     """Flatten what the driver said, and add what it may have left unsaid."""
     stored = row["connection_info"]
     if not stored:
-        return {}
+        # What was attached by a mere word knows of no connection, not even of an empty one.
+        return None if row["kind"] == AttachmentKind.LEGACY else {}
     return {
-        "qos_specs": None,
-        "access_mode": row["mode"] or "rw",
-        "encrypted": False,
-        "cacheable": False,
-        **stored["data"],
+        **connection_data(stored, row["mode"] or "rw"),
         "driver_volume_type": stored["driver_volume_type"],
         "attachment_id": row["id"],
         "enforce_multipath": (row["connector"] or {}).get("enforce_multipath", False),
     }
 
 
-def shown(attachment: Attachment) -> dict[str, Detail]:
-    """Answer one attachment."""
-    return {"attachment": detail(_row(attachment, _DETAIL))}
+def connection_data(stored: Mapping[str, Any], mode: str) -> dict[str, Any]:
+    """Return what a host is told of a connection, whatever the driver left unsaid.
+
+    :param stored: as drivers.base.ConnectionInfo
+    """
+    return {
+        "qos_specs": None,
+        "access_mode": mode,
+        "encrypted": False,
+        "cacheable": False,
+        **stored["data"],
+    }
+
+
+def shown(ctx: RequestContext, attachment: Attachment) -> dict[str, Detail]:
+    """Answer one attachment, as much of it as the caller may see."""
+    row = _row(attachment, _DETAIL)
+    return {"attachment": _seen(secrecy.Seer(ctx), row, detail(row))}
+
+
+def _seen(seer: secrecy.Seer, row: Row, full: Detail) -> Detail:
+    if seer.sees(row["project_id"], row["user_id"]):
+        return full
+    return {**full, "connection_info": secrecy.without_secrets(full["connection_info"])}
 
 
 def connected(
-    attachment: Attachment, answer: rpcapi.Connected, connector: Mapping[str, Any]
+    ctx: RequestContext,
+    attachment: Attachment,
+    answer: rpcapi.Connected,
+    connector: Mapping[str, Any],
 ) -> dict[str, Detail]:
     """Answer an attachment as it was before it was connected, and the connection."""
     row = _row(attachment, _DETAIL)
     now = {**row, **answer, "connector": connector}
-    return {"attachment": {**detail(row), "connection_info": _connection_info(now)}}
+    full: Detail = {**detail(row), "connection_info": _connection_info(now)}
+    return {"attachment": _seen(secrecy.Seer(ctx), row, full)}
 
 
 def remaining(attachments: Iterable[Attachment]) -> dict[str, list[Summary]]:
@@ -98,13 +123,23 @@ def listed(rows: Iterable[Row]) -> dict[str, list[Summary]]:
     return {"attachments": [summary(row) for row in rows]}
 
 
-def listed_in_full(rows: Iterable[Row]) -> dict[str, list[Detail]]:
-    """Answer a list in full."""
-    return {"attachments": [detail(row) for row in rows]}
+def listed_in_full(ctx: RequestContext, rows: Iterable[Row]) -> dict[str, list[Detail]]:
+    """Answer a list in full, as much of each as the caller may see."""
+    seer = secrecy.Seer(ctx)
+    return {"attachments": [_seen(seer, row, detail(row)) for row in rows]}
 
 
 _SUMMARY = ("id", "state", "instance_uuid", "volume_id")
-_DETAIL = (*_SUMMARY, "attached_at", "mode", "connection_info", "connector")
+_DETAIL = (
+    *_SUMMARY,
+    "project_id",
+    "user_id",
+    "kind",
+    "attached_at",
+    "mode",
+    "connection_info",
+    "connector",
+)
 
 
 def _row(attachment: Attachment, names: Iterable[str]) -> Row:

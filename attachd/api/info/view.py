@@ -1,21 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service has, as tables: extensions and filters; used by the handlers of info."""
+"""What the service has, as tables; used by the handlers of info."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from attachd.api.attachments import filters as attachment_filters
-from attachd.api.services import pools
-from attachd.api.types import lists as type_lists
-from attachd.api.volumes import filters as volume_filters
-
-RESOURCE_FILTERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "volume": volume_filters.FOR_ALL,
-    "attachment": tuple(sorted(attachment_filters.KNOWN)),
-    "pool": pools.FILTERS,
-    "volume_type": type_lists.FILTERS,
-}
-"""The filters that each list knows, for callers that are no administrators."""
+from attachd.db import quotas
 
 
 class Extension(NamedTuple):
@@ -32,14 +22,25 @@ EXTENSIONS: Final = (
     Extension("os-admin-actions", "AdminActions", "Administrators reset a volume's status."),
     Extension("os-availability-zone", "AvailabilityZones", "The availability zones are listed."),
     Extension("os-extended-services", "ExtendedServices", "A service tells why it is disabled."),
+    Extension("os-hosts", "Hosts", "Hosts tell how many volumes they have."),
+    Extension("os-quota-class-sets", "QuotaClasses", "Quotas hold for classes of projects."),
+    Extension("os-quota-sets", "Quotas", "Projects have quotas."),
     Extension("os-services", "Services", "Services are listed, enabled and disabled."),
     Extension("os-types-extra-specs", "TypesExtraSpecs", "Volume types have extra specs."),
     Extension("os-types-manage", "TypesManage", "Administrators manage volume types."),
     Extension("os-used-limits", "UsedLimits", "Limits tell how much is used."),
     Extension("os-vol-host-attr", "VolumeHostAttribute", "Volumes tell their backend."),
+    Extension("os-vol-image-meta", "VolumeImageMetadata", "Volumes tell of their image."),
     Extension("os-vol-mig-status-attr", "VolumeMigStatusAttribute", "Volumes tell migrations."),
     Extension("os-vol-tenant-attr", "VolumeTenantAttribute", "Volumes tell their project."),
-    Extension("os-volume-actions", "VolumeActions", "Volumes grow by an action."),
+    Extension("os-volume-actions", "VolumeActions", "Volumes are attached and grow by actions."),
+    Extension(
+        "os-volume-encryption-metadata",
+        "VolumeEncryptionMetadata",
+        "Volumes tell how they are encrypted.",
+    ),
+    Extension("os-volume-type-access", "VolumeTypeAccess", "Types are private, or for projects."),
+    Extension("qos-specs", "Qos_specs_manage", "Volume types have QoS specs."),
     Extension("scheduler-stats", "Scheduler_stats", "The pools of backends are listed."),
 )
 
@@ -51,21 +52,28 @@ def extension(each: Extension) -> dict[str, Any]:
     return {**each._asdict(), "updated": _UPDATED, "links": []}
 
 
-def limits(volumes: int, gib: int) -> dict[str, int]:
-    """Show how much there is; a limit of -1 is none."""
-    return {**LIMITS, **USED_ELSEWHERE, "totalVolumesUsed": volumes, "totalGigabytesUsed": gib}
+def limits(allowed: quotas.Limits) -> dict[str, int]:
+    """Show how much a project may have."""
+    return {shown: allowed[name] for name, (shown, _) in _ABSOLUTE.items()}
 
 
-LIMITS: Final[Mapping[str, int]] = dict.fromkeys(
-    (
-        "maxTotalVolumes",
-        "maxTotalVolumeGigabytes",
-        "maxTotalSnapshots",
-        "maxTotalBackups",
-        "maxTotalBackupGigabytes",
-    ),
-    -1,
+def used(found: Mapping[str, quotas.Used]) -> dict[str, int]:
+    """Show how much it has; what a volume is to grow by is not there yet."""
+    return {
+        shown: found[name].there if name in found else 0 for name, (_, shown) in _ABSOLUTE.items()
+    }
+
+
+_ABSOLUTE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        quotas.VOLUMES: ("maxTotalVolumes", "totalVolumesUsed"),
+        quotas.GIGABYTES: ("maxTotalVolumeGigabytes", "totalGigabytesUsed"),
+        "snapshots": ("maxTotalSnapshots", "totalSnapshotsUsed"),
+        "backups": ("maxTotalBackups", "totalBackupsUsed"),
+        "backup_gigabytes": ("maxTotalBackupGigabytes", "totalBackupGigabytesUsed"),
+    }
 )
-USED_ELSEWHERE: Final[Mapping[str, int]] = dict.fromkeys(
-    ("totalSnapshotsUsed", "totalBackupsUsed", "totalBackupGigabytesUsed"), 0
-)
+"""What each quota, and what is used of it, is called among the absolute limits."""
+
+LIMITED: Final = tuple(_ABSOLUTE)
+"""The quotas that are shown as absolute limits."""

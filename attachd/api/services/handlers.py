@@ -6,7 +6,7 @@ from typing import Any
 
 from attachd.api import microversions as mv
 from attachd.api.endpoint import endpoint
-from attachd.api.services import policy, schema, view
+from attachd.api.services import managers, names, policy, schema, view
 from attachd.db import services
 
 Body = dict[str, Any]
@@ -16,13 +16,9 @@ Query = Mapping[str, str]
 @endpoint("GET", "/os-services", policy=policy.GET_ALL)
 def index(query: Query, version: mv.Version) -> Body:
     """Answer the services; a host without ``@`` stands for all its backends."""
-    wanted: services.Filters = {"binary": query["binary"]} if query.get("binary") else {}
-    host = query.get("host")
-    rows = [
-        row
-        for row in services.page(wanted)
-        if not host or host in {row["host"], row["host"].partition("@")[0]}
-    ]
+    binary = query.get("binary")
+    wanted: services.Filters = {"binary": names.own(binary)} if binary else {}
+    rows = [row for row in services.page(wanted) if managers.is_of(row, query.get("host"))]
     return {"services": [view.service(row, version) for row in rows]}
 
 
@@ -54,7 +50,7 @@ def disable_with_reason(body: Body) -> Body:
 
 
 def _binary(body: Body) -> str:
-    return str(body.get("binary") or body["service"])
+    return names.own(body.get("binary") or body["service"])
 
 
 def _switched(body: Body, *, disabled: bool) -> Body:

@@ -7,16 +7,39 @@ GET_ALL = "volume_extension:services:index"
 UPDATE = "volume_extension:services:update"
 GET_POOLS = "scheduler_extension:scheduler_stats:get_pools"
 CAPABILITIES = "volume_extension:capabilities"
+FREEZE = "volume:freeze_host"
+THAW = "volume:thaw_host"
+FAILOVER = "volume:failover_host"
 
 RULES = [
     policy.rule(GET_ALL, policy.ADMIN, "List services.", "GET /os-services"),
     policy.rule(
         UPDATE,
         policy.ADMIN,
-        "Have a backend get new volumes, or no more.",
+        "Change a service: enable, disable, freeze or thaw it, set and read its log levels.",
         "PUT /os-services/enable",
         "PUT /os-services/disable",
         "PUT /os-services/disable-log-reason",
+        "PUT /os-services/freeze",
+        "PUT /os-services/thaw",
+        "PUT /os-services/failover_host",
+        "PUT /os-services/failover",
+        "PUT /os-services/set-log",
+        "PUT /os-services/get-log",
+    ),
+    policy.rule(
+        FREEZE,
+        policy.ADMIN,
+        "Have a backend create, delete and extend nothing.",
+        "PUT /os-services/freeze",
+    ),
+    policy.rule(THAW, policy.ADMIN, "End that.", "PUT /os-services/thaw"),
+    policy.rule(
+        FAILOVER,
+        policy.ADMIN,
+        "Have another backend take over; always refused, as nothing is replicated.",
+        "PUT /os-services/failover_host",
+        "PUT /os-services/failover",
     ),
     policy.rule(
         GET_POOLS, policy.ADMIN, "List the pools of backends.", "GET /scheduler-stats/get_pools"

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the backends of services offer: room and capabilities, by their last reports."""
+"""The pools of backends, by their last reports; capabilities.py has what one backend can do."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from attachd import exception, placement
-from attachd.api import fields
+from attachd import placement
+from attachd.api import fields, filters
 from attachd.api import microversions as mv
 from attachd.api.endpoint import endpoint
 from attachd.api.services import policy, view
 from attachd.api.types import lookup
 from attachd.context import RequestContext
 from attachd.db import services
-
-FILTERS: Final = ("name", "volume_type")
-"""What pools can be filtered by."""
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
@@ -38,25 +35,12 @@ def _offers(row: services.Row) -> bool:
 def _filtered(
     ctx: RequestContext, rows: list[services.Row], query: Query, version: mv.Version
 ) -> list[services.Row]:
-    unknown = query.keys() - {"detail", *FILTERS}
-    if unknown and version >= mv.RESOURCE_FILTER:
-        raise exception.BadRequest(
-            reason=f"Invalid filters {','.join(sorted(unknown))} are found in query options."
-        )
-    if name := query.get("name"):
+    plain = {name: text for name, text in query.items() if name != "detail"}
+    asked = filters.asked(ctx, filters.POOL, plain, version)
+    if name := asked.get("name"):
         rows = [row for row in rows if view.pool(row)["name"] == name]
-    wanted = query.get("volume_type")
+    wanted = asked.get("volume_type")
     if wanted and version >= mv.POOL_TYPE_FILTER:
         specs = lookup.by_id_or_name(ctx, wanted)["extra_specs"]
         rows = [row for row in rows if placement.has_all(placement.capabilities_of(row), specs)]
     return rows
-
-
-@endpoint("GET", "/capabilities/{host}", policy=policy.CAPABILITIES)
-def capabilities(host: str) -> Body:
-    """Answer what the backend ``host@backend`` can do."""
-    backend = host.partition("#")[0]
-    rows = services.page({"binary": placement.BINARY, "host": backend})
-    if not rows:
-        raise exception.NotFound(f"Can't find service: {host}")
-    return view.capabilities(rows[0])

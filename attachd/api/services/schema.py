@@ -3,7 +3,9 @@
 
 from typing import Final
 
+from attachd import log_levels
 from attachd.api.fields import NAME, OPTIONAL_TEXT, Schema, fields
+from attachd.api.services import names
 
 _SERVICE: Final = {
     "host": NAME,
@@ -22,3 +24,22 @@ SWITCH_WITH_REASON: Final[Schema] = {
     **fields({**_SERVICE, "disabled_reason": NAME}, "host"),
     **_NAMED,
 }
+
+BACKEND: Final[Schema] = fields({"host": NAME, "cluster": OPTIONAL_TEXT})
+FAILOVER: Final[Schema] = fields(
+    {"host": NAME, "cluster": OPTIONAL_TEXT, "backend_id": OPTIONAL_TEXT}
+)
+
+_LOGGERS: Final = {
+    "binary": {"enum": ["*", "", *names.ALL]},
+    "server": OPTIONAL_TEXT,
+    "prefix": OPTIONAL_TEXT,
+}
+_LEVEL: Final[Schema] = {
+    "type": "string",
+    "pattern": rf"\A(?i:{'|'.join(log_levels.LEVELS)})\Z",
+    "description": f"a valid log level: {', '.join(log_levels.LEVELS)}",
+}
+
+GET_LOG: Final[Schema] = fields(_LOGGERS)
+SET_LOG: Final[Schema] = fields({**_LOGGERS, "level": _LEVEL}, "level")

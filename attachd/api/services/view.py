@@ -6,22 +6,24 @@ from typing import Any
 
 from attachd import placement
 from attachd.api import microversions as mv
+from attachd.api.services import names
 from attachd.conf import CONF
 
 Row = Mapping[str, Any]
 
 
 def service(row: Row, version: mv.Version) -> dict[str, Any]:
-    """Show a service: ``state`` is whether it works, ``status`` whether it shall."""
+    """Show a service: ``state`` is whether it works, ``status`` whether it gets new volumes."""
     state = "up" if placement.is_up(row) else "down"
+    enabled = not row["disabled"] and not row["frozen"]
     shown = {
-        "binary": row["binary"],
+        "binary": names.shown(row["binary"]),
         "host": row["host"],
         "zone": row["availability_zone"],
-        "status": "disabled" if row["disabled"] else "enabled",
+        "status": "enabled" if enabled else "disabled",
         "state": state,
         "updated_at": row["seen_at"],
-        "disabled_reason": row["disabled_reason"],
+        "disabled_reason": row["disabled_reason"] or ("frozen" if row["frozen"] else None),
     }
     if version >= mv.CLUSTER_SUPPORT:
         shown["cluster"] = None
@@ -29,7 +31,7 @@ def service(row: Row, version: mv.Version) -> dict[str, Any]:
         shown |= {
             "replication_status": "not-capable",
             "active_backend_id": None,
-            "frozen": False,
+            "frozen": row["frozen"],
         }
         if version >= mv.BACKEND_STATE_REPORT:
             shown["backend_state"] = state

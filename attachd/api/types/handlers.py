@@ -3,11 +3,10 @@
 
 from typing import Any, Final
 
-from attachd import exception
+from attachd import exception, notifications
 from attachd.api import fields
 from attachd.api.endpoint import endpoint
 from attachd.api.types import lookup, policy, schema, view
-from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import types
 
@@ -15,21 +14,18 @@ ITEM = "/types/{type_id}"
 DEFAULT: Final = "default"
 """Not an id: stands for the type of volumes that are created without one."""
 
-_PUBLIC: Final = "os-volume-type-access:is_public"
-
 Body = dict[str, Any]
 
 
 @endpoint("GET", ITEM, policy=policy.GET)
 def show(ctx: RequestContext, type_id: str) -> Body:
     """Answer one type, or the default one."""
-    ctx.authorize(policy.GET)
-    row = _default() if type_id == DEFAULT else lookup.by_id(ctx, type_id)
-    return {"volume_type": view.detail(ctx, row)}
+    row = _default(ctx) if type_id == DEFAULT else lookup.by_id(ctx, type_id)
+    return {"volume_type": view.detail(row, view.Viewer.of(ctx))}
 
 
-def _default() -> lookup.Row:
-    row = lookup.default()
+def _default(ctx: RequestContext) -> lookup.Row:
+    row = lookup.default(ctx)
     if row is None:
         raise exception.NotFound("Default volume type can not be found.")
     return row
@@ -39,15 +35,16 @@ def _default() -> lookup.Row:
 def create(ctx: RequestContext, body: Body) -> Body:
     """Store a new type."""
     wanted = body["volume_type"]
-    row = types.create(
-        {
-            "name": wanted["name"],
-            "description": wanted.get("description"),
-            "is_public": fields.truth("is_public", wanted.get(_PUBLIC, True)),
-            "extra_specs": wanted.get("extra_specs") or {},
-        }
-    )
-    return {"volume_type": view.detail(ctx, row)}
+    values = {
+        "name": wanted["name"],
+        "description": wanted.get("description"),
+        "is_public": fields.truth("is_public", wanted.get(view.PUBLIC, True)),
+        "extra_specs": wanted.get("extra_specs") or {},
+    }
+    with notifications.failures_of_type("create", name=wanted["name"]):
+        row = types.create(values)
+    notifications.volume_type("create", row)
+    return {"volume_type": view.created(row, view.Viewer.of(ctx))}
 
 
 @endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE)
@@ -55,22 +52,26 @@ def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Change name, description or visibility."""
     wanted = body["volume_type"]
     values = {key: wanted[key] for key in ("name", "description") if wanted.get(key) is not None}
-    for key in (_PUBLIC, "is_public"):
+    for key in (view.PUBLIC, "is_public"):
         if key in wanted:
             values["is_public"] = fields.truth(key, wanted[key])
     if not values:
         raise exception.BadRequest(
             reason="Specify volume type name, description, is_public or a combination thereof."
         )
-    types.update(type_id, values)
-    return {"volume_type": view.detail(ctx, types.get(type_id))}
+    with notifications.failures_of_type("update", type_id, values.get("name")):
+        types.update(type_id, values)
+        row = types.get(type_id)
+    notifications.volume_type("update", row)
+    return {"volume_type": view.changed(row, view.Viewer.of(ctx))}
 
 
 @endpoint("DELETE", ITEM, policy=policy.DELETE, status=202)
 def delete(ctx: RequestContext, type_id: str) -> None:
-    """Remove a type that no volume has."""
-    if lookup.by_id(ctx, type_id)["name"] == CONF.default_volume_type:
-        raise exception.BadRequest(
-            reason=f"Volume type {type_id} is the default volume type and cannot be deleted."
-        )
-    types.delete(type_id)
+    """Remove a type that no volume has, and that is nobody's default."""
+    with notifications.failures_of_type("delete", type_id):
+        row = lookup.by_id(ctx, type_id)
+        if lookup.is_configured_default(row):
+            raise exception.TypeIsDefault(volume_type_id=type_id)
+        types.delete(type_id)
+    notifications.volume_type("delete", row)

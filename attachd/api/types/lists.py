@@ -3,18 +3,15 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from attachd.api import fields, paging
+from attachd.api import fields, filters, paging
 from attachd.api import microversions as mv
 from attachd.api.endpoint import endpoint
 from attachd.api.links import Links
 from attachd.api.types import policy, view
 from attachd.context import RequestContext
 from attachd.db import types
-
-FILTERS: Final = ("is_public", "extra_specs")
-"""What every caller may filter types by."""
 
 SORT_KEYS: Final = MappingProxyType({name: name for name in types.SORTABLE})
 
@@ -28,30 +25,42 @@ def index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) 
     wanted = paging.read(query, SORT_KEYS)
     # Unknown filters were ignored longer here than in other lists.
     strict = version if version >= mv.SUPPORT_VOLUME_TYPE_FILTER else mv.BASE
-    asked = paging.filters(query, (*FILTERS, "name") if ctx.is_admin else FILTERS, strict)
-    rows = types.page(_filters(ctx, asked), wanted)
-    specs = _specs(asked, version)
-    found = [row for row in rows if specs.items() <= view.specs(ctx, row).items()]
-    answer: Body = {"volume_types": [view.detail(ctx, row) for row in found]}
+    found = read(ctx, filters.asked(ctx, filters.TYPE, query, strict), version)
+    rows = [] if found is None else types.page(found, wanted)
+    viewer = view.Viewer.of(ctx)
+    answer: Body = {"volume_types": [view.detail(row, viewer) for row in rows]}
     if more := paging.next_link(links, "/types", query, wanted, rows):
         # The first is the API's own spelling, the second is what clients follow.
         answer |= {"volume_type_links": more, "volume_types_links": more}
     return answer
 
 
-def _filters(ctx: RequestContext, asked: Query) -> types.Filters:
-    filters: types.Filters = {}
-    if "name" in asked:
-        filters["name"] = asked["name"]
-    text = asked.get("is_public", "true")
+def read(ctx: RequestContext, asked: Query, version: mv.Version) -> types.Filters | None:
+    """Turn filters into what the database is asked.
+
+    :param asked: of filters.TYPE
+    :returns: None if surely no type passes that the caller may know
+    :raises BadRequest: a value makes no sense
+    """
+    found: dict[str, Any] = {
+        name: text for name, text in asked.items() if name not in {"is_public", "extra_specs"}
+    }
+    # Administrators could filter by anything before.
+    if "extra_specs" in asked and (ctx.is_admin or version >= mv.SUPPORT_VOLUME_TYPE_FILTER):
+        specs = fields.pairs("extra_specs", asked["extra_specs"])
+        # Whoever does not see an extra spec is not to guess its value either.
+        if not view.sees_all_specs(ctx) and specs.keys() - view.VISIBLE_SPECS:
+            return None
+        found["extra_specs"] = specs
+    return cast("types.Filters", found | _visibility(ctx, asked.get("is_public", "true")))
+
+
+def _visibility(ctx: RequestContext, text: str) -> dict[str, Any]:
+    """Return what is public and what the project has access to, or what an admin asks for."""
     if not ctx.is_admin:
-        filters["is_public"] = True
-    elif text.lower() != "none":
-        filters["is_public"] = fields.truth("is_public", text)
-    return filters
-
-
-def _specs(asked: Query, version: mv.Version) -> dict[str, str]:
-    if "extra_specs" not in asked or version < mv.SUPPORT_VOLUME_TYPE_FILTER:
+        return {"known_to": ctx.project_id}
+    if text.lower() == "none":
         return {}
-    return fields.pairs("extra_specs", asked["extra_specs"])
+    if fields.truth("is_public", text):
+        return {"known_to": ctx.project_id}
+    return {"is_public": False}

@@ -3,10 +3,15 @@
 
 from typing import Any
 
+from oslo_log import log
+from oslo_utils import uuidutils
+
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import types
+from attachd.db import default_types, types
+
+LOG = log.getLogger(__name__)
 
 Row = dict[str, Any]
 
@@ -14,9 +19,9 @@ Row = dict[str, Any]
 def by_id(ctx: RequestContext, type_id: str) -> Row:
     """Return a type.
 
-    :raises VolumeTypeNotFound: there is none, or it is private and the caller no administrator
+    :raises VolumeTypeNotFound: there is none, or it is private and not for the caller's project
     """
-    return _visible(ctx, types.get(type_id), type_id)
+    return types.get(type_id, _whose(ctx))
 
 
 def by_id_or_name(ctx: RequestContext, wanted: str) -> Row:
@@ -24,16 +29,34 @@ def by_id_or_name(ctx: RequestContext, wanted: str) -> Row:
 
     :raises VolumeTypeNotFound: as :func:`by_id`
     """
+    if uuidutils.is_uuid_like(wanted):
+        try:
+            return by_id(ctx, wanted)
+        except exception.VolumeTypeNotFound:
+            return types.get_by_name(wanted, _whose(ctx))
     try:
-        return by_id(ctx, wanted)
+        return types.get_by_name(wanted, _whose(ctx))
     except exception.VolumeTypeNotFound:
-        return _visible(ctx, types.get_by_name(wanted), wanted)
+        raise exception.VolumeTypeNotFound(
+            f"Volume type with name {wanted} could not be found."
+        ) from None
 
 
-def default() -> Row | None:
-    """Return the type of volumes that are created without one; None if they have none.
+def default(ctx: RequestContext) -> Row | None:
+    """Return the type of volumes that the caller creates without one; None if they have none.
 
-    :raises ConfigurationError: there is no type of the configured name
+    It is the one of the caller's project, else the one that is configured.  It may be private:
+    whoever made it the default has meant the project to have it.
+
+    :raises DefaultTypeMissing: there is no type of the configured name
+    """
+    return default_types.type_of(ctx.project_id) or configured_default()
+
+
+def configured_default() -> Row | None:
+    """Return the type that default_volume_type names; None if it names none.
+
+    :raises DefaultTypeMissing: there is no such type
     """
     name: str | None = CONF.default_volume_type
     if not name:
@@ -41,12 +64,23 @@ def default() -> Row | None:
     try:
         return types.get_by_name(name)
     except exception.VolumeTypeNotFound:
-        raise exception.ConfigurationError(
-            reason=f"default_volume_type is {name!r}, and there is no volume type of that name."
-        ) from None
+        raise exception.DefaultTypeMissing(name=name) from None
 
 
-def _visible(ctx: RequestContext, row: Row, wanted: str) -> Row:
-    if not row["is_public"] and not ctx.is_admin:
-        raise exception.VolumeTypeNotFound(volume_type_id=wanted)
-    return row
+def is_configured_default(row: Row) -> bool:
+    """Tell whether a type is the one that default_volume_type names."""
+    return bool(row["name"] == CONF.default_volume_type)
+
+
+def look_at_default() -> None:
+    """Tell the operator, when the API starts, of a default type that does not exist."""
+    try:
+        configured_default()
+    except exception.AttachdError as error:
+        # It may be created any time, and so may the database's tables.
+        LOG.warning("Volumes cannot be created without naming a type: %s", error)
+
+
+def _whose(ctx: RequestContext) -> str | None:
+    """Return the project whose types are seen; None: those of all, for administrators."""
+    return None if ctx.is_admin else ctx.project_id or ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what with volume types and their extra specs."""
+"""Who may do what with volume types: their extra specs, access and encryption included."""
 
 from attachd.api import policy
 
@@ -16,10 +16,21 @@ CREATE_SPECS = "volume_extension:types_extra_specs:create"
 UPDATE_SPEC = "volume_extension:types_extra_specs:update"
 DELETE_SPEC = "volume_extension:types_extra_specs:delete"
 READ_SENSITIVE = "volume_extension:types_extra_specs:read_sensitive"
+SEE_ACCESS = "volume_extension:volume_type_access"
+LIST_ACCESS = "volume_extension:volume_type_access:get_all_for_type"
+ADD_ACCESS = "volume_extension:volume_type_access:addProjectAccess"
+REMOVE_ACCESS = "volume_extension:volume_type_access:removeProjectAccess"
+GET_ENCRYPTION = "volume_extension:volume_type_encryption:get"
+CREATE_ENCRYPTION = "volume_extension:volume_type_encryption:create"
+UPDATE_ENCRYPTION = "volume_extension:volume_type_encryption:update"
+DELETE_ENCRYPTION = "volume_extension:volume_type_encryption:delete"
 
 _ITEM = "/types/{type_id}"
 _SPECS = f"{_ITEM}/extra_specs"
 _SPEC = f"{_SPECS}/{{key}}"
+_ACTION = f"POST {_ITEM}/action"
+_ENCRYPTION = f"{_ITEM}/encryption"
+_ENCRYPTION_KEY = f"{_ENCRYPTION}/{{key}}"
 _SHOWN = ("GET /types", f"GET {_ITEM}")
 
 RULES = [
@@ -42,5 +53,55 @@ RULES = [
         *_SHOWN,
         f"GET {_SPECS}",
         f"GET {_SPEC}",
+    ),
+    policy.rule(
+        SEE_ACCESS,
+        policy.MEMBER,
+        "See os-volume-type-access:is_public in volume types.",
+        *_SHOWN,
+        "POST /types",
+    ),
+    policy.rule(
+        LIST_ACCESS,
+        policy.ADMIN,
+        "List the projects that may use a private volume type.",
+        f"GET {_ITEM}/os-volume-type-access",
+    ),
+    policy.rule(
+        ADD_ACCESS,
+        policy.ADMIN,
+        "Let a project use a private volume type.",
+        f"{_ACTION} (addProjectAccess)",
+    ),
+    policy.rule(
+        REMOVE_ACCESS,
+        policy.ADMIN,
+        "Have a project use a private volume type no longer.",
+        f"{_ACTION} (removeProjectAccess)",
+    ),
+    policy.rule(
+        GET_ENCRYPTION,
+        policy.ADMIN,
+        "See how volumes of a type are encrypted.",
+        f"GET {_ENCRYPTION}",
+        f"GET {_ENCRYPTION_KEY}",
+    ),
+    policy.rule(
+        CREATE_ENCRYPTION,
+        policy.ADMIN,
+        "Ask for volumes of a type to be encrypted.",
+        f"POST {_ENCRYPTION}",
+    ),
+    policy.rule(
+        UPDATE_ENCRYPTION,
+        policy.ADMIN,
+        "Ask for another encryption of a type.",
+        f"PUT {_ENCRYPTION_KEY}",
+    ),
+    policy.rule(
+        DELETE_ENCRYPTION,
+        policy.ADMIN,
+        "Ask for volumes of a type not to be encrypted.",
+        f"DELETE {_ENCRYPTION_KEY}",
     ),
 ]

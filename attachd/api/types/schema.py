@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies of requests on volume types and extra specs look like; used by handlers.py."""
+"""What bodies of requests on volume types look like; used by the handlers of types."""
 
 from typing import Final
 
@@ -38,3 +38,15 @@ UPDATE: Final = enclosed(
 )
 SPECS: Final = enclosed("extra_specs", _SPECS)
 SPEC: Final[Schema] = {**_SPECS, "minProperties": 1, "maxProperties": 1}
+
+PROJECT: Final[Schema] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 64,
+    "pattern": r"\A\S(.*\S)?\Z",
+    "description": "the id of a project",
+}
+ACCESS: Final = fields({"project": PROJECT}, "project")
+
+ENCRYPTION: Final = enclosed("encryption", {"type": "object"})
+"""What is in it is refused anyway."""

@@ -7,7 +7,7 @@ created.
 
 from typing import Any
 
-from attachd import exception
+from attachd import exception, notifications
 from attachd.api.endpoint import endpoint
 from attachd.api.types import lookup, policy, schema, view
 from attachd.context import RequestContext
@@ -37,8 +37,9 @@ def show(ctx: RequestContext, type_id: str, key: str) -> Body:
 @endpoint("POST", SPECS, policy=policy.CREATE_SPECS, body=schema.SPECS)
 def create(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Set some extra specs and keep the others."""
-    _check_unused(ctx, type_id)
+    row = _unused(ctx, type_id)
     types.merge_specs(type_id, body["extra_specs"])
+    notifications.type_specs("create", row, specs=body["extra_specs"])
     return {"extra_specs": body["extra_specs"]}
 
 
@@ -47,19 +48,22 @@ def update(ctx: RequestContext, type_id: str, key: str, body: Body) -> Body:
     """Set one extra spec."""
     if key not in body:
         raise exception.BadRequest(reason="Request body and URI mismatch")
-    _check_unused(ctx, type_id)
+    row = _unused(ctx, type_id)
     types.merge_specs(type_id, body)
+    notifications.type_specs("update", row, id=key)
     return body
 
 
 @endpoint("DELETE", SPEC, policy=policy.DELETE_SPEC, status=202)
 def delete(ctx: RequestContext, type_id: str, key: str) -> None:
     """Remove one extra spec."""
-    _check_unused(ctx, type_id)
+    row = _unused(ctx, type_id)
     types.delete_spec(type_id, key)
+    notifications.type_specs("delete", row, id=key)
 
 
-def _check_unused(ctx: RequestContext, type_id: str) -> None:
-    lookup.by_id(ctx, type_id)
+def _unused(ctx: RequestContext, type_id: str) -> lookup.Row:
+    row = lookup.by_id(ctx, type_id)
     if volume_queries.count({"volume_type_id": type_id}):
         raise exception.BadRequest(reason="Volume Type is currently in use.")
+    return row

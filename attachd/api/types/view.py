@@ -2,13 +2,17 @@
 """How volume types look on the wire; used by the handlers of types."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+import dataclasses
+from typing import Any, Final, Self
 
 from attachd.api import policy as rules
 from attachd.api.types import policy
 from attachd.context import RequestContext
 
 Row = Mapping[str, Any]
+Specs = dict[str, str | None]
+
+PUBLIC: Final = "os-volume-type-access:is_public"
 
 VISIBLE_SPECS: Final = frozenset(
     {"RESKEY:availability_zones", "multiattach", "replication_enabled"}
@@ -16,32 +20,72 @@ VISIBLE_SPECS: Final = frozenset(
 """The extra specs that say what a volume can do, and not how the storage is built."""
 
 
-def detail(ctx: RequestContext, row: Row) -> dict[str, Any]:
-    """Show a type, as much of it as the caller may see."""
-    shown = {
-        "id": row["id"],
-        "name": row["name"],
-        "description": row["description"],
-        "is_public": row["is_public"],
-        "os-volume-type-access:is_public": row["is_public"],
-    }
-    own = {"project_id": ctx.project_id, "user_id": ctx.user_id}
-    if rules.allows(ctx, policy.SEE_SPECS, own):
-        shown["extra_specs"] = specs(ctx, row)
-    if rules.allows(ctx, policy.SEE_QOS, own):
-        shown["qos_specs_id"] = None
-    return shown
+@dataclasses.dataclass(frozen=True)
+class Viewer:
+    """What somebody may see of types.
 
+    :ivar specs: whether they may see extra specs in types
+    :ivar all_specs: whether no extra spec is hidden from them
+    :ivar qos: whether they may see which QoS specs types have
+    :ivar access: whether they may see is_public by its second name
+    """
 
-def specs(ctx: RequestContext, row: Row) -> dict[str, str | None]:
-    """Return those of a type's extra specs that the caller may see."""
-    all_specs: dict[str, str | None] = row["extra_specs"]
-    if sees_all_specs(ctx):
-        return all_specs
-    return {key: value for key, value in all_specs.items() if key in VISIBLE_SPECS}
+    specs: bool
+    all_specs: bool
+    qos: bool
+    access: bool
+
+    @classmethod
+    def of(cls, ctx: RequestContext) -> Self:
+        """Ask policy once, for all types of an answer."""
+        own = {"project_id": ctx.project_id, "user_id": ctx.user_id}
+        return cls(
+            specs=rules.allows(ctx, policy.SEE_SPECS, own),
+            all_specs=sees_all_specs(ctx),
+            qos=rules.allows(ctx, policy.SEE_QOS, own),
+            access=rules.allows(ctx, policy.SEE_ACCESS, own),
+        )
 
 
 def sees_all_specs(ctx: RequestContext) -> bool:
     """Tell whether no extra spec is hidden from the caller."""
     own = {"project_id": ctx.project_id, "user_id": ctx.user_id}
     return rules.allows(ctx, policy.READ_SENSITIVE, own)
+
+
+def detail(row: Row, viewer: Viewer) -> dict[str, Any]:
+    """Show a type, as much of it as the viewer may see."""
+    shown = created(row, viewer)
+    if viewer.qos:
+        shown["qos_specs_id"] = row["qos_specs_id"]
+    return shown
+
+
+def created(row: Row, viewer: Viewer) -> dict[str, Any]:
+    """Show a type as the answer to its creation does: without its QoS specs."""
+    shown = changed(row, viewer)
+    if viewer.access:
+        shown[PUBLIC] = row["is_public"]
+    return shown
+
+
+def changed(row: Row, viewer: Viewer) -> dict[str, Any]:
+    """Show a type as the answer to its update does: is_public has one name there."""
+    shown = {
+        "id": row["id"],
+        "name": row["name"],
+        "description": row["description"],
+        "is_public": row["is_public"],
+    }
+    if viewer.specs:
+        shown["extra_specs"] = _visible(row["extra_specs"], all_specs=viewer.all_specs)
+    return shown
+
+
+def specs(ctx: RequestContext, row: Row) -> Specs:
+    """Return those of a type's extra specs that the caller may see."""
+    return _visible(row["extra_specs"], all_specs=sees_all_specs(ctx))
+
+
+def _visible(specs: Specs, *, all_specs: bool) -> Specs:
+    return {key: value for key, value in specs.items() if all_specs or key in VISIBLE_SPECS}

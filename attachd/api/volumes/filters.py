@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lists of volumes can be filtered by; used by lists.py, told by GET /resource_filters."""
+"""What the filters of lists of volumes mean; used by lists.py, registered in api/filters.py."""
 
 from collections.abc import Callable, Mapping
 import datetime
@@ -10,42 +10,25 @@ from oslo_utils import timeutils
 
 from attachd import exception
 from attachd.api import fields, paging, validation
+from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.context import RequestContext
 from attachd.db.volume_queries import Comparison, Filters
 
-FOR_ALL: Final = (
-    "name",
-    "status",
-    "metadata",
-    "bootable",
-    "migration_status",
-    "availability_zone",
-    "group_id",
-    "size",
-    "created_at",
-    "updated_at",
-    "consumes_quota",
-    "name~",
-    "description~",
-)
-"""Filters that every caller may use; those with a tilde match a part."""
-
-FOR_ADMINS: Final = (
-    "id",
-    "project_id",
-    "user_id",
-    "host",
-    "volume_type_id",
-    "attach_status",
-    "multiattach",
-    "status~",
-    "host~",
-    "availability_zone~",
-)
+_IMAGE: Final = "glance_metadata"
+"""Known since 3.4, and since filters are checked, which is 3.31, to whom the register says."""
 
 _NOT_HERE: Final = frozenset({"migration_status", "group_id"})
 """What no volume of this service has: nothing has the value that is asked for."""
+
+_LATER: Final = frozenset({"created_at", "updated_at", "consumes_quota"})
+"""Filters that came with 3.60 and 3.65, and are known since filters are checked, which is 3.31."""
+
+_NOT_BOOTABLE: Final = frozenset({"false", "False", "FALSE"})
+"""What asked for volumes nobody can boot from before 3.2; everything else asked for the others."""
+
+_MOST_TIMES: Final = 100
+"""How many one filter may compare with; SQLite refuses statements with many more."""
 
 _VERBS: Final = ("gt", "gte", "eq", "neq", "lt", "lte")
 
@@ -56,7 +39,9 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
     :returns: None if surely no volume passes
     :raises BadRequest: a filter is not known, or its value makes no sense
     """
-    asked = paging.filters(query, _known(ctx, version), version)
+    asked = _asked(ctx, query, version)
+    if asked is None:
+        return None
     counted = fields.truth("consumes_quota", asked.pop("consumes_quota", "true"))
     project = paging.project(ctx, query)
     if not counted or _NOT_HERE & asked.keys() or not _same(project, asked.get("project_id")):
@@ -73,11 +58,33 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
     return cast("Filters", filters)
 
 
-def _known(ctx: RequestContext, version: mv.Version) -> set[str]:
-    known = {*FOR_ALL, *FOR_ADMINS} if ctx.is_admin else set(FOR_ALL)
-    if version < mv.LIKE_FILTER:
-        return {name for name in known if not name.endswith("~")}
-    return known
+def _asked(
+    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
+) -> dict[str, str] | None:
+    """Return the filters as they were understood in a version; None: no volume passes."""
+    known = _known(ctx, version)
+    if ctx.is_admin and version < mv.RESOURCE_FILTER and paging.unknown_filters(query, known):
+        # Whatever an administrator asked for was looked for; others' unknown filters were ignored.
+        return None
+    asked = paging.filters(query, known, version)
+    for name in _too_early(version):
+        asked.pop(name, None)
+    if "bootable" in asked and version < mv.VOLUME_LIST_BOOTABLE:
+        asked["bootable"] = str(asked["bootable"] not in _NOT_BOOTABLE)
+    return asked
+
+
+def _too_early(version: mv.Version) -> frozenset[str]:
+    """Return the filters that were ignored: later ones, as long as filters were not checked."""
+    if version >= mv.RESOURCE_FILTER:
+        return frozenset()
+    steps = ((mv.VOLUME_LIST_GLANCE_METADATA, _IMAGE), (mv.VOLUME_LIST_GROUP, "group_id"))
+    return _LATER | {name for since, name in steps if version < since}
+
+
+def _known(ctx: RequestContext, version: mv.Version) -> frozenset[str]:
+    known = register.allowed(ctx, register.VOLUME, version)
+    return known if version >= mv.RESOURCE_FILTER else known | {_IMAGE}
 
 
 def _same(project: str | None, asked: str | None) -> bool:
@@ -97,7 +104,10 @@ def _size(name: str, text: str) -> int:
 def _times(name: str, text: str) -> list[Comparison]:
     """Read ``gt:2026-01-01T00:00:00,lte:2026-02-01T00:00:00``."""
     found = []
-    for part in text.split(","):
+    parts = text.split(",")
+    if len(parts) > _MOST_TIMES:
+        raise _wrong(name, text, f"It has more than {_MOST_TIMES} times.")
+    for part in parts:
         verb, _, moment = part.partition(":")
         if verb not in _VERBS:
             raise _wrong(name, text, f"Its operator is none of {', '.join(_VERBS)}.")
@@ -122,5 +132,6 @@ _CONVERTED: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = Mapping
         "bootable": ("bootable", fields.truth),
         "multiattach": ("multiattach", fields.truth),
         "metadata": ("metadata", fields.pairs),
+        "glance_metadata": ("image_metadata", fields.pairs),
     }
 )

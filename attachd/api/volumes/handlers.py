@@ -4,9 +4,8 @@
 from typing import Any
 
 from attachd.api.endpoint import endpoint
-from attachd.api.volumes import load, policy, schema, view, wishes, work
+from attachd.api.volumes import description, load, policy, schema, view, wishes, work
 from attachd.context import RequestContext
-from attachd.db import volume_metadata, volumes
 
 ITEM = "/volumes/{volume_id}"
 
@@ -25,7 +24,7 @@ def show(ctx: RequestContext, volume_id: str, version: view.Version, links: view
     """Answer one volume."""
     volume = load.volume(ctx, volume_id, policy.GET)
     viewer = view.Viewer.of(ctx, version, links)
-    return {"volume": view.detail(volume, load.attachments(volume), viewer)}
+    return {"volume": view.detail(*load.whole(volume), viewer)}
 
 
 @endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE)
@@ -34,11 +33,7 @@ def update(
 ) -> Body:
     """Change name, description or all metadata."""
     volume = load.writable(ctx, volume_id, policy.UPDATE)
-    wanted = body["volume"]
-    if texts := wishes.texts(wanted):
-        volumes.update(volume.id, texts)
-    if "metadata" in wanted:
-        volume_metadata.replace(volume.id, wanted["metadata"])
+    description.change(volume, body["volume"])
     volume = load.volume(ctx, volume_id, policy.UPDATE)
     viewer = view.Viewer.of(ctx, version, links)
     return {"volume": view.changed(volume, load.attachments(volume), viewer)}

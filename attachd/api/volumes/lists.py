@@ -38,7 +38,7 @@ def detail(ctx: RequestContext, query: Query, version: mv.Version, links: view.L
     """Answer all of each volume."""
     viewer = view.Viewer.of(ctx, version, links)
     rows, answer = _page(ctx, query, viewer, "/volumes/detail")
-    found = load.listed_with_attachments(ctx, rows)
+    found = load.listed_in_full(ctx, rows)
     return {"volumes": [view.detail(*each, viewer) for each in found], **answer}
 
 

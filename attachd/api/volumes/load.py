@@ -2,11 +2,11 @@
 """Loads volumes that the caller may act on; used by the handlers of volumes and actions."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from attachd import exception
 from attachd.context import RequestContext
-from attachd.db import attachment_queries
+from attachd.db import attachment_queries, image_metadata
 from attachd.objects import Volume
 
 Row = Mapping[str, Any]
@@ -47,10 +47,24 @@ def listed(ctx: RequestContext, rows: Iterable[Row]) -> list[Volume]:
     return [Volume.from_row(ctx, row) for row in rows]
 
 
-def listed_with_attachments(
-    ctx: RequestContext, rows: Iterable[Row]
-) -> list[tuple[Volume, list[dict[str, Any]]]]:
-    """Turn the rows of a page into volumes, each with its attachments: one statement."""
-    volumes = listed(ctx, rows)
-    held = attachment_queries.brief_of_volumes([each.id for each in volumes])
-    return [(each, held[each.id]) for each in volumes]
+class Whole(NamedTuple):
+    """A volume and what is shown with it.
+
+    :ivar attachments: their rows, without secrets, oldest first
+    """
+
+    volume: Volume
+    attachments: list[dict[str, Any]]
+    image_metadata: Mapping[str, str]
+
+
+def whole(one: Volume) -> Whole:
+    """Add what is shown with a volume: two statements."""
+    return Whole(one, attachments(one), image_metadata.get(one.id))
+
+
+def listed_in_full(ctx: RequestContext, rows: Iterable[Row]) -> list[Whole]:
+    """Turn the rows of a page into volumes and what is shown with them: one statement."""
+    pairs = [(Volume.from_row(ctx, row), row["image_metadata"]) for row in rows]
+    held = attachment_queries.brief_of_volumes([each.id for each, _image in pairs])
+    return [Whole(each, held[each.id], image) for each, image in pairs]

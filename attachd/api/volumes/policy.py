@@ -17,6 +17,8 @@ GET_METADATA = "volume:get_volume_metadata"
 CREATE_METADATA = "volume:create_volume_metadata"
 UPDATE_METADATA = "volume:update_volume_metadata"
 DELETE_METADATA = "volume:delete_volume_metadata"
+SHOW_IMAGE_METADATA = "volume_extension:volume_image_metadata:show"
+ENCRYPTION = "volume_extension:volume_encryption_metadata"
 
 _ITEM = "/volumes/{volume_id}"
 _PAIRS = f"{_ITEM}/metadata"
@@ -28,8 +30,9 @@ RULES = [
     policy.rule(
         MULTIATTACH,
         policy.MEMBER,
-        "Create a volume that can be attached several times at once.",
+        "Have a volume that can be attached several times at once.",
         "POST /volumes",
+        f"POST {_ITEM}/action (os-retype)",
     ),
     policy.rule(GET, policy.READER, "Look at a volume.", f"GET {_ITEM}"),
     policy.rule(
@@ -40,7 +43,13 @@ RULES = [
         "GET /volumes/detail",
         "GET /volumes/summary",
     ),
-    policy.rule(UPDATE, policy.MEMBER, "Change a volume's name or text.", f"PUT {_ITEM}"),
+    policy.rule(
+        UPDATE,
+        policy.MEMBER,
+        "Change a volume's name or text, or whether servers may boot from it.",
+        f"PUT {_ITEM}",
+        f"POST {_ITEM}/action (os-set_bootable)",
+    ),
     policy.rule(DELETE, policy.MEMBER, "Delete a volume.", f"DELETE {_ITEM}"),
     policy.rule(
         FORCE_DELETE,
@@ -52,11 +61,18 @@ RULES = [
     policy.rule(PROJECT_ATTRIBUTE, policy.READER, "See whose volume it is.", *_SHOWN),
     policy.rule(MIGRATION_ATTRIBUTE, policy.ADMIN, "See how a volume migrates.", *_SHOWN),
     policy.rule(
+        SHOW_IMAGE_METADATA,
+        policy.READER,
+        "See what is known of the image on a volume.",
+        *_SHOWN,
+    ),
+    policy.rule(
         GET_METADATA,
         policy.READER,
         "Look at a volume's metadata.",
         f"GET {_PAIRS}",
         f"GET {_PAIR}",
+        f"POST {_ITEM}/action (os-show_image_metadata)",
     ),
     policy.rule(CREATE_METADATA, policy.MEMBER, "Add to a volume's metadata.", f"POST {_PAIRS}"),
     policy.rule(
@@ -71,5 +87,12 @@ RULES = [
         policy.MEMBER,
         "Remove a pair of a volume's metadata.",
         f"DELETE {_PAIR}",
+    ),
+    policy.rule(
+        ENCRYPTION,
+        policy.READER,
+        "See how a volume is encrypted, which none is.",
+        "GET /volumes/{volume_id}/encryption",
+        "GET /volumes/{volume_id}/encryption/{key}",
     ),
 ]

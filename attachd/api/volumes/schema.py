@@ -10,7 +10,7 @@ from attachd.api.fields import BOOLEAN, METADATA, OPTIONAL_TEXT, SIZE, Schema, e
 REFUSED: Final = MappingProxyType(
     {
         "snapshot_id": "snapshots",
-        "source_volid": "copies of volumes",
+        "source_replica": "replicas",
         "imageRef": "images",
         "image_id": "images",
         "backup_id": "backups",
@@ -20,6 +20,9 @@ REFUSED: Final = MappingProxyType(
 )
 """Fields that clients send as null; anything else asks for what this service does not have."""
 
+FOUND_NOWHERE: Final = frozenset({"snapshot_id", "backup_id", "group_id", "consistencygroup_id"})
+"""Those of them whose ids are looked up, and never found."""
+
 _TEXTS: Final = dict.fromkeys(
     ("name", "description", "display_name", "display_description"), OPTIONAL_TEXT
 )
@@ -28,6 +31,7 @@ _NEW: Final = fields(
         **_TEXTS,
         **dict.fromkeys(REFUSED, OPTIONAL_TEXT),
         "size": {**SIZE, "type": ["integer", "string", "null"]},
+        "source_volid": {"type": ["string", "null"], "format": "uuid"},
         "volume_type": OPTIONAL_TEXT,
         "availability_zone": {**OPTIONAL_TEXT, "minLength": 1},
         "metadata": {**METADATA, "type": ["object", "null"]},

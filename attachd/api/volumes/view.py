@@ -15,8 +15,12 @@ from attachd.objects import Volume
 from attachd.states import AttachmentState
 
 Row = Mapping[str, Any]
+Pairs = Mapping[str, str]
 Version = mv.Version
 Links = made.Links
+
+_VISIBLE = ("readonly", "attached_mode")
+"""What of the administrative metadata is shown among the users' own."""
 
 _BACKENDS = uuid.UUID("7c6b1a3e-0e0f-4a0b-9d4c-1f7a5f3f4f10")
 
@@ -28,6 +32,7 @@ class Viewer:
     :ivar host: whether they may see where volumes are
     :ivar migration: whether they may see how volumes migrate
     :ivar project: whether they may see whose volumes they are
+    :ivar image_metadata: whether they may see what is known of images on volumes
     :ivar host_names: whether they may see where volumes are attached
     """
 
@@ -37,6 +42,7 @@ class Viewer:
     host: bool
     migration: bool
     project: bool
+    image_metadata: bool
     host_names: bool
 
     @classmethod
@@ -50,6 +56,7 @@ class Viewer:
             host=rules.allows(ctx, policy.HOST_ATTRIBUTE, own),
             migration=rules.allows(ctx, policy.MIGRATION_ATTRIBUTE, own),
             project=rules.allows(ctx, policy.PROJECT_ATTRIBUTE, own),
+            image_metadata=rules.allows(ctx, policy.SHOW_IMAGE_METADATA, own),
             host_names=bool(ctx.is_admin) or "service" in ctx.roles,
         )
 
@@ -65,18 +72,23 @@ def brief(volume: Volume, viewer: Viewer) -> dict[str, Any]:
 
 def created(volume: Volume, viewer: Viewer) -> dict[str, Any]:
     """Show a volume that its backend knows nothing of yet."""
-    shown = changed(volume, (), viewer)
+    shown = changed(volume, (), viewer) | {"metadata": volume.metadata}
     if viewer.version >= mv.VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS:
         shown |= {"shared_targets": True, "service_uuid": None}
     return shown
 
 
-def detail(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
+def detail(
+    volume: Volume, attachments: Sequence[Row], image_metadata: Pairs, viewer: Viewer
+) -> dict[str, Any]:
     """Show all of a volume.
 
     :param attachments: of the volume, in any state, as of brief_of_volumes()
+    :param image_metadata: of the image that is on the volume
     """
     shown = changed(volume, attachments, viewer)
+    if image_metadata and viewer.image_metadata:
+        shown["volume_image_metadata"] = image_metadata
     if viewer.host:
         shown["os-vol-host-attr:host"] = volume.host
     if viewer.migration:
@@ -99,8 +111,8 @@ def changed(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[
         "description": volume.description,
         "volume_type": volume.volume_type_name,
         "snapshot_id": None,
-        "source_volid": None,
-        "metadata": volume.metadata,
+        "source_volid": volume.source_volid,
+        "metadata": volume.metadata | _visible(volume),
         "links": viewer.links.of("volumes", volume.id),
         "user_id": volume.user_id,
         "bootable": str(volume.bootable).lower(),
@@ -133,6 +145,11 @@ def _later_fields(volume: Volume, viewer: Viewer) -> dict[str, Any]:
     if version >= mv.USE_QUOTA:
         shown["consumes_quota"] = True
     return shown
+
+
+def _visible(volume: Volume) -> dict[str, str]:
+    known: Pairs = volume.admin_metadata
+    return {key: known[key] for key in _VISIBLE if key in known}
 
 
 def _service_uuid(volume: Volume) -> str | None:

@@ -4,11 +4,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from oslo_utils import uuidutils
+
 from attachd import exception, placement
 from attachd.api import fields
-from attachd.api.types import lookup
-from attachd.api.volumes import policy, schema
+from attachd.api.quotas import claims
+from attachd.api.types import sizes
+from attachd.api.volumes import policy, schema, sources
 from attachd.context import RequestContext
+from attachd.db import quota_claims
 
 Wish = Mapping[str, Any]
 
@@ -18,25 +22,34 @@ def of_new_volume(ctx: RequestContext, wanted: Wish) -> dict[str, Any]:
 
     :param wanted: ``volume`` of the body, as its schema lets it through
     :raises BadRequest: it asks for what there is not, or what no backend has
+    :raises NotFound: it asks for a snapshot or the like by its id
     :raises VolumeTypeNotFound: there is no such type for the caller
     :raises Forbidden: its type is multiattach, which policy does not allow the caller
+    :raises QuotaExceeded: no backend has it, and the caller's project may not have it either
+    :raises VolumeNotFound: there is no such source for the caller
     """
     _refuse_what_is_not_here(wanted)
-    kind = _type(ctx, wanted.get("volume_type"))
+    source = sources.source_of(ctx, wanted)
+    kind = sources.kind(ctx, wanted, source)
     specs = kind["extra_specs"] if kind else {}
     multiattach = placement.wants_multiattach(specs)
     if multiattach:
         ctx.authorize(policy.MULTIATTACH)
-    size = _size(wanted)
+    size = sources.size(wanted, source)
+    sizes.check(kind, size)
     zone = wanted.get("availability_zone")
-    place = placement.choose(placement.Wanted(size, specs, zone))
+    type_id = kind["id"] if kind else None
+    with claims.told_first(str(ctx.project_id), quota_claims.of_new_volume(type_id, size)):
+        place = sources.place(placement.Wanted(size, specs, zone), source)
     return {
         **texts(wanted),
         "project_id": ctx.project_id,
         "user_id": ctx.user_id,
         "size_gib": size,
         "multiattach": multiattach,
-        "volume_type_id": kind["id"] if kind else None,
+        "bootable": source is not None and bool(source.bootable),
+        "source_volid": source.id if source else None,
+        "volume_type_id": type_id,
         "volume_type_name": kind["name"] if kind else None,
         "metadata": wanted.get("metadata") or {},
         "host": place.host,
@@ -57,26 +70,14 @@ def texts(wanted: Wish) -> dict[str, str | None]:
 
 def _refuse_what_is_not_here(wanted: Wish) -> None:
     for field, things in schema.REFUSED.items():
-        if wanted.get(field):
-            raise exception.BadRequest(
-                reason=f"{field} is not supported: this service has no {things}. Leave it out."
-            )
+        if value := wanted.get(field):
+            reason = f"{field} is not supported: this service has no {things}. Leave it out."
+            if field in schema.FOUND_NOWHERE and uuidutils.is_uuid_like(value):
+                raise exception.NotFound(reason)
+            raise exception.BadRequest(reason=reason)
     if fields.truth("multiattach", wanted.get("multiattach") or False):
         raise exception.BadRequest(
             reason="multiattach parameter has been removed. A volume can be attached several "
             "times if its volume type says so: choose one with the extra spec "
             "multiattach='<is> True'."
         )
-
-
-def _type(ctx: RequestContext, wanted: str | None) -> lookup.Row | None:
-    return lookup.by_id_or_name(ctx, wanted) if wanted else lookup.default()
-
-
-def _size(wanted: Wish) -> int:
-    size = wanted.get("size")
-    if size is None:
-        raise exception.InvalidInput(
-            field="volume.size", value=None, reason="A size in GiB is needed, 1 or more."
-        )
-    return int(size)

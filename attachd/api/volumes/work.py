@@ -9,8 +9,10 @@ from collections.abc import Mapping
 import contextlib
 from typing import Any
 
-from attachd import exception, rpcapi
+from attachd import exception, placement, rpcapi
+from attachd.api.quotas import claims
 from attachd.context import RequestContext
+from attachd.db import quota_claims
 from attachd.objects import Volume
 from attachd.states import Event
 
@@ -37,7 +39,9 @@ def delete(ctx: RequestContext, volume: Volume) -> None:
     :raises InvalidTransition: it is in no state to be deleted
     :raises InvalidVolume: it has attachments
     :raises Unavailable: it is in ``error_deleting``, because the message could not be sent
+    :raises BackendFrozen: its backend deletes nothing at present
     """
+    placement.check_not_frozen(volume.host)
     volume.fire(Event.DELETE)
     try:
         rpcapi.delete_volume(ctx, volume)
@@ -50,9 +54,16 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
     """Mark a volume and have it grow.
 
     :raises InvalidTransition: it is in no state to grow
+    :raises QuotaExceeded: its project may not have that much
+    :raises NoBackendFits: its backend has no room for it
     :raises Unavailable: it is as it was, because the message could not be sent
+    :raises BackendFrozen: its backend extends nothing at present
     """
-    volume.fire(Event.EXTEND, new_size_gib=size_gib)
+    placement.check_not_frozen(volume.host)
+    claim = quota_claims.of_growth(volume.volume_type_id, volume.size_gib, size_gib)
+    with claims.told_first(volume.project_id, claim):
+        placement.check_room(volume.host, size_gib - volume.size_gib)
+    volume.extend(size_gib)
     try:
         rpcapi.extend_volume(ctx, volume)
     except exception.AttachdError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make an empty volume."""
+"""Make a volume, empty or with the data of another one."""
 
 from typing import Any
 
@@ -15,6 +15,11 @@ LOG = log.getLogger(__name__)
 def build(driver: Driver, volume: VolumeRef) -> linear_flow.Flow:
     """Return the whole flow; it provides ``provider``, the driver's notes."""
     return linear_flow.Flow("create").add(Create(driver, volume))
+
+
+def build_copy(driver: Driver, volume: VolumeRef, source: VolumeRef) -> linear_flow.Flow:
+    """Return the whole flow for a copy; it provides the same."""
+    return linear_flow.Flow("copy").add(Copy(driver, volume, source))
 
 
 class Create(task.Task):
@@ -39,3 +44,15 @@ class Create(task.Task):
             LOG.exception("Something of volume %s may be left at the backend", self._volume.id)
             return False
         return True
+
+
+class Copy(Create):
+    """The backend makes the volume as a copy of another one."""
+
+    def __init__(self, driver: Driver, volume: VolumeRef, source: VolumeRef) -> None:
+        super().__init__(driver, volume)
+        self._source = source
+
+    def execute(self) -> dict[str, Any]:
+        """Clone; see drivers.base.Driver.clone()."""
+        return self._driver.clone(self._volume, self._source)

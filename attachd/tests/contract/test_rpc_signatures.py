@@ -21,6 +21,9 @@ from attachd.objects import Attachment, Volume, base
 # of rpcapi, VERSION, and its fingerprint here.  The old lines stay as they are.
 FINGERPRINTS = {
     "1.0": "045a70b87ea54777a231ea9a1f635ffb",
+    "1.1": "026a06f4bcddc4186c128a6ba6493432",
+    "1.2": "e3cad56ac12ba5e3889dcda9457ec78a",
+    "1.3": "4f36d5d09f574c26f76fcda9c1fe9002",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
@@ -32,10 +35,22 @@ def _sent():
     volume = Volume(id="v", host="here@fake#pool")
     who = context.RequestContext(project_id="p", overwrite=False)
     client = mock.Mock()
-    with mock.patch.object(service, "client", return_value=client):
+    have = {
+        "attachment": attachment,
+        "volume": volume,
+        "connector": {"host": "h"},
+        "attachment_ids": ["a"],
+        "host": "here@fake",
+        "hosts": ["here@fake"],
+        "prefix": "attachd",
+        "level": "DEBUG",
+    }
+    with (
+        mock.patch.object(service, "client", return_value=client),
+        mock.patch.object(service, "everybody", return_value=client),
+    ):
         for name, function in _functions().items():
             wanted = list(inspect.signature(function).parameters)
-            have = {"attachment": attachment, "volume": volume, "connector": {"host": "h"}}
             getattr(rpcapi, name)(who, *[have[each] for each in wanted[1:]])
     sent = {}
     for kind in ("call", "cast"):

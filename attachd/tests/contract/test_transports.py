@@ -13,7 +13,7 @@ from attachd import exception, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import Volume
-from attachd.tests.contract.transports import PATIENCE, Endpoint, InProcess, RabbitMQ
+from attachd.tests.contract.transports import PATIENCE, VERSION, Endpoint, InProcess, RabbitMQ
 
 _MOMENT = datetime.datetime.fromisoformat("2026-01-02T03:04:05")
 
@@ -185,11 +185,7 @@ class Delivery:
 
     def test_a_fanout_reaches_all_servers_of_the_topic(self):
         endpoints = [self.serve("host@one"), self.serve("host@two"), self.serve("host@two")]
-        target = messaging.Target(topic=CONF.rpc.topic, fanout=True)
-        client = messaging.get_rpc_client(
-            service.transport(), target, serializer=service.Serializer()
-        )
-        client.cast(self.context, "note", value="all")
+        service.everybody(VERSION).cast(self.context, "note", value="all")
         self.eventually(lambda: [each.seen for each in endpoints] == [["all"]] * 3)
 
     def test_a_call_to_a_topic_reaches_one_of_its_servers(self):

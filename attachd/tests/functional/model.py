@@ -11,6 +11,7 @@ OK, ACCEPTED, NO_CONTENT, BAD, CONFLICT, BROKEN = 200, 202, 204, 400, 409, 500
 
 _RANKS = ("attached", "attaching", "detaching", "reserved", "error_attaching", "error_detaching")
 _WIRE = {
+    "held": "attaching",
     "reserved": "reserved",
     "connected": "attaching",
     "attached": "attached",
@@ -36,13 +37,19 @@ class Faults:
 
 @dataclass
 class Attachment:
-    """One attachment; ``reachable`` is whether the backend lets the host in."""
+    """One attachment; ``reachable`` is whether the backend lets the host in.
+
+    ``host`` is the one that was let in, if any; ``at`` is where somebody said that it is, who
+    attached by the older calls.
+    """
 
     id: str
     server: str | None
     state: str = "reserved"
     host: str | None = None
     reachable: bool = False
+    at: str | None = None
+    legacy: bool = False
 
     @property
     def wire(self) -> str:
@@ -52,7 +59,10 @@ class Attachment:
 
 @dataclass
 class Volume:
-    """One volume; ``made_gib`` is its size at the backend, 0 if it does not exist there."""
+    """One volume; ``made_gib`` is its size at the backend, 0 if it does not exist there.
+
+    What the older calls can do with it is in legacy_model.py.
+    """
 
     id: str
     multiattach: bool
@@ -60,26 +70,34 @@ class Volume:
     made_gib: int
     own: str = "ready"
     attachments: dict[str, Attachment] = field(default_factory=dict)
+    leaving: int = 0
 
     def status(self, *, without: Attachment | None = None) -> tuple[str, str]:
         """Return status and attach_status."""
-        names = {
-            each.wire
-            for each in self.attachments.values()
-            if each is not without and each.state != "connect_failed"
-        }
-        attach_status = next((name for name in _RANKS if name in names), "detached")
-        status = _STATUS.get(attach_status, attach_status)
-        return (status if self.own == "ready" else self.own), attach_status
+        held = [each for each in self.holders() if each is not without]
+        names = {each.wire for each in held}
+        known = {each.wire for each in held if each.state != "held"}
+        attach_status = next((name for name in _RANKS if name in known), "detached")
+        if self.own != "ready":
+            return self.own, attach_status
+        if self.leaving >= sum(each.state == "attached" for each in held) > 0:
+            return "detaching", attach_status
+        most = next((name for name in _RANKS if name in names), "detached")
+        return _STATUS.get(most, most), attach_status
 
-    def _holders(self) -> list[Attachment]:
+    def used(self) -> list[Attachment]:
+        """Return the attachments that count."""
         return [each for each in self.attachments.values() if each.state != "connect_failed"]
+
+    def holders(self) -> list[Attachment]:
+        """Return all that keeps others from the volume."""
+        return self.used()
 
     def reserve(self, server: str | None) -> int:
         """Tell whether one more attachment may be created; add() adds it."""
         if self.own != "ready" or self.status()[0] == "error":
             return BAD
-        holders = self._holders()
+        holders = self.holders()
         same = server is not None and all(each.server == server for each in holders)
         return OK if self.multiattach or not holders or same else BAD
 
@@ -100,12 +118,12 @@ class Volume:
         if not self._may_connect(mine, alone=alone):
             return CONFLICT
         mine.host = host
-        return self._connected(mine, faults)
+        return self.connected(mine, faults)
 
     def _may_connect(self, mine: Attachment, *, alone: bool) -> bool:
         if "error" in self.status(without=mine)[0]:
             return False
-        others = [each for each in self._holders() if each is not mine]
+        others = [each for each in self.holders() if each is not mine]
         if self.multiattach:
             return True
         if alone and any(each.state != "reserved" for each in others):
@@ -113,7 +131,7 @@ class Volume:
         return all(mine.server is not None and each.server == mine.server for each in others)
 
     @staticmethod
-    def _connected(mine: Attachment, faults: Faults) -> int:
+    def connected(mine: Attachment, faults: Faults) -> int:
         if faults.work == "well":
             mine.state, mine.reachable = "connected", True
             return OK
@@ -131,25 +149,42 @@ class Volume:
         """Note that the host uses the volume."""
         if mine.state not in {"reserved", "connected", "attached"}:
             return CONFLICT
-        mine.state = "attached"
+        mine.state, self.leaving = "attached", 0
         return NO_CONTENT
 
     def detach(self, mine: Attachment, faults: Faults) -> int:
         """Shut a host out and forget the attachment."""
-        if mine.host is not None:
-            if faults.work in {"well", "late"}:
-                mine.reachable = False
-            if faults.work != "well":
-                mine.state = "disconnect_failed"
-                return BROKEN
+        self.begin_to_leave(mine)
+        if mine.host is not None and not self.shut_out(mine, faults):
+            return BROKEN
         del self.attachments[mine.id]
         if self.own == "error":
             self.own = "ready"
         return OK
 
+    def begin_to_leave(self, mine: Attachment) -> None:
+        """Count the detaches that are still to come, of those that were begun."""
+        if mine.state == "attached":
+            mine.state = "leaving"
+            attached = sum(each.state == "attached" for each in self.used())
+            self.leaving = min(max(self.leaving - 1, 0), attached)
+
+    @staticmethod
+    def shut_out(mine: Attachment, faults: Faults) -> bool:
+        """Tell whether a host surely does not reach the volume any more."""
+        if faults.work in {"well", "late"}:
+            mine.reachable = False
+        if faults.work != "well":
+            mine.state = "disconnect_failed"
+        return faults.work == "well"
+
+    def give_up(self) -> None:
+        """Forget what nothing but somebody's word stands for."""
+        self.leaving = 0
+
     def delete(self) -> int:
         """Tell whether the volume may be deleted."""
-        return BAD if self._holders() else ACCEPTED
+        return BAD if self.holders() else ACCEPTED
 
     def extend(self, size_gib: int, faults: Faults) -> int:
         """Let the volume grow."""
@@ -163,7 +198,9 @@ class Volume:
 
     def reset(self, status: str) -> int:
         """Believe an administrator who says ``available`` or ``error``."""
-        if status == "available" and self._holders():
-            return BAD
+        if status == "available":
+            if any(each.state != "held" for each in self.holders()):
+                return BAD
+            self.give_up()
         self.own = "error" if status == "error" else "ready"
         return ACCEPTED

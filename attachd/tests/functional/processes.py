@@ -158,6 +158,10 @@ report_interval = 1
 [rpc]
 attach_timeout = 20
 
+[quota]
+quota_volumes = -1
+quota_gigabytes = -1
+
 [file]
 driver = file
 file_loop_devices = never

@@ -22,7 +22,7 @@ from attachd.api import app, policy
 from attachd.conf import CONF
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.upkeep import Upkeep
-from attachd.tests import backends
+from attachd.tests import backends, computes, rows
 
 LATEST = "volume 3.71"
 PROJECT = "a" * 32
@@ -161,12 +161,32 @@ class Served(fixture.GabbiFixture):
     def start_fixture(self) -> None:
         """Begin to serve."""
         self._owner = unittest.TestCase()
-        type(self).application = use(self._owner).application
+        Served.application = use(self._owner).application
 
     def stop_fixture(self) -> None:
         """End it, and remove all that was made."""
-        type(self).application = None
+        Served.application = None
         self._owner.doCleanups()
+
+
+class ServedBadly(Served):
+    """Serves the API, with a backend that makes no volume."""
+
+    def start_fixture(self) -> None:
+        """Begin to serve."""
+        super().start_fixture()
+        backends.override(self._owner, "fake_fail", ["create"], group=backends.NAME)
+
+
+class ServedBesideCompute(Served):
+    """Serves the API, with a Compute whose servers have whatever is attached to them."""
+
+    def start_fixture(self) -> None:
+        """Begin to serve."""
+        super().start_fixture()
+        compute = computes.Compute(self._owner)
+        compute.holder = lambda _server, volume: str(rows.attachments(volume)[0]["id"])
+        backends.override(self._owner, "endpoint_override", compute.url, group="nova")
 
 
 def application() -> app.Application:

@@ -294,3 +294,12 @@ class AddressTest(unittest.TestCase):
             pools = session.get_adapter(process.url).poolmanager.pools
             (pool,) = [pools[key] for key in pools.keys()]  # noqa: SIM118  not a mapping
             self.assertEqual(1, pool.num_connections)
+
+
+class ProcessorTest(unittest.TestCase):
+    def test_all_its_threads_share_one_processor(self):
+        process = AllInOne(self, processes.folder(self) / "state")
+        threads = list(Path(f"/proc/{process.pid}/task").iterdir())
+        self.assertGreater(len(threads), 3)
+        allowed = {frozenset(os.sched_getaffinity(int(each.name))) for each in threads}
+        self.assertEqual([1], [len(each) for each in allowed])

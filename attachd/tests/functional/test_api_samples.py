@@ -5,7 +5,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import json
 from pathlib import Path
 import re
@@ -16,6 +16,7 @@ from unittest import mock
 import uuid
 
 from attachd.api import endpoint
+from attachd.db import messages, paging
 from attachd.tests.functional import served
 
 REFERENCE = Path(__file__).parents[3] / "api-ref" / "source" / "v3"
@@ -40,12 +41,18 @@ class Step(NamedTuple):
     token: str = served.MEMBER
 
 
+Asker = Callable[[served.Api, Step], served.Answer]
+
+
 def _admin(name: str, method: str, path: str, body: Any = None) -> Step:
     return Step(name, method, path, body, served.ADMIN)
 
 
 _VOLUME = "/volumes/{volume-create}"
 _TYPE = "/types/{type-create}"
+_PRIVATE = "/types/{type-create-private}"
+_QOS = "/qos-specs/{qos-create}"
+_DEFAULT_TYPE = f"/default-types/{served.PROJECT}"
 _ATTACHMENT = "/attachments/{attachment-create}"
 _CONNECTOR = {
     "host": "compute-1",
@@ -56,6 +63,7 @@ _CONNECTOR = {
     "os_type": "linux",
     "mountpoint": "/dev/vdb",
 }
+_NODE = {key: value for key, value in _CONNECTOR.items() if key != "mountpoint"}
 _ISCSI = {
     "driver_volume_type": "iscsi",
     "data": {
@@ -68,7 +76,8 @@ _ISCSI = {
         "auth_password": "not-a-real-secret",
     },
 }
-_SERVICE = {"host": "here@fake", "binary": "attachd-manager"}
+_QUOTAS = f"/os-quota-sets/{served.PROJECT}"
+_SERVICE = {"host": "here@fake", "binary": "cinder-volume"}
 
 STORY = [
     _admin("type-create", "POST", "/types", {
@@ -83,6 +92,26 @@ STORY = [
     _admin("type-show", "GET", _TYPE),
     _admin("type-list", "GET", "/types"),
     _admin("type-update", "PUT", _TYPE, {"volume_type": {"description": "For file systems"}}),
+    _admin("type-create-private", "POST", "/types", {
+        "volume_type": {"name": "private", "os-volume-type-access:is_public": False}}),
+    _admin("type-access-add", "POST", f"{_PRIVATE}/action", {
+        "addProjectAccess": {"project": served.PROJECT}}),
+    _admin("type-access-list", "GET", f"{_PRIVATE}/os-volume-type-access"),
+    _admin("type-access-remove", "POST", f"{_PRIVATE}/action", {
+        "removeProjectAccess": {"project": served.PROJECT}}),
+    _admin("type-encryption-show", "GET", f"{_TYPE}/encryption"),
+    _admin("default-type-set", "PUT", _DEFAULT_TYPE, {"default_type": {"volume_type": "shared"}}),
+    _admin("default-type-show", "GET", _DEFAULT_TYPE),
+    _admin("default-type-list", "GET", "/default-types"),
+    _admin("qos-create", "POST", "/qos-specs", {
+        "qos_specs": {"name": "steady", "consumer": "front-end", "total_iops_sec_per_gb": "10",
+                      "total_iops_sec_per_gb_min": "100"}}),
+    _admin("qos-update", "PUT", _QOS, {"qos_specs": {"total_iops_sec_max": "1000"}}),
+    _admin("qos-delete-keys", "PUT", f"{_QOS}/delete_keys", {"keys": ["total_iops_sec_max"]}),
+    _admin("", "GET", f"{_QOS}/associate?vol_type_id={{type-create}}"),
+    _admin("qos-show", "GET", _QOS),
+    _admin("qos-list", "GET", "/qos-specs"),
+    _admin("qos-associations", "GET", f"{_QOS}/associations"),
     Step("volume-create", "POST", "/volumes", {
         "volume": {"size": 10, "name": "disk", "description": "Data", "volume_type": "shared",
                    "availability_zone": "nova", "metadata": {"use": "data"}}}),
@@ -91,6 +120,7 @@ STORY = [
         "volume": {"name": "archive", "description": "Old data"}}),
     Step("volume-list", "GET", "/volumes?limit=1"),
     Step("volume-summary", "GET", "/volumes/summary"),
+    Step("volume-encryption", "GET", f"{_VOLUME}/encryption"),
     Step("metadata-create", "POST", f"{_VOLUME}/metadata", {"metadata": {"owner": "archive"}}),
     Step("metadata-show", "GET", f"{_VOLUME}/metadata"),
     Step("metadata-replace", "PUT", f"{_VOLUME}/metadata", {"metadata": {"use": "archive"}}),
@@ -111,13 +141,60 @@ STORY = [
     Step("", "DELETE", "/attachments/{attachment-create-connected}"),
     Step("volume-extend", "POST", f"{_VOLUME}/action", {"os-extend": {"new_size": 20}}),
     Step("available", "GET", _VOLUME),
+    Step("volume-reserve", "POST", f"{_VOLUME}/action", {"os-reserve": None}),
+    Step("volume-unreserve", "POST", f"{_VOLUME}/action", {"os-unreserve": None}),
+    Step("volume-initialize-connection", "POST", f"{_VOLUME}/action", {
+        "os-initialize_connection": {"connector": _NODE}}),
+    Step("volume-attach", "POST", f"{_VOLUME}/action", {
+        "os-attach": {"instance_uuid": _SERVER, "mountpoint": "/dev/vdb", "mode": "rw"}}),
+    Step("volume-begin-detaching", "POST", f"{_VOLUME}/action", {"os-begin_detaching": None}),
+    Step("volume-roll-detaching", "POST", f"{_VOLUME}/action", {"os-roll_detaching": None}),
+    Step("volume-terminate-connection", "POST", f"{_VOLUME}/action", {
+        "os-terminate_connection": {"connector": _NODE}}),
+    Step("volume-detach", "POST", f"{_VOLUME}/action", {
+        "os-detach": {"attachment_id": "{attachment-create}"}}),
+    Step("", "POST", f"{_VOLUME}/action", {"os-detach": None}),  # that one had been deleted
+    _admin("volume-force-detach", "POST", f"{_VOLUME}/action", {
+        "os-force_detach": {"attachment_id": None, "connector": _NODE}}),
     _admin("volume-reset-status", "POST", f"{_VOLUME}/action",
            {"os-reset_status": {"status": "available", "attach_status": "detached"}}),
+    _admin("quota-class-update", "PUT", "/os-quota-class-sets/default",
+           {"quota_class_set": {"volumes": 10, "gigabytes": 1000}}),
+    _admin("quota-class-show", "GET", "/os-quota-class-sets/default"),
+    _admin("quota-update", "PUT", _QUOTAS, {
+        "quota_set": {"volumes": 20, "gigabytes": 2000, "gigabytes_shared": 500}}),
+    Step("quota-show", "GET", f"{_QUOTAS}?usage=True"),
+    Step("quota-defaults", "GET", f"{_QUOTAS}/defaults"),
+    _admin("quota-delete", "DELETE", _QUOTAS),
+    _admin("", "POST", "/types", {"volume_type": {"name": "plain"}}),
+    Step("volume-retype", "POST", f"{_VOLUME}/action", {
+        "os-retype": {"new_type": "plain", "migration_policy": "never"}}),
+    Step("volume-set-bootable", "POST", f"{_VOLUME}/action", {
+        "os-set_bootable": {"bootable": True}}),
+    Step("volume-update-readonly", "POST", f"{_VOLUME}/action", {
+        "os-update_readonly_flag": {"readonly": True}}),
+    Step("image-metadata-set", "POST", f"{_VOLUME}/action", {
+        "os-set_image_metadata": {"metadata": {"os_type": "linux", "hw_disk_bus": "scsi"}}}),
+    Step("image-metadata-unset", "POST", f"{_VOLUME}/action", {
+        "os-unset_image_metadata": {"key": "hw_disk_bus"}}),
+    Step("image-metadata-show", "POST", f"{_VOLUME}/action", {"os-show_image_metadata": None}),
     _admin("service-list", "GET", "/os-services"),
     _admin("service-disable-with-reason", "PUT", "/os-services/disable-log-reason",
            {**_SERVICE, "disabled_reason": "A disk is replaced"}),
     _admin("service-disable", "PUT", "/os-services/disable", _SERVICE),
     _admin("service-enable", "PUT", "/os-services/enable", _SERVICE),
+    _admin("service-freeze", "PUT", "/os-services/freeze", {"host": "here@fake"}),
+    _admin("service-thaw", "PUT", "/os-services/thaw", {"host": "here@fake"}),
+    _admin("service-set-log", "PUT", "/os-services/set-log", {
+        "level": "DEBUG", "binary": "cinder-volume", "server": "here@fake",
+        "prefix": "attachd.manager.recovery"}),
+    _admin("service-get-log", "PUT", "/os-services/get-log", {
+        "binary": "*", "server": "", "prefix": "attachd.manager.recovery"}),
+    _admin("host-list", "GET", "/os-hosts"),
+    _admin("host-show", "GET", "/os-hosts/here@fake"),
+    _admin("cluster-list", "GET", "/clusters"),
+    _admin("cluster-list-detail", "GET", "/clusters/detail"),
+    _admin("cleanup", "POST", "/workers/cleanup", {"host": "here@fake", "is_up": True}),
     _admin("pools", "GET", "/scheduler-stats/get_pools"),
     _admin("pools-detail", "GET", "/scheduler-stats/get_pools?detail=True"),
     _admin("capabilities", "GET", "/capabilities/here@fake"),
@@ -126,33 +203,65 @@ STORY = [
     Step("extensions", "GET", "/extensions"),
     Step("availability-zones", "GET", "/os-availability-zone"),
     Step("resource-filters", "GET", "/resource_filters"),
+    Step("messages", "GET", "/messages"),
+    Step("message-show", "GET", "/messages/{message}"),
+    Step("volume-copy", "POST", "/volumes", {
+        "volume": {"source_volid": "{volume-create}", "name": "copy"}}),
+    Step("copied", "GET", "/volumes/{volume-copy}"),
+    _admin("volume-force-delete", "POST", f"{_VOLUME}/action", {"os-force_delete": {}}),
     Step("versions", "GET", "//"),
     Step("version", "GET", "//v3/"),
 ]  # fmt: skip
 
 
-def told(api: served.Api) -> Iterator[tuple[str, str]]:
-    """Send the story; yield file names and samples, in which ids and times are made up."""
-    ids: dict[str, str] = {}
+_UNSHOWN = {"", "available", "copied", "volume-copy"}
+"""Steps whose answers are no samples."""
+
+
+def told(api: served.Api, ask: Asker | None = None) -> Iterator[tuple[str, str]]:
+    """Send the story; yield file names and samples, in which ids and times are made up.
+
+    :param ask: what sends each step; None: :func:`sent`
+    """
+    ask = ask or sent
+    ids: dict[str, str] = {"message": _add_message()}
     stand_ins = {_SERVER: _SERVER}
     for step in STORY:
         body = _filled(step.body, ids)
         with mock.patch.object(api.backend.driver, "grant", return_value=_ISCSI):
-            answer = _ask(api, step, _filled(step.path, ids), body)
-        if answer.raw and step.method == "POST":
-            ids[step.name] = next(iter(answer.body.values())).get("id", "")
-        if step.body is not None:
+            answer = ask(api, step._replace(path=_filled(step.path, ids), body=body))
+        if answer.raw and step.method == "POST" and step.name:
+            ids[step.name] = _id_in(answer.body)
+        if step.body is not None and step.name:
             yield f"{step.name}-request.json", _made_up(body, stand_ins)
-        if answer.raw and step.name not in {"", "available"}:
+        if answer.raw and step.name not in _UNSHOWN:
             yield f"{step.name}-response.json", _made_up(answer.body, stand_ins)
 
 
-def _ask(api: served.Api, step: Step, path: str, body: Any) -> served.Answer:
+def _add_message() -> str:
+    """Let something have gone wrong."""
+    volume_id, request_id = (f"{uuid.uuid4()}" for _ in range(2))
+    news = messages.News(
+        volume_id, served.PROJECT, messages.CREATE, messages.NOT_CREATED, f"req-{request_id}"
+    )
+    messages.create(news, 30 * 24 * 3600)
+    identity: str = messages.page({}, paging.Page(limit=1))[0]["id"]
+    return identity
+
+
+def _id_in(body: dict[str, Any]) -> str:
+    made = next(iter(body.values()))
+    return str(made.get("id", "")) if isinstance(made, dict) else ""
+
+
+def sent(api: served.Api, step: Step) -> served.Answer:
+    """Send a step, whose ids are filled in, until what is waited for has come."""
     deadline = time.monotonic() + 30
     while True:
-        answer = api.ask(step.method, path, body, token=step.token)
+        answer = api.ask(step.method, step.path, step.body, token=step.token)
         assert answer.status < 400, (step, answer)
-        if step.name != "available" or answer.body["volume"]["status"] == "available":
+        waits = step.name in {"available", "copied"}
+        if not waits or answer.body["volume"]["status"] == "available":
             return answer
         assert time.monotonic() < deadline, answer
         time.sleep(0.01)

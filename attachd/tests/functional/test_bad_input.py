@@ -30,7 +30,8 @@ BODIES: list[tuple[str, int, str, dict[str, Any]]] = [
     ("text", 400, r"^'text' is not of type|one key", {"raw": b'"text"'}),
     ("a number of 5000 digits", 400, "Malformed request body", {"raw": b"1" * 5000}),
     ("null", 400, r"^None is not of type|one key", {"raw": b"null"}),
-    ("an empty object", 400, "is a required property|one key|non-empty|minimum", {"raw": b"{}"}),
+    ("an empty object", 400, "is a required property|one key|non-empty|minimum|only one",
+     {"raw": b"{}"}),
     ("an unknown key", 400, r"is a required property|'x\\n'", {"raw": b'{"x\\n": {}}'}),
     ("a NUL", 400, "NUL", {"raw": b'{"x": "\\u0000"}'}),
     ("half a character", 400, "surrogate", {"raw": b'{"x": "\\ud800"}'}),
@@ -42,6 +43,10 @@ BODIES: list[tuple[str, int, str, dict[str, Any]]] = [
     ("10 MB of text", 413, "1048576 bytes", {"raw": b'{"x": "' + b"y" * (10 * MIB) + b'"}'}),
 ]  # fmt: skip
 """(claim, status, what the message says, options of ask) for every endpoint that reads a body."""
+
+
+EMPTY_MEANS_ALL = frozenset({"PUT /os-services/get-log", "POST /workers/cleanup"})
+"""Endpoints whose body may be an empty object."""
 
 
 class Case(unittest.TestCase):
@@ -86,6 +91,8 @@ class EveryEndpointTest(Case):
                 continue
             url = self._url(path, bad_input.UNKNOWN)
             for claim, status, says, options in BODIES:
+                if claim == "an empty object" and each.operation in EMPTY_MEANS_ALL:
+                    continue
                 with self.subTest(claim, endpoint=each.operation):
                     answer = self.api.ask(method, url, token=served.ADMIN, **options)
                     self.assert_fault(answer, status, says)

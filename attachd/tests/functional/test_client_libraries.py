@@ -11,23 +11,28 @@ from cinderclient import client as cinder
 from cinderclient import exceptions
 from cinderclient.contrib import noauth
 from keystoneauth1 import session
-import openstack
 from openstack import exceptions as sdk_exceptions
 
-from attachd.tests.functional import processes
+from attachd.tests.functional import processes, sdk
 from attachd.tests.functional.processes import PATIENCE, AllInOne
 
 PROJECT = "a" * 32
 HOST = "all-in-one@file"
-BINARY = "attachd-manager"
+BINARY = "cinder-volume"
 
 
 class Case(unittest.TestCase):
+    """attachd-all-in-one, with pages of ``max_limit`` items."""
+
+    max_limit = 2
+
     def setUp(self):
         super().setUp()
         folder = processes.folder(self)
         conf = folder / "attachd.conf"
-        conf.write_text("[api]\nmax_limit = 2\n[file]\nfile_loop_devices = never\n")
+        conf.write_text(
+            f"[api]\nmax_limit = {self.max_limit}\n[file]\nfile_loop_devices = never\n"
+        )
         self.process = AllInOne(self, folder / "state", f"--config-file={conf}")
 
     def wait_for(self, claim):
@@ -147,15 +152,7 @@ class CinderClientTest(Case):
 class SdkTest(Case):
     def setUp(self):
         super().setUp()
-        connection = openstack.connect(
-            auth_type="none",
-            endpoint=f"{self.process.url}/v3",
-            load_envvars=False,
-            load_yaml_config=False,
-            app_name="attachd-tests",
-        )
-        self.addCleanup(connection.close)
-        self.storage = connection.block_storage
+        self.storage = sdk.storage(self, self.process.url)
 
     def create(self, name, **wanted):
         volume = self.storage.create_volume(name=name, **{"size": 1, **wanted})

@@ -7,9 +7,7 @@ import subprocess
 import unittest
 import uuid
 
-import openstack
-
-from attachd.tests.functional import processes
+from attachd.tests.functional import processes, sdk
 from attachd.tests.functional.processes import PATIENCE, AllInOne
 
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -120,7 +118,7 @@ class OpenStackCommandTest(Case):
             openstack volume create --type gold --size 1 disk -f value -c type
             """
         )
-        self.assertIn("attachd-manager all-in-one@file up", said.splitlines())
+        self.assertIn("cinder-volume all-in-one@file up", said.splitlines())
         self.assertIn("nova available", said.splitlines())
         self.assertEqual(["gold", "gold"], said.splitlines()[-2:])
 
@@ -162,22 +160,14 @@ class CinderCommandTest(Case):
 
     def test_what_an_operator_asks(self):
         said = self.shell("cinder service-list; cinder get-pools; cinder absolute-limits")
-        self.assertRegex(said, r"attachd-manager +\| all-in-one@file")
+        self.assertRegex(said, r"cinder-volume +\| all-in-one@file")
         self.assertRegex(said, r"all-in-one@file#\w+")
         self.assertIn("maxTotalVolumes", said)
 
 
 class SdkTest(Case):
     def test_bytes_written_through_one_attachment_are_read_through_the_next(self):
-        connection = openstack.connect(
-            auth_type="none",
-            endpoint=f"{self.process.url}/v3",
-            load_envvars=False,
-            load_yaml_config=False,
-            app_name="attachd-tests",
-        )
-        self.addCleanup(connection.close)
-        storage = connection.block_storage
+        storage = sdk.storage(self, self.process.url)
         volume = storage.create_volume(name="disk", size=1)
         storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
         for host, expected in (("one", b"\0" * 5), ("two", b"bytes")):

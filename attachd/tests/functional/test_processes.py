@@ -10,10 +10,9 @@ import threading
 import time
 import unittest
 
-import openstack
 import requests
 
-from attachd.tests.functional import processes
+from attachd.tests.functional import processes, sdk
 from attachd.tests.functional.processes import PATIENCE, Deployment
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
@@ -27,19 +26,6 @@ _REQUESTS = (
 )
 
 
-def connect(test, deployment):
-    """Return openstacksdk's block storage, without authentication."""
-    connection = openstack.connect(
-        auth_type="none",
-        endpoint=f"{deployment.url}/v3",
-        load_envvars=False,
-        load_yaml_config=False,
-        app_name="attachd-tests",
-    )
-    test.addCleanup(connection.close)
-    return connection.block_storage
-
-
 class CycleCase:
     """The whole attach cycle; a subclass tells database and server."""
 
@@ -48,7 +34,7 @@ class CycleCase:
         manager = deployment.start_manager()
         server = self.start(deployment)
         deployment.wait_until_served()
-        storage = connect(self, deployment)
+        storage = sdk.storage(self, deployment.url)
         volume = storage.create_volume(name="disk", size=1)
         volume = storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
         self.assertEqual("test@file#file", volume.host)
@@ -155,7 +141,7 @@ class ServerCase:
 
     def test_a_request_under_way_is_answered_before_the_end(self):
         server = self.start_all()
-        storage = connect(self, self.deployment)
+        storage = sdk.storage(self, self.deployment.url)
         volume = storage.create_volume(size=1)
         storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
         answers = []

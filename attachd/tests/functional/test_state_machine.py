@@ -22,7 +22,9 @@ from attachd import exception
 from attachd.drivers.fake import Call
 from attachd.manager.upkeep import Upkeep
 from attachd.tests import rows
-from attachd.tests.functional import model, served
+from attachd.tests.functional import legacy_model, model, served
+from attachd.tests.functional.legacy_rules import LegacyRules as Rules
+from attachd.tests.functional.legacy_rules import connector
 from attachd.tests.functional.model import Faults
 
 EXAMPLES = int(os.environ.get("ATTACHD_TEST_EXAMPLES", "60"))
@@ -41,7 +43,7 @@ UNDOES = st.sampled_from(["well", "lost", "late"])
 LUCK = st.sampled_from(["well"] * 4 + ["lost"])
 
 
-class Machine(stateful.RuleBasedStateMachine):
+class Machine(Rules):
     """The calls, and what has to be true after each of them."""
 
     def __init__(self, api: served.Api) -> None:
@@ -49,12 +51,14 @@ class Machine(stateful.RuleBasedStateMachine):
         self.api = api
         self.driver = api.backend.driver
         self.upkeep = Upkeep(api.backend)
-        self.volumes: dict[str, model.Volume] = {}
+        self.volumes: dict[str, legacy_model.Volume] = {}
         # What the story before has left.
         self.driver.empty()
         rows.remove_all()
+        # However long the stories before took, the backend is not forgotten.
+        self.upkeep.once()
 
-    def _volume(self, data: st.DataObject) -> model.Volume:
+    def _volume(self, data: st.DataObject) -> legacy_model.Volume:
         return self.volumes[data.draw(st.sampled_from(list(self.volumes)))]
 
     def _attachment(self, data: st.DataObject) -> tuple[model.Volume, model.Attachment]:
@@ -67,22 +71,16 @@ class Machine(stateful.RuleBasedStateMachine):
         unfinished = [pair for pair in every if pair[1].state not in {"connected", "attached"}]
         return data.draw(st.sampled_from([*every, *unfinished * 3]))
 
-    def has_volumes(self) -> bool:
-        return bool(self.volumes)
-
     def has_errors(self) -> bool:
         return any("error" in volume.status()[0] for volume in self.volumes.values())
-
-    def has_attachments(self) -> bool:
-        return any(volume.attachments for volume in self.volumes.values())
 
     def _ask(self, expected: int, method: str, path: str, body: Any = None) -> served.Answer:
         answer = self.api.ask(method, path, body, token=served.ADMIN)
         assert answer.status == expected, (method, path, body, expected, answer)
         return answer
 
-    def _act(self, expected: int, volume: model.Volume, **action: Any) -> None:
-        self._ask(expected, "POST", f"/volumes/{volume.id}/action", action)
+    def _act(self, expected: int, volume: model.Volume, **action: Any) -> served.Answer:
+        return self._ask(expected, "POST", f"/volumes/{volume.id}/action", action)
 
     @contextlib.contextmanager
     def _faults(self, **methods: str) -> Iterator[None]:
@@ -141,6 +139,9 @@ class Machine(stateful.RuleBasedStateMachine):
             for mine in list(volume.attachments.values()):
                 if mine.wire.startswith("error"):
                     self._detach(volume, mine, "well")
+            for mine in list(volume.connections.values()):
+                if mine.wire.startswith("error"):
+                    self._shut(volume, mine.host, "well")
             if volume.own != "ready":
                 self._reset_status(volume, "available")
 
@@ -154,7 +155,7 @@ class Machine(stateful.RuleBasedStateMachine):
             self._settle(volume_id)
         made = SIZE if luck == "well" else 0
         own = "ready" if made else "error"
-        self.volumes[volume_id] = model.Volume(volume_id, multiattach, SIZE, made, own)
+        self.volumes[volume_id] = legacy_model.Volume(volume_id, multiattach, SIZE, made, own)
 
     def _delete_volume(self, volume: model.Volume, luck: str) -> None:
         expected = volume.delete()
@@ -176,7 +177,7 @@ class Machine(stateful.RuleBasedStateMachine):
     def _reset_status(self, volume: model.Volume, status: str) -> None:
         self._act(volume.reset(status), volume, **{"os-reset_status": {"status": status}})
 
-    @stateful.precondition(has_volumes)
+    @stateful.precondition(Rules.has_volumes)
     @stateful.rule(data=st.data(), server=SERVERS)
     def reserve(self, data: st.DataObject, server: str | None) -> None:
         volume = self._volume(data)
@@ -185,7 +186,7 @@ class Machine(stateful.RuleBasedStateMachine):
         if expected == model.OK:
             volume.add(answer.body["attachment"]["id"], server)
 
-    @stateful.precondition(has_volumes)
+    @stateful.precondition(Rules.has_volumes)
     @stateful.rule(data=st.data(), server=SERVERS, host=HOSTS, work=WORKS, undo=UNDOES)
     def create_connected(
         self, data: st.DataObject, server: str | None, host: str, work: str, undo: str
@@ -196,7 +197,7 @@ class Machine(stateful.RuleBasedStateMachine):
         if expected == model.OK:
             mine = volume.add(mine.id, server)
             expected = volume.connect(mine, host, Faults(work, undo), alone=False)
-        body = _wanted(volume, server, connector=_connector(host))
+        body = _wanted(volume, server, connector=connector(host))
         with self._faults(grant=work, revoke=undo):
             answer = self._ask(expected, "POST", "/attachments", body)
         if volume.attachments.pop(mine.id, None):
@@ -205,11 +206,14 @@ class Machine(stateful.RuleBasedStateMachine):
             assert mine.id in answer.raw.decode(), "a client has to learn the id in any case"
 
     @staticmethod
-    def _new_row(volume: model.Volume) -> str:
-        (new,) = {row["id"] for row in rows.attachments(volume.id)} - volume.attachments.keys()
+    def _new_row(volume: legacy_model.Volume) -> str:
+        known = {*volume.attachments, *(each.id for each in volume.connections.values())}
+        (new,) = {
+            row["id"] for row in rows.attachments(volume.id) if row["kind"] != "hold"
+        } - known
         return str(new)
 
-    @stateful.precondition(has_attachments)
+    @stateful.precondition(Rules.has_attachments)
     @stateful.rule(data=st.data(), host=HOSTS)
     def update(self, data: st.DataObject, host: str) -> None:
         self._update(*self._attachment(data), host, Faults())
@@ -218,26 +222,26 @@ class Machine(stateful.RuleBasedStateMachine):
         self, volume: model.Volume, mine: model.Attachment, host: str, faults: Faults
     ) -> None:
         expected = volume.connect(mine, host, faults, alone=True)
-        body = {"attachment": {"connector": _connector(host)}}
+        body = {"attachment": {"connector": connector(host)}}
         with self._faults(grant=faults.work, revoke=faults.undo):
             answer = self._ask(expected, "PUT", f"/attachments/{mine.id}", body)
         if expected == model.OK:
             told = answer.body["attachment"]["connection_info"]
             assert (told["attachment_id"], told["volume_id"]) == (mine.id, volume.id), told
 
-    @stateful.precondition(has_attachments)
+    @stateful.precondition(Rules.has_attachments)
     @stateful.rule(data=st.data())
     def complete(self, data: st.DataObject) -> None:
         volume, mine = self._attachment(data)
         path = f"/attachments/{mine.id}/action"
         self._ask(volume.complete(mine), "POST", path, {"os-complete": None})
 
-    @stateful.precondition(has_attachments)
+    @stateful.precondition(Rules.has_attachments)
     @stateful.rule(data=st.data())
     def detach(self, data: st.DataObject) -> None:
         self._detach(*self._attachment(data), "well")
 
-    @stateful.precondition(has_attachments)
+    @stateful.precondition(Rules.has_attachments)
     @stateful.rule(data=st.data(), connect=st.booleans(), work=FAULTS)
     def update_or_detach_in_vain(self, data: st.DataObject, *, connect: bool, work: str) -> None:
         volume, mine = self._attachment(data)
@@ -259,7 +263,7 @@ class Machine(stateful.RuleBasedStateMachine):
         self.driver.restart()
         self.upkeep.once()
         for volume in self.volumes.values():
-            for each in volume.attachments.values():
+            for each in volume.every():
                 each.reachable = each.state in {"connected", "attached"} and each.host is not None
 
     @stateful.invariant()
@@ -277,8 +281,16 @@ class Machine(stateful.RuleBasedStateMachine):
             row = rows.volume(volume.id)
             assert row["state"] == volume.own, (row, volume)
             assert (row["status"], row["attach_status"]) == volume.status(), (row, volume)
-            stored = {row["id"]: row["state"] for row in rows.attachments(volume.id)}
-            modelled = {each.id: each.state for each in volume.attachments.values()}
+            assert row["leaving"] == volume.leaving, (row, volume)
+            held = rows.attachments(volume.id)
+            stored = {row["id"]: (row["state"], row["serves"]) for row in held}
+            holds = [row["id"] for row in held if row["kind"] == "hold"]
+            assert [stored.pop(each) for each in holds] == [("held", None)] * volume.holds, volume
+            modelled: dict[str, tuple[str, str | None]]
+            modelled = {each.id: (each.state, None) for each in volume.attachments.values()}
+            modelled |= {
+                each.id: (each.state, each.serves) for each in volume.connections.values()
+            }
             assert stored == modelled, (stored, modelled)
 
     @stateful.invariant()
@@ -286,7 +298,7 @@ class Machine(stateful.RuleBasedStateMachine):
         expected = {
             each.id
             for volume in self.volumes.values()
-            for each in volume.attachments.values()
+            for each in volume.every()
             if each.reachable
         }
         assert self.driver.granted() == expected, expected
@@ -295,10 +307,6 @@ class Machine(stateful.RuleBasedStateMachine):
     def the_backend_has_the_volumes_and_no_others(self) -> None:
         expected = {each.id: each.made_gib for each in self.volumes.values() if each.made_gib}
         assert self.driver.sizes() == expected, (self.driver.sizes(), expected)
-
-
-def _connector(host: str) -> dict[str, Any]:
-    return {"host": host, "initiator": f"iqn.2026-01.org.example:{host}"}
 
 
 def _wanted(volume: model.Volume, server: str | None, **more: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from attachd import exception
 
 CODES = {
     "AttachdError": 500,
+    "BackendFrozen": 400,
     "BadRequest": 400,
     "InvalidInput": 400,
     "NoBackendFits": 400,
@@ -21,6 +22,9 @@ CODES = {
     "Unauthorized": 401,
     "Forbidden": 403,
     "NotFound": 404,
+    "NotHere": 404,
+    "MarkerNotFound": 404,
+    "MessageNotFound": 404,
     "VolumeNotFound": 404,
     "VolumeTypeNotFound": 404,
     "AttachmentNotFound": 404,
@@ -36,10 +40,24 @@ CODES = {
     "UnsupportedMediaType": 415,
     "BackendError": 500,
     "ConnectFailed": 500,
+    "ConnectionNotClosed": 500,
+    "ConnectionNotOpened": 500,
     "DisconnectFailed": 500,
     "ConfigurationError": 500,
     "Unavailable": 503,
     "ManagerTimeout": 504,
+    "AttachmentInUse": 409,
+    "DefaultTypeMissing": 503,
+    "DefaultTypeNotFound": 404,
+    "InvalidVolumeType": 400,
+    "QosSpecsExist": 409,
+    "QosSpecsInUse": 400,
+    "QosSpecsNotFound": 404,
+    "QuotaExceeded": 413,
+    "TypeAccessExists": 409,
+    "TypeAccessNotFound": 404,
+    "TypeIsDefault": 400,
+    "VolumeSizeExceeded": 413,
 }
 
 

@@ -64,7 +64,7 @@ class BestTest(unittest.TestCase):
         self.assertIn("no backend has reported yet", self.refusal(wanted()))
 
     def test_all_are_down(self):
-        self.assertIn("down or disabled", self.refusal(wanted(), candidate(usable=False)))
+        self.assertIn("down, disabled or frozen", self.refusal(wanted(), candidate(usable=False)))
 
     def test_a_missing_capability_is_named_but_not_its_value(self):
         told = self.refusal(
@@ -229,3 +229,24 @@ class ReportedTest(unittest.TestCase):
 
     def test_a_backend_that_is_not_known_judges_for_itself(self):
         placement.check_room("elsewhere@fake#fake", 10**6)
+
+
+class FrozenTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        asking.report("h@a")
+        services.freeze(asking.BINARY, "h@a")
+
+    def test_a_frozen_backend_gets_nothing_new(self):
+        with self.assertRaisesRegex(exception.NoBackendFits, "frozen"):
+            placement.choose(wanted())
+        services.thaw(asking.BINARY, "h@a")
+        self.assertEqual("h@a#a", placement.choose(wanted()).host)
+
+    def test_what_it_has_stays_as_it_is(self):
+        for host in ("h@a", "h@a#pool"):
+            with self.assertRaisesRegex(exception.BackendFrozen, "The backend is frozen"):
+                placement.check_not_frozen(host)
+        for host in ("h@b#a", None):
+            placement.check_not_frozen(host)

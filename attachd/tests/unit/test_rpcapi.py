@@ -26,11 +26,17 @@ WAYS = {
     "attach": lambda **where: rpcapi.attach(CONTEXT, _attachment(**where), CONNECTOR),
     "attach_alone": lambda **where: rpcapi.attach_alone(CONTEXT, _attachment(**where), CONNECTOR),
     "detach": lambda **where: rpcapi.detach(CONTEXT, _attachment(**where)),
+    "open_connection": lambda **where: rpcapi.open_connection(
+        CONTEXT, _volume(**where), CONNECTOR
+    ),
+    "close_connections": lambda **where: rpcapi.close_connections(
+        CONTEXT, _volume(**where), None, ("a",)
+    ),
     "create_volume": lambda **where: rpcapi.create_volume(CONTEXT, _volume(**where)),
     "delete_volume": lambda **where: rpcapi.delete_volume(CONTEXT, _volume(**where)),
     "extend_volume": lambda **where: rpcapi.extend_volume(CONTEXT, _volume(**where)),
 }
-CALLS = frozenset({"attach", "attach_alone", "detach"})
+CALLS = frozenset({"attach", "attach_alone", "detach", "open_connection", "close_connections"})
 
 
 class _RpcCase(unittest.TestCase):
@@ -58,6 +64,17 @@ class AskingTest(_RpcCase):
             self.assertEqual(int(name in CALLS), self.client.call.call_count, name)
             self.assertEqual(int(name not in CALLS), self.client.cast.call_count, name)
             self.assertIs(self.client.call.return_value if name in CALLS else None, answer)
+
+    def test_log_levels_are_set_everywhere_and_read_somewhere(self):
+        with mock.patch.object(service, "everybody") as everybody:
+            rpcapi.set_log_levels(CONTEXT, {"here@fake"}, "attachd", "DEBUG")
+        everybody.assert_called_once_with(version=rpcapi.VERSION)
+        everybody.return_value.cast.assert_called_once_with(
+            CONTEXT, "set_log_levels", hosts=["here@fake"], prefix="attachd", level="DEBUG"
+        )
+        answer = rpcapi.get_log_levels(CONTEXT, "here@fake", "attachd")
+        self.client.call.assert_called_once_with(CONTEXT, "get_log_levels", prefix="attachd")
+        self.assertIs(self.client.call.return_value, answer)
 
     def test_attaching_sends_ids_and_the_connector(self):
         for name in ("attach", "attach_alone"):

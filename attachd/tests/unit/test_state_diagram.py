@@ -11,7 +11,10 @@ from attachd import state_diagram, states
 class StateDiagramTest(unittest.TestCase):
     def setUp(self):
         self.graph = state_diagram.dot(
-            "attachment", states.ATTACHMENT_MOVES, states.AttachmentState.RESERVED
+            "attachment",
+            states.ATTACHMENT_MOVES,
+            states.AttachmentState.RESERVED,
+            states.AttachmentState.HELD,
         )
 
     def test_every_arrow_of_the_table_is_drawn_once(self):
@@ -29,8 +32,8 @@ class StateDiagramTest(unittest.TestCase):
         }
         self.assertEqual(len(pairs), self.graph.count("[label="))
 
-    def test_a_new_row_is_reserved(self):
-        self.assertIn('start -> "reserved";', self.graph)
+    def test_a_new_row_is_reserved_or_held(self):
+        self.assertIn('start -> "reserved"; start -> "held";', self.graph)
 
     def test_the_page_names_every_state_as_the_wire_does(self):
         printed = io.StringIO()

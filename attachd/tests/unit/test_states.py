@@ -29,6 +29,7 @@ ATTACHMENT_ARROWS = {
     Event.CONNECT_LOST: {"connecting": "connect_unknown"},
     Event.COMPLETE: {"reserved": "attached", "connected": "attached", "attached": "attached"},
     Event.CANCEL: {"reserved": GONE},
+    Event.RELEASE: {"held": GONE},
     Event.DISCONNECT: {
         "reserved": "disconnecting",
         "connecting": "disconnecting",
@@ -58,6 +59,7 @@ VOLUME_ARROWS = {
     Event.EXTEND_FAILED: {"extending": "error_extending"},
 }
 WIRE_NAMES = {
+    "held": "attaching",
     "reserved": "reserved",
     "connecting": "attaching",
     "connected": "attaching",
@@ -87,10 +89,18 @@ def _multisets(most: int) -> Iterator[tuple[AttachmentState, ...]]:
     )
 
 
-def _expected(state: VolumeState, attachments: tuple[AttachmentState, ...]) -> tuple[str, str]:
-    names = {WIRE_NAMES[each] for each in attachments if each != "connect_failed"}
+def _expected(
+    state: VolumeState, attachments: tuple[AttachmentState, ...], leaving: int = 0
+) -> tuple[str, str]:
+    names = {WIRE_NAMES[each] for each in attachments if each not in {"connect_failed", "held"}}
     attach_status = next((name for name in RANKS if name in names), "detached")
-    return (STATUS_OF[attach_status] if state == "ready" else state.value), attach_status
+    if state != "ready":
+        return state.value, attach_status
+    if leaving >= attachments.count(AttachmentState.ATTACHED) > 0:
+        return "detaching", attach_status
+    if "held" in attachments:
+        names |= {"attaching"}
+    return STATUS_OF[next((name for name in RANKS if name in names), "detached")], attach_status
 
 
 class MovesTest(unittest.TestCase):
@@ -155,6 +165,24 @@ class DerivationTest(unittest.TestCase):
                 derived = states.derive(state, held)
                 self.assertEqual(_expected(state, held), tuple(derived), (state, held))
 
+    def test_a_volume_is_detaching_when_no_attached_one_is_going_to_stay(self):
+        for held in _multisets(3):
+            for leaving in range(4):
+                derived = states.derive(VolumeState.READY, held, leaving)
+                expected = _expected(VolumeState.READY, held, leaving)
+                self.assertEqual(expected, tuple(derived), (held, leaving))
+
+    def test_no_more_can_be_leaving_than_are_attached(self):
+        for held in _multisets(3):
+            attached = held.count(AttachmentState.ATTACHED)
+            for leaving in range(5):
+                left = states.still_leaving(leaving, held)
+                self.assertEqual(min(leaving, attached), left)
+
+    def test_a_hold_is_seen_of_the_volume_and_not_of_an_attachment(self):
+        derived = states.derive(VolumeState.READY, [AttachmentState.HELD])
+        self.assertEqual(("attaching", "detached"), derived)
+
     def test_the_order_of_the_attachments_does_not_matter(self):
         for held in _multisets(3):
             found = {
@@ -212,4 +240,4 @@ class NamesTest(unittest.TestCase):
         groups = [states.UNREACHABLE, states.LIVE, states.UNCERTAIN]
         self.assertEqual(sum(map(len, groups)), len(frozenset().union(*groups)))
         rest = frozenset(AttachmentState).difference(*groups)
-        self.assertEqual({"reserved", "disconnecting"}, rest)
+        self.assertEqual({"held", "reserved", "disconnecting"}, rest)

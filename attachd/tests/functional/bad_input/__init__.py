@@ -7,15 +7,18 @@ Texts may name what is in the :data:`World`: ``"/attachments/{attached}"``.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from attachd.db import types as types_db  # "types" is a module of this package too
+# These two are modules of this package too.
+from attachd.db import qos_specs as qos_db
+from attachd.db import types as types_db
 from attachd.tests import rows
 from attachd.tests.functional import served
 
 UNKNOWN = "99999999-9999-4999-8999-999999999999"
 
 World = Mapping[str, str]
-"""Ids by what they are of: volume, broken_volume, their_volume, attached_volume; attachments that
-are reserved, attached, failed, theirs; type, used_type; unknown."""
+"""Ids by what they are of: volume, broken_volume, their_volume, attached_volume,
+reserved_volume; attachments that are reserved, attached, failed, theirs; type, used_type,
+limited_type, private_type; qos, used_qos; unknown."""
 
 
 class Row(NamedTuple):
@@ -41,7 +44,8 @@ def world() -> World:
     volume = rows.add_volume()["id"]
     broken = rows.add_volume(state="error")["id"]
     theirs = rows.add_volume(project_id="b" * 32)["id"]
-    attached = _attachment("attached")
+    attached, reserved = _attachment("attached"), _attachment("reserved")
+    used_qos = qos_db.create("used", "both", {})["id"]
     used = types_db.create({"name": "used"})["id"]
     rows.change_volume(volume, volume_type_id=used)
     return {
@@ -49,12 +53,17 @@ def world() -> World:
         "broken_volume": broken,
         "their_volume": theirs,
         "attached_volume": rows.attachment(attached)["volume_id"],
-        "reserved": _attachment("reserved"),
+        "reserved_volume": rows.attachment(reserved)["volume_id"],
+        "reserved": reserved,
         "attached": attached,
         "failed": _attachment("connect_unknown"),
         "theirs": rows.add_attachment(theirs, project_id="b" * 32)["id"],
         "type": types_db.create({"name": "free"})["id"],
         "used_type": used,
+        "limited_type": types_db.create({"name": "limited", "qos_specs_id": used_qos})["id"],
+        "private_type": types_db.create({"name": "private", "is_public": False})["id"],
+        "qos": qos_db.create("free", "front-end", {"k": "v"})["id"],
+        "used_qos": used_qos,
         "unknown": UNKNOWN,
     }
 

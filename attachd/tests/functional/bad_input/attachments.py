@@ -169,8 +169,8 @@ ROWS = [
     _plain("list: limit below zero", "GET", f"{URL}?limit=-1", None, 400, "limit must be"),
     _plain("list: limit is text", "GET", f"{URL}?limit=ten", None, 400, "limit must be"),
     _plain("list: offset is huge", "GET", f"{URL}?offset={'9' * 40}", None, 400, "offset must be"),
-    _plain("list: marker is unknown", "GET", f"{URL}?marker={{unknown}}", None, 400, "Marker"),
-    _plain("list: marker is another's", "GET", f"{URL}?marker={{theirs}}", None, 400, "Marker"),
+    _plain("list: marker is unknown", "GET", f"{URL}?marker={{unknown}}", None, 404, "Marker"),
+    _plain("list: marker is another's", "GET", f"{URL}?marker={{theirs}}", None, 404, "Marker"),
     _plain("list: unknown sort key", "GET", f"{URL}?sort=connector", None, 400, "sort key 'conn"),
     _plain(
         "list: unknown direction", "GET", f"{URL}?sort=id:up", None, 400, "sort direction 'up'"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong requests on volume types and extra specs."""
+"""Wrong requests on volume types: their extra specs, access and encryption included."""
 
 from typing import Any
 
@@ -37,6 +37,30 @@ def _spec(claim: str, says: str, body: Any, status: int = 400) -> Row:
 def _plain(claim: str, method: str, path: str, status: int, says: str, options: Any) -> Row:
     return Row(claim, method, path, None, status, says, options)
 
+
+def _access(
+    claim: str,
+    says: str,
+    project: Any,
+    status: int = 400,
+    action: str = "addProjectAccess",
+    path: str = "/types/{private_type}",
+) -> Row:
+    return Row(
+        f"access: {claim}", "POST", f"{path}/action", {action: project}, status, says, ADMIN
+    )
+
+
+def _encryption(
+    claim: str, method: str, status: int, says: str, encryption: Any, key: str = ""
+) -> Row:
+    body = {"encryption": encryption}
+    return Row(
+        f"encryption: {claim}", method, f"{ITEM}/encryption{key}", body, status, says, ADMIN
+    )
+
+
+PROJECT = {"project": "p"}
 
 ROWS = [
     Row("create: no type", "POST", URL, {"x": 1}, 400, "'volume_type' is a required|'x'", ADMIN),
@@ -94,4 +118,26 @@ ROWS = [
     _plain("spec: unknown", "GET", f"{SPECS}/zz", 404, "no extra specs with key zz", ADMIN),
     _plain("spec: not there", "DELETE", f"{SPECS}/zz", 404, "with key zz", ADMIN),
     _plain("spec: a member", "DELETE", f"{SPECS}/k", 403, "types_extra_specs:delete", MEMBER),
+    _access("add: null", "project", {"project": None}),
+    _access("add: nobody", "'project' is a required", {}),
+    _access("add: an empty name", "project", {"project": ""}),
+    _access("add: a blank name", "id of a project", {"project": " "}),
+    _access("add: a novel", "longer than 64", {"project": "x" * 65}),
+    _access("add: a list", "not of type", {"project": ["p"]}),
+    _access("add: more", "'x' was unexpected", {"project": "p", "x": 1}),
+    _access("add: text", "not of type", "p"),
+    _access("add: everybody", "public volume type", PROJECT, path=ITEM),
+    _access("add: unknown", "type {unknown}", PROJECT, 404, path="/types/{unknown}"),
+    _access("remove: everybody", "public volume type", PROJECT, 400, "removeProjectAccess", ITEM),
+    _access("remove: nobody's", "access not found", PROJECT, 404, "removeProjectAccess"),
+    _plain("access: public", "GET", f"{ITEM}/os-volume-type-access", 404, "public", ADMIN),
+    _plain("access: unknown", "GET", "/types/{unknown}/os-volume-type-access", 404, "type", ADMIN),
+    _plain("access: private", "GET", "/types/{private_type}", 404, "could not be found", MEMBER),
+    _plain("encryption: unknown", "GET", "/types/{unknown}/encryption", 404, "type", ADMIN),
+    _plain("encryption: a field", "GET", f"{ITEM}/encryption/cipher", 404, "not exist", ADMIN),
+    _plain("encryption: a member", "GET", f"{ITEM}/encryption", 403, "encryption:get", MEMBER),
+    _plain("encryption: delete", "DELETE", f"{ITEM}/encryption/x", 404, "not exist", ADMIN),
+    _encryption("create", "POST", 400, "no encrypted volumes", {"provider": "luks"}),
+    _encryption("create: null", "POST", 400, "encryption", None),
+    _encryption("update", "PUT", 404, "not exist", {"cipher": "x"}, "/x"),
 ]

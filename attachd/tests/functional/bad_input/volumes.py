@@ -13,6 +13,8 @@ SIZES: list[Any] = [None, 0, -1, 1.5, True, "", "0", "big", "1.5", "1\n", " 1", 
 LOOSE = {"version": "volume 3.52"}
 READER = {"token": served.READER}
 ADMIN = {"token": served.ADMIN}
+_MANY = "%7B" + ",".join(f"'k{i}':'v'" for i in range(33)) + "%7D"
+_TIMES = ",".join(["gt:2026-01-01T00:00:00"] * 101)
 
 
 def _create(claim: str, says: str, options: Any = None, status: int = 400, **fields: Any) -> Row:
@@ -28,9 +30,9 @@ def _pairs(claim: str, says: str, body: Any, method: str = "POST", path: str = P
     return Row(f"metadata: {claim}", method, path, body, 400, says)
 
 
-def _list(claim: str, says: str, query: str, options: Any = None) -> Row:
+def _list(claim: str, says: str, query: str, options: Any = None, status: int = 400) -> Row:
     path = f"/volumes/detail?{query}"
-    return Row(f"list: {claim}", "GET", path, None, 400, says, options or {})
+    return Row(f"list: {claim}", "GET", path, None, status, says, options or {})
 
 
 def _delete(claim: str, status: int, says: str, path: str, options: Any = None) -> Row:
@@ -62,7 +64,7 @@ ROWS = [
     _create("a size in words before they were strict", "volume.size", LOOSE, size="ten"),
     _create("more than there is", "2147483648|No backend|asked for", size="2147483648"),
     _create("an unknown field", r"'colour' was unexpected", colour="red"),
-    _create("a name that is a number", "volume.name. Value: 7", name=7),
+    _create("a name that is a number", "name. Value: 7", name=7),
     _create("a name that is a novel", "volume.name", name="x" * 256),
     _create("a description that is a novel", "volume.description", description="x" * 256),
     _create("an old name that is a list", "volume.display_name", display_name=[]),
@@ -77,19 +79,36 @@ ROWS = [
     _create("a metadata key that cannot be typed", r"metadata.*a\\nb", metadata={"a\nb": "x"}),
     _create("a metadata key in cyrillic", "volume.metadata", metadata={"ключ": "x"}),
     _create("too much metadata", "volume.metadata", metadata={f"k{i}": "" for i in range(257)}),
-    _create("a snapshot", "no snapshots", snapshot_id="{unknown}"),
-    _create("a copy", "no copies of volumes", source_volid="{volume}"),
+    _create("a snapshot", "no snapshots", status=404, snapshot_id="{unknown}"),
+    _create("a copy of what is none", "volume.source_volid", source_volid="disk"),
+    _create("a copy of a number", "volume.source_volid", source_volid=1),
+    _create("a copy of nothing", "Volume {unknown}", status=404, source_volid="{unknown}"),
+    _create(
+        "a copy of another's", "Volume {their_volume}", status=404, source_volid="{their_volume}"
+    ),
+    _create("a copy of what is broken", "currently error", source_volid="{broken_volume}"),
+    _create(
+        "a copy in another zone",
+        "is where that is",
+        source_volid="{volume}",
+        availability_zone="far",
+    ),
+    _create("a replica", "no replicas", source_replica="{volume}"),
     _create("an image", "no images", imageRef="{unknown}"),
-    _create("a backup", "no backups", backup_id="{unknown}"),
-    _create("a group", "no groups", group_id="{unknown}"),
-    _create("a consistency group", "no consistency groups", consistencygroup_id="{unknown}"),
+    _create("a backup", "no backups", status=404, backup_id="{unknown}"),
+    _create("a group", "no groups", status=404, group_id="{unknown}"),
+    _create(
+        "a consistency group", "no consistency groups", status=404, consistencygroup_id="{unknown}"
+    ),
     _create("multiattach by request", "volume type", multiattach=True),
     _create("multiattach of nonsense", "volume.multiattach", multiattach="perhaps"),
     _create("an unknown zone", "zone mars", availability_zone="mars"),
     _create("an empty zone", "volume.availability_zone", availability_zone=""),
     _create("a zone of a number", "volume.availability_zone", availability_zone=1),
     _create("an unknown type", "Volume type {unknown}", status=404, volume_type="{unknown}"),
-    _create("an unknown type by name", "type gold could not", status=404, volume_type="gold"),
+    _create(
+        "an unknown type by name", "type with name gold could not", status=404, volume_type="gold"
+    ),
     _create("a type of an object", "volume.volume_type", volume_type={"id": "{type}"}),
     _create("a reader", "volume:create", READER, 403),
     Row("show: unknown", "GET", "/volumes/{unknown}", None, 404, "Volume {unknown} could not"),
@@ -150,14 +169,16 @@ ROWS = [
     _list("a filter for administrators", "host", "host=here"),
     _list("a limit of words", "limit must be", "limit=ten"),
     _list("a negative limit", "limit must be", "limit=-1"),
-    _list("an unknown marker", "Marker {unknown}", "marker={unknown}"),
-    _list("another's marker", "Marker {their_volume}", "marker={their_volume}"),
+    _list("an unknown marker", "Marker {unknown}", "marker={unknown}", status=404),
+    _list("another's marker", "Marker {their_volume}", "marker={their_volume}", status=404),
     _list("an unknown order", "sort key 'colour'", "sort=colour"),
     _list("an unknown direction", "sort direction 'up'", "sort=name:up"),
     _list("two kinds of order", "cannot be used with", "sort=name&sort_key=name"),
     _list("metadata of nonsense", "attribute metadata", "metadata=a:b"),
     _list("a size of words", "attribute size", "size=large"),
     _list("a truth of nonsense", "attribute bootable", "bootable=perhaps"),
+    _list("more metadata than databases like", "attribute metadata", f"metadata={_MANY}"),
+    _list("too many times", "attribute created_at", f"created_at={_TIMES}"),
     _list("a time of nonsense", "attribute created_at", "created_at=gt:yesterday"),
     _list("a count of nonsense", "attribute with_count", "with_count=perhaps"),
     _delete("unknown", 404, "Volume {unknown}", "/volumes/{unknown}"),

@@ -57,6 +57,7 @@ class FaultTest(unittest.TestCase):
             fault = errors.fault(exception.Unavailable(reason="no queue"), REQUEST)
         self.assertEqual(503, fault.status)
         self.assertIn("serviceUnavailable", json.loads(fault.body))
+        self.assertEqual({"Retry-After": "5"}, fault.headers)
         self.assertEqual(1, len(logged.records))
 
     def test_a_mistake_of_the_sender_is_not_logged(self):

@@ -70,6 +70,8 @@ class PairsTest(unittest.TestCase):
     def test_nonsense_is_refused(self):
         nonsense = (
             *("", "a", "a=b", "{", "['a']", "{'a'}", "{'a': 1}", "{1: 'a'}", "{[]: 'a'}"),
+            str({f"k{i}": "v" for i in range(33)}),
+            *(r"{'a': '\x00'}", r"{'a\n': 'b'}", r"{'a': '\ud800'}"),
             *("__import__('os')", "{" * 1000, "(" * 9999, "{'a': 'b'", "1" * 9999),
         )
         for text in nonsense:

@@ -37,6 +37,11 @@ class ReadTest(unittest.TestCase):
         page = paging.read({"sort": "size:asc, name"}, KEYS)
         self.assertEqual((("size_gib", "asc"), ("name", "desc")), page.sort)
 
+    def test_a_key_sorts_once_however_often_it_is_asked_for(self):
+        # Each further one would make the statement longer by all those before it.
+        page = paging.read({"sort": "name:asc" + ",size,name:desc" * 1000}, KEYS)
+        self.assertEqual((("name", "asc"), ("size_gib", "desc")), page.sort)
+
     def test_the_old_way_to_sort_still_works(self):
         page = paging.read({"sort_key": "name", "sort_dir": "asc"}, KEYS)
         self.assertEqual((("name", "asc"),), page.sort)

@@ -36,7 +36,6 @@ class RouteTableTest(register.Case):
     def test_urls_lead_to_endpoints(self):
         cases = {
             "/snacks": ("/snacks", None, ()),
-            "/snacks/": ("/snacks", None, ()),
             "/abc-1/snacks": ("/snacks", "abc-1", ()),
             "/snacks/s1": ("/snacks/{snack_id}", None, ("s1",)),
             "/abc/snacks/snacks": ("/snacks/{snack_id}", "abc", ("snacks",)),
@@ -50,8 +49,8 @@ class RouteTableTest(register.Case):
     def test_other_urls_lead_nowhere(self):
         for url in (
             "/", "/abc", "/demo/snacks", "/abc/abc/snacks", "/snacks//", "/snacks//crumbs/k",
-            "/snacks/s1/crumbs", "/snacks/s1/crumbs/", "/Snacks", "//snacks",
-            f"/{'a' * 65}/snacks",
+            "/snacks/", "/abc-1/snacks/", "/snacks/s1/crumbs", "/snacks/s1/crumbs/",
+            "/Snacks", "//snacks", f"/{'a' * 65}/snacks",
         ):  # fmt: skip
             with self.subTest(url):
                 self.assertIsNone(self.find(url))
@@ -59,6 +58,29 @@ class RouteTableTest(register.Case):
     def test_a_method_that_a_url_does_not_have_leads_nowhere(self):
         self.assertIsNone(self.find("/snacks", "DELETE"))
         self.assertIsNotNone(self.find("/snacks", "POST"))
+
+
+class AbsentTest(RouteTableTest):
+    """All the same, with something that is not there."""
+
+    def setUp(self):
+        super().setUp()
+        nothing = endpoint.Endpoint(
+            "*", "/nuts", mv.MINIMUM, mv.LATEST, None, None, None, 404, lambda: None, ()
+        )
+        self.table = root.RouteTable(endpoint.REGISTER, PROJECT, [nothing])
+
+    def test_all_below_it_leads_there_by_every_method(self):
+        for url in ("/nuts", "/nuts/", "/nuts/n1", "/nuts/n1/action", "/nuts/\x00/a/b/c"):
+            for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "X"):
+                with self.subTest(url, method=method):
+                    self.assertEqual(("/nuts", None, ()), self.find(url, method))
+                    self.assertEqual(("/nuts", "abc", ()), self.find(f"/abc{url}", method))
+
+    def test_nothing_beside_it_does(self):
+        for url in ("/nut", "/nutshell", "/snacks/s1/nuts", "/abc/abc/nuts"):
+            with self.subTest(url):
+                self.assertIsNone(self.find(url))
 
 
 def identify(environ, url_project):
@@ -87,7 +109,7 @@ class Case(register.Case):
             return None
 
     def serve(self):
-        self.enterContext(unittest.mock.patch.dict(app.IDENTIFIERS, {"noauth": identify}))
+        self.enterContext(unittest.mock.patch("attachd.api.noauth.identify", identify))
 
     def ask(self, *args, **more):
         api = served.Api(None, app.make_app())

@@ -10,6 +10,8 @@ from unittest import mock
 
 from attachd.api import noauth
 from attachd.cmd import all_in_one
+from attachd.conf import CONF
+from attachd.tests import backends
 
 
 class FolderTest(unittest.TestCase):
@@ -48,6 +50,10 @@ class FolderTest(unittest.TestCase):
 
 
 class GreetingTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+
     def greeting(self, host):
         return all_in_one._greeting(Path("/state"), host, 8776)
 
@@ -73,6 +79,15 @@ class GreetingTest(unittest.TestCase):
                 self.assertIn(
                     f"export OS_AUTH_TYPE=none OS_ENDPOINT={url}/v3\n", self.greeting(host)
                 )
+
+    def test_whoever_has_to_say_who_they_are_is_told_how(self):
+        for strategy, words in (("keystone", "a token"), ("http_basic", "OS_USERNAME=")):
+            with self.subTest(strategy):
+                backends.override(self, "auth_strategy", strategy, group="api")
+                said = self.greeting("0.0.0.0")
+                self.assertIn(words, said)
+                self.assertNotIn("Authentication is off", said)
+                self.assertIn("http://127.0.0.1:8776", said)
 
     def test_both_clients_see_the_same_project(self):
         self.assertEqual(noauth.NOBODYS_PROJECT, all_in_one.PROJECT)

@@ -2,13 +2,14 @@
 """attachd-status as people and deployment tools type it."""
 
 import json
+import os
 from pathlib import Path
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from attachd.db import migration
+from attachd.db import migration, types
 from attachd.tests import databases
 
 COMMAND = "import sys; from attachd.cmd.status import main; sys.exit(main())"
@@ -24,13 +25,15 @@ class StatusTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def _check(self, configuration=BACKEND):
+    def _check(self, configuration=BACKEND, *, by_variable=False):
         """Return the exit code, and result and details of each check by its name."""
         file = self.folder / "attachd.conf"
         file.write_text(f"{configuration}\n[database]\nconnection = {self.url}\n", "utf-8")
         command = [sys.executable, "-W", "ignore", "-c", COMMAND]
+        named = [] if by_variable else ["--config-file", file]
         ended = subprocess.run(
-            [*command, "--config-file", file, "upgrade", "check", "--json"],
+            [*command, *named, "upgrade", "check", "--json"],
+            env={**os.environ, "ATTACHD_CONFIG_FILES": str(file) if by_variable else ""},
             capture_output=True,
             text=True,
             timeout=60,
@@ -43,8 +46,13 @@ class StatusTest(unittest.TestCase):
         migration.upgrade()
         code, checks = self._check()
         self.assertEqual(SUCCESS, code)
-        self.assertEqual(3, len(checks))
+        self.assertEqual(7, len(checks))
         self.assertEqual({SUCCESS}, {each["result"] for each in checks.values()})
+
+    def test_the_variable_names_the_configuration_too(self):
+        migration.upgrade()
+        code, checks = self._check(by_variable=True)
+        self.assertEqual((SUCCESS, SUCCESS), (code, checks["Backends"]["result"]))
 
     def test_a_database_that_was_not_synced_fails_with_the_command_to_run(self):
         code, checks = self._check()
@@ -68,6 +76,47 @@ class StatusTest(unittest.TestCase):
         code, checks = self._check("")
         self.assertEqual((WARNING, WARNING), (code, checks["Backends"]["result"]))
 
+    def test_callers_that_cannot_be_identified_fail_with_the_reason(self):
+        migration.upgrade()
+        for strategy, words in (("keystone", "auth_type"), ("http_basic", "/nonexistent/users")):
+            with self.subTest(strategy):
+                code, checks = self._check(
+                    f"{BACKEND}[api]\nauth_strategy = {strategy}\n"
+                    "http_basic_user_file = /nonexistent/users\n"
+                )
+                self.assertEqual((FAILURE, FAILURE), (code, checks["Callers"]["result"]))
+                self.assertIn(words, checks["Callers"]["details"])
+
+    def test_users_that_can_pass_for_services_are_a_warning(self):
+        migration.upgrade()
+        keystone = (
+            f"{BACKEND}[api]\nauth_strategy = keystone\n[keystone_authtoken]\n"
+            "auth_type = password\nauth_url = http://127.0.0.1:1/v3\nusername = attachd\n"
+        )
+        code, checks = self._check(keystone)
+        self.assertEqual(SUCCESS, code, checks)
+        code, checks = self._check(f"{keystone}service_token_roles_required = false\n")
+        self.assertEqual((WARNING, WARNING), (code, checks["Callers"]["result"]))
+
+    def test_a_broken_policy_file_fails_by_name(self):
+        migration.upgrade()
+        policy = self.folder / "policy.yaml"
+        configuration = f"{BACKEND}[oslo_policy]\npolicy_file = {policy}\n"
+        policy.write_text("'volume:get': 'rule:nobody'", encoding="utf-8")
+        code, checks = self._check(configuration)
+        self.assertEqual((FAILURE, FAILURE), (code, checks["Policy"]["result"]))
+        for word in (str(policy), "volume:get", "rule nobody"):
+            self.assertIn(word, checks["Policy"]["details"].replace("\n", " "))
+
+    def test_a_rule_that_there_is_not_is_a_warning(self):
+        migration.upgrade()
+        policy = self.folder / "policy.yaml"
+        configuration = f"{BACKEND}[oslo_policy]\npolicy_file = {policy}\n"
+        policy.write_text("'volume:gett': '@'", encoding="utf-8")
+        code, checks = self._check(configuration)
+        self.assertEqual((WARNING, WARNING), (code, checks["Policy"]["result"]))
+        self.assertIn("volume:gett", checks["Policy"]["details"])
+
     def test_a_policy_file_in_json_fails(self):
         migration.upgrade()
         policy = self.folder / "policy.json"
@@ -75,3 +124,20 @@ class StatusTest(unittest.TestCase):
         code, checks = self._check(f"{BACKEND}[oslo_policy]\npolicy_file = {policy}\n")
         self.assertEqual(FAILURE, code)
         self.assertIn("YAML", checks["Policy File JSON to YAML"]["details"])
+
+    def test_a_default_type_that_does_not_exist_fails_by_name(self):
+        migration.upgrade()
+        default = BACKEND.replace("[DEFAULT]", "[DEFAULT]\ndefault_volume_type = gold")
+        code, checks = self._check(default)
+        self.assertEqual((FAILURE, FAILURE), (code, checks["Default Volume Type"]["result"]))
+        self.assertIn("gold, does not exist", checks["Default Volume Type"]["details"])
+        types.create({"name": "gold"})
+        code, _checks = self._check(default)
+        self.assertEqual(SUCCESS, code)
+
+    def test_a_file_of_filters_that_is_not_there_fails_by_name(self):
+        migration.upgrade()
+        file = self.folder / "filters.json"
+        code, checks = self._check(f"{BACKEND}[api]\nresource_query_filters_file = {file}\n")
+        self.assertEqual((FAILURE, FAILURE), (code, checks["List Filters"]["result"]))
+        self.assertIn("filters.json", checks["List Filters"]["details"])

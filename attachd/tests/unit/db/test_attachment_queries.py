@@ -52,9 +52,19 @@ class QueriesTest(unittest.TestCase):
         self.assertEqual(rows.attachment(self.first), full)
         self.assertEqual({**full, **brief}, full)
 
+    def test_what_clients_do_not_know_as_attachments_is_in_no_list(self):
+        rows.add_attachment(self.one, "held")
+        rows.add_attachment(self.one, "connected", kind="connection")
+        legacy = rows.add_attachment(self.two, "attached", kind="legacy")["id"]
+        self.assertEqual([legacy, self.third, self.second, self.first], self._ids())
+        self.assertEqual([self.second, self.first], self._ids(volume_id=self.one))
+        found = attachment_queries.brief_of_volumes([self.one, self.two])
+        self.assertEqual([self.first, self.second], [row["id"] for row in found[self.one]])
+        self.assertEqual([self.third, legacy], [row["id"] for row in found[self.two]])
+
     def test_a_marker_of_another_project_is_refused(self):
         page = Page(limit=10, marker=self.third)
-        self.assertRaises(exception.BadRequest, self._ids, page, project_id=rows.PROJECT)
+        self.assertRaises(exception.MarkerNotFound, self._ids, page, project_id=rows.PROJECT)
 
     def test_pages_follow_each_other(self):
         self.assertEqual([self.third], self._ids(Page(limit=1)))

@@ -43,6 +43,13 @@ class PagesTest(unittest.TestCase):
     def test_a_list_is_newest_first_and_those_of_one_moment_by_id(self):
         self.assertEqual([f"{n:02}" for n in range(11, -1, -1)], self._page(limit=100))
 
+    def test_a_named_index_changes_nothing_but_the_way(self):
+        index = paging.order_index(V, {}, paging.Page(4), ())
+        page = paging.Page(4, marker="06")
+        with api.reader() as connection:
+            found = paging.rows(connection, sa.select(V.c.id), V, [], page, index)
+        self.assertEqual(["05", "04", "03", "02"], [row["id"] for row in found])
+
     def test_walking_from_page_to_page_finds_everything_once_in_order(self):
         orders = [
             (("created_at", "desc"),),
@@ -81,7 +88,7 @@ class PagesTest(unittest.TestCase):
 
     def test_a_marker_that_is_gone_is_refused_by_name(self):
         for sort in ((("created_at", "desc"),), (("name", "asc"),), (("name", "desc"),)):
-            refused = self.assertRaisesRegex(exception.BadRequest, "Marker nowhere")
+            refused = self.assertRaisesRegex(exception.MarkerNotFound, "Marker nowhere")
             with self.subTest(sort=sort), refused:
                 self._page(limit=2, marker="nowhere", sort=sort)
 
@@ -89,7 +96,7 @@ class PagesTest(unittest.TestCase):
         rows.add_volume(id="zz", project_id="other")
         self.assertEqual([], self._page("other", limit=2, marker="zz"))
         for sort in ((("created_at", "desc"),), (("name", "asc"),)):
-            with self.assertRaises(exception.BadRequest):
+            with self.assertRaises(exception.MarkerNotFound):
                 self._page(rows.PROJECT, limit=2, marker="zz", sort=sort)
 
     def test_behind_the_last_item_there_is_an_empty_page(self):
@@ -132,6 +139,17 @@ class ConditionsTest(unittest.TestCase):
             for text in ("100%", "a_b", "\\", "100")
         }
         self.assertEqual({"100%": {"0"}, "a_b": {"2"}, "\\": {"4"}, "100": {"0", "1"}}, found)
+
+    def test_the_index_of_the_order_is_named_unless_a_filter_has_a_better_one(self):
+        newest, by_name = paging.Page(10), paging.Page(10, sort=(("name", "asc"),))
+        oldest = paging.Page(10, sort=(("created_at", "asc"),))
+        for page in (newest, oldest):
+            named = paging.order_index(V, {"project_id": "p", "bootable": True}, page, {"name"})
+            self.assertEqual("ix_volumes_project_id_created_at_id", named)
+            named = paging.order_index(V, {"bootable": True}, page, {"name"})
+            self.assertEqual("ix_volumes_created_at_id", named)
+            self.assertIsNone(paging.order_index(V, {"name": "n"}, page, {"name"}))
+        self.assertIsNone(paging.order_index(V, {}, by_name, {"name"}))
 
     def test_only_filters_that_are_there_count(self):
         rows.add_volume(id="0", name=None)

@@ -2,13 +2,14 @@
 """Who reported, when, and what it means."""
 
 import datetime
+import functools
 import unittest
 from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import api, models, services
-from attachd.tests import databases
+from attachd.tests import databases, rows
 
 
 def report(host="h@b", **values):
@@ -86,3 +87,37 @@ class ServicesTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.NotFound, "h@x"):
             services.enable("attachd-manager", "h@x")
         self.assertRaises(exception.NotFound, services.disable, "x", "h@b", None)
+
+    def test_a_backend_is_frozen_and_thawed_once_each(self):
+        report()
+        report("h@a")
+        for turn, expected in ((services.freeze, True), (services.thaw, False)):
+            turn("attachd-manager", "h@b")
+            self.assertEqual(expected, self._row()["frozen"])
+            self.assertEqual(expected, services.is_frozen("attachd-manager", "h@b"))
+            with self.assertRaisesRegex(exception.BadRequest, "h@b is (frozen already|not fr)"):
+                turn("attachd-manager", "h@b")
+            self.assertFalse(services.is_frozen("attachd-manager", "h@a"))
+
+    def test_only_one_of_two_freezes_at_the_same_time(self):
+        report()
+        freeze = functools.partial(services.freeze, "attachd-manager", "h@b")
+        outcomes = databases.together(freeze, freeze)
+        self.assertEqual(1, outcomes.count(None))
+
+    def test_a_backend_that_never_reported_is_not_frozen(self):
+        for turn in (services.freeze, services.thaw):
+            with self.assertRaisesRegex(exception.NotFound, "h@x"):
+                turn("attachd-manager", "h@x")
+        self.assertFalse(services.is_frozen("attachd-manager", "h@x"))
+
+    def test_what_a_backend_holds_is_counted_by_project(self):
+        for project, size, host in (
+            ("p", 1, "h@b#x"),
+            ("p", 2, "h@b#y"),
+            ("q", 3, "h@b"),
+            ("q", 4, "h@bb#x"),
+        ):
+            rows.add_volume(project_id=project, size_gib=size, host=host)
+        self.assertEqual({"p": (2, 3), "q": (1, 3)}, services.held("h@b"))
+        self.assertEqual({}, services.held("h"))

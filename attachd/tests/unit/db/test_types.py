@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.db import types
+from attachd.db import type_access, types
 from attachd.db.paging import Page
 from attachd.tests import databases, rows
 
@@ -43,6 +43,45 @@ class TypesTest(unittest.TestCase):
                 self.assertEqual(expected, [row["id"] for row in found])
         after = types.page({}, Page(limit=9, marker=self.fast["id"], sort=(("name", "asc"),)))
         self.assertEqual([slow], after)
+
+    def test_a_project_knows_public_types_and_those_it_has_access_to(self):
+        hidden = types.create({"name": "hidden", "is_public": False})
+        other = types.create({"name": "other", "is_public": False})
+        type_access.add(hidden["id"], "a")
+        for project, expected in (("a", {"fast", "hidden"}), ("b", {"fast"}), (None, {"fast"})):
+            found = types.page({"known_to": project}, Page(limit=9))
+            self.assertEqual(expected, {row["name"] for row in found}, project)
+        self.assertEqual(hidden, types.get(hidden["id"], "a"))
+        self.assertEqual(hidden, types.get_by_name("hidden", "a"))
+        for project, kind in (("b", hidden), ("a", other)):
+            with self.assertRaises(exception.VolumeTypeNotFound):
+                types.get(kind["id"], project)
+            with self.assertRaises(exception.VolumeTypeNotFound):
+                types.get_by_name(kind["name"], project)
+
+    def test_a_marker_is_one_that_the_project_knows(self):
+        hidden = types.create({"name": "hidden", "is_public": False})
+        with self.assertRaisesRegex(exception.MarkerNotFound, "Marker"):
+            types.page({"known_to": "a"}, Page(limit=9, marker=hidden["id"]))
+
+    def test_extra_specs_filter_before_pages_are_cut(self):
+        for name in ("one", "two", "three"):
+            types.create({"name": name, "extra_specs": {"a": "1", "b": name}})
+        types.create({"name": "another", "extra_specs": {"a": "11"}})
+        filters = {"extra_specs": {"a": "1"}}
+        sort = (("name", "asc"),)
+        found = types.page(filters, Page(limit=3, sort=sort))
+        self.assertEqual(["fast", "one", "three"], [row["name"] for row in found])
+        rest = types.page(filters, Page(limit=3, sort=sort, marker=found[-1]["id"]))
+        self.assertEqual(["two"], [row["name"] for row in rest])
+        found = types.page({"extra_specs": {"a": "1", "b": "two"}}, Page(limit=3))
+        self.assertEqual(["two"], [row["name"] for row in found])
+
+    def test_of_zones_a_part_matches(self):
+        types.create({"name": "zoned", "extra_specs": {types.ZONES: "west,east"}})
+        for zone, expected in (("east", ["zoned"]), ("north", [])):
+            found = types.page({"extra_specs": {types.ZONES: zone}}, Page(limit=9))
+            self.assertEqual(expected, [row["name"] for row in found])
 
     def test_columns_can_be_changed(self):
         types.update(self.fast["id"], {"description": "quick", "is_public": False})

@@ -5,7 +5,7 @@ import datetime
 import unittest
 
 from attachd import exception
-from attachd.db import api, models, types, volume_metadata, volume_queries
+from attachd.db import api, image_metadata, models, types, volume_metadata, volume_queries
 from attachd.db.paging import Page
 from attachd.tests import databases, rows
 
@@ -25,6 +25,7 @@ class QueriesTest(unittest.TestCase):
         rows.add_attachment(self.a, "attached")
         volume_metadata.merge(self.a, {"k": "v", "l": "w"})
         volume_metadata.merge(self.b, {"k": "v", "l": "x"})
+        image_metadata.merge(self.b, {"k": "w", "m": "long" * 9999})
 
     def _ids(self, filters, **page):
         return [row["id"] for row in volume_queries.page(filters, Page(limit=9, **page))]
@@ -47,6 +48,10 @@ class QueriesTest(unittest.TestCase):
             ({"metadata": {"k": "v"}}, [self.b, self.a]),
             ({"metadata": {"k": "v", "l": "x"}}, [self.b]),
             ({"metadata": {"k": "w"}}, []),
+            ({"image_metadata": {"k": "w"}}, [self.b]),
+            ({"image_metadata": {"k": "W"}}, []),
+            ({"image_metadata": {"k": "w", "m": "long" * 9999}}, [self.b]),
+            ({"image_metadata": {"k": "v"}}, []),
             ({"like": {"host": "@b"}}, [self.a]),
             ({"like": {"name": "b"}, "status": "error"}, [self.b]),
         ]
@@ -58,6 +63,7 @@ class QueriesTest(unittest.TestCase):
     def test_rows_are_as_a_single_volume_is_read(self):
         page = volume_queries.page({"name": "b"}, Page(limit=1))
         self.assertEqual({"k": "v", "l": "x"}, page[0]["metadata"])
+        self.assertEqual({"k": "w", "m": "long" * 9999}, page[0]["image_metadata"])
         self.assertEqual("fast", page[0]["volume_type_name"])
         self.assertEqual({**rows.volume(self.b), **page[0]}, page[0])
 
@@ -70,7 +76,7 @@ class QueriesTest(unittest.TestCase):
             self.assertEqual(2, api.counters().statements - before)
 
     def test_a_marker_that_is_gone_is_refused(self):
-        self.assertRaises(exception.BadRequest, self._ids, {}, marker="gone")
+        self.assertRaises(exception.MarkerNotFound, self._ids, {}, marker="gone")
 
     def test_every_sort_key_sorts(self):
         for key in volume_queries.SORTABLE:

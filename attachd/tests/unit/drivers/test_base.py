@@ -20,6 +20,9 @@ class Least(base.Driver):
     def create(self, volume):
         return {}
 
+    def clone(self, volume, source):
+        return {}
+
     def delete(self, volume):
         pass
 

@@ -20,11 +20,13 @@ class FakeDriverTest(unittest.TestCase):
         driver.grant(VOLUME, EXPORT)
         driver.extend(VOLUME, 2, [EXPORT])
         driver.revoke(VOLUME, EXPORT, [OTHER])
+        driver.clone(base.VolumeRef("copy", 3), VOLUME)
         self.assertEqual(
             [
                 fake.Call("grant", "volume", "attachment"),
                 fake.Call("extend", "volume", others=("attachment",)),
                 fake.Call("revoke", "volume", "attachment", ("other",)),
+                fake.Call("clone", "copy", others=("volume",)),
             ],
             list(driver.calls),
         )

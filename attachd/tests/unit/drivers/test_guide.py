@@ -35,6 +35,7 @@ class ExampleTest(unittest.TestCase):
         export = base.Export("attachment", {"initiator": "iqn.a"})
         self.driver.setup()
         self.driver.create(VOLUME)
+        self.driver.clone(base.VolumeRef("copy", 2), VOLUME)
         info = self.driver.grant(VOLUME, export)
         self.assertEqual("iqn.x", info["data"]["target_iqn"])
         self.driver.extend(VOLUME, 2, [export])

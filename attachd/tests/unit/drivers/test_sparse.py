@@ -11,6 +11,7 @@ from unittest import mock
 from attachd import exception
 from attachd.drivers import base, sparse
 
+COPY = base.VolumeRef("7f4f0a56-57a4-4d6b-9f0b-7a8b6f8f1c22", 2)
 VOLUME = base.VolumeRef("0d6f6a5a-6f8b-4b8e-9d8e-0a3c1f7f5c11", 1)
 
 
@@ -55,6 +56,54 @@ class SparseFilesTest(unittest.TestCase):
             file.write(b"kept")
         self.files.create(VOLUME)
         self.assertEqual((2 * sparse.GIB, b"kept"), (path.stat().st_size, path.open("rb").read(4)))
+
+    def test_a_copy_has_its_name_when_it_is_complete(self):
+        self.files.create(VOLUME)
+        with self.files.path(VOLUME.id).open("r+b") as file:
+            file.write(b"bytes")
+        seen = []
+        real = sparse.copying.copy
+
+        def copy(source, target):
+            seen.append((target.name, self.files.path(COPY.id).exists()))
+            target.write_bytes(b"left by a copy that was interrupted")
+            real(source, target)
+
+        with mock.patch.object(sparse.copying, "copy", copy):
+            self.files.clone(COPY, VOLUME.id)
+        self.assertEqual([(f".{COPY.id}.part", False)], seen)
+        path = self.files.path(COPY.id)
+        self.assertEqual(
+            (2 * sparse.GIB, b"bytes"), (path.stat().st_size, path.open("rb").read(5))
+        )
+        self.assertEqual({COPY.id, VOLUME.id}, {each.name for each in path.parent.iterdir()})
+
+    def test_a_copy_that_was_made_is_not_made_again(self):
+        self.files.create(VOLUME)
+        self.files.clone(COPY, VOLUME.id)
+        with mock.patch.object(sparse.copying, "copy", side_effect=AssertionError):
+            self.files.clone(COPY, VOLUME.id)
+
+    def test_a_copy_that_failed_leaves_nothing_and_says_so(self):
+        self.files.create(VOLUME)
+        full = OSError(28, "No space left on device")
+        busy = exception.BackendError("It is written to.")
+        for error, says in ((full, "No space"), (busy, "is written to")):
+            with (
+                mock.patch.object(sparse, "_grow", side_effect=error),
+                self.assertRaisesRegex(exception.BackendError, says) as caught,
+            ):
+                self.files.clone(COPY, VOLUME.id)
+            self.assertTrue(caught.exception.final)
+            self.assertEqual([VOLUME.id], [each.name for each in self.files.folder.iterdir()])
+
+    def test_deleting_a_copy_removes_what_was_begun_of_it(self):
+        self.files.create(VOLUME)
+        part = self.files.folder / f".{COPY.id}.part"
+        part.write_bytes(b"begun" * 1000)
+        self.assertEqual(1.0, self.files.report("x").allocated_gib)
+        self.files.delete(COPY.id)
+        self.assertFalse(part.exists())
 
     def test_a_create_that_left_no_file_is_a_final_failure(self):
         full = mock.patch.object(os, "open", side_effect=OSError(28, "No space left on device"))

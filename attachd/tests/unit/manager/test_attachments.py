@@ -62,6 +62,18 @@ class AttachTest(unittest.TestCase):
         expected = {"attachment_id": self.attachment_id, "connector": CONNECTOR, "mode": "rw"}
         self.assertEqual(expected | {"secret": row["secret"]}, vars(handed.export))
 
+    def test_a_read_only_volume_is_only_read_whatever_was_asked_for(self):
+        rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
+        rows.change_attachment(self.attachment_id, mode="rw")
+        answer = self._attach({**CONNECTOR, "mode": "rw"})
+        self.assertEqual("ro", answer["mode"])
+        self.assertEqual("ro", self.driver.handed[0].export.mode)
+        self.assertEqual("ro", rows.attachment(self.attachment_id)["mode"])
+
+    def test_a_volume_that_is_no_longer_read_only_is_written_to(self):
+        rows.change_volume(self.volume_id, admin_metadata={"readonly": "False"})
+        self.assertEqual("rw", self._attach()["mode"])
+
     def test_every_attachment_has_a_secret_of_its_own(self):
         self._attach()
         other_volume = rows.add_volume()["id"]

@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.manager import attachments
+from attachd.manager import attachments, detaching
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
@@ -115,7 +115,7 @@ class ModeTest(unittest.TestCase):
         handed = self.backend.driver.handed[-1].export.mode
         told = answer["connection_info"]["data"]["access_mode"]
         self.assertEqual({answer["mode"]}, {handed, told, rows.attachment(mine)["mode"]})
-        attachments.detach(self.backend, mine, self.volume_id)
+        detaching.detach(self.backend, mine, self.volume_id)
         return answer["mode"]
 
     def test_without_a_word_it_is_read_and_write(self):

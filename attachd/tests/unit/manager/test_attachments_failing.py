@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import attachments as db
-from attachd.manager import attachments
+from attachd.manager import attachments, detaching
 from attachd.states import Event
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR
@@ -194,7 +194,7 @@ class LostDatabaseTest(_AttachCase):
         self._attach()
         self.assertEqual("connected", self._state()[0])
         self.assertEqual({self.attachment_id}, self.driver.granted())
-        attachments.detach(self.backend, self.attachment_id, self.volume_id)
+        detaching.detach(self.backend, self.attachment_id, self.volume_id)
         self.assertEqual(set(), self.driver.granted())
 
     def test_an_answer_that_was_stored_keeps_its_grant(self):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a manager answers: each call does its work and gives no secret away."""
 
+import logging
 import unittest
 
+from oslo_log import log
 import oslo_messaging as messaging
 
 from attachd import context, exception, rpcapi
@@ -27,6 +29,17 @@ class EndpointTest(unittest.TestCase):
     def _volume(self, state):
         volume_id = rows.add_volume(state, owner=backends.HOST, new_size_gib=3)["id"]
         return Volume.get(self.context, volume_id)
+
+    def test_only_who_is_meant_changes_what_it_logs(self):
+        logger = log.getLogger("attachd.tests.endpoint").logger
+        self.addCleanup(logger.setLevel, logging.NOTSET)
+        for hosts, expected in ((["other@fake"], "ERROR"), ([backends.HOST], "DEBUG")):
+            logger.setLevel("ERROR")
+            self.endpoint.set_log_levels(
+                self.context, hosts=hosts, prefix=logger.name, level="DEBUG"
+            )
+            answer = self.endpoint.get_log_levels(self.context, prefix=logger.name)
+            self.assertEqual({logger.name: expected}, answer)
 
     def test_it_speaks_the_version_that_the_api_asks_for(self):
         self.assertEqual(rpcapi.VERSION, self.endpoint.target.version)
@@ -63,6 +76,23 @@ class EndpointTest(unittest.TestCase):
         for secret in ("connector", "connection_info"):
             self.assertFalse(left.obj_attr_is_set(secret), secret)
         self.assertFalse(left.obj_what_changed())
+
+    def test_a_connection_is_opened_and_closed(self):
+        volume = Volume.get(self.context, rows.add_volume()["id"])
+        answer = self.endpoint.open_connection(self.context, volume=volume, connector=CONNECTOR)
+        self.assertEqual(set(rpcapi.Connected.__annotations__), set(answer))
+        self.assertEqual(1, len(self.driver.granted()))
+        closed = self.endpoint.close_connections(
+            self.context, volume_id=volume.id, connector=None, attachment_ids=[]
+        )
+        self.assertEqual((1, set()), (closed, self.driver.granted()))
+
+    def test_only_attachments_remain_after_a_detach(self):
+        volume_id = rows.add_volume(multiattach=True)["id"]
+        mine = rows.add_attachment(volume_id, "attached")["id"]
+        rows.add_attachment(volume_id, "held")
+        left = self.endpoint.detach(self.context, attachment_id=mine, volume_id=volume_id)
+        self.assertEqual([], left)
 
     def test_create_makes_the_volume(self):
         volume = self._volume("creating")

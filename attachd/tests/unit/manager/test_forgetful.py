@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A flow without a journal still runs, fails and reverts as one with it."""
 
+import types
 import unittest
 from unittest import mock
 
 from oslo_utils import uuidutils
-from taskflow import engines, exceptions, task
+from taskflow import engines, exceptions, storage, task
 from taskflow.patterns import linear_flow
 from taskflow.persistence import models
 from taskflow.persistence.backends import impl_memory
@@ -85,3 +86,47 @@ class ForgetfulTest(unittest.TestCase):
     def test_taskflow_makes_no_memory_of_its_own_beside_it(self):
         with mock.patch.object(impl_memory, "MemoryBackend", side_effect=AssertionError):
             _engine(self.backend, _Give([])).run()
+
+
+class UnburdenTest(unittest.TestCase):
+    def _engine(self, *tasks):
+        made = _engine(forgetful.Forgetful(), *tasks)
+        forgetful.unburden(made.storage)
+        return made
+
+    def test_taskflow_still_has_what_is_put_out_of_action(self):
+        notes = _engine(forgetful.Forgetful(), _Give([])).storage
+        self.assertTrue(hasattr(notes._lock, "read_lock"), "taskflow has changed")
+        self.assertTrue(hasattr(notes._lock, "write_lock"), "taskflow has changed")
+        for name in forgetful._SAVERS:
+            self.assertTrue(callable(getattr(storage.Storage, name).__wrapped__), name)
+
+    def test_no_lock_is_taken_and_nothing_is_tried_twice(self):
+        made = self._engine(_Give([]))
+        with (
+            mock.patch("fasteners.ReaderWriterLock.read_lock", side_effect=AssertionError),
+            mock.patch("fasteners.ReaderWriterLock.write_lock", side_effect=AssertionError),
+            mock.patch("tenacity.Retrying.__call__", side_effect=AssertionError),
+        ):
+            made.run()
+        self.assertEqual({"given": {"shelf": 3}}, made.storage.fetch_all())
+
+    def test_a_flow_runs_and_provides(self):
+        made = self._engine(_Give([]))
+        made.run()
+        self.assertEqual({"given": {"shelf": 3}}, made.storage.fetch_all())
+
+    def test_a_flow_reverts(self):
+        undone = []
+        made = self._engine(_Give(undone), _Break())
+        with self.assertRaisesRegex(RuntimeError, "broke 3"):
+            made.run()
+        self.assertEqual([{"shelf": 3}], undone)
+        self.assertIs(True, made.storage.get_revert_result(_name(_Give)))
+
+    def test_where_taskflow_has_other_names_its_own_way_is_kept(self):
+        notes = types.SimpleNamespace()
+        with mock.patch.object(forgetful, "_SAVERS", ("_unknown_saver",)):
+            forgetful.unburden(notes)
+        self.assertFalse(hasattr(notes, "_lock"))
+        self.assertFalse(hasattr(notes, "_unknown_saver"))

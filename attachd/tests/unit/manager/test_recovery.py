@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import functools
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -14,58 +15,10 @@ from attachd.conf import CONF
 from attachd.db import attachments as attachments_db
 from attachd.db import models
 from attachd.db import volumes as volumes_db
-from attachd.manager import attachments, recovery, volumes
+from attachd.manager import attachments, detaching, recovery, volumes
 from attachd.states import Event
-from attachd.tests import backends, rows
-from attachd.tests.backends import Killed
+from attachd.tests import backends, deaths, rows
 from attachd.tests.rows import CONNECTOR
-
-Work = Callable[[], object]
-
-_WRITES = (
-    (attachments_db, "move"),
-    (attachments_db, "move_alone"),
-    (volumes_db, "move"),
-)
-_CALLS = ("create", "delete", "extend", "grant", "revoke")
-
-
-class _Death:
-    """Kills the process before or after its n-th step: a write or a call of the driver."""
-
-    def __init__(self, step: int, moment: str) -> None:
-        self._left = step
-        self._moment = moment
-
-    def around(self, real: Callable[..., object]) -> Callable[..., object]:
-        @functools.wraps(real)
-        def called(*args, **kwargs):
-            self._left -= 1
-            if self._left == 0 and self._moment == "before":
-                raise Killed
-            answer = real(*args, **kwargs)
-            if self._left == 0:
-                raise Killed
-            return answer
-
-        return called
-
-    @property
-    def came(self) -> bool:
-        return self._left <= 0
-
-
-@contextlib.contextmanager
-def _dying(driver: backends.RecordingDriver, death: _Death) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for module, name in _WRITES:
-            real = getattr(module, name)
-            stack.enter_context(mock.patch.object(module, name, death.around(real)))
-        for name in _CALLS:
-            real = getattr(driver, name)
-            stack.enter_context(mock.patch.object(driver, name, death.around(real)))
-        stack.enter_context(contextlib.suppress(Killed))
-        yield
 
 
 class KilledTest(unittest.TestCase):
@@ -76,23 +29,8 @@ class KilledTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
 
-    def _deaths(self, prepare: Callable[[], Work]) -> Iterator[str]:
-        """Let the work die at each of its steps, and recover; yields where it died.
-
-        ``prepare`` makes the rows and returns the work.
-        """
-        for step in range(1, 10):
-            for moment in ("before", "after"):
-                work = prepare()
-                death = _Death(step, moment)
-                with _dying(self.driver, death):
-                    work()
-                if not death.came:
-                    self.assertGreater(step, 2, "hardly anything was tried")
-                    return
-                self.assertEqual(0, recovery.resume(self.backend))
-                yield f"{moment} step {step}"
-        self.fail("the work has no end")
+    def _deaths(self, prepare: Callable[[], deaths.Work]) -> Iterator[str]:
+        return deaths.survived(self, self.backend, prepare)
 
     def test_a_connect_is_finished_or_was_never_begun(self):
         for where in self._deaths(self._prepare_attach):
@@ -144,7 +82,7 @@ class KilledTest(unittest.TestCase):
     def _prepare_detach(self):
         self._prepare_attach()()
         return functools.partial(
-            attachments.detach, self.backend, self.attachment_id, self.volume_id
+            detaching.detach, self.backend, self.attachment_id, self.volume_id
         )
 
     def test_a_volume_is_created_once_its_row_says_so(self):
@@ -155,6 +93,21 @@ class KilledTest(unittest.TestCase):
 
     def _prepare_create(self):
         self.volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        return functools.partial(volumes.create, self.backend, self.volume_id)
+
+    def test_a_volume_is_copied_once_its_row_says_so(self):
+        for where in self._deaths(self._prepare_copy):
+            with self.subTest(where):
+                deadline = time.monotonic() + 10
+                while rows.volume(self.volume_id)["status"] != "available":
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.001)
+                self.assertIn(self.volume_id, self.driver.sizes())
+
+    def _prepare_copy(self):
+        source = rows.add_volume()["id"]
+        row = rows.add_volume("creating", owner=backends.HOST, source_volid=source)
+        self.volume_id = row["id"]
         return functools.partial(volumes.create, self.backend, self.volume_id)
 
     def test_a_volume_is_deleted_once_its_row_says_so(self):
@@ -352,6 +305,6 @@ class HealTest(unittest.TestCase):
         self.assertEqual({self.ids[0], self.ids[2]}, self.driver.granted())
 
     def test_what_was_detached_meanwhile_stays_out(self):
-        attachments.detach(self.backend, self.ids[0], self.read[0]["volume_id"])
+        detaching.detach(self.backend, self.ids[0], self.read[0]["volume_id"])
         self.assertEqual([], recovery.heal(self.backend, self.read))
         self.assertEqual({self.ids[1], self.ids[2]}, self.driver.granted())

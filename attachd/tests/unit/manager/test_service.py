@@ -7,14 +7,15 @@ from unittest import mock
 import uuid
 
 import oslo_messaging as messaging
+from oslo_messaging.notify import _impl_test
 
-from attachd import exception, service
+from attachd import exception, notifications, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import services
 from attachd.manager.service import ManagerService
 from attachd.manager.upkeep import Upkeep
-from attachd.tests import backends
+from attachd.tests import backends, hearing
 
 PATIENCE = 10
 
@@ -45,6 +46,13 @@ class ManagerServiceTest(unittest.TestCase):
             self.ask()
         (row,) = services.page(services.Filters())
         self.assertEqual((self.backend.host, True), (row["host"], row["up"]))
+
+    def test_what_is_still_to_be_told_is_told_before_it_ends(self):
+        hearing.use(self)
+        for number in range(20):
+            notifications.volume(f"x{number}", "v1", {"name": "disk"}, [])
+        self.manager.stop()
+        self.assertEqual(20, len(_impl_test.NOTIFICATIONS))
 
     def test_a_broken_backend_is_served_and_reported_as_down(self):
         error = exception.BackendError("no shelf", final=True)
@@ -84,7 +92,7 @@ class ManagerServiceTest(unittest.TestCase):
             gate.wait(PATIENCE)
             return []
 
-        with mock.patch("attachd.manager.attachments.detach", detach):
+        with mock.patch("attachd.manager.detaching.detach", detach):
             callers = [threading.Thread(target=self.ask) for _ in range(3)]
             for each in callers:
                 each.start()
@@ -106,7 +114,7 @@ class ManagerServiceTest(unittest.TestCase):
             time.sleep(0.3)
             return []
 
-        with mock.patch("attachd.manager.attachments.detach", detach):
+        with mock.patch("attachd.manager.detaching.detach", detach):
             caller = threading.Thread(target=lambda: answers.append(self.ask()))
             caller.start()
             self.assertTrue(entered.wait(PATIENCE))

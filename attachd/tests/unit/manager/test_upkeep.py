@@ -120,6 +120,15 @@ class UpkeepTest(unittest.TestCase):
         self.upkeep.once()
         self.assertEqual("available", rows.volume(mine["id"])["status"])
 
+    def test_old_messages_to_users_are_reaped_now_and_then(self):
+        reap = self.enterContext(mock.patch("attachd.db.messages.reap", return_value=1))
+        self.upkeep.once()
+        self.upkeep.once()
+        self.assertEqual(1, reap.call_count)
+        backends.override(self, "message_reap_interval", 0, group="manager")
+        self.upkeep.once()
+        self.assertEqual(2, reap.call_count)
+
     def test_a_restarted_backend_is_healed(self):
         self.upkeep.once()
         mine = self._attached()

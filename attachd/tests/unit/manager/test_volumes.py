@@ -2,6 +2,8 @@
 """Creating, deleting and extending: what comes of the row, also when messages come twice."""
 
 from pathlib import Path
+import threading
+import time
 import unittest
 
 from attachd import exception
@@ -84,6 +86,70 @@ class CreateTest(_VolumeCase):
         self.driver.script = lambda _call: db.reset(volume_id, "error", None)
         volumes.create(self.backend, volume_id)
         self.assertEqual("error", rows.volume(volume_id)["state"])
+
+
+class CopyTest(_VolumeCase):
+    """From creating to ready, with the data of another volume."""
+
+    def setUp(self):
+        super().setUp()
+        self.source = rows.add_volume(size_gib=3, provider={"lun": 7})["id"]
+
+    def add(self, **values):
+        return self._add("creating", size_gib=5, source_volid=self.source, **values)
+
+    def test_the_source_is_handed_to_the_driver_and_the_drivers_notes_are_kept(self):
+        volume_id = self.add()
+        volumes.create(self.backend, volume_id)
+        (handed,) = self.driver.handed
+        self.assertEqual(
+            ("clone", volume_id, 5), (handed.method, handed.volume.id, handed.volume.size_gib)
+        )
+        self.assertEqual((self.source, 3, {"lun": 7}), tuple(vars(handed.source).values()))
+        row = rows.volume(volume_id)
+        self.assertEqual(("available", {"lun": 1}), (row["status"], row["provider"]))
+
+    def test_the_source_is_not_locked_meanwhile(self):
+        seen = []
+        self.driver.script = lambda _call: seen.append(self.backend.is_idle(self.source))
+        volumes.create(self.backend, self.add())
+        self.assertEqual([True], seen)
+
+    def test_a_failure_is_undone_and_noted(self):
+        volume_id = self.add()
+        with self.driver.failing("clone"):
+            volumes.create(self.backend, volume_id)
+        self.assertEqual("error", rows.volume(volume_id)["status"])
+        self.assertEqual(["clone", "delete"], self.driver.methods)
+
+    def test_a_source_that_is_gone_is_a_failure(self):
+        volume_id = self._add("creating", source_volid="gone")
+        volumes.create(self.backend, volume_id)
+        row = rows.volume(volume_id)
+        self.assertEqual("error", row["status"])
+        self.assertIn("gone", row["error"])
+        self.assertEqual([], self.driver.handed)
+
+    def test_it_is_done_beside_whoever_asks_for_it(self):
+        volume_id = self.add()
+        begun, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def script(_call):
+            begun.set()
+            go_on.wait(10)
+
+        self.driver.script = script
+        volumes.copy(self.backend, volume_id)
+        self.assertTrue(begun.wait(10))
+        self.assertEqual("creating", rows.volume(volume_id)["status"])
+        volumes.copy(self.backend, volume_id)
+        go_on.set()
+        deadline = time.monotonic() + 10
+        while rows.volume(volume_id)["status"] != "available":
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        self.assertEqual(["clone"], self.driver.methods)
 
 
 class DeleteTest(_VolumeCase):

@@ -34,12 +34,22 @@ class AttachmentTest(unittest.TestCase):
         self.assertLessEqual(expected.items() | {("project_id", rows.PROJECT)}, _plain(row))
         self.assertEqual("reserved", rows.volume(self.volume_id)["status"])
 
+    def test_what_clients_do_not_know_as_an_attachment_is_not_found(self):
+        for kind, state in (("hold", "held"), ("connection", "connected")):
+            mine = rows.add_attachment(self.volume_id, state, kind=kind)["id"]
+            with self.assertRaisesRegex(exception.AttachmentNotFound, mine):
+                Attachment.get(self.context, mine)
+
     def test_a_reservation_is_at_once_what_a_later_load_gives(self):
         mine = self._reserve(SERVER)
         loaded = Attachment.get(self.context, mine.id)
         for name in Attachment.fields:
             if name != "volume_status":
                 self.assertEqual(getattr(loaded, name), getattr(mine, name), name)
+
+    def test_a_reservation_of_a_read_only_volume_is_for_reading(self):
+        rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
+        self.assertEqual("ro", self._reserve(SERVER, "rw").mode)
 
     def test_an_administrators_reservation_belongs_to_the_volumes_project(self):
         self.context = context.RequestContext(project_id="ops", is_admin=True)

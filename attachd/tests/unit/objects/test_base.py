@@ -16,6 +16,7 @@ ROW = {
     "project_id": "p",
     "user_id": None,
     "instance_uuid": None,
+    "kind": "attachment",
     "state": "connected",
     "mode": "ro",
     "host": "compute-1",

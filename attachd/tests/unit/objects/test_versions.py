@@ -9,8 +9,8 @@ from attachd.objects import base
 
 # A change of fields gets a new VERSION, a line in the class's history, and its fingerprint here.
 FINGERPRINTS = {
-    "Attachment": "1.0-0bff735530de5927d4e14f8e447274dd",
-    "Volume": "1.0-65c2b2dc0580f534e1b37783e768de5f",
+    "Attachment": "1.1-5515418e399ab05142df00084f1b305c",
+    "Volume": "1.1-f44de17ee0fca5c1d331ffea2b890ffc",
 }
 
 

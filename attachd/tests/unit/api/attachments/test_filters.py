@@ -5,6 +5,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
+from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api.attachments import filters
 
@@ -27,27 +28,40 @@ class FiltersTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.BadRequest, "Invalid filters project_id"):
             read(query)
 
+    def test_others_find_nothing_of_another_project_even_if_they_may_ask(self):
+        with mock.patch.object(register, "for_all", return_value=("project_id",)):
+            self.assertEqual({"states": frozenset()}, read({"project_id": "q"}))
+            self.assertEqual({"project_id": "p"}, read({"project_id": "p"}))
+
     def test_names_on_the_wire_are_columns(self):
-        found = read({"volume_id": "v", "instance_id": "i", "attached_host": "h"})
+        query = {"volume_id": "v", "instance_id": "i", "attached_host": "h"}
+        found = read(query, is_admin=True)
         self.assertEqual(
             {"project_id": "p", "volume_id": "v", "instance_uuid": "i", "host": "h"}, found
         )
 
     def test_a_status_is_one_of_the_wire(self):
         for name in ("status", "attach_status"):
-            self.assertEqual({"connecting", "connected"}, read({name: "attaching"})["states"])
+            attaching = {"held", "connecting", "connected"}
+            self.assertEqual(attaching, read({name: "attaching"})["states"])
             self.assertEqual(set(), read({name: "connecting"})["states"])
         both = read({"status": "attached", "attach_status": "reserved"})
         self.assertEqual(set(), both["states"])
 
     def test_a_part_of_a_value_is_enough_since_3_34(self):
-        found = read({"volume_id~": "v", "attached_host~": "h", "status~": "error"})
+        query = {"volume_id~": "v", "attached_host~": "h", "status~": "error"}
+        found = read(query, is_admin=True)
         self.assertEqual({"volume_id": "v", "host": "h"}, found["like"])
         self.assertEqual(
             {"connect_failed", "connect_unknown", "disconnect_failed"}, found["states"]
         )
         with self.assertRaisesRegex(exception.BadRequest, "Invalid filters volume_id~"):
-            read({"volume_id~": "v"}, LAST_OLD)
+            read({"volume_id~": "v"}, LAST_OLD, is_admin=True)
+
+    def test_every_filter_is_understood(self):
+        for name in register.ATTACHMENT.known:
+            found = read({name: "x"}, is_admin=True)
+            self.assertGreater(len(found), name != "project_id", name)
 
     def test_every_sort_key_is_a_column_that_can_be_sorted_by(self):
         from attachd.db import attachment_queries

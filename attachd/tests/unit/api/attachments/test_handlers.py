@@ -19,7 +19,7 @@ class Case(unittest.TestCase):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
         self.calls = mock.Mock()
-        for name in ("Attachment", "Volume", "rpcapi", "attachment_queries"):
+        for name in ("Attachment", "Volume", "rpcapi", "reservation", "telling"):
             patched = self.enterContext(mock.patch.object(handlers, name))
             setattr(self, name, patched)
             self.calls.attach_mock(patched, name)
@@ -81,22 +81,13 @@ class CreateTest(Case):
 
     def test_a_reservation_that_no_manager_took_up_is_given_up(self):
         self.rpcapi.attach.side_effect = exception.Unavailable(reason="nobody there")
-        taken_up = exception.InvalidTransition(
-            kind="Attachment", id="a1", source="connecting", event="be cancelled"
-        )
-        for outcome in (None, taken_up, exception.Unavailable(reason="nor the database")):
-            self.attachment.cancel.reset_mock()
-            self.attachment.cancel.side_effect = outcome
-            with (
-                self.subTest(outcome),
-                self.assertRaisesRegex(exception.Unavailable, "nobody there"),
-            ):
-                self.create(connector=CONNECTOR)
-            self.attachment.cancel.assert_called_once_with()
+        with self.assertRaisesRegex(exception.Unavailable, "nobody there"):
+            self.create(connector=CONNECTOR)
+        self.reservation.give_up.assert_called_once_with(self.attachment)
 
     def test_a_reservation_without_a_connector_stays(self):
         self.create()
-        self.attachment.cancel.assert_not_called()
+        self.reservation.give_up.assert_not_called()
 
 
 class UpdateTest(Case):
@@ -117,42 +108,10 @@ class CompleteTest(Case):
         self.assertIsNone(handlers.complete(self.ctx, "a1"))
         self.ctx.authorize.assert_called_once_with(policy.COMPLETE, self.attachment)
         self.attachment.complete.assert_called_once_with()
+        self.telling.of_completion.assert_called_once_with(self.attachment, "reserved")
 
 
 class ShowTest(Case):
     def test_it_authorises_on_the_attachment(self):
         self.assertEqual("v1", handlers.show(self.ctx, "a1")["attachment"]["volume_id"])
         self.ctx.authorize.assert_called_once_with(policy.SHOW, self.attachment)
-
-
-class DeleteTest(Case):
-    def test_a_reservation_is_given_up_without_the_manager(self):
-        remaining = test_view.row(id="a2")
-        self.attachment_queries.brief_of_volumes.return_value = {"v1": [remaining]}
-        shown = handlers.delete(self.ctx, "a1")
-        self.assertEqual(["a2"], [each["id"] for each in shown["attachments"]])
-        self.rpcapi.detach.assert_not_called()
-
-    def test_whatever_may_be_connected_is_the_managers(self):
-        for state in ("attaching", "attached", "detaching", "error_attaching", "error_detaching"):
-            with self.subTest(state):
-                self.attachment.wire_state = state
-                self.rpcapi.detach.return_value = []
-                self.assertEqual({"attachments": []}, handlers.delete(self.ctx, "a1"))
-        self.attachment.cancel.assert_not_called()
-        self.assertEqual(5, self.rpcapi.detach.call_count)
-
-    def test_a_reservation_that_somebody_connects_meanwhile_is_the_managers_too(self):
-        self.attachment.cancel.side_effect = exception.InvalidTransition(
-            kind="Attachment", id="a1", source="connecting", event="be cancelled"
-        )
-        self.rpcapi.detach.return_value = []
-        self.assertEqual({"attachments": []}, handlers.delete(self.ctx, "a1"))
-        self.rpcapi.detach.assert_called_once_with(self.ctx, self.attachment)
-
-    def test_without_permission_nothing_happens(self):
-        self.ctx.authorize.side_effect = exception.Forbidden(action=policy.DELETE)
-        with self.assertRaises(exception.Forbidden):
-            handlers.delete(self.ctx, "a1")
-        self.attachment.cancel.assert_not_called()
-        self.rpcapi.detach.assert_not_called()

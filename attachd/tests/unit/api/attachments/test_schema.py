@@ -25,12 +25,12 @@ class ConnectorTest(unittest.TestCase):
 
     def test_what_attachd_reads_is_checked_and_named(self):
         cases = {
-            "attachment.connector. .*'host' is a required": {"ip": "1"},
-            "attachment.connector.host": {"host": ""},
+            "connector. .*'host' is a required .*attachment.connector": {"ip": "1"},
+            "attribute host. .*in attachment.connector.host": {"host": ""},
             "connector.host": {"host": None},
-            "connector.host. .*without control characters": {"host": "a\nb"},
-            "connector.mountpoint. .*without control": {"host": "h", "mountpoint": "\x01"},
-            "connector.host. ": {"host": "x" * 256},
+            "host. .*without control characters": {"host": "a\nb"},
+            "mountpoint. .*without control": {"host": "h", "mountpoint": "\x01"},
+            "attribute host. ": {"host": "x" * 256},
             "connector.mountpoint": {"host": "h", "mountpoint": 7},
             "connector.mode": {"host": "h", "mode": "wr"},
         }

@@ -6,6 +6,7 @@ import unittest
 
 from attachd.api.attachments import view
 from attachd.objects import Attachment
+from attachd.tests import asking, rows
 
 MOMENT = datetime.datetime(2026, 1, 31)  # noqa: DTZ001  as the tables store it
 ISCSI = {
@@ -19,7 +20,10 @@ def row(**values):
         "id": "a1",
         "state": "reserved",
         "instance_uuid": None,
+        "kind": "attachment",
         "volume_id": "v1",
+        "project_id": rows.PROJECT,
+        "user_id": "u",
         "attached_at": None,
         "mode": None,
         "connection_info": None,
@@ -29,6 +33,10 @@ def row(**values):
 
 
 class ViewTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
     def test_a_summary_has_four_keys(self):
         self.assertEqual(
             {"id": "a1", "status": "reserved", "instance": None, "volume_id": "v1"},
@@ -64,6 +72,13 @@ class ViewTest(unittest.TestCase):
             shown["connection_info"],
         )
 
+    def test_what_was_attached_by_a_mere_word_has_no_connection(self):
+        attached = row(state="attached", kind="legacy")
+        self.assertIsNone(view.detail(attached)["connection_info"])
+        self.assertEqual({}, view.detail(row(state="attached"))["connection_info"])
+        (shown,) = view.listed_in_full(asking.context("reader"), [attached])["attachments"]
+        self.assertIsNone(shown["connection_info"])
+
     def test_the_connector_says_whether_multipath_is_a_must(self):
         connected = row(connection_info=ISCSI, connector={"enforce_multipath": True})
         self.assertIs(True, view.detail(connected)["connection_info"]["enforce_multipath"])
@@ -71,7 +86,8 @@ class ViewTest(unittest.TestCase):
     def test_what_was_just_connected_shows_the_state_before(self):
         before = Attachment.from_row(None, row())
         answer = {"connection_info": ISCSI, "mode": "ro"}
-        shown = view.connected(before, answer, {"enforce_multipath": True})["attachment"]
+        ctx = asking.context()
+        shown = view.connected(ctx, before, answer, {"enforce_multipath": True})["attachment"]
         self.assertEqual(
             ("reserved", "null", ""),
             (shown["status"], shown["attach_mode"], shown["attached_at"]),
@@ -85,6 +101,19 @@ class ViewTest(unittest.TestCase):
         self.assertEqual({"attachments": [view.summary(row())]}, shown)
 
     def test_lists_are_short_or_full(self):
-        rows = [row(), row(id="a2")]
-        self.assertEqual(["a1", "a2"], [each["id"] for each in view.listed(rows)["attachments"]])
-        self.assertIn("connection_info", view.listed_in_full(rows)["attachments"][0])
+        page = [row(), row(id="a2")]
+        self.assertEqual(["a1", "a2"], [each["id"] for each in view.listed(page)["attachments"]])
+        full = view.listed_in_full(asking.context(), page)["attachments"]
+        self.assertIn("connection_info", full[0])
+
+    def test_whoever_only_looks_sees_no_secrets(self):
+        page = [row(connection_info=ISCSI), row(connection_info=ISCSI, project_id="other")]
+        for roles, expected in (
+            (("reader",), (False, False)),
+            (("member", "reader"), (True, False)),
+            (("admin",), (True, True)),
+        ):
+            full = view.listed_in_full(asking.context(*roles), page)["attachments"]
+            seen = tuple("auth_password" in each["connection_info"] for each in full)
+            self.assertEqual(expected, seen, roles)
+            self.assertEqual({1}, {each["connection_info"]["target_lun"] for each in full})

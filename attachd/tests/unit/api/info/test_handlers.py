@@ -1,45 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits, extensions, zones and filters."""
+"""Extensions and zones."""
 
 import unittest
 
 from attachd import exception
-from attachd.api import microversions as mv
 from attachd.api.info import handlers
 from attachd.db import services
-from attachd.tests import asking, rows
+from attachd.tests import asking
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
-
-
-class LimitsTest(Case):
-    def used(self, *roles, version=mv.LATEST, **query):
-        shown = handlers.limits(asking.context(*roles), query, version)["limits"]
-        self.assertEqual([], shown["rate"])
-        self.assertEqual(-1, shown["absolute"]["maxTotalVolumes"])
-        names = ("totalVolumesUsed", "totalGigabytesUsed")
-        return tuple(shown["absolute"].get(name) for name in names)
-
-    def test_what_the_project_has(self):
-        rows.add_volume(size_gib=3)
-        rows.add_volume(size_gib=4)
-        rows.add_volume(size_gib=9, project_id=asking.OTHER_PROJECT)
-        self.assertEqual((2, 7), self.used())
-
-    def test_another_project_is_for_administrators_from_3_39_on(self):
-        rows.add_volume(size_gib=9, project_id=asking.OTHER_PROJECT)
-        query = {"project_id": asking.OTHER_PROJECT}
-        self.assertEqual((0, 0), self.used(**query))
-        self.assertEqual((1, 9), self.used(*asking.ADMIN, **query))
-        self.assertEqual((0, 0), self.used(*asking.ADMIN, version=mv.Version(3, 38), **query))
-        self.assertEqual((1, 9), self.used(*asking.ADMIN, tenant_id=asking.OTHER_PROJECT))
-
-    def test_who_may_not_see_what_is_used(self):
-        self.assertEqual((None, None), self.used("guest"))
 
 
 class ExtensionsTest(Case):
@@ -53,7 +26,7 @@ class ExtensionsTest(Case):
 
     def test_others_are_not_found(self):
         with self.assertRaises(exception.NotFound):
-            handlers.extension("os-hosts")
+            handlers.extension("os-snapshot-actions")
 
 
 class ZonesTest(Case):
@@ -71,14 +44,3 @@ class ZonesTest(Case):
         services.disable(asking.BINARY, "h@a", None)
         services.disable(asking.BINARY, "h@c", None)
         self.assertEqual({"east": False, "west": True}, self.zones())
-
-
-class FiltersTest(Case):
-    def test_of_all_lists_or_of_one(self):
-        found = handlers.resource_filters({})["resource_filters"]
-        self.assertEqual(
-            ["volume", "attachment", "pool", "volume_type"], [each["resource"] for each in found]
-        )
-        (one,) = handlers.resource_filters({"resource": "pool"})["resource_filters"]
-        self.assertEqual({"resource": "pool", "filters": ["name", "volume_type"]}, one)
-        self.assertEqual([], handlers.resource_filters({"resource": "x"})["resource_filters"])

@@ -4,10 +4,8 @@
 import unittest
 
 from attachd.api import endpoint
-from attachd.api import microversions as mv
 from attachd.api.info import view
-from attachd.api.volumes import filters
-from attachd.tests import asking
+from attachd.db.quotas import Used
 
 
 class TablesTest(unittest.TestCase):
@@ -16,13 +14,14 @@ class TablesTest(unittest.TestCase):
         own = {"os-services", "os-availability-zone", "scheduler-stats", "capabilities"}
         self.assertLessEqual(own, paths & {each.alias for each in view.EXTENSIONS})
 
-    def test_every_filter_of_volumes_that_is_told_is_taken(self):
-        asking.use(self)
-        sample = {"metadata": "{}", "created_at": "gt:2026-01-01", "updated_at": "gt:2026-01-01"}
-        for name in view.RESOURCE_FILTERS["volume"]:
-            filters.parse(asking.context(), {name: sample.get(name, "1")}, mv.LATEST)
-
     def test_limits_have_what_is_used(self):
-        shown = view.limits(3, 7)
+        found = {"volumes": Used(3), "gigabytes": Used(7, 2), "volumes_gold": Used(1)}
+        shown = view.used(found)
         self.assertEqual((3, 7), (shown["totalVolumesUsed"], shown["totalGigabytesUsed"]))
         self.assertEqual(0, shown["totalSnapshotsUsed"])
+        self.assertEqual(5, len(shown))
+
+    def test_limits_are_those_of_quotas(self):
+        shown = view.limits(dict.fromkeys(view.LIMITED, 1))
+        self.assertEqual({1}, set(shown.values()))
+        self.assertEqual(5, len(shown))

@@ -30,6 +30,8 @@ class ServicesTest(unittest.TestCase):
         self.assertEqual(["h@b"], self.hosts(host="h@b"))
         self.assertEqual(["other@a"], self.hosts(binary="attachd-agent"))
         self.assertEqual([], self.hosts(binary="attachd-agent", host="h"))
+        for name in (asking.BINARY, "cinder-volume"):
+            self.assertEqual(["h@a", "h@b"], self.hosts(binary=name))
 
     def test_a_backend_is_switched_off_and_on(self):
         body = {"host": "h@a", "binary": asking.BINARY}
@@ -50,8 +52,8 @@ class ServicesTest(unittest.TestCase):
         self.assertEqual(("enabled", None), self.status("h@a"))
 
     def test_the_old_name_of_binary_will_do(self):
-        shown = handlers.disable({"host": "h@a", "service": asking.BINARY})
-        self.assertEqual((asking.BINARY, ""), (shown["service"], shown["binary"]))
+        shown = handlers.disable({"host": "h@a", "service": "cinder-volume"})
+        self.assertEqual(("cinder-volume", ""), (shown["service"], shown["binary"]))
         self.assertEqual("disabled", self.status("h@a")[0])
 
     def test_an_unknown_one_is_not_found(self):

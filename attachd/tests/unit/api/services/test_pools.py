@@ -47,13 +47,3 @@ class PoolsTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.BadRequest, "colour"):
             self.names(colour="red")
         self.assertEqual(2, len(self.names(mv.Version(3, 30), colour="red")))
-
-
-class CapabilitiesTest(unittest.TestCase):
-    def test_of_a_backend_and_of_its_pool(self):
-        asking.use(self)
-        asking.report("h@a")
-        for host in ("h@a", "h@a#a"):
-            self.assertEqual("a", pools.capabilities(host)["volume_backend_name"])
-        with self.assertRaisesRegex(exception.NotFound, "h@z"):
-            pools.capabilities("h@z")

@@ -23,6 +23,7 @@ def row(**values):
         "availability_zone": "nova",
         "disabled": False,
         "disabled_reason": None,
+        "frozen": False,
         "up": True,
         "alive": True,
         "seen_at": NOW,
@@ -50,6 +51,12 @@ class ServiceTest(unittest.TestCase):
             shown = view.service(row(**values), mv.LATEST)
             self.assertEqual(expected, (shown["status"], shown["state"]))
             self.assertEqual(shown["state"], shown["backend_state"])
+
+    def test_a_frozen_backend_is_disabled_for_that_reason_unless_there_is_another(self):
+        for reason, expected in ((None, "frozen"), ("smoke", "smoke")):
+            shown = view.service(row(frozen=True, disabled_reason=reason), mv.LATEST)
+            self.assertEqual(("disabled", True), (shown["status"], shown["frozen"]))
+            self.assertEqual(expected, shown["disabled_reason"])
 
     def test_a_service_without_a_backend(self):
         shown = view.service(row(binary="attachd-agent", report=None), mv.LATEST)

@@ -5,6 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.api.types import handlers
+from attachd.db import default_types
 from attachd.tests import asking, rows
 from attachd.tests.backends import override
 
@@ -47,7 +48,8 @@ class CreateTest(Case):
 class ShowTest(Case):
     def test_one(self):
         kind = self.create()
-        self.assertEqual(kind, handlers.show(self.admin, kind["id"])["volume_type"])
+        shown = handlers.show(self.admin, kind["id"])["volume_type"]
+        self.assertEqual({**kind, "qos_specs_id": None}, shown)
 
     def test_the_default_one(self):
         with self.assertRaisesRegex(exception.NotFound, "Default volume type"):
@@ -72,6 +74,9 @@ class UpdateTest(Case):
         kind = self.create()
         self.assertIs(False, self.update(kind["id"], is_public="false")["is_public"])
         self.assertIs(True, self.update(kind["id"], **{PUBLIC: True})["is_public"])
+
+    def test_the_answer_has_one_name_of_visibility(self):
+        self.assertNotIn(PUBLIC, self.update(self.create()["id"], name="n"))
 
     def test_something_has_to_change(self):
         kind = self.create()
@@ -106,5 +111,11 @@ class DeleteTest(Case):
     def test_not_the_default_one(self):
         kind = self.create()
         override(self, "default_volume_type", "gold")
-        with self.assertRaisesRegex(exception.BadRequest, "default volume type"):
+        with self.assertRaises(exception.TypeIsDefault):
+            handlers.delete(self.admin, kind["id"])
+
+    def test_not_the_default_one_of_a_project(self):
+        kind = self.create()
+        default_types.put("p", kind["id"])
+        with self.assertRaises(exception.TypeIsDefault):
             handlers.delete(self.admin, kind["id"])

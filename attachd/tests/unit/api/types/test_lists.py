@@ -6,7 +6,8 @@ import unittest
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.types import lists
-from attachd.tests import asking
+from attachd.db import qos_specs, type_access
+from attachd.tests import asking, rows
 
 
 class ListTest(unittest.TestCase):
@@ -15,7 +16,10 @@ class ListTest(unittest.TestCase):
         asking.use(self)
         asking.add_type("gold", extra_specs={"multiattach": "<is> True", "inner": "x"})
         asking.add_type("silver")
-        asking.add_type("hidden", is_public=False)
+        self.qos = qos_specs.create("fast", "both", {})
+        self.hidden = asking.add_type(
+            "hidden", is_public=False, description="deep", qos_specs_id=self.qos["id"]
+        )
         self.ctx = asking.context()
 
     def index(self, version=mv.LATEST, **query):
@@ -29,6 +33,24 @@ class ListTest(unittest.TestCase):
         for query in ({}, {"is_public": "None"}, {"is_public": "False"}):
             self.assertEqual({"gold", "silver"}, self.names(**query))
 
+    def test_a_member_sees_private_ones_that_their_project_has_access_to(self):
+        type_access.add(self.hidden["id"], rows.PROJECT)
+        self.assertEqual({"gold", "silver", "hidden"}, self.names())
+        self.ctx = asking.context(*asking.ADMIN)
+        self.assertEqual({"gold", "silver", "hidden"}, self.names(is_public="True"))
+        self.ctx = asking.context(*asking.ADMIN, project=asking.OTHER_PROJECT)
+        self.assertEqual({"gold", "silver"}, self.names())
+
+    def test_an_administrator_filters_by_more(self):
+        self.ctx = asking.context(*asking.ADMIN)
+        for query in (
+            {"id": self.hidden["id"]},
+            {"name": "hidden"},
+            {"description": "deep"},
+            {"qos_specs_id": self.qos["id"]},
+        ):
+            self.assertEqual({"hidden"}, self.names(is_public="None", **query), query)
+
     def test_an_administrator_chooses(self):
         self.ctx = asking.context(*asking.ADMIN)
         self.assertEqual({"gold", "silver"}, self.names())
@@ -40,6 +62,8 @@ class ListTest(unittest.TestCase):
         query = {"extra_specs": "{'multiattach': '<is> True'}"}
         self.assertEqual({"gold"}, self.names(**query))
         self.assertEqual({"gold", "silver"}, self.names(mv.Version(3, 51), **query))
+        self.ctx = asking.context(*asking.ADMIN)
+        self.assertEqual({"gold"}, self.names(mv.Version(3, 51), **query))
 
     def test_what_is_hidden_cannot_be_guessed(self):
         query = {"extra_specs": "{'inner': 'x'}"}

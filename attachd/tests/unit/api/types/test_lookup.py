@@ -5,11 +5,12 @@ import unittest
 
 from attachd import exception
 from attachd.api.types import lookup
-from attachd.tests import asking
+from attachd.db import default_types, type_access
+from attachd.tests import asking, rows
 from attachd.tests.backends import override
 
 
-class LookupTest(unittest.TestCase):
+class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -17,6 +18,8 @@ class LookupTest(unittest.TestCase):
         self.hidden = asking.add_type("hidden", is_public=False)
         self.member, self.admin = asking.context(), asking.context(*asking.ADMIN)
 
+
+class LookupTest(Case):
     def test_by_id_only(self):
         self.assertEqual("gold", lookup.by_id(self.member, self.gold["id"])["name"])
         with self.assertRaises(exception.VolumeTypeNotFound):
@@ -30,18 +33,65 @@ class LookupTest(unittest.TestCase):
         asking.add_type(self.gold["id"])
         self.assertEqual("gold", lookup.by_id_or_name(self.member, self.gold["id"])["name"])
 
+    def test_a_name_may_look_like_an_id(self):
+        name = asking.new_id()
+        kind = asking.add_type(name)
+        self.assertEqual(kind["id"], lookup.by_id_or_name(self.member, name)["id"])
+
     def test_private_ones_are_for_administrators(self):
         for wanted in (self.hidden["id"], "hidden"):
             with self.assertRaisesRegex(exception.VolumeTypeNotFound, wanted):
                 lookup.by_id_or_name(self.member, wanted)
             self.assertEqual("hidden", lookup.by_id_or_name(self.admin, wanted)["name"])
 
-    def test_the_default_one(self):
-        self.assertIsNone(lookup.default())
-        override(self, "default_volume_type", "gold")
-        self.assertEqual(self.gold["id"], lookup.default()["id"])
+    def test_private_ones_are_for_projects_that_have_access(self):
+        type_access.add(self.hidden["id"], rows.PROJECT)
+        stranger = asking.context(project=asking.OTHER_PROJECT)
+        for wanted in (self.hidden["id"], "hidden"):
+            self.assertEqual("hidden", lookup.by_id_or_name(self.member, wanted)["name"])
+            with self.assertRaises(exception.VolumeTypeNotFound):
+                lookup.by_id_or_name(stranger, wanted)
 
-    def test_a_default_that_is_not_there_is_the_operators_mistake(self):
+    def test_who_has_no_project_knows_public_ones(self):
+        nobody = asking.context(project=None)
+        self.assertEqual("gold", lookup.by_id_or_name(nobody, "gold")["name"])
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            lookup.by_id(nobody, self.hidden["id"])
+
+
+class DefaultTest(Case):
+    def default(self):
+        found = lookup.default(self.member)
+        return found and found["name"]
+
+    def test_there_may_be_none(self):
+        self.assertIsNone(self.default())
+
+    def test_the_configured_one(self):
+        override(self, "default_volume_type", "gold")
+        self.assertEqual("gold", self.default())
+
+    def test_that_of_the_project_counts_first(self):
+        override(self, "default_volume_type", "gold")
+        silver = asking.add_type("silver")["id"]
+        default_types.put(asking.OTHER_PROJECT, self.gold["id"])
+        default_types.put(rows.PROJECT, silver)
+        self.assertEqual("silver", self.default())
+
+    def test_a_private_one_is_meant_for_the_project(self):
+        default_types.put(rows.PROJECT, self.hidden["id"])
+        self.assertEqual("hidden", self.default())
+
+    def test_one_that_is_not_there_is_the_operators_mistake(self):
         override(self, "default_volume_type", "silver")
-        with self.assertRaisesRegex(exception.ConfigurationError, "'silver'"):
-            lookup.default()
+        with self.assertRaisesRegex(exception.DefaultTypeMissing, "silver.*operator"):
+            self.default()
+
+    def test_the_operator_is_told_at_the_start(self):
+        override(self, "default_volume_type", "silver")
+        with self.assertLogs("attachd.api.types.lookup", "WARNING") as logs:
+            lookup.look_at_default()
+        self.assertIn("silver, does not exist", logs.output[0])
+        override(self, "default_volume_type", "gold")
+        with self.assertNoLogs("attachd.api.types.lookup"):
+            lookup.look_at_default()

@@ -4,6 +4,8 @@
 import unittest
 from unittest import mock
 
+import webob
+
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.volumes import deletion, work
@@ -17,7 +19,8 @@ class DeletionTest(unittest.TestCase):
         self.rpcapi = self.enterContext(mock.patch.object(work, "rpcapi"))
 
     def delete(self, volume_id, *roles, version=mv.LATEST, **query):
-        deletion.delete(asking.context(*roles), volume_id, query, version)
+        request = webob.Request.blank("/")
+        deletion.delete(asking.context(*roles), volume_id, query, version, request)
 
     def test_a_free_volume_is_marked_and_sent(self):
         for state in ("ready", "error", "error_deleting", "error_extending"):

@@ -5,6 +5,7 @@ import datetime
 import unittest
 
 from attachd import exception
+from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api.volumes import filters
 from attachd.db.volume_queries import Comparison, Filters
@@ -36,6 +37,11 @@ class WhoTest(Case):
         self.assertEqual({}, filters.parse(self.admin, query, mv.LATEST))
         self.assertEqual(OWN, filters.parse(self.member, query, mv.LATEST))
 
+    def test_administrators_say_clearly_whether_they_want_all(self):
+        query = {"all_tenants": "perhaps"}
+        self.assertIn("all_tenants", self.refused(self.admin, query))
+        self.assertEqual(OWN, filters.parse(self.member, query, mv.LATEST))
+
     def test_another_project_needs_all_projects(self):
         query = {"project_id": "x"}
         self.assertIsNone(filters.parse(self.admin, query, mv.LATEST))
@@ -51,20 +57,54 @@ class KnownTest(Case):
     def test_an_unknown_filter_is_refused_since_3_31_and_ignored_before(self):
         for ctx in (self.member, self.admin):
             self.assertIn("colour", self.refused(ctx, {"colour": "red"}, mv.Version(3, 31)))
-            self.assertEqual(OWN, filters.parse(ctx, {"colour": "red"}, mv.Version(3, 30)))
+        before = mv.Version(3, 30)
+        self.assertEqual(OWN, filters.parse(self.member, {"colour": "red"}, before))
+        # What an administrator looks for, no volume has.
+        self.assertIsNone(filters.parse(self.admin, {"colour": "red"}, before))
+
+    def test_later_filters_were_ignored_before_3_31(self):
+        cases = {"created_at": "gt:x", "updated_at": "gt:x", "consumes_quota": "false"}
+        for name, text in cases.items():
+            for ctx in (self.member, self.admin):
+                self.assertEqual(OWN, filters.parse(ctx, {name: text}, mv.Version(3, 30)), name)
+        query = {"group_id": "g"}
+        self.assertEqual(OWN, filters.parse(self.member, query, mv.Version(3, 9)))
+        self.assertIsNone(filters.parse(self.member, query, mv.Version(3, 10)))
+
+    def test_before_3_2_anything_but_false_was_bootable(self):
+        for text, expected in (("false", False), ("FALSE", False), ("0", True), ("x", True)):
+            found = filters.parse(self.member, {"bootable": text}, mv.Version(3, 1))
+            self.assertEqual({**OWN, "bootable": expected}, found, text)
+        self.assertIn("bootable", self.refused(self.member, {"bootable": "x"}, mv.Version(3, 2)))
 
     def test_a_part_of_a_name_matches_since_3_34(self):
         query = {"name~": "x"}
-        found = filters.parse(self.member, query, mv.Version(3, 34))
+        found = filters.parse(self.admin, query, mv.Version(3, 34))
         self.assertEqual({**OWN, "like": {"name": "x"}}, found)
-        self.refused(self.member, query, mv.Version(3, 33))
+        self.refused(self.admin, query, mv.Version(3, 33))
+        self.refused(self.member, query)
 
     def test_every_filter_is_one_that_the_database_knows(self):
-        sample = {"metadata": "{}", "created_at": "gt:2026-01-01", "updated_at": "gt:2026-01-01"}
-        for name in (*filters.FOR_ALL, *filters.FOR_ADMINS):
+        sample = {
+            "metadata": "{}",
+            "glance_metadata": "{}",
+            "created_at": "gt:2026-01-01",
+            "updated_at": "gt:2026-01-01",
+        }
+        for name in sorted(register.VOLUME.known):
             query = {name: sample.get(name, "1"), "all_tenants": "1"}
             found = filters.parse(self.admin, query, mv.LATEST) or {}
             self.assertLessEqual(found.keys(), Filters.__annotations__.keys(), name)
+
+    def test_image_metadata_is_a_filter_since_3_4_and_since_3_31_for_administrators(self):
+        query = {"glance_metadata": "{'os_type': 'linux'}"}
+        asked = {**OWN, "image_metadata": {"os_type": "linux"}}
+        for ctx in (self.member, self.admin):
+            self.assertEqual(OWN, filters.parse(ctx, query, mv.Version(3, 3)))
+            for minor in (4, 30):
+                self.assertEqual(asked, filters.parse(ctx, query, mv.Version(3, minor)))
+        self.assertIn("glance_metadata", self.refused(self.member, query, mv.Version(3, 31)))
+        self.assertEqual(asked, filters.parse(self.admin, query, mv.LATEST))
 
 
 class ValuesTest(Case):

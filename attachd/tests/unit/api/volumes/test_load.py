@@ -5,7 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.api.volumes import load, policy
-from attachd.db import api
+from attachd.db import api, image_metadata, paging, volume_queries
 from attachd.tests import asking, rows
 
 
@@ -37,10 +37,22 @@ class LoadTest(unittest.TestCase):
             load.writable(asking.context(), volume, policy.UPDATE)
         load.writable(asking.context(), self.mine, policy.UPDATE)
 
-    def test_attachments_of_a_page_are_one_statement(self):
-        volumes = [rows.add_volume() for _ in range(3)]
-        rows.add_attachment(volumes[1]["id"], "attached")
+    def test_what_is_shown_with_a_page_is_one_statement(self):
+        ids = [rows.add_volume()["id"] for _ in range(3)]
+        rows.add_attachment(ids[1], "attached")
+        image_metadata.merge(ids[2], {"os_type": "linux"})
+        page = volume_queries.page({"project_id": rows.PROJECT}, paging.Page(limit=3))
         before = api.counters().statements
-        found = load.listed_with_attachments(asking.context(), volumes)
+        found = load.listed_in_full(asking.context(), page)
         self.assertEqual(1, api.counters().statements - before)
-        self.assertEqual([0, 1, 0], [len(attachments) for _, attachments in found])
+        self.assertEqual([0, 1, 0], [len(each.attachments) for each in found])
+        self.assertEqual([{"os_type": "linux"}, {}, {}], [each.image_metadata for each in found])
+
+    def test_what_is_shown_with_a_volume(self):
+        rows.add_attachment(self.mine, "attached")
+        image_metadata.merge(self.mine, {"os_type": "linux"})
+        found = load.whole(load.volume(asking.context(), self.mine, policy.GET))
+        self.assertEqual(
+            (self.mine, 1, {"os_type": "linux"}),
+            (found.volume.id, len(found.attachments), found.image_metadata),
+        )

@@ -35,6 +35,7 @@ def volume(**values):
         "bootable": False,
         "host": "h@b#p",
         "metadata": {"k": "v"},
+        "admin_metadata": {},
         "created_at": NOW,
         "volume_type_id": "t",
         "volume_type_name": "gold",
@@ -63,8 +64,9 @@ class Case(unittest.TestCase):
     def viewer(self, version=mv.LATEST, *roles):
         return view.Viewer.of(asking.context(*roles), version, asking.links())
 
-    def detail(self, version=mv.LATEST, *roles, attachments=(), **values):
-        return view.detail(volume(**values), attachments, self.viewer(version, *roles))
+    def detail(self, version=mv.LATEST, *roles, attachments=(), image=(), **values):
+        viewer = self.viewer(version, *roles)
+        return view.detail(volume(**values), attachments, dict(image), viewer)
 
 
 class KeysTest(Case):
@@ -125,6 +127,23 @@ class ValuesTest(Case):
         self.assertEqual(named("h@b#p"), named("h@b#q"))
         self.assertNotEqual(named("h@b#p"), named("h@c#p"))
         self.assertIsNone(named(None))
+
+    def test_where_it_was_copied_from_is_told(self):
+        self.assertEqual("other", self.detail(source_volid="other")["source_volid"])
+
+    def test_what_administration_tells_users_is_among_their_metadata(self):
+        told = {"readonly": "True", "attached_mode": "ro"}
+        shown = self.detail(admin_metadata={**told, "secret": "s"})["metadata"]
+        self.assertEqual({"k": "v", **told}, shown)
+
+    def test_image_metadata_is_shown_where_there_is_any(self):
+        self.assertNotIn("volume_image_metadata", self.detail())
+        shown = self.detail(image={"os_type": "linux"})
+        self.assertEqual({"os_type": "linux"}, shown["volume_image_metadata"])
+
+    def test_image_metadata_is_not_for_everybody(self):
+        shown = self.detail(mv.LATEST, "stranger", image={"os_type": "linux"})
+        self.assertNotIn("volume_image_metadata", shown)
 
     def test_links_lead_to_the_volume(self):
         hrefs = [link["href"] for link in self.detail()["links"]]

@@ -5,7 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.api.volumes import schema, wishes
-from attachd.tests import asking
+from attachd.tests import asking, rows
 from attachd.tests.backends import override
 
 
@@ -31,6 +31,8 @@ class ValuesTest(Case):
                 "user_id": "u",
                 "size_gib": 3,
                 "multiattach": False,
+                "bootable": False,
+                "source_volid": None,
                 "volume_type_id": None,
                 "volume_type_name": None,
                 "metadata": {},
@@ -49,10 +51,32 @@ class ValuesTest(Case):
         nothing = dict.fromkeys((*schema.REFUSED, "volume_type", "availability_zone", "metadata"))
         self.assertEqual(self.new(), self.new(**nothing, multiattach=None))
 
+    def test_of_a_copy(self):
+        kind = asking.add_type("gold")
+        source = rows.add_volume(
+            host="here@shelf#p", size_gib=2, bootable=True, volume_type_id=kind["id"]
+        )
+        found = wishes.of_new_volume(self.ctx, {"source_volid": source["id"]})
+        expected = {
+            "size_gib": 2,
+            "bootable": True,
+            "source_volid": source["id"],
+            "volume_type_id": kind["id"],
+            "volume_type_name": "gold",
+            "host": "here@shelf#shelf",
+        }
+        self.assertLessEqual(
+            expected.items(), {k: v for k, v in found.items() if k != "metadata"}.items()
+        )
+
     def test_what_there_is_not_is_refused_by_name(self):
         for field in schema.REFUSED:
-            with self.subTest(field), self.assertRaisesRegex(exception.BadRequest, field):
+            by_id = field in schema.FOUND_NOWHERE
+            error = exception.NotFound if by_id else exception.BadRequest
+            with self.subTest(field), self.assertRaisesRegex(error, field):
                 self.new(**{field: asking.new_id()})
+            with self.subTest(field), self.assertRaisesRegex(exception.BadRequest, field):
+                self.new(**{field: "words"})
 
     def test_a_size_is_needed(self):
         for wanted in ({"size": None}, {}):

@@ -6,6 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.api.volumes import work
+from attachd.db import services
 from attachd.objects import Volume
 from attachd.states import Event
 from attachd.tests import asking, rows
@@ -53,6 +54,16 @@ class WorkTest(unittest.TestCase):
         self.assertIn("message queue", row["error"])
         self.assertIn(row["id"], str(caught.exception))
         self.assertEqual(503, caught.exception.code)
+
+    def test_a_frozen_backend_deletes_and_extends_nothing(self):
+        asking.report("here@fake")
+        services.freeze(asking.BINARY, "here@fake")
+        volume = self.loaded()
+        for act in (work.delete, lambda *given: work.extend(*given, 2)):
+            with self.assertRaisesRegex(exception.BackendFrozen, "The backend is frozen"):
+                act(self.ctx, volume)
+        self.assertEqual("ready", rows.volume(volume.id)["state"])
+        self.assertEqual([], self.rpcapi.mock_calls)
 
     def test_a_volume_that_was_made_all_the_same_stays_available(self):
         self.failing(meanwhile=Event.CREATED)

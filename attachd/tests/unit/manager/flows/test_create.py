@@ -22,6 +22,18 @@ class CreateFlowTest(unittest.TestCase):
         self.assertEqual({"lun": 1}, engine.run(create.build(self.driver, VOLUME), {})["provider"])
         self.assertEqual({"volume": 2}, self.driver.sizes())
 
+    def test_a_copy_is_made_of_its_source_and_removed_in_the_same_way(self):
+        source = VolumeRef("source", 1)
+        flow = create.build_copy(self.driver, VOLUME, source)
+        self.assertEqual({"lun": 1}, engine.run(flow, {})["provider"])
+        self.assertEqual(
+            (VOLUME, source), (self.driver.handed[0].volume, self.driver.handed[0].source)
+        )
+        with self.driver.failing("clone"), self.assertRaises(engine.Failed) as failed:
+            engine.run(create.build_copy(self.driver, VOLUME, source), {})
+        self.assertTrue(failed.exception.clean)
+        self.assertEqual(["clone", "clone", "delete"], self.driver.methods)
+
     def test_what_may_have_been_made_is_removed(self):
         with self.driver.failing("create"), self.assertRaises(engine.Failed) as failed:
             engine.run(create.build(self.driver, VOLUME), {})

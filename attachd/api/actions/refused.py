@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Actions of the Block Storage API that this service does not have: each says so.
+
+Who asks is judged before, and so is whether there is such a volume: what is refused is the
+action, and nothing else is told by it.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from attachd import exception
+from attachd.api import microversions as mv
+from attachd.api.actions import policy
+from attachd.api.endpoint import action
+from attachd.api.volumes import load
+from attachd.context import RequestContext
+
+PATH = "/volumes/{volume_id}/action"
+
+
+class Refusal(NamedTuple):
+    """One action.
+
+    :ivar reason: why nobody may do it here, and what to do instead
+    """
+
+    name: str
+    policy: str
+    reason: str
+    since: mv.Version = mv.BASE
+
+
+REFUSALS: Final = (
+    Refusal(
+        "os-migrate_volume",
+        policy.MIGRATE,
+        "Volumes are not migrated by this service: create a volume at the other backend and "
+        "copy the data.",
+    ),
+    Refusal(
+        "os-migrate_volume_completion",
+        policy.MIGRATE_COMPLETION,
+        "Volumes are not migrated by this service: there is nothing to complete.",
+    ),
+    Refusal(
+        "os-unmanage",
+        policy.UNMANAGE,
+        "Volumes are not taken out of the management of this service: delete the volume, or "
+        "leave it.",
+    ),
+    Refusal(
+        "os-volume_upload_image",
+        policy.UPLOAD_IMAGE,
+        "This service has no images: attach the volume and upload its data from there.",
+    ),
+    Refusal(
+        "os-reimage",
+        policy.REIMAGE,
+        "This service has no images: attach the volume and write the image from there.",
+        mv.SUPPORT_REIMAGE_VOLUME,
+    ),
+    Refusal(
+        "revert",
+        policy.REVERT,
+        "This service has no snapshots: there is nothing to go back to.",
+        mv.VOLUME_REVERT,
+    ),
+)
+
+
+def _refuser(refusal: Refusal) -> Callable[[RequestContext, str], None]:
+    def refuse(ctx: RequestContext, volume_id: str) -> None:
+        """Answer 400, with the reason."""
+        load.volume(ctx, volume_id, refusal.policy)
+        raise exception.BadRequest(reason=f"{refusal.name} is not supported. {refusal.reason}")
+
+    return refuse
+
+
+for _each in REFUSALS:
+    action(PATH, _each.name, since=_each.since, policy=_each.policy)(_refuser(_each))

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters of managers, of which there are none: each backend has one manager."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attachd import exception
+from attachd.api import fields
+from attachd.api import microversions as mv
+from attachd.api.clusters import policy, schema
+from attachd.api.endpoint import endpoint
+
+FILTERS: Final = frozenset({"name", "binary", "is_up", "disabled", "num_hosts", "num_down_hosts"})
+LATER_FILTERS: Final = frozenset({"replication_status", "frozen", "active_backend_id"})
+"""Filters that came with 3.26."""
+
+Body = dict[str, Any]
+Query = Mapping[str, str]
+
+
+@endpoint("GET", "/clusters", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL)
+def index(query: Query, version: mv.Version) -> Body:
+    """Answer that there are none."""
+    _check_filters(query, version)
+    return {"clusters": []}
+
+
+@endpoint("GET", "/clusters/detail", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL)
+def detail(query: Query, version: mv.Version) -> Body:
+    """Answer that there are none."""
+    _check_filters(query, version)
+    return {"clusters": []}
+
+
+@endpoint("GET", "/clusters/{name}", since=mv.CLUSTER_SUPPORT, policy=policy.GET)
+def show(name: str) -> None:
+    """Answer that it is not there."""
+    raise _unknown(name)
+
+
+@endpoint(
+    "PUT",
+    "/clusters/enable",
+    since=mv.CLUSTER_SUPPORT,
+    policy=policy.UPDATE,
+    body=schema.ENABLE,
+)
+def enable(body: Body) -> None:
+    """Answer that it is not there."""
+    raise _unknown(body["name"])
+
+
+@endpoint(
+    "PUT",
+    "/clusters/disable",
+    since=mv.CLUSTER_SUPPORT,
+    policy=policy.UPDATE,
+    body=schema.DISABLE,
+)
+def disable(body: Body) -> None:
+    """Answer that it is not there."""
+    raise _unknown(body["name"])
+
+
+def _unknown(name: str) -> exception.NotFound:
+    return exception.NotFound(f"Cluster {name} could not be found.")
+
+
+def _check_filters(query: Query, version: mv.Version) -> None:
+    known = FILTERS | LATER_FILTERS if version >= mv.REPLICATION_CLUSTER else FILTERS
+    if unknown := sorted(query.keys() - known):
+        listed = ", ".join(key[:100] for key in unknown)
+        raise exception.BadRequest(reason=f"Invalid input received: Invalid filter keys: {listed}")
+    for name in ("is_up", "disabled"):
+        if name in query:
+            fields.truth(name, query[name])

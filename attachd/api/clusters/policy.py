@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may look at clusters, of which there are none, and have left-over work cleaned up."""
+
+from attachd.api import policy
+
+GET = "clusters:get"
+GET_ALL = "clusters:get_all"
+UPDATE = "clusters:update"
+CLEANUP = "workers:cleanup"
+
+RULES = [
+    policy.rule(
+        GET_ALL,
+        policy.ADMIN,
+        "List clusters of managers; there are none.",
+        "GET /clusters",
+        "GET /clusters/detail",
+    ),
+    policy.rule(GET, policy.ADMIN, "Look at a cluster.", "GET /clusters/{name}"),
+    policy.rule(
+        UPDATE,
+        policy.ADMIN,
+        "Enable and disable a cluster.",
+        "PUT /clusters/enable",
+        "PUT /clusters/disable",
+    ),
+    policy.rule(
+        CLEANUP,
+        policy.ADMIN,
+        "See which managers finish what was left half-way.",
+        "POST /workers/cleanup",
+    ),
+]

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks Compute, with the caller's own token, who uses a volume; called by guard.py.
+
+Where Compute is: in [nova], else in the catalogue of the caller's token.  One request, which
+takes a bounded time; connections are not kept, because it is asked rarely.
+
+Source: the Compute API, "Show a detail of a volume attachment", 2.89.
+"""
+
+from collections.abc import Mapping
+import json
+from typing import Any, Final, NamedTuple, Protocol
+import urllib.parse
+
+from keystoneauth1 import adapter, loading, noauth, token_endpoint
+from keystoneauth1 import exceptions as auth_exceptions
+from keystoneauth1.identity import v3
+from oslo_log import log
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.context import RequestContext
+
+LOG = log.getLogger(__name__)
+
+MICROVERSION: Final = "2.89"
+"""The first one that tells the id of the attachment."""
+
+_SERVICE: Final = "compute"
+_SHOWN: Final = 200
+_OK: Final = 200
+_FORBIDDEN: Final = 403
+_NOT_FOUND: Final = 404
+_HINT: Final = (
+    "Look at [nova] and [keystone_authtoken]: whether both services ask the same Identity."
+)
+_REFUSALS: Final[Mapping[int, str]] = {
+    401: f"it does not accept the token of this request. {_HINT}",
+    406: f"it does not know its API version {MICROVERSION}, which is needed.",
+}
+
+
+class Holding(NamedTuple):
+    """What Compute says of one server and one volume.
+
+    :ivar attachment_id: by which the server has the volume; None: it does not have it
+    :ivar words: Compute's own reason for the latter
+    """
+
+    attachment_id: str | None
+    words: str = ""
+
+
+class Compute(Protocol):
+    """Somebody who can be asked."""
+
+    def holding(self, server_id: str, volume_id: str) -> Holding:
+        """Tell by which attachment a server has a volume.
+
+        :raises Unavailable: there is no answer, or none of Compute
+        :raises Forbidden: the caller may not know
+        """
+
+
+def find(context: RequestContext, environ: Mapping[str, Any]) -> Compute | None:
+    """Return whom to ask; None in a deployment without Compute.
+
+    :param environ: of the request, as keystonemiddleware left it
+    :raises Unavailable: nobody can tell whether there is a Compute
+    """
+    if CONF.nova.endpoint_override:
+        return _Asked(_plugin(CONF.nova.endpoint_override, context.auth_token))
+    authenticated = environ.get("keystone.token_auth")
+    if authenticated is None:
+        return None
+    if CONF.nova.token_auth_url:
+        return _Asked(
+            v3.Token(
+                CONF.nova.token_auth_url,
+                context.auth_token or "",
+                project_id=context.project_id,
+            )
+        )
+    url = _in_catalogue(authenticated.user)
+    return _Asked(_plugin(url, context.auth_token)) if url else None
+
+
+def _plugin(url: str, token: str | None) -> Any:
+    return token_endpoint.Token(url, token) if token else noauth.NoAuth(endpoint=url)
+
+
+def _in_catalogue(access: Any) -> str | None:
+    """Return Compute's URL; None where the catalogue does not know Compute at all."""
+    if access is None or not access.has_service_catalog():
+        raise _unavailable(
+            "the token of this request has no service catalogue to find it in. Its operator sets "
+            "endpoint_override or token_auth_url in [nova]."
+        )
+    catalogue = access.service_catalog
+    if not catalogue.get_endpoints_data(service_type=_SERVICE).get(_SERVICE):
+        return None
+    try:
+        url: str = catalogue.endpoint_data_for(service_type=_SERVICE, **_place()).url
+    except auth_exceptions.CatalogException as error:
+        raise _unavailable(_explained(error)) from error
+    return url
+
+
+def _place() -> dict[str, Any]:
+    return {"interface": CONF.nova.interface, "region_name": CONF.nova.region_name}
+
+
+class _Asked:
+    """Compute, over HTTP."""
+
+    def __init__(self, plugin: Any) -> None:
+        self._plugin = plugin
+
+    def holding(self, server_id: str, volume_id: str) -> Holding:
+        """See Compute.holding()."""
+        server, volume = (urllib.parse.quote(each, safe="") for each in (server_id, volume_id))
+        try:
+            answer = self._get(f"/servers/{server}/os-volume_attachments/{volume}")
+        except (auth_exceptions.ClientException, OSError) as error:
+            LOG.warning("Compute cannot be asked: %s", error)  # which the caller need not know
+            raise _unavailable(_explained(error)) from error
+        return _read(answer.status_code, answer.content)
+
+    def _get(self, path: str) -> Any:
+        options = CONF.nova
+        session = loading.session.Session().load_from_options(
+            insecure=options.insecure,
+            cacert=options.cafile,
+            cert=options.certfile,
+            key=options.keyfile,
+            timeout=options.read_timeout,
+        )
+        asked = adapter.Adapter(
+            session,
+            auth=self._plugin,
+            service_type=_SERVICE,
+            interface=options.interface,
+            region_name=options.region_name,
+            default_microversion=MICROVERSION,
+        )
+        return asked.get(
+            path,
+            raise_exc=False,
+            redirect=False,
+            timeout=(options.connect_timeout, options.read_timeout),
+        )
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, auth_exceptions.Unauthorized):
+        return f"Identity does not accept the token of this request. {_HINT}"
+    if isinstance(error, auth_exceptions.ConnectTimeout):
+        return "it takes longer to answer than [nova] allows it to."
+    if isinstance(error, auth_exceptions.CatalogException):
+        where = ", ".join(f"{name} {value}" for name, value in _place().items() if value)
+        return f"the service catalogue has no endpoint of it with {where}. Look at [nova]."
+    return f"it cannot be reached ({type(error).__name__})."
+
+
+def _read(status: int, content: bytes) -> Holding:
+    """Believe only what is surely an answer of Compute: a 404 may be of anybody."""
+    if status == _FORBIDDEN:
+        raise exception.Forbidden(
+            "Compute does not tell this caller whether a server uses the volume, so the "
+            "attachment cannot be deleted."
+        )
+    if status not in {_OK, _NOT_FOUND}:
+        raise _unavailable(_REFUSALS.get(status, f"it answers with status {status}."))
+    try:
+        body = json.loads(content)
+        if status == _NOT_FOUND:
+            return Holding(None, " ".join(str(body["itemNotFound"]["message"]).split())[:_SHOWN])
+        return Holding(str(body["volumeAttachment"]["attachment_id"]))
+    except (ValueError, KeyError, TypeError):
+        raise _unavailable(
+            f"what answers with status {status} is not Compute. Its operator looks at "
+            "endpoint_override in [nova], or at the service catalogue: the URL ends in /v2.1."
+        ) from None
+
+
+def _unavailable(why: str) -> exception.Unavailable:
+    return exception.Unavailable(
+        reason="Compute has to say whether a server uses this volume, and does not: "
+        f"{why} Nothing has been changed; try again later."
+    )

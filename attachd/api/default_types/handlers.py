@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Default types: what volumes are that a project creates without naming a type."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attachd import exception
+from attachd.api import microversions as mv
+from attachd.api.default_types import policy, schema
+from attachd.api.endpoint import endpoint
+from attachd.api.types import lookup
+from attachd.context import RequestContext
+from attachd.db import default_types
+
+ITEM = "/default-types/{default_project_id}"
+SINCE = mv.DEFAULT_TYPE_OVERRIDES
+_LONGEST = 64
+"""Characters of a project id, as the tables keep it."""
+
+Body = dict[str, Any]
+
+
+@endpoint("GET", "/default-types", since=SINCE, policy=policy.GET_ALL)
+def index() -> Body:
+    """Answer the projects that have a default type of their own."""
+    return {"default_types": [_shown(row) for row in default_types.all_rows()]}
+
+
+@endpoint("GET", ITEM, since=SINCE, policy=policy.GET)
+def show(default_project_id: str) -> Body:
+    """Answer a project's default type."""
+    return {"default_type": _shown(default_types.get(default_project_id))}
+
+
+@endpoint("PUT", ITEM, since=SINCE, policy=policy.PUT, body=schema.PUT)
+def put(ctx: RequestContext, default_project_id: str, body: Body) -> Body:
+    """Make a type, named by id or name, a project's default."""
+    if len(default_project_id) > _LONGEST:
+        raise exception.NotFound(f"Project with id {default_project_id} not found.")
+    wanted = body["default_type"]["volume_type"]
+    try:
+        kind = lookup.by_id_or_name(ctx, wanted)
+        default_types.put(default_project_id, kind["id"])
+    except exception.VolumeTypeNotFound as error:
+        # The URL is that of a project: it is the body that is wrong.
+        raise exception.BadRequest(reason=str(error)) from error
+    row = {"project_id": default_project_id, "volume_type_id": kind["id"]}
+    return {"default_type": _shown(row)}
+
+
+@endpoint("DELETE", ITEM, since=SINCE, policy=policy.DELETE, status=204)
+def delete(default_project_id: str) -> None:
+    """Have a project use the configured default type, as it may have done before."""
+    default_types.delete(default_project_id)
+
+
+def _shown(row: Mapping[str, Any]) -> Body:
+    return {"project_id": row["project_id"], "volume_type_id": row["volume_type_id"]}

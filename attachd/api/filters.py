@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The register of what lists can be filtered by, and who may; asked by each list.
+
+``GET /resource_filters`` prints this register, so what is said and what is taken are the same.
+Each list turns the filters that it is asked for, which are strings, into what its table is
+asked; a name that ends in a tilde matches a part of the value.
+"""
+
+from collections.abc import Mapping, Sequence
+import json
+from pathlib import Path
+import re
+import threading
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from oslo_log import log
+
+from attachd import exception
+from attachd.api import microversions as mv
+from attachd.api import paging
+from attachd.conf import CONF
+from attachd.context import RequestContext
+
+LOG = log.getLogger(__name__)
+
+LIKE: Final = "~"
+"""What ends the name of a filter, from 3.34 on, that matches a part of the value."""
+
+
+class Resource(NamedTuple):
+    """What one list can be filtered by.
+
+    :ivar usual: by everybody, unless the operator's file says something else
+    :ivar others: by administrators, and by everybody if the operator's file says so
+    :ivar limits_admins: whether administrators have no more than everybody
+    """
+
+    name: str
+    usual: tuple[str, ...]
+    others: tuple[str, ...] = ()
+    limits_admins: bool = False
+
+    @property
+    def known(self) -> frozenset[str]:
+        """All filters of the list."""
+        return frozenset({*self.usual, *self.others})
+
+
+VOLUME: Final = Resource(
+    "volume",
+    (
+        "name",
+        "status",
+        "metadata",
+        "bootable",
+        "migration_status",
+        "availability_zone",
+        "group_id",
+        "size",
+        "created_at",
+        "updated_at",
+        "consumes_quota",
+    ),
+    (
+        "id",
+        "project_id",
+        "user_id",
+        "host",
+        "volume_type_id",
+        "attach_status",
+        "multiattach",
+        "glance_metadata",
+        "name~",
+        "description~",
+        "status~",
+        "host~",
+        "availability_zone~",
+    ),
+)
+ATTACHMENT: Final = Resource(
+    "attachment",
+    ("volume_id", "status", "instance_id", "attach_status"),
+    (
+        "attached_host",
+        "project_id",
+        "volume_id~",
+        "status~",
+        "instance_id~",
+        "attach_status~",
+        "attached_host~",
+    ),
+)
+MESSAGE: Final = Resource(
+    "message",
+    ("resource_uuid", "resource_type", "event_id", "request_id", "message_level"),
+    ("project_id",),
+)
+POOL: Final = Resource("pool", ("name", "volume_type"), limits_admins=True)
+TYPE: Final = Resource(
+    "volume_type",
+    ("is_public", "extra_specs"),
+    ("id", "name", "description", "qos_specs_id"),
+)
+
+RESOURCES: Final[Mapping[str, Resource]] = MappingProxyType(
+    {each.name: each for each in (VOLUME, ATTACHMENT, MESSAGE, POOL, TYPE)}
+)
+
+
+def asked(
+    ctx: RequestContext, resource: Resource, query: Mapping[str, str], version: mv.Version
+) -> dict[str, str]:
+    """Return the filters among the parameters of a request.
+
+    :raises BadRequest: one is not known, or not for the caller; such were ignored before 3.31
+    """
+    return paging.filters(query, allowed(ctx, resource, version), version)
+
+
+def allowed(ctx: RequestContext, resource: Resource, version: mv.Version) -> frozenset[str]:
+    """Return what the caller may filter a list by."""
+    if ctx.is_admin and not resource.limits_admins:
+        found = resource.known
+    else:
+        found = frozenset(for_all(resource))
+        # Whoever may ask for a part of a value may ask for all of it.
+        found |= resource.known & {name.removesuffix(LIKE) for name in found}
+    if version < mv.LIKE_FILTER:
+        return frozenset(name for name in found if not name.endswith(LIKE))
+    return found
+
+
+def for_all(resource: Resource) -> tuple[str, ...]:
+    """Return what everybody may filter a list by."""
+    chosen = _file.chosen()
+    return resource.usual if chosen is None else chosen.get(resource.name, ())
+
+
+def load() -> None:
+    """Read the operator's file, if there is one, so that a mistake in it shows at the start.
+
+    :raises ConfigurationError: naming what is wrong with it
+    """
+    _file.chosen()
+
+
+class _File:
+    """What the operator's file says, read once by each process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read = False
+        self._chosen: Mapping[str, tuple[str, ...]] | None = None
+
+    def chosen(self) -> Mapping[str, tuple[str, ...]] | None:
+        """Return filters by resource, as far as they are known; None: there is no file."""
+        if not self._read:
+            with self._lock:
+                path = CONF.api.resource_query_filters_file
+                self._chosen = None if path is None else read(Path(path))
+                self._read = True
+        return self._chosen
+
+
+_file = _File()
+
+
+def forget() -> None:
+    """Read the file anew when it is needed; for tests that change the configuration."""
+    global _file  # noqa: PLW0603  one set of filters per process is the point
+    _file = _File()
+
+
+def read(path: Path) -> Mapping[str, tuple[str, ...]]:
+    """Read an operator's file.
+
+    :returns: filters by resource; what no list here knows is left out, with a warning
+    :raises ConfigurationError: there is no such file, or it is not such a file
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _useless(path, str(error)) from error
+    if not isinstance(content, dict) or not all(map(_is_list_of_names, content.values())):
+        raise _useless(path, 'it has to look like {"volume": ["name", "status"]}.')
+    return {name: _known(path, name, wanted) for name, wanted in content.items()}
+
+
+def _useless(path: Path, reason: str) -> exception.ConfigurationError:
+    return exception.ConfigurationError(
+        reason=f"[api]resource_query_filters_file, {path}, cannot be used: {reason}"
+    )
+
+
+def _is_list_of_names(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, str) and re.fullmatch(r"\w{1,64}~?", each, re.ASCII) for each in value
+    )
+
+
+def _known(path: Path, name: str, wanted: Sequence[str]) -> tuple[str, ...]:
+    if name not in RESOURCES:
+        return ()  # a list that this service has not
+    known = RESOURCES[name].known
+    if unknown := sorted(set(wanted) - known):
+        LOG.warning("%s: %s has no filters %s", path, name, ", ".join(unknown))
+    return tuple(dict.fromkeys(each for each in wanted if each in known))

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may delete an attachment that a server uses; called by every call that would do so.
+
+Taking the volume away under a server that has its disk leaves a device on its host which may
+show, later, what is somebody else's (OSSA-2023-003).  So users detach through Compute, which
+comes back with a service token; a user's own call is only let through when Compute says that
+the server does not have the volume by this attachment.  Where there is no Compute, nobody has
+to be asked.
+
+An administrator may go on without Compute: see override.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from oslo_config import cfg
+from oslo_log import log
+import webob
+
+from attachd import exception
+from attachd.api import compute, override
+from attachd.api.override import Held
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.db import attachment_queries
+from attachd.objects import Attachment
+from attachd.states import UNREACHABLE, AttachmentState
+
+LOG = log.getLogger(__name__)
+
+_HARMLESS: Final = UNREACHABLE | {AttachmentState.RESERVED}
+"""States in which no host reaches the volume by the attachment."""
+
+
+def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -> None:
+    """Let the deletion of an attachment go on.
+
+    :raises AttachmentInUse: a server uses the volume by it
+    :raises Unavailable: Compute cannot tell
+    """
+    held = Held(**{name: getattr(attachment, name) for name in Held._fields})
+    if _endangers(held):
+        _check(ctx, request, [held])
+
+
+def check_volume(
+    ctx: RequestContext, request: webob.Request, volume_id: str, attachment_id: str | None
+) -> None:
+    """Let a legacy call go on, which may name no attachment: then the only one is meant.
+
+    :raises AttachmentInUse: a server uses the volume, or one of several may
+    :raises InvalidInput: the attachment is one of another volume
+    :raises Unavailable: Compute cannot tell
+    """
+    if _is_service(ctx) or _has_nobody_to_ask(ctx, request):
+        return
+    rows = attachment_queries.brief_of_volumes([volume_id])[volume_id]
+    wanted = [_held(row) for row in rows if attachment_id in {None, row["id"]}]
+    if attachment_id is not None and not wanted:
+        _check_elsewhere(ctx, volume_id, attachment_id)
+    if any(map(_endangers, wanted)):
+        _check(ctx, request, wanted)
+
+
+def _has_nobody_to_ask(ctx: RequestContext, request: webob.Request) -> bool:
+    try:
+        return compute.find(ctx, request.environ) is None
+    except exception.Unavailable:
+        return False  # which matters only if there is something to be asked
+
+
+def _held(row: Mapping[str, Any]) -> Held:
+    return Held(**{name: row[name] for name in Held._fields})
+
+
+def _check_elsewhere(ctx: RequestContext, volume_id: str, attachment_id: str) -> None:
+    """Find out what an attachment is that the volume does not have; what is gone may go."""
+    try:
+        found = Attachment.get(ctx, attachment_id)
+    except exception.AttachmentNotFound:
+        return
+    raise exception.InvalidInput(
+        field="attachment_id",
+        value=attachment_id,
+        reason=f"It is an attachment of volume {found.volume_id}, not of {volume_id}.",
+    )
+
+
+def _endangers(held: Held) -> bool:
+    """Tell whether a server may have the disk.
+
+    What counts is the state, and not whether a connection was noted down: an interrupted
+    connect may have let the host in.
+    """
+    return held.instance_uuid is not None and AttachmentState(held.state) not in _HARMLESS
+
+
+def _check(ctx: RequestContext, request: webob.Request, wanted: Sequence[Held]) -> None:
+    if _is_service(ctx):
+        return
+    asked = compute.find(ctx, request.environ)
+    if asked is None or override.is_given(ctx, request, wanted):
+        return
+    if len(wanted) > 1:
+        raise exception.AttachmentInUse(
+            reason=f"Volume {wanted[0].volume_id} has {len(wanted)} attachments, some of them of "
+            "servers: name the one to be deleted."
+        )
+    (held,) = wanted
+    _believe(ctx, held, asked.holding(str(held.instance_uuid), held.volume_id))
+
+
+def _believe(ctx: RequestContext, held: Held, holding: compute.Holding) -> None:
+    """Decide by what Compute says.
+
+    :raises AttachmentInUse: the server uses the volume by this attachment
+    """
+    if holding.attachment_id == held.id:
+        raise exception.AttachmentInUse(
+            reason=f"Attachment {held.id} is in use: server {held.instance_uuid} has volume "
+            f"{held.volume_id}. Detach the volume from it through the Compute API."
+        )
+    mine = held.user_id is not None and held.user_id == ctx.user_id
+    if CONF.nova.unknown_to_compute == "creator" and not mine:
+        raise exception.AttachmentInUse(
+            reason=f"Attachment {held.id} is not one of Compute. The user who made it, "
+            f"{held.user_id}, may delete it."
+        )
+    instead = f"has it by attachment {holding.attachment_id}"
+    LOG.warning(
+        "Attachment %s of volume %s is deleted for user %s: Compute says that server %s %s. The "
+        "host %s may be left with a device of it",
+        held.id,
+        held.volume_id,
+        ctx.user_id,
+        held.instance_uuid,
+        instead if holding.attachment_id else f"does not have it ({holding.words})",
+        held.host,
+    )
+
+
+def _is_service(ctx: RequestContext) -> bool:
+    """Tell whether a service vouches for the request, with a token of its own."""
+    return bool(ctx.service_roles) and not _service_roles().isdisjoint(ctx.service_roles)
+
+
+def _service_roles() -> set[str]:
+    try:
+        return set(CONF.keystone_authtoken.service_token_roles)
+    except cfg.NoSuchOptError:  # nobody checks service tokens
+        return {"service"}

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Believes Keystone: [api]auth_strategy = keystone; loaded by app.
+
+keystonemiddleware checks the tokens of user and service, as [keystone_authtoken] tells it to.
+Who asks is read from what it has checked, never from headers, which anybody can send.
+"""
+
+from collections.abc import Sequence
+import re
+from typing import Any, Final
+
+from keystoneauth1 import exceptions as auth_exceptions
+from keystoneauth1 import loading
+from keystonemiddleware import auth_token
+from oslo_config import cfg
+from oslo_log import log
+import webob
+from webob import exc
+
+from attachd import exception
+from attachd.api import identity
+from attachd.api.identity import Application, Environ
+from attachd.api.token_cache import TokenCache
+from attachd.conf import CONF
+from attachd.context import RequestContext
+
+LOG = log.getLogger(__name__)
+
+GROUP: Final = "keystone_authtoken"
+OTHER_DEFAULTS: Final = {
+    # A request waits for Keystone in a thread that others could use.
+    "http_connect_timeout": 5,
+    "http_request_max_retries": 1,
+    # As in the catalogue: access rules of application credentials name it.
+    "service_type": "block-storage",
+}
+"""What we would rather have than keystonemiddleware's own defaults."""
+
+_CHECKED: Final = "keystone.token_auth"
+_CONFIRMED: Final = "Confirmed"
+_CACHE: Final = "attachd.token_cache"
+_TOKEN: Final = re.compile(r"[!-~]+")
+_UNANSWERED: Final = (
+    "Keystone, which has to check who you are, does not answer as it should. Try again later."
+)
+
+
+class Request(auth_token.BaseAuthProtocol.__call__.RequestClass):
+    """A request without headers about its caller, which cost time and which nobody reads."""
+
+    def set_user_headers(self, _access: Any) -> None:
+        """Leave it at what has been checked; see identify()."""
+
+    set_service_headers = set_service_catalog_headers = set_user_headers
+
+
+class Guard(auth_token.AuthProtocol):
+    """keystonemiddleware, with a 503 for all that is wrong with Keystone."""
+
+    def __call__(self, environ: Environ, start_response: identity.StartResponse) -> Any:
+        """Answer one request; what the application answers is not looked at."""
+        try:
+            refusal = self.process_request(Request(environ))
+        except exc.HTTPException as raised:
+            refusal = raised
+        return (refusal or self._app)(environ, start_response)
+
+    def fetch_token(self, token: str, **kwargs: Any) -> Any:
+        """Return what Keystone says of a token; nothing else may be sent on in a header."""
+        if not _TOKEN.fullmatch(token):
+            raise auth_token.InvalidToken
+        return super().fetch_token(token, **kwargs)
+
+    def process_request(self, request: webob.Request) -> webob.Response | None:
+        """Check the tokens of one request.
+
+        :raises HTTPUnauthorized: they are not valid
+        :raises UnicodeDecodeError: the URL is none
+        :raises Unavailable: Keystone cannot be asked
+        """
+        try:
+            return super().process_request(request)
+        except (exc.HTTPUnauthorized, UnicodeDecodeError):
+            raise
+        except exc.HTTPServiceUnavailable as error:  # the reason is in the log already
+            raise exception.Unavailable(reason=_UNANSWERED) from error
+        except Exception as error:
+            LOG.exception("Keystone cannot be asked")
+            raise exception.Unavailable(reason=_UNANSWERED) from error
+
+
+def guard(application: Application) -> Application:
+    """Put keystonemiddleware in front.
+
+    :raises ConfigurationError: [keystone_authtoken] lacks something
+    """
+    options = CONF[GROUP]
+    for name, value in OTHER_DEFAULTS.items():
+        CONF.set_default(name, value, group=GROUP)
+    if not (options.auth_type or options.auth_section):
+        raise exception.ConfigurationError(
+            reason=f"[{GROUP}] has no auth_type: say there, with auth_type = password and what it "
+            "takes, as whom attachd asks Keystone about tokens."
+        )
+    # Whether a caller is let in is decided here and nowhere further inside.
+    overrides: dict[str, Any] = {"delay_auth_decision": False}
+    tokens = None
+    if not (options.memcached_servers or options.cache):
+        overrides["cache"] = _CACHE
+        tokens = TokenCache()
+    try:
+        guarded: Application = Guard(application, overrides)
+    except (auth_exceptions.ClientException, auth_token.ConfigurationError) as error:
+        raise exception.ConfigurationError(reason=f"[{GROUP}] cannot work: {error}") from error
+
+    def choose(environ: Environ, start_response: identity.StartResponse) -> Any:
+        if not identity.is_guarded(environ):
+            return application(environ, start_response)
+        environ[_CACHE] = tokens
+        return guarded(environ, start_response)
+
+    return choose
+
+
+def identify(environ: Environ, url_project: str | None) -> RequestContext:
+    """Return who asks, as keystonemiddleware has found it.
+
+    :raises Unauthorized: it has not looked at this request, or found nobody
+    :raises BadRequest: the URL is of another project than the token
+    """
+    checked = environ.get(_CHECKED)
+    if (
+        checked is None
+        or checked.user is None
+        or environ.get("HTTP_X_IDENTITY_STATUS") != _CONFIRMED
+    ):
+        raise exception.Unauthorized(reason=identity.UNIDENTIFIED)
+    user = checked.user
+    return identity.context(
+        environ,
+        url_project,
+        user_id=user.user_id,
+        user_name=user.username,
+        user_domain_id=user.user_domain_id,
+        project_id=user.project_id,
+        project_name=user.project_name,
+        project_domain_id=user.project_domain_id,
+        domain_id=user.domain_id,
+        system_scope="all" if user.system_scoped else None,
+        roles=list(user.role_names),
+        is_admin_project=user.is_admin_project,
+        auth_token=user.auth_token,
+        **_service(checked.service, environ),
+    )
+
+
+def _service(service: Any, environ: Environ) -> dict[str, Any]:
+    """Return whom the request came through, if that is one of the services."""
+    if service is None or environ.get("HTTP_X_SERVICE_IDENTITY_STATUS") != _CONFIRMED:
+        return {}
+    return {
+        "service_user_id": service.user_id,
+        "service_user_name": service.username,
+        "service_user_domain_id": service.user_domain_id,
+        "service_project_id": service.project_id,
+        "service_project_name": service.project_name,
+        "service_project_domain_id": service.project_domain_id,
+        "service_roles": list(service.role_names),
+    }
+
+
+def list_opts() -> list[tuple[str, Sequence[cfg.Opt]]]:
+    """Return the options of [keystone_authtoken] with our defaults, for sample configurations.
+
+    Those of auth_type = password are among them: nearly everybody needs exactly these.
+    """
+    ((group, listed),) = auth_token.list_opts()
+    password = loading.get_auth_plugin_conf_options("password")
+    known = {each.dest for each in listed}
+    options = [*listed, *(each for each in password if each.dest not in known)]
+    kept = [each for each in options if not each.deprecated_for_removal]
+    defaults = {name: value for name, value in OTHER_DEFAULTS.items() if name in known}
+    cfg.set_defaults(kept, **defaults)
+    return [(group, kept)]

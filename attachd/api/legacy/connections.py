@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Letting hosts reach volumes, and shutting them out again, by actions of the volume."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import webob
+
+from attachd import exception, rpcapi
+from attachd.api.endpoint import action
+from attachd.api.legacy import policy, schema, view
+from attachd.api.legacy.there import PATH, There
+from attachd.api.volumes import load
+from attachd.context import RequestContext
+from attachd.db import legacy
+
+Body = Mapping[str, Any]
+
+
+@action(
+    PATH,
+    "os-initialize_connection",
+    policy=policy.INITIALIZE,
+    body=schema.INITIALIZE,
+    status=200,
+)
+def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> dict[str, Any]:
+    """Let a host reach a volume, and tell how."""
+    connector = body["connector"]
+    schema.check_connector(connector)
+    volume = load.writable(ctx, volume_id, policy.INITIALIZE)
+    return view.connection(rpcapi.open_connection(ctx, volume, connector), connector)
+
+
+@action(PATH, "os-terminate_connection", policy=policy.TERMINATE, body=schema.TERMINATE)
+def terminate_connection(
+    ctx: RequestContext, volume_id: str, body: Body, request: webob.Request
+) -> None:
+    """Take a host's access away, and give the volume back unless it is attached."""
+    volume = load.volume(ctx, volume_id, policy.TERMINATE)
+    there = There.unguarded(ctx, request, volume.id)
+    connector = body["connector"] or None
+    if connector is None and len(there.used) > 1:
+        raise exception.InvalidInput(
+            field="os-terminate_connection.connector",
+            value=connector,
+            reason="The volume has several attachments: name the host.",
+        )
+    if there.connections:
+        # Whoever names a host means it, whatever the connection may be used for by then.
+        ids = None if connector else [row["id"] for row in there.attachments]
+        rpcapi.close_connections(ctx, volume, connector, ids)
+    elif not there.used:
+        legacy.release(volume.id, there.hold_ids[:1])

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Detaching by actions of the volume, whoever made the attachment."""
+
+from collections.abc import Mapping
+import contextlib
+from typing import Any
+
+import webob
+
+from attachd import exception, rpcapi
+from attachd.api.endpoint import action
+from attachd.api.legacy import policy, schema
+from attachd.api.legacy.there import PATH, Row, There, remove
+from attachd.api.volumes import load
+from attachd.context import RequestContext
+from attachd.db import legacy
+from attachd.objects import Attachment, Volume
+
+Body = Mapping[str, Any]
+
+
+@action(PATH, "os-detach", policy=policy.DETACH, body=schema.DETACH)
+def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webob.Request) -> None:
+    """Remove an attachment, and close what is still open for it; the only one needs no name."""
+    volume = load.writable(ctx, volume_id, policy.DETACH)
+    wanted = _named(body)
+    there = There.unguarded(ctx, request, volume.id, wanted)
+    chosen = _choose(ctx, volume.id, there, wanted)
+    if chosen is not None:
+        remove(ctx, request, volume, chosen)
+    elif wanted is None:
+        _give_up(ctx, volume, there)
+
+
+@action(PATH, "os-force_detach", policy=policy.FORCE_DETACH, body=schema.FORCE_DETACH)
+def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob.Request) -> None:
+    """Remove one attachment whatever state it is in, with the connection that is named."""
+    volume = load.writable(ctx, volume_id, policy.FORCE_DETACH)
+    wanted = _named(body)
+    there = There.unguarded(ctx, request, volume.id, wanted)
+    chosen = _choose(ctx, volume.id, there, wanted)
+    if chosen is not None:
+        if there.connections and body.get("connector"):
+            rpcapi.close_connections(ctx, volume, body["connector"], [chosen["id"]])
+        remove(ctx, request, volume, chosen)
+    elif wanted is None:
+        _give_up(ctx, volume, there)
+    else:
+        raise exception.AttachmentNotFound(attachment_id=wanted)
+
+
+def _named(body: Body | None) -> str | None:
+    """Return the id of the attachment that a body names, if it names one."""
+    named = (body or {}).get("attachment_id")
+    return named.lower() if named else None
+
+
+def _choose(
+    ctx: RequestContext, volume_id: str, there: There, attachment_id: str | None
+) -> Row | None:
+    """Return the attachment that is meant, or None if there is none (any more).
+
+    :raises InvalidVolume: there are several, and none was named
+    :raises InvalidInput: the attachment is one of another volume
+    """
+    if attachment_id is None:
+        if len(there.used) > 1:
+            raise exception.InvalidVolume(
+                reason=f"Volume {volume_id} has {len(there.used)} attachments: name the one to be "
+                "detached, with attachment_id."
+            )
+        return next(iter(there.used or there.attachments), None)
+    found = [row for row in there.attachments if row["id"] == attachment_id]
+    if not found:
+        with contextlib.suppress(exception.AttachmentNotFound):
+            other = Attachment.get(ctx, attachment_id)
+            if other.volume_id != volume_id:
+                raise exception.InvalidInput(
+                    field="attachment_id",
+                    value=attachment_id,
+                    reason=f"It is an attachment of volume {other.volume_id}, not of {volume_id}.",
+                )
+    return next(iter(found), None)
+
+
+def _give_up(ctx: RequestContext, volume: Volume, there: There) -> None:
+    """Give a volume back that has no attachment, and leave nothing of what was begun with it."""
+    if there.connections:
+        rpcapi.close_connections(ctx, volume, None, ())
+    legacy.release(volume.id, there.hold_ids)

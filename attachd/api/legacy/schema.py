@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said to the older calls for attaching, beside their names; used by their handlers."""
+
+from typing import Any, Final
+
+from attachd.api.attachments import schema
+from attachd.api.fields import TEXT, Schema, fields
+
+_UUID: Final[Schema] = {"type": "string", "format": "uuid"}
+_CONNECTOR: Final[dict[str, Schema]] = {"connector": {"type": ["object", "null"]}}
+
+ATTACH: Final[Schema] = {
+    **fields(
+        {
+            "instance_uuid": _UUID,
+            "host_name": TEXT,
+            "mountpoint": {**TEXT, "minLength": 1},
+            "mode": {"type": "string", "enum": ["rw", "ro"]},
+        },
+        "mountpoint",
+    ),
+    "anyOf": [{"required": ["instance_uuid"]}, {"required": ["host_name"]}],
+    "description": "something with an instance_uuid or a host_name",
+}
+
+DETACH: Final[Schema] = {
+    **fields({"attachment_id": {"type": ["string", "null"], "format": "uuid"}}),
+    "type": ["object", "null"],
+}
+
+FORCE_DETACH: Final = fields(
+    {**_CONNECTOR, "attachment_id": {"type": ["string", "null"], "maxLength": 255}}
+)
+
+INITIALIZE: Final = fields({"connector": {"type": "object", "minProperties": 1}}, "connector")
+TERMINATE: Final = fields(_CONNECTOR, "connector")
+
+
+def check_connector(connector: dict[str, Any]) -> None:
+    """Let a connector pass that is to be let in; see attachments.schema."""
+    schema.check_connector(connector, "os-initialize_connection.connector")

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is of a volume when one of the older calls comes; used by their handlers."""
+
+from collections.abc import Sequence
+import contextlib
+from typing import Any, NamedTuple, Self
+
+import webob
+
+from attachd import exception
+from attachd.api import guard
+from attachd.api.attachments import deletion
+from attachd.context import RequestContext
+from attachd.db import attachment_steps as steps
+from attachd.db import legacy
+from attachd.objects import Attachment, Volume
+from attachd.states import AttachmentKind
+
+Row = dict[str, Any]
+
+PATH = "/volumes/{volume_id}/action"
+
+
+class There(NamedTuple):
+    """What there is of a volume, by kind; without secrets, oldest first.
+
+    :ivar used: those of the attachments that count: not those that never came to be
+    """
+
+    attachments: Sequence[Row]
+    used: Sequence[Row]
+    connections: Sequence[Row]
+    holds: Sequence[Row]
+
+    @property
+    def hold_ids(self) -> list[str]:
+        """Return the ids of the holds, the oldest first."""
+        return [row["id"] for row in self.holds]
+
+    @classmethod
+    def unguarded(
+        cls,
+        ctx: RequestContext,
+        request: webob.Request,
+        volume_id: str,
+        attachment_id: str | None = None,
+    ) -> Self:
+        """Look, once it is known that nobody minds when the volume is taken from them.
+
+        :param attachment_id: as named by the caller; None: whichever the volume has
+        :raises AttachmentInUse: a server uses the volume: Compute detaches it
+        """
+        # In this order: what comes after the guard has looked is not there.
+        there = cls.of(volume_id)
+        guard.check_volume(ctx, request, volume_id, attachment_id)
+        return there
+
+    @classmethod
+    def of(cls, volume_id: str) -> Self:
+        """Look."""
+        rows = legacy.rows(volume_id)
+        attachments = steps.shown(rows)
+        return cls(
+            attachments,
+            steps.counted(attachments),
+            steps.of_kind(rows, AttachmentKind.CONNECTION),
+            steps.of_kind(rows, AttachmentKind.HOLD),
+        )
+
+
+def remove(ctx: RequestContext, request: webob.Request, volume: Volume, chosen: Row) -> None:
+    """Have the backend shut the attachment's hosts out, and remove it."""
+    seen = {"volume_host": volume.host, "volume_status": volume.status}
+    attachment = Attachment.from_row(ctx, {**chosen, **seen})
+    # If somebody else was faster, it is as it should be.
+    with contextlib.suppress(exception.AttachmentNotFound):
+        deletion.remove(ctx, request, attachment)

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a connection looks in the answer to os-initialize_connection."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attachd import rpcapi
+from attachd.api.attachments import view
+
+
+def connection(answer: rpcapi.Connected, connector: Mapping[str, Any]) -> dict[str, Any]:
+    """Show what a host needs, as os-brick's connect_volume() takes it.
+
+    Some clients look for enforce_multipath beside the data, others in it.
+    """
+    multipath = {"enforce_multipath": connector.get("enforce_multipath", False)}
+    data = view.connection_data(answer["connection_info"], answer["mode"])
+    return {
+        "connection_info": {
+            "driver_volume_type": answer["connection_info"]["driver_volume_type"],
+            "data": data | multipath,
+            **multipath,
+        }
+    }

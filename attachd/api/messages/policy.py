@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may read and delete messages to users."""
+
+from attachd.api import policy
+
+GET = "message:get"
+GET_ALL = "message:get_all"
+DELETE = "message:delete"
+
+_ITEM = "/messages/{message_id}"
+
+RULES = [
+    policy.rule(GET_ALL, policy.READER, "List messages to users.", "GET /messages"),
+    policy.rule(GET, policy.READER, "Look at a message to users.", f"GET {_ITEM}"),
+    policy.rule(DELETE, policy.MEMBER, "Delete a message to users.", f"DELETE {_ITEM}"),
+]

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How messages to users look on the wire; used by handlers.py."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attachd.api.links import Links
+from attachd.db import messages
+
+Row = Mapping[str, Any]
+
+
+def shown(row: Row, links: Links) -> dict[str, Any]:
+    """Show a message: its numbers become words here."""
+    action = messages.ACTIONS.get(row["action_id"], "unknown action")
+    detail = messages.DETAILS.get(row["detail_id"], messages.DETAILS[messages.UNKNOWN])
+    return {
+        "id": row["id"],
+        "event_id": row["event_id"],
+        "user_message": f"{action}:{detail}",
+        "message_level": row["message_level"],
+        "created_at": row["created_at"],
+        "guaranteed_until": row["expires_at"],
+        "request_id": row["request_id"],
+        "links": links.of("messages", row["id"]),
+        "resource_type": row["resource_type"],
+        "resource_uuid": row["resource_uuid"],
+    }

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may do what with QoS specs."""
+
+from attachd.api import policy
+
+GET_ALL = "volume_extension:qos_specs_manage:get_all"
+GET = "volume_extension:qos_specs_manage:get"
+CREATE = "volume_extension:qos_specs_manage:create"
+UPDATE = "volume_extension:qos_specs_manage:update"
+DELETE = "volume_extension:qos_specs_manage:delete"
+
+_ITEM = "/qos-specs/{qos_specs_id}"
+
+RULES = [
+    policy.rule(
+        GET_ALL,
+        policy.ADMIN,
+        "List QoS specs, or the volume types that have them.",
+        "GET /qos-specs",
+        f"GET {_ITEM}/associations",
+    ),
+    policy.rule(GET, policy.ADMIN, "Look at QoS specs.", f"GET {_ITEM}"),
+    policy.rule(CREATE, policy.ADMIN, "Create QoS specs.", "POST /qos-specs"),
+    policy.rule(
+        UPDATE,
+        policy.ADMIN,
+        "Change QoS specs, or which volume types have them.",
+        f"PUT {_ITEM}",
+        f"GET {_ITEM}/associate",
+        f"GET {_ITEM}/disassociate",
+        f"GET {_ITEM}/disassociate_all",
+    ),
+    policy.rule(
+        DELETE,
+        policy.ADMIN,
+        "Delete QoS specs, or keys of them.",
+        f"DELETE {_ITEM}",
+        f"PUT {_ITEM}/delete_keys",
+    ),
+]

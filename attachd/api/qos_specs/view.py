@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How QoS specs look on the wire; used by the handlers of QoS specs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attachd.api.links import Links
+
+Row = Mapping[str, Any]
+
+
+def brief(row: Row) -> dict[str, Any]:
+    """Show QoS specs in a list."""
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "consumer": row["consumer"],
+        "specs": row["specs"],
+    }
+
+
+def detail(row: Row, links: Links) -> dict[str, Any]:
+    """Show QoS specs by themselves: the links stand beside them."""
+    return {"qos_specs": brief(row), "links": links.of("qos-specs", row["id"])}
+
+
+def association(kind: Row) -> dict[str, str]:
+    """Show a volume type that has QoS specs."""
+    return {"association_type": "volume_type", "name": kind["name"], "id": kind["id"]}

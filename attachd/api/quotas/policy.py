@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may see and set how much a project may have."""
+
+from attachd.api import policy
+
+SHOW = "volume_extension:quotas:show"
+UPDATE = "volume_extension:quotas:update"
+DELETE = "volume_extension:quotas:delete"
+GET_CLASS = "volume_extension:quota_classes:get"
+UPDATE_CLASS = "volume_extension:quota_classes:update"
+
+_ITEM = "/os-quota-sets/{target_project_id}"
+_CLASS = "/os-quota-class-sets/{class_name}"
+
+RULES = [
+    policy.rule(
+        SHOW,
+        policy.READER,
+        "See a project's quotas, what it has used of them, and what would hold by default.",
+        f"GET {_ITEM}",
+        f"GET {_ITEM}/defaults",
+    ),
+    policy.rule(UPDATE, policy.ADMIN, "Set a project's quotas.", f"PUT {_ITEM}"),
+    policy.rule(
+        DELETE, policy.ADMIN, "Have the default quotas hold for a project.", f"DELETE {_ITEM}"
+    ),
+    policy.rule(GET_CLASS, policy.ADMIN, "See the quotas of a class.", f"GET {_CLASS}"),
+    policy.rule(UPDATE_CLASS, policy.ADMIN, "Set the quotas of a class.", f"PUT {_CLASS}"),
+]

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bodies of requests on quotas look like; used by handlers.py and classes.py."""
+
+from typing import Final
+
+from attachd.api.fields import BOOLEAN, Schema, enclosed
+
+_LIMIT: Final[Schema] = {
+    "type": ["integer", "string"],
+    "pattern": r"\A(-1|0*1?[0-9]{1,9}|2147483647)\Z",
+    "minimum": -1,
+    "maximum": 2**31 - 1,
+    "description": "a whole number, or -1 for no limit",
+}
+"""Clients also send a string of digits."""
+
+# Which other keys there are depends on the volume types: handlers look at them.
+_SET: Final[Schema] = {"type": "object", "additionalProperties": _LIMIT}
+
+UPDATE: Final = enclosed(
+    "quota_set",
+    {
+        **_SET,
+        # Clients repeat whose quotas they are, and it is the URL that counts.
+        "properties": {"tenant_id": {}, "id": {}, "force": BOOLEAN},
+        "minProperties": 1,
+    },
+)
+NO_LIMITS: Final = frozenset({"tenant_id", "id", "force"})
+
+UPDATE_CLASS: Final = enclosed("quota_class_set", _SET)

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lists can be filtered by, as filters.py has it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attachd.api import filters
+from attachd.api import microversions as mv
+from attachd.api.endpoint import endpoint
+from attachd.api.resource_filters import policy
+
+
+@endpoint("GET", "/resource_filters", since=mv.RESOURCE_FILTER_CONFIG, policy=policy.GET_ALL)
+def index(query: Mapping[str, str]) -> dict[str, Any]:
+    """Answer what everybody may filter each list by, or the one list that is asked for."""
+    wanted = query.get("resource")
+    return {
+        "resource_filters": [
+            {"resource": name, "filters": list(filters.for_all(resource))}
+            for name, resource in filters.RESOURCES.items()
+            if wanted in {None, "", name}
+        ]
+    }

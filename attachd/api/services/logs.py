@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log levels of this API process and of the managers, set and read while they run.
+
+A web server may run several processes of the API: one of them answers, and it is that one whose
+levels are read and set.  Of a manager all processes are told, and one of them is asked.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attachd import log_levels, rpcapi
+from attachd.api import microversions as mv
+from attachd.api.endpoint import endpoint
+from attachd.api.services import managers, names, policy, schema
+from attachd.conf import CONF
+from attachd.context import RequestContext
+
+Body = Mapping[str, Any]
+
+
+@endpoint(
+    "PUT",
+    "/os-services/set-log",
+    since=mv.LOG_LEVEL,
+    policy=policy.UPDATE,
+    body=schema.SET_LOG,
+    status=202,
+)
+def set_log(ctx: RequestContext, body: Body) -> None:
+    """Have the programs that are meant log more or less."""
+    prefix, level = body.get("prefix") or "", body["level"].upper()
+    if _means_api(body):
+        log_levels.change(prefix, level)
+    if hosts := _managers(body):
+        rpcapi.set_log_levels(ctx, hosts, prefix, level)
+
+
+@endpoint(
+    "PUT",
+    "/os-services/get-log",
+    since=mv.LOG_LEVEL,
+    policy=policy.UPDATE,
+    body=schema.GET_LOG,
+)
+def get_log(ctx: RequestContext, body: Body) -> dict[str, Any]:
+    """Answer what the programs that are meant log."""
+    prefix = body.get("prefix") or ""
+    found = []
+    if _means_api(body):
+        found.append(_shown(CONF.host, names.API, log_levels.current(prefix)))
+    for host in _managers(body):
+        levels = rpcapi.get_log_levels(ctx, host, prefix)
+        found.append(_shown(host, names.MANAGER, levels))
+    return {"log_levels": found}
+
+
+def _means_api(body: Body) -> bool:
+    """Tell whether a body is about the API, which is one of the programs at this host."""
+    return _means(body, names.API) and body.get("server") in {None, "", CONF.host}
+
+
+def _managers(body: Body) -> list[str]:
+    """Return the backends whose managers a body is about, of those that report."""
+    if not _means(body, names.MANAGER):
+        return []
+    return [row["host"] for row in managers.at(body.get("server")) if row["alive"]]
+
+
+def _means(body: Body, binary: str) -> bool:
+    wanted = body.get("binary")
+    return wanted in {None, "", "*"} or names.own(str(wanted)) == names.own(binary)
+
+
+def _shown(host: str, binary: str, levels: Mapping[str, str]) -> dict[str, Any]:
+    return {"host": host, "binary": binary, "levels": dict(levels)}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which projects may use a private volume type."""
+
+from typing import Any
+
+from attachd import exception, notifications
+from attachd.api.endpoint import action, endpoint
+from attachd.api.types import lookup, policy, schema
+from attachd.context import RequestContext
+from attachd.db import type_access
+
+ACTION = "/types/{type_id}/action"
+
+Body = dict[str, Any]
+
+
+@endpoint("GET", "/types/{type_id}/os-volume-type-access", policy=policy.LIST_ACCESS)
+def index(ctx: RequestContext, type_id: str) -> Body:
+    """Answer the projects that have access; of a public type, which all have, there is no list."""
+    row = lookup.by_id(ctx, type_id)
+    if row["is_public"]:
+        raise exception.TypeAccessNotFound("Access list not available for public volume types.")
+    return {
+        "volume_type_access": [
+            {"volume_type_id": row["id"], "project_id": project}
+            for project in type_access.projects(row["id"])
+        ]
+    }
+
+
+@action(ACTION, "addProjectAccess", policy=policy.ADD_ACCESS, body=schema.ACCESS)
+def add(ctx: RequestContext, type_id: str, body: Body) -> None:
+    """Give a project access."""
+    found = _private(ctx, type_id)
+    type_access.add(found, body["project"])
+    notifications.type_access("add", found, body["project"])
+
+
+@action(ACTION, "removeProjectAccess", policy=policy.REMOVE_ACCESS, body=schema.ACCESS)
+def remove(ctx: RequestContext, type_id: str, body: Body) -> None:
+    """Take a project's access away; its volumes of the type stay."""
+    found = _private(ctx, type_id)
+    type_access.remove(found, body["project"])
+    notifications.type_access("remove", found, body["project"])
+
+
+def _private(ctx: RequestContext, type_id: str) -> str:
+    row = lookup.by_id(ctx, type_id)
+    if row["is_public"]:
+        raise exception.InvalidVolumeType(
+            reason="Type access modification is not applicable to public volume type."
+        )
+    found: str = row["id"]
+    return found

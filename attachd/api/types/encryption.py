@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The encryption of volume types: there is none, and clients that ask are told so."""
+
+from typing import Any, NoReturn
+
+from attachd import exception
+from attachd.api.endpoint import endpoint
+from attachd.api.types import lookup, policy, schema
+from attachd.context import RequestContext
+
+COLLECTION = "/types/{type_id}/encryption"
+ITEM = f"{COLLECTION}/{{key}}"
+
+Body = dict[str, Any]
+
+
+@endpoint("GET", COLLECTION, policy=policy.GET_ENCRYPTION)
+def index(ctx: RequestContext, type_id: str) -> Body:
+    """Answer how a type's volumes are encrypted: not at all."""
+    lookup.by_id(ctx, type_id)
+    return {}
+
+
+@endpoint("GET", ITEM, policy=policy.GET_ENCRYPTION)
+def show(ctx: RequestContext, type_id: str) -> NoReturn:
+    """Answer one field of what there is not."""
+    raise _missing(ctx, type_id)
+
+
+@endpoint("POST", COLLECTION, policy=policy.CREATE_ENCRYPTION, body=schema.ENCRYPTION)
+def create(ctx: RequestContext, type_id: str) -> NoReturn:
+    """Refuse to make a type whose volumes would not be encrypted after all."""
+    lookup.by_id(ctx, type_id)
+    raise exception.BadRequest(
+        reason="This service has no encrypted volumes: a volume type cannot have encryption. "
+        "Encrypt inside of the server that uses the volume."
+    )
+
+
+@endpoint("PUT", ITEM, policy=policy.UPDATE_ENCRYPTION, body=schema.ENCRYPTION)
+def update(ctx: RequestContext, type_id: str) -> NoReturn:
+    """Change what there is not."""
+    raise _missing(ctx, type_id)
+
+
+@endpoint("DELETE", ITEM, policy=policy.DELETE_ENCRYPTION, status=202)
+def delete(ctx: RequestContext, type_id: str) -> NoReturn:
+    """Remove what there is not."""
+    raise _missing(ctx, type_id)
+
+
+def _missing(ctx: RequestContext, type_id: str) -> exception.NotFound:
+    lookup.by_id(ctx, type_id)
+    return exception.NotFound(f"Volume type encryption for type {type_id} does not exist.")

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How Compute is asked who uses a volume; the [nova] group, read by api/compute.py and the guard.
+
+The names of those options that Cinder has too are the same, so that a section can be carried
+over.
+"""
+
+from oslo_config import cfg
+
+GROUP = "nova"
+
+OPTIONS = [
+    cfg.URIOpt(
+        "endpoint_override",
+        schemes=["http", "https"],
+        help="The Compute API, with its version: http://compute.example:8774/v2.1. None: "
+        "whatever the service catalogue of the caller's token has; where it has none, nobody is "
+        "asked before an attachment is deleted.",
+    ),
+    cfg.URIOpt(
+        "token_auth_url",
+        schemes=["http", "https"],
+        help="The Identity API, with its version, where the caller's token is exchanged for one "
+        "with a service catalogue. Only needed where [keystone_authtoken] "
+        "include_service_catalog is false and there is no endpoint_override.",
+    ),
+    cfg.StrOpt(
+        "region_name",
+        help="The region whose Compute is asked. None: the first one of the catalogue.",
+    ),
+    cfg.StrOpt(
+        "interface",
+        default="public",
+        choices=["public", "internal", "admin"],
+        help="Which of the endpoints in the catalogue is used.",
+    ),
+    cfg.FloatOpt(
+        "connect_timeout",
+        default=3.0,
+        min=0.1,
+        help="Seconds that a connection to Compute may take.",
+    ),
+    cfg.FloatOpt(
+        "read_timeout",
+        default=10.0,
+        min=0.1,
+        help="Seconds that Compute may be silent before the caller gets a 503.",
+    ),
+    cfg.StrOpt(
+        "unknown_to_compute",
+        default="anybody",
+        choices=[
+            (
+                "anybody",
+                (
+                    "Whoever may delete attachments at all, as the Block Storage API has always "
+                    "had it."
+                ),
+            ),
+            (
+                "creator",
+                (
+                    "Only the user who made it. For deployments in which others than Compute, "
+                    "such as bare metal or containers, attach volumes for servers of their own."
+                ),
+            ),
+        ],
+        help="Who may delete an attachment of a server of which Compute says that it does not "
+        "have the volume.",
+    ),
+    cfg.BoolOpt(
+        "insecure",
+        default=False,
+        help="Whether to believe any certificate of Compute.",
+    ),
+    cfg.StrOpt(
+        "cafile",
+        help="The certificate authorities, in PEM, that vouch for Compute. None: the system's.",
+    ),
+    cfg.StrOpt(
+        "certfile",
+        help="The certificate, in PEM, that this service shows to Compute.",
+    ),
+    cfg.StrOpt(
+        "keyfile",
+        help="The key, in PEM, of the certificate in certfile. None: it is in the same file.",
+    ),
+]

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages table: what went wrong for users in the background; managers write it, the API
+reads it.
+
+A message says by numbers what was done and what went wrong with it.  They are those of the
+Block Storage API, whose table of actions has no deletion and no detach; ours begin with 101.
+"""
+
+from collections.abc import Mapping
+import datetime
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypedDict
+
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.db import api, models, paging
+
+Row = dict[str, Any]
+_T = models.messages
+
+VOLUME: Final = "VOLUME"
+"""The only kind of thing that messages are about."""
+ERROR: Final = "ERROR"
+
+CONNECT: Final = "004"
+EXTEND: Final = "007"
+CREATE: Final = "008"
+DELETE: Final = "101"
+DISCONNECT: Final = "102"
+
+ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        CONNECT: "update attachment",
+        EXTEND: "extend volume",
+        CREATE: "create volume at its backend",
+        DELETE: "delete volume",
+        DISCONNECT: "delete attachment",
+    }
+)
+"""What was done, by number."""
+
+UNKNOWN: Final = "001"
+BACKEND_DOWN: Final = "002"
+NOT_EXTENDED: Final = "010"
+NOT_CREATED: Final = "012"
+NOT_ATTACHED: Final = "021"
+NOT_DETACHED: Final = "022"
+NOT_DELETED: Final = "101"
+
+DETAILS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        UNKNOWN: "Something went wrong that nobody foresaw.",
+        BACKEND_DOWN: "The backend of the volume is down.",
+        NOT_EXTENDED: "The backend could not extend the volume.",
+        NOT_CREATED: "The backend could not create the volume.",
+        NOT_ATTACHED: "The backend could not let the host in.",
+        NOT_DETACHED: "The backend could not take the host's access away.",
+        NOT_DELETED: "The backend could not delete the volume.",
+    }
+)
+"""What went wrong, by number."""
+
+
+class News(NamedTuple):
+    """What a user is to be told.
+
+    :ivar volume_id: of the volume that it is about
+    :ivar project_id: who may read it
+    :ivar action: of ACTIONS
+    :ivar detail: of DETAILS
+    :ivar request_id: of the request that asked for it; None where none did
+    """
+
+    volume_id: str
+    project_id: str
+    action: str
+    detail: str
+    request_id: str | None
+
+
+class Filters(TypedDict, total=False):
+    """Which messages are wanted; a key that is absent filters nothing."""
+
+    project_id: str
+    resource_uuid: str
+    resource_type: str
+    event_id: str
+    request_id: str
+    message_level: str
+
+
+SORTABLE = frozenset(
+    {
+        *("id", "created_at", "event_id", "message_level", "request_id", "resource_type"),
+        *("resource_uuid",),
+    }
+)
+_EQUAL = tuple(Filters.__annotations__.keys())
+
+
+@api.retried
+def create(news: News, kept_for: float) -> None:
+    """Store a message that is kept for so many seconds."""
+    moment = models.now()
+    row: Row = {
+        "project_id": news.project_id,
+        "request_id": news.request_id,
+        "resource_type": VOLUME,
+        "resource_uuid": news.volume_id,
+        "action_id": news.action,
+        "detail_id": news.detail,
+        "event_id": f"VOLUME_{VOLUME}_{news.action}_{news.detail}",
+        "message_level": ERROR,
+        "created_at": moment,
+        "expires_at": moment + datetime.timedelta(seconds=kept_for),
+    }
+    with api.writer() as connection:
+        connection.execute(sa.insert(_T).values(row))
+
+
+@api.retried
+def get(message_id: str, project_id: str | None) -> Row:
+    """Return one message.
+
+    :param project_id: only if it is for this project; None: whomever it is for
+    :raises MessageNotFound: there is none
+    """
+    wanted = sa.select(_T).where(_T.c.id == message_id)
+    if project_id is not None:
+        wanted = wanted.where(_T.c.project_id == project_id)
+    with api.reader() as connection:
+        row = connection.execute(wanted).one_or_none()
+    if row is None:
+        raise exception.MessageNotFound(message_id=message_id)
+    return dict(row._mapping)
+
+
+@api.retried
+def page(filters: Filters, page: paging.Page) -> list[Row]:
+    """Return one page of messages, in one statement.
+
+    :raises MarkerNotFound: there is no such marker
+    """
+    wanted = sa.select(_T).where(*paging.equal(_T, filters, _EQUAL))
+    visible = paging.equal(_T, filters, ("project_id",))
+    with api.reader() as connection:
+        return paging.rows(connection, wanted, _T, visible, page)
+
+
+@api.retried
+def delete(message_id: str) -> None:
+    """Remove a message.
+
+    :raises MessageNotFound: there is none
+    """
+    with api.writer() as connection:
+        done = connection.execute(sa.delete(_T).where(_T.c.id == message_id))
+    if done.rowcount != 1:
+        raise exception.MessageNotFound(message_id=message_id)
+
+
+@api.retried
+def reap() -> int:
+    """Remove the messages that need not be kept any longer; return how many."""
+    with api.writer() as connection:
+        return connection.execute(sa.delete(_T).where(_T.c.expires_at < models.now())).rowcount

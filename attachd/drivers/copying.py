@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies files as they are at one moment, holes included; for drivers whose volumes are files.
+
+Some file systems (XFS, Btrfs, bcachefs) clone a file at once and share its blocks.  On others
+the data is read and written, and the copy counts only if nobody has written to the file
+meanwhile, which its time of change tells.
+"""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+import time
+from typing import Final, NamedTuple
+
+from attachd import exception
+
+_FICLONE: Final = 0x40049409
+"""The ioctl that clones a file; Source: linux/fs.h, ioctl_ficlone(2)."""
+
+_CANNOT_CLONE: Final = frozenset(
+    {
+        *(errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM),
+        errno.EBADF,
+    }
+)
+_TRIES: Final = 3
+_TICK_NS: Final = 50_000_000
+"""More than what the clock goes forward at a time by which file systems note changes."""
+_CHUNK: Final = 4 * 2**20
+
+
+class _Mark(NamedTuple):
+    """What changes with a file's content."""
+
+    modified_ns: int
+    changed_ns: int
+    size: int
+
+
+def copy(source: Path, target: Path) -> None:
+    """Fill a file, made or emptied, with what another one holds at one moment.
+
+    :raises BackendError: the source is written to, again and again
+    :raises OSError: as the operating system says
+    """
+    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        writing = os.open(target, flags, 0o600)
+        try:
+            if not _clone(reading, writing):
+                _copy_until_still(source, reading, writing)
+            os.fsync(writing)
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+
+
+def _clone(reading: int, writing: int) -> bool:
+    """Share the blocks; False where the file system cannot."""
+    try:
+        fcntl.ioctl(writing, _FICLONE, reading)
+    except OSError as error:
+        if error.errno in _CANNOT_CLONE:
+            return False
+        raise
+    return True
+
+
+def _copy_until_still(source: Path, reading: int, writing: int) -> None:
+    for _ in range(_TRIES):
+        before = _rested(reading)
+        if before is None:
+            continue
+        os.ftruncate(writing, 0)
+        os.ftruncate(writing, before.size)
+        _copy_data(reading, writing)
+        if before == _mark(reading):
+            return
+    raise exception.BackendError(
+        f"{source} is written to, and its file system cannot copy one moment of it: detach the "
+        "volume first, or keep volumes on XFS or Btrfs."
+    )
+
+
+def _mark(descriptor: int) -> _Mark:
+    found = os.fstat(descriptor)
+    return _Mark(found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+
+
+def _rested(reading: int) -> _Mark | None:
+    """Wait, but not for long, until a change from now on would be marked as one."""
+    for _ in range(_TRIES):
+        mark = _mark(reading)
+        if time.time_ns() - mark.changed_ns > _TICK_NS:
+            return mark
+        time.sleep(_TICK_NS / 1e9)
+    return None
+
+
+def _copy_data(reading: int, writing: int) -> None:
+    """Copy what is no hole; the target is as long as the source and all zeros."""
+    end = 0
+    while True:
+        try:
+            start = os.lseek(reading, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # no data from here on
+                return
+            raise
+        end = os.lseek(reading, start, os.SEEK_HOLE)
+        while start < end:
+            chunk = os.pread(reading, min(_CHUNK, end - start), start)
+            if not chunk:  # it has become shorter, which its mark will tell
+                return
+            start += os.pwrite(writing, chunk, start)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much this process logs, by logger; changed while it runs by the API and by managers."""
+
+from collections.abc import Iterator
+import logging
+from typing import Final
+
+from oslo_log import log
+
+LEVELS: Final = ("INFO", "WARNING", "ERROR", "DEBUG")
+
+
+def change(prefix: str, level: str) -> None:
+    """Have loggers log what is at least as grave as a level, until the process ends.
+
+    :param prefix: of their names; empty: all of attachd's and of OpenStack's libraries
+    :param level: one of LEVELS
+    """
+    for logger in _loggers(prefix):
+        logger.setLevel(level)
+
+
+def current(prefix: str) -> dict[str, str]:
+    """Return the levels by the names of loggers.
+
+    :param prefix: as of change()
+    """
+    return {
+        logger.name: logging.getLevelName(logger.getEffectiveLevel())
+        for logger in _loggers(prefix)
+    }
+
+
+def _loggers(prefix: str) -> Iterator[logging.Logger]:
+    # Libraries that know nothing of oslo.log may log what is secret: whoever wants to read them
+    # has to name them.
+    listed = log.get_loggers()
+    for name, logger in sorted(logging.root.manager.loggerDict.items()):
+        wanted = name.startswith(prefix) if prefix else name in listed
+        if wanted and isinstance(logger, logging.Logger):
+            yield logger

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open and close connections that belong to no attachment yet; called by the endpoint.
+
+The older calls connect a host first and tell afterwards, if at all, which server it was for.  A
+connection is a row of attachments that clients are not shown: it goes through the same states,
+flows and recovery as any other.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from attachd import exception, states
+from attachd.db import attachment_steps as steps
+from attachd.db import attachments as db
+from attachd.db import legacy as legacy_db
+from attachd.drivers.base import Connector
+from attachd.manager import attachments, detaching, engine
+from attachd.manager.backends import Backend
+from attachd.states import AttachmentKind, AttachmentState, VolumeState
+
+_NAMES: Final = ("host", "initiator", "nqn", "wwpns")
+"""What hosts are told apart by; all else in a connector may change from call to call."""
+
+_LEAVING: Final = frozenset({AttachmentState.DISCONNECTING, AttachmentState.DISCONNECT_FAILED})
+
+
+def open_(
+    backend: Backend,
+    volume_id: str,
+    project_id: str,
+    user_id: str | None,
+    connector: Connector,
+) -> dict[str, Any]:
+    """Let a host in; one that is let in already gets the same answer.
+
+    :returns: rpcapi.Connected
+    :raises: as rpcapi.open_connection()
+    """
+    backend.check_ready()
+    with backend.lock(volume_id):
+        try:
+            moved = legacy_db.open_connection(
+                volume_id,
+                project_id,
+                user_id,
+                lambda rows: _of_host(rows, connector),
+                _begin(connector),
+            )
+            return attachments.grant(backend, moved)
+        except attachments.Replay as replay:
+            return attachments.answer(replay.row)
+        except exception.ConnectFailed as failed:
+            raise exception.ConnectionNotOpened(
+                volume_id=volume_id,
+                host=connector.get("host"),
+                reason=failed.details["reason"],
+            ) from failed
+
+
+def _of_host(rows: Sequence[db.Row], connector: Connector) -> db.Row | None:
+    return next((row for row in rows if _is_of_host(row, connector)), None)
+
+
+def _is_of_host(row: db.Row, connector: Connector) -> bool:
+    """Tell whether two connectors are of one host: nothing that both tell differs."""
+    told = [(_comparable(row["connector"].get(name)), _comparable(connector.get(name)))
+            for name in _NAMES]  # fmt: skip
+    both = [pair for pair in told if all(pair)]
+    return bool(both) and all(mine == theirs for mine, theirs in both)
+
+
+def _comparable(value: Any) -> Any:
+    return sorted(map(str, value)) if isinstance(value, list) else value
+
+
+def _begin(connector: Connector) -> db.Guard:
+    def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
+        state = AttachmentState(mine["state"])
+        if state in states.REACHING:
+            raise attachments.Replay(mine)
+        _check_usable(volume, others)
+        # What may have been granted is granted again as it was.
+        used = mine["connector"] if state in attachments.BOUND else connector
+        bound = legacy_db.serving(volume, others, used.get("host"))
+        return {**attachments.begun(volume, _as_served(mine, bound, others), used), **bound}
+
+    return guard
+
+
+def _as_served(mine: db.Row, bound: Mapping[str, Any], others: Sequence[db.Row]) -> db.Row:
+    """Return a connection that may not do more than the attachment it is for."""
+    modes = [row["mode"] for row in others if row["id"] == bound.get("serves")]
+    return {**mine, "mode": "ro"} if "ro" in modes else mine
+
+
+def _check_usable(volume: db.Row, others: Sequence[db.Row]) -> None:
+    """Connect nobody to a volume that is another's, or broken.
+
+    :raises InvalidVolume: it is
+    """
+    in_the_way = [
+        row
+        for row in steps.counted(steps.shown(others))
+        if row["kind"] == AttachmentKind.ATTACHMENT or row["state"] in _LEAVING
+    ]
+    kept = [AttachmentState(row["state"]) for row in others]
+    status = states.derive(VolumeState(volume["state"]), kept).status
+    if volume["state"] != VolumeState.READY or status == "error":
+        reason = f"its status is {status}"
+    elif in_the_way and not volume["multiattach"]:
+        reason = f"it is not multiattach and is held by {steps.name(in_the_way[0])}"
+    else:
+        return
+    raise exception.InvalidVolume(reason=f"Volume {volume['id']} cannot be connected: {reason}.")
+
+
+def close(
+    backend: Backend,
+    volume_id: str,
+    connector: Connector | None,
+    attachment_ids: Sequence[str] | None,
+) -> int:
+    """Shut hosts out that were let in by :func:`open_`, and give the hold back that it was for.
+
+    :param connector: of the host; None: whatever hosts there are
+    :param attachment_ids: only what serves one of these attachments, or none at all; None:
+        whatever it serves
+    :returns: how many connections were closed
+    :raises: as rpcapi.close_connections()
+    """
+    backend.check_ready()
+    with backend.lock(volume_id):
+        rows = db.of_volumes([volume_id])
+        used = steps.counted(steps.shown(rows))
+        reach = None if attachment_ids is None else {None, *attachment_ids}
+        ending = [
+            row
+            for row in rows
+            if row["kind"] == AttachmentKind.CONNECTION
+            and (reach is None or row["serves"] in reach)
+            and (connector is None or _is_of_host(row, connector))
+        ]
+        for row in ending:
+            _end(backend, row, named=connector is not None)
+        if not used or any(row["serves"] is None for row in ending):
+            holds = steps.of_kind(rows, AttachmentKind.HOLD)
+            legacy_db.release(volume_id, [row["id"] for row in holds[:1]])
+    return len(ending)
+
+
+def _end(backend: Backend, row: db.Row, *, named: bool) -> None:
+    try:
+        detaching.end_connection(backend, row, named=named)
+    except engine.Failed as failed:
+        raise exception.ConnectionNotClosed(
+            volume_id=row["volume_id"], host=row["host"], reason=engine.reason(failed.cause)
+        ) from failed

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disconnect attachments, from whatever state: the row before, the flow, the row after.
+
+Called by the endpoint for clients and by recovery for what a dead manager left half-way.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oslo_log import log
+
+from attachd import exception
+from attachd.db import attachment_steps as steps
+from attachd.db import attachments as db
+from attachd.manager import engine, exports, telling
+from attachd.manager.backends import Backend
+from attachd.manager.flows import detach as detach_flow
+from attachd.states import Event
+
+LOG = log.getLogger(__name__)
+
+
+def detach(backend: Backend, attachment_id: str, volume_id: str) -> list[db.Row]:
+    """Take the host's access away and remove the attachment, whatever state it is in.
+
+    The connections that the older calls opened for it go first.
+
+    :returns: the rows of the volume's remaining attachments, as clients know them
+    :raises: as rpcapi.detach()
+    """
+    backend.check_ready()
+    with backend.lock(volume_id):
+        moved = _begin_disconnect(attachment_id, volume_id)
+        telling.of_attachment(backend, "detach.start", moved)
+        row = moved.attachment
+        try:
+            _revoke(backend, moved.volume, row, _end_connections(backend, moved))
+        except engine.Failed as failed:
+            _note_failed_disconnect(row, failed)
+            raise exception.DisconnectFailed(
+                attachment_id=attachment_id, reason=engine.reason(failed.cause)
+            ) from failed
+        left = db.move(attachment_id, volume_id, Event.REVOKED, generation=row["generation"])
+        telling.of_the_others(backend, "detach.end", left)
+        return steps.shown(left.others)
+
+
+def _begin_disconnect(attachment_id: str, volume_id: str) -> db.Moved:
+    return db.move(
+        attachment_id, volume_id, Event.DISCONNECT, guard=lambda _v, row, _o: steps.taken_over(row)
+    )
+
+
+def _end_connections(backend: Backend, moved: db.Moved) -> list[db.Row]:
+    """Close what was opened for an attachment that goes; return the other rows that remain."""
+    ending = steps.closed_with(moved.attachment, moved.others)
+    for row in ending:
+        end_connection(backend, row)
+    return [row for row in moved.others if row not in ending]
+
+
+class _Taken(Exception):
+    """Somebody has said meanwhile that a connection is for an attachment."""
+
+
+def end_connection(backend: Backend, row: db.Row, *, named: bool = False) -> None:
+    """Shut the host of a connection out and remove its row, under the volume's lock.
+
+    :param row: as it was read; if it serves something else by now, it stays
+    :param named: it does not, because it is this host that was meant
+    :raises engine.Failed: the row says why
+    """
+
+    def guard(_volume: db.Row, mine: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
+        if not named and mine["serves"] != row["serves"]:
+            raise _Taken
+        return steps.taken_over(mine)
+
+    try:
+        moved = db.move(row["id"], row["volume_id"], Event.DISCONNECT, guard=guard)
+    except _Taken:
+        LOG.info("Connection %s is of an attachment by now and stays", row["id"])
+        return
+    try:
+        _revoke(backend, moved.volume, moved.attachment, moved.others)
+    except engine.Failed as failed:
+        _note_failed_disconnect(moved.attachment, failed)
+        raise
+    generation = moved.attachment["generation"]
+    db.move(row["id"], row["volume_id"], Event.REVOKED, generation=generation)
+
+
+def _revoke(backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.Row]) -> None:
+    if row["connector"] is None:
+        return  # It was never connected: no driver has heard of it.
+    work = detach_flow.Work(
+        backend.driver, exports.volume_ref(volume), exports.export(row), exports.live(others)
+    )
+    engine.run_again(detach_flow.build, {"work": work})
+
+
+def _note_failed_disconnect(row: db.Row, failed: engine.Failed) -> None:
+    values = {"error": engine.reason(failed.cause), "owner": None}
+    LOG.warning("Attachment %s was not disconnected: %s", row["id"], values["error"])
+    try:
+        db.move(
+            row["id"],
+            row["volume_id"],
+            Event.DISCONNECT_FAILED,
+            values,
+            generation=row["generation"],
+        )
+    except (exception.InvalidTransition, exception.NotFound):
+        LOG.warning("Attachment %s has been taken over by somebody else", row["id"])
+    else:
+        telling.the_user(row, Event.DISCONNECT_FAILED, failed.cause)

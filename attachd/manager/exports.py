@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows as drivers see them: volumes and exports; used by every verb of the manager."""
+
+from collections.abc import Sequence
+
+from attachd import states
+from attachd.db import attachments as db
+from attachd.db import volumes as volumes_db
+from attachd.db.volume_changes import READONLY
+from attachd.drivers.base import AccessMode, ConnectionInfo, Connector, Export, VolumeRef
+from attachd.manager import qos
+from attachd.manager.backends import Backend
+from attachd.states import AttachmentState
+
+
+def volume_ref(row: db.Row) -> VolumeRef:
+    """Return a volume's row as its driver sees it."""
+    return VolumeRef(row["id"], row["size_gib"], row["provider"] or {})
+
+
+def export(row: db.Row) -> Export:
+    """Return an attachment's row as its driver sees it."""
+    return Export(row["id"], row["connector"] or {}, row["mode"] or "rw", row["secret"] or "")
+
+
+def live(rows: Sequence[db.Row]) -> list[Export]:
+    """Return those of the attachments whose hosts reach the volume and should."""
+    return [
+        export(row)
+        for row in rows
+        if AttachmentState(row["state"]) in states.LIVE and row["connector"] is not None
+    ]
+
+
+def mode(volume: db.Row, mine: db.Row, connector: Connector) -> AccessMode:
+    """Return what a host may do that is going to be connected."""
+    if volume["admin_metadata"].get(READONLY) == "True":
+        return "ro"
+    return "ro" if (mine["mode"] or connector.get("mode")) == "ro" else "rw"
+
+
+def with_qos(connection: ConnectionInfo, volume: db.Row) -> ConnectionInfo:
+    """Return a connection that tells its host what to limit the volume to, if there is a limit."""
+    specs = volume["front_end_qos"]
+    if specs is None:
+        return connection
+    told = {**connection["data"], "qos_specs": qos.scaled(specs, volume["size_gib"])}
+    return {**connection, "data": told}
+
+
+def grant_again(backend: Backend, row: db.Row) -> None:
+    """Have a backend that forgot an attachment let its host in once more; the row stays.
+
+    :param row: of a live attachment, as it was some time ago
+    :raises BackendError: the host does not reach its volume
+    """
+    with backend.lock(row["volume_id"]):
+        now = db.get(row["id"], None)
+        if AttachmentState(now["state"]) in states.REACHING and now["connector"] is not None:
+            volume = volumes_db.get(row["volume_id"], None)
+            backend.driver.grant(volume_ref(volume), export(now))

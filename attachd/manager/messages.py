@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells users what went wrong after their requests had been accepted; called by the verbs.
+
+What a message says is for users: which action, and what kind of failure.  The reason, in the
+words of the backend, is in the row and in the log.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from oslo_context import context as oslo_context
+from oslo_log import log
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.db import messages as db
+from attachd.states import Event
+
+LOG = log.getLogger(__name__)
+
+_WORDS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
+    {
+        Event.CREATE_FAILED: (db.CREATE, db.NOT_CREATED),
+        Event.DELETE_FAILED: (db.DELETE, db.NOT_DELETED),
+        Event.EXTEND_FAILED: (db.EXTEND, db.NOT_EXTENDED),
+        Event.CONNECT_FAILED: (db.CONNECT, db.NOT_ATTACHED),
+        Event.CONNECT_LOST: (db.CONNECT, db.NOT_ATTACHED),
+        Event.DISCONNECT_FAILED: (db.DISCONNECT, db.NOT_DETACHED),
+    }
+)
+
+
+def of_volume(row: Mapping[str, Any], event: Event, cause: Exception) -> None:
+    """Tell whom a volume belongs to that something was not done with it."""
+    _tell(row["id"], row["project_id"], event, cause)
+
+
+def of_attachment(row: Mapping[str, Any], event: Event, cause: Exception) -> None:
+    """Tell whom an attachment belongs to that something was not done with it."""
+    _tell(row["volume_id"], row["project_id"], event, cause)
+
+
+def _tell(volume_id: str, project_id: str, event: Event, cause: Exception) -> None:
+    action, detail = _WORDS[event]
+    if isinstance(cause, exception.Unavailable):
+        detail = db.BACKEND_DOWN
+    asked = oslo_context.get_current()
+    news = db.News(volume_id, project_id, action, detail, asked.request_id if asked else None)
+    try:
+        db.create(news, CONF.manager.message_ttl)
+    except Exception:
+        # How the work ended matters more, and is in the row.
+        LOG.exception("The user of volume %s could not be told of its failure", volume_id)
+
+
+def reap() -> None:
+    """Remove what has been kept for long enough."""
+    if gone := db.reap():
+        LOG.info("%d messages to users were old and are gone", gone)

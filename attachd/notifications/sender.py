@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends notifications in a thread of its own, in order; used by the modules beside it.
+
+Each process has one queue and one thread, made when something is first told.  While the message
+queue does not take them, notifications are kept, and tried again as often as
+[oslo_messaging_notifications]retry says.  What is not sent in the end is lost, and each loss is
+logged and counted: when the queue is full, when something was tried often enough, when it cannot
+be put together, and when a process ends that still has some.
+
+Whoever has not heard that something began is not told that it ended.
+"""
+
+import atexit
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import datetime
+import functools
+import itertools
+import os
+import queue
+import threading
+import time
+from typing import Any, NamedTuple
+
+from kombu import exceptions as kombu_exceptions
+from oslo_config import cfg
+from oslo_context import context as oslo_context
+from oslo_log import log
+import oslo_messaging as messaging
+from oslo_messaging import opts as messaging_opts
+
+from attachd import exception
+from attachd.conf import CONF
+
+LOG = log.getLogger(__name__)
+
+GROUP = "oslo_messaging_notifications"
+_START = ".start"
+_END = ".end"
+LONGEST_PAUSE = 5.0
+"""Seconds between two tries to send something."""
+
+SETTLING = 0.25
+"""Seconds that may be waited for what was told to be sent."""
+
+_OUTAGES = (messaging.MessagingException, kombu_exceptions.OperationalError, OSError)
+_REMEMBERED = 10_000
+_PRIVATE = frozenset({"auth_token", "user_identity", "read_only", "show_deleted", "resource_uuid"})
+
+
+class Event(NamedTuple):
+    """One notification, before it is put together.
+
+    :ivar kind: the event_type, such as "volume.attach.start"
+    :ivar about: the id of what it is about
+    :ivar payload: puts the payload together; called once, in the sender's thread
+    :ivar priority: info, warn or error
+    """
+
+    kind: str
+    about: str
+    publisher: str
+    payload: Callable[[], Mapping[str, Any]]
+    priority: str = "info"
+
+
+class _Queued(NamedTuple):
+    event: Event
+    context: Any
+    at: datetime.datetime
+
+
+@functools.cache
+def enabled() -> bool:
+    """Tell whether anybody wants notifications; looked up once, as each request asks."""
+    try:
+        drivers = CONF[GROUP].driver
+    except cfg.NoSuchOptError:
+        _register()
+        drivers = CONF[GROUP].driver
+    return any(driver != "noop" for driver in drivers)
+
+
+def _register() -> None:
+    for group, options in messaging_opts.list_opts():
+        if group == GROUP:
+            CONF.register_opts(options, group=group)
+
+
+def tell(event: Event) -> None:
+    """Have something told, after all that this process has told before."""
+    _the_sender().put(_Queued(event, oslo_context.get_current(), now()))
+
+
+def now() -> datetime.datetime:
+    """Return the time in UTC, without saying so, as the tables do."""
+    return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+
+
+class _Losses:
+    """Logs and counts what is lost, and remembers of what nobody has heard the beginning."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unheard: dict[tuple[str, str], None] = {}
+        self.count = 0
+
+    def add(self, event: Event, why: str) -> None:
+        """Note that something is not told."""
+        with self._lock:
+            self.count += 1
+            if event.kind.endswith(_START):
+                self._unheard[event.kind.removesuffix(_START), event.about] = None
+                if len(self._unheard) > _REMEMBERED:
+                    del self._unheard[next(iter(self._unheard))]
+        LOG.error(
+            "Notification %s of %s is lost, %d so far: %s",
+            event.kind,
+            event.about,
+            self.count,
+            why,
+        )
+
+    def is_end_of_unheard(self, event: Event) -> bool:
+        """Tell whether something ends of which the beginning was lost; it is forgotten then."""
+        if not self._unheard or not event.kind.endswith(_END):
+            return False
+        with self._lock:
+            key = (event.kind.removesuffix(_END), event.about)
+            return self._unheard.pop(key, self) is None
+
+
+class Sender:
+    """A queue, and the thread that empties it.
+
+    :ivar sent: how many notifications were sent
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[_Queued | None] = queue.Queue(CONF.notifications.queue_size)
+        self._losses = _Losses()
+        self._sending: _Queued | None = None
+        self._errors: list[str] = []
+        self._notifier: Any = None
+        self._over = threading.Event()
+        self._progress = threading.Condition()
+        self._taken = self._done = 0
+        self._refused = False
+        self.sent = 0
+        self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
+        self._thread.start()
+
+    @property
+    def lost(self) -> int:
+        """How many notifications were lost."""
+        return self._losses.count
+
+    def put(self, queued: _Queued) -> None:
+        """Add something, or note that it is lost."""
+        with self._progress:
+            try:
+                self._queue.put_nowait(queued)
+            except queue.Full:
+                full = True
+            else:
+                full = False
+                self._taken += 1
+        if full:
+            self._losses.add(queued.event, "the queue is full")
+
+    def settle(self, patience: float) -> None:
+        """Wait until all that was put so far has gone, unless the message queue refuses it."""
+        with self._progress:
+            last = self._taken
+            self._progress.wait_for(lambda: self._done >= last or self._refused, patience)
+
+    def stop(self, patience: float) -> None:
+        """Send what is there, and note as lost what has not gone after so many seconds."""
+        deadline = time.monotonic() + patience
+        with contextlib.suppress(queue.Full):  # then nothing has gone for all that time
+            self._queue.put(None, timeout=patience)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._over.set()
+        for each in self._rest():
+            self._losses.add(each.event, "the process ends")
+
+    def _rest(self) -> Iterator[_Queued]:
+        if self._sending is not None:
+            yield self._sending
+        with contextlib.suppress(queue.Empty):
+            while True:
+                each = self._queue.get_nowait()
+                if each is not None:
+                    yield each
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._sending = self._queue.get()
+            if self._sending is None:
+                break
+            self._send(self._sending)
+            self._sending = None
+            self._tell_progress(1)
+        if self._notifier is not None and not self._over.is_set():
+            self._notifier.transport.cleanup()
+
+    def _tell_progress(self, done: int, *, refused: bool = False) -> None:
+        with self._progress:
+            self._done += done
+            self._refused = refused
+            self._progress.notify_all()
+
+    def _send(self, queued: _Queued) -> None:
+        event = queued.event
+        self._errors.clear()
+        try:
+            if self._losses.is_end_of_unheard(event):
+                self._errors.append("its beginning was lost")
+            else:
+                self._notify(queued)
+        except Exception as error:  # noqa: BLE001  the next one may be sent
+            self._errors.append(f"{type(error).__name__}: {error}")
+        if self._over.is_set():
+            return  # It has been counted as lost.
+        if self._errors:
+            self._losses.add(event, "; ".join(self._errors))
+        else:
+            self.sent += 1
+
+    def _notify(self, queued: _Queued) -> None:
+        if self._notifier is None:
+            self._notifier = self._make_notifier()
+        event = queued.event
+        notifier = self._notifier.prepare(publisher_id=event.publisher)
+        payload = event.payload()
+        if not self._over.is_set():
+            getattr(notifier, event.priority)(queued.context, event.kind, payload)
+
+    def _make_notifier(self) -> Any:
+        """Make oslo.messaging's notifier, whose drivers all send through its transport."""
+        transport = messaging.get_notification_transport(CONF)
+        transport._send_notification = functools.partial(  # noqa: SLF001  pinned by test_sender.py
+            self._send_patiently,
+            transport._send_notification,  # noqa: SLF001
+        )
+        notifier = messaging.Notifier(transport, serializer=_Contexts())
+        missing = set(CONF[GROUP].driver) - set(notifier._driver_mgr.names())  # noqa: SLF001
+        if missing:
+            raise exception.ConfigurationError(
+                reason=f"[{GROUP}]driver names what is not there: {', '.join(sorted(missing))}"
+            )
+        return notifier
+
+    def _send_patiently(
+        self,
+        send: Callable[..., None],
+        target: Any,
+        context: Any,
+        message: dict[str, Any],
+        **options: Any,
+    ) -> None:
+        """Send until it is sent, or was tried often enough; never raise.
+
+        What is raised here would be logged by oslo.messaging, with the payload.  Its own tries,
+        of which there are to be as many, do not begin before there has been a connection.
+        """
+        if self._sending is not None:
+            message["timestamp"] = str(self._sending.at)
+        for tried in itertools.count():
+            try:
+                send(target, context, message, **{**options, "retry": 0})
+            except Exception as error:  # noqa: BLE001  noted, and logged with the event's id
+                if self._is_hopeless(error, tried):
+                    self._errors.append(f"{target.topic}: {type(error).__name__}: {error}")
+                    return
+                if tried == 0:
+                    LOG.warning("Notifications are kept, the message queue refuses: %s", error)
+                    self._tell_progress(0, refused=True)
+                self._over.wait(min(LONGEST_PAUSE, 0.1 * 2**tried))
+            else:
+                if tried:
+                    LOG.warning("The message queue takes notifications again")
+                return
+
+    def _is_hopeless(self, error: Exception, tried: int) -> bool:
+        allowed = CONF[GROUP].retry
+        often = allowed is not None and 0 <= allowed <= tried
+        return often or self._over.is_set() or not isinstance(error, _OUTAGES)
+
+
+class _Contexts(messaging.NoOpSerializer):
+    """Sends of a context who asked, and nothing that proves it."""
+
+    @staticmethod
+    def serialize_context(context: Any) -> dict[str, Any]:
+        """Turn what oslo.messaging has left of a context into what JSON can say."""
+        if not context:
+            return {}
+        values = {**context.to_dict(), "user_id": context.user_id}
+        return {key: value for key, value in values.items() if key not in _PRIVATE}
+
+
+_lock = threading.Lock()
+_sender: Sender | None = None
+
+
+def _the_sender() -> Sender:
+    global _sender  # noqa: PLW0603  one per process is the point
+    found = _sender
+    if found is None:
+        with _lock:
+            found = _sender = _sender or Sender()
+    return found
+
+
+def settle() -> None:
+    """Wait, for a moment at most, until all that was told has been sent.
+
+    For what another process tells as soon as it has our answer: listeners hear it later then.
+    Nobody waits for a message queue that does not take anything.
+    """
+    found = _sender
+    if found is not None:
+        found.settle(SETTLING)
+
+
+def stop() -> None:
+    """Send what is still kept, for [notifications]flush_timeout; called when a process ends."""
+    global _sender
+    with _lock:
+        found, _sender = _sender, None
+    if found is not None:
+        found.stop(CONF.notifications.flush_timeout)
+
+
+def forget() -> None:
+    """Start anew without touching what is there, which after a fork is the parent's."""
+    global _sender, _lock
+    _sender, _lock = None, threading.Lock()
+    enabled.cache_clear()
+
+
+atexit.register(stop)
+os.register_at_fork(after_in_child=forget)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is told of volumes: the Block Storage service's volume.* events and their payload.
+
+A payload holds no connector, no connection_info and no secret of a connection.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+import datetime
+import functools
+from types import MappingProxyType
+from typing import Any, Final
+
+from attachd import exception, states
+from attachd.conf import CONF
+from attachd.db import attachment_queries
+from attachd.db import volumes as db
+from attachd.notifications import sender
+
+Row = Mapping[str, Any]
+
+COLUMNS: Final = (
+    "project_id", "host", "user_id", "availability_zone", "volume_type_id", "name",
+    "launched_at", "created_at", "status", "size_gib", "metadata",
+)  # fmt: skip
+"""What a payload needs of a volume."""
+
+_ATTACHMENT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "id": "id",
+        "volume_id": "volume_id",
+        "instance_uuid": "instance_uuid",
+        "attached_host": "host",
+        "mountpoint": "mountpoint",
+        "attach_time": "attached_at",
+        "attach_mode": "mode",
+        "created_at": "created_at",
+        "updated_at": "updated_at",
+    }
+)
+ATTACHMENT_COLUMNS: Final = (*_ATTACHMENT.values(), "state")
+"""What a payload needs of an attachment."""
+
+_REMEMBERED: Final = 1000
+_recent: OrderedDict[str, Row] = OrderedDict()
+"""Volumes as they were read last, for those that are gone by now; only for the sender's thread."""
+
+
+def volume(
+    event: str,
+    volume_id: str,
+    known: Mapping[str, Any] | None = None,
+    attachments: Iterable[Row] | None = None,
+    *,
+    host: str | None = None,
+    **more: Any,
+) -> None:
+    """Tell that something happens to a volume.
+
+    :param event: what follows "volume.", such as "attach.start"
+    :param known: columns of the volume as they are at this moment; what is missing of COLUMNS is
+        read, a little later
+    :param attachments: rows of all its attachments at this moment; None: they are read
+    :param host: who tells it, such as ``host@backend``; None: [DEFAULT]host
+    :param more: what the payload has besides
+    """
+    if sender.enabled():
+        sender.tell(_event(event, volume_id, known, attachments, host, more))
+
+
+def urgent_volume(event: str, volume_id: str, **more: Any) -> None:
+    """Tell of a volume what somebody should look at; see :func:`volume`."""
+    if sender.enabled():
+        told = _event(event, volume_id, None, None, None, more)
+        sender.tell(told._replace(priority="warn"))
+
+
+def _event(
+    event: str,
+    volume_id: str,
+    known: Mapping[str, Any] | None,
+    attachments: Iterable[Row] | None,
+    host: str | None,
+    more: Mapping[str, Any],
+) -> sender.Event:
+    # Copies, of what may be told: the rows go on to change.
+    kept = {name: known[name] for name in COLUMNS if name in known} if known else {}
+    shown = None if attachments is None else _attachments(attachments)
+    return sender.Event(
+        f"volume.{event}",
+        volume_id,
+        f"volume.{host or CONF.host}",
+        functools.partial(_payload, volume_id, kept, shown, more),
+    )
+
+
+def _payload(
+    volume_id: str,
+    known: Row,
+    attachments: Sequence[Row] | None,
+    more: Mapping[str, Any],
+) -> dict[str, Any]:
+    row = known if len(known) == len(COLUMNS) else {**_read(volume_id), **known}
+    if attachments is None:
+        attachments = _attachments(attachment_queries.brief_of_volumes([volume_id])[volume_id])
+    return {
+        "tenant_id": row.get("project_id"),
+        "host": row.get("host"),
+        "user_id": row.get("user_id"),
+        "availability_zone": row.get("availability_zone"),
+        "volume_id": volume_id,
+        "volume_type": row.get("volume_type_id"),
+        "display_name": row.get("name"),
+        "launched_at": _time(row.get("launched_at") or sender.now()),
+        "created_at": _time(row.get("created_at") or sender.now()),
+        "status": row.get("status"),
+        "snapshot_id": None,
+        "size": row.get("size_gib"),
+        "replication_status": None,
+        "replication_extended_status": None,
+        "replication_driver_data": None,
+        "metadata": dict(row.get("metadata") or {}),
+        "volume_attachment": list(attachments),
+        **more,
+    }
+
+
+def _read(volume_id: str) -> Row:
+    """Return a volume's row; as it was last, where it is gone."""
+    try:
+        _recent[volume_id] = db.get(volume_id, None)
+    except exception.VolumeNotFound:
+        return _recent.get(volume_id, {})
+    _recent.move_to_end(volume_id)
+    if len(_recent) > _REMEMBERED:
+        _recent.popitem(last=False)
+    return _recent[volume_id]
+
+
+def _attachments(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Show those that clients know as attachments."""
+    whole = states.AttachmentKind.ATTACHMENT
+    return [_attachment(each) for each in rows if each.get("kind", whole) in states.SHOWN]
+
+
+def _attachment(row: Row) -> dict[str, Any]:
+    shown = {key: _plain(row.get(name)) for key, name in _ATTACHMENT.items()}
+    state = states.AttachmentState(row["state"])
+    return {**shown, "attach_status": state.wire, "detach_time": None}
+
+
+def _plain(value: Any) -> Any:
+    return _time(value) if isinstance(value, datetime.datetime) else value
+
+
+def _time(moment: datetime.datetime) -> str:
+    return f"{moment.isoformat()}+00:00"

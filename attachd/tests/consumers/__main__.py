@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs other projects' tests against a Keystone and an attachd of their own.
+
+The results are written as subunit: ``stestr load FILE`` shows them.  What is left out, and why,
+is told.
+"""
+
+import argparse
+from pathlib import Path
+import sys
+import unittest
+
+from attachd.tests.consumers import cloud, suites
+
+
+def main() -> int:
+    """Run the suites that were asked for; 0 once they ran, whatever their results."""
+    names = [suite.name for suite in suites.SUITES]
+    parser = argparse.ArgumentParser(
+        prog="python -m attachd.tests.consumers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("suite", nargs="*", help=f"some of {', '.join(names)} (default: all)")
+    parser.add_argument("--regex", default=".", help="only tests whose id it is found in")
+    parser.add_argument("--list", action="store_true", help="only tell which tests would run")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=Path("consumers.subunit"),
+        metavar="FILE",
+        help="where to (%(default)s); attachd's log is written beside it",
+    )
+    options = parser.parse_args()
+    if unknown := set(options.suite) - set(names):
+        parser.error(f"no such suite: {', '.join(sorted(unknown))}")
+    chosen = [each for each in suites.SUITES if each.name in (options.suite or names)]
+    keeper = unittest.FunctionTestCase(lambda: None)
+    try:
+        made = cloud.Cloud(keeper)
+        with options.results.open("wb") as results:
+            for suite in chosen:
+                tests, reasons = suites.choose(suite, made.environment, options.regex)
+                _tell(suite.name, tests, reasons)
+                if options.list:
+                    _say(*tests)
+                else:
+                    suites.run(suite, tests, made.environment, results)
+        options.results.with_suffix(".log").write_text(made.log(), encoding="utf-8")
+    finally:
+        keeper.doCleanups()
+    return 0
+
+
+def _tell(name: str, tests: list[str], reasons: suites.Reasons) -> None:
+    _say(
+        f"{name}: {len(tests)} tests; left out:",
+        *(f"    {count:4} {reason}" for reason, count in reasons.counts.items()),
+    )
+
+
+def _say(*lines: str) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nova.volume.cinder.API attaches and detaches, by the new calls and by the old ones.
+
+It has Nova's configuration, a user's token and, as Nova recommends, a service token.
+"""
+
+from pathlib import Path
+import tempfile
+import time
+import unittest
+import uuid
+
+from keystoneauth1 import session as keystone_session
+from keystoneauth1.identity import v3
+from nova import context as nova_context
+from nova import exception as nova_exception
+import nova.conf
+from nova.volume import cinder
+
+from attachd.tests.consumers import known
+
+PATIENCE = 30
+
+CONFIGURATION = """\
+[cinder]
+catalog_info = block-storage::publicURL
+[service_user]
+send_service_user_token = true
+auth_type = password
+auth_url = {auth_url}
+username = {service_user}
+password = {service_password}
+user_domain_name = Default
+project_name = {service_project}
+project_domain_name = Default
+"""
+
+
+def connector(host):
+    return {
+        "host": host,
+        "ip": "127.0.0.1",
+        "initiator": f"iqn.2026-01.test:{host}",
+        "multipath": False,
+        "platform": "x86_64",
+        "os_type": "linux",
+    }
+
+
+def as_nova_gets_it(catalog):
+    """Rewrite a catalogue as keystonemiddleware does for the services behind it."""
+    return [
+        {
+            "type": service["type"],
+            "name": service["name"],
+            "endpoints": [
+                {f"{each['interface']}URL": each["url"], "region": each["region"]}
+                for each in service["endpoints"]
+            ],
+        }
+        for service in catalog
+    ]
+
+
+class NovaTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cloud = known.read()
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+            file.write(CONFIGURATION.format(**vars(cls.cloud)))
+            file.flush()
+            nova.conf.CONF([], project="nova", default_config_files=[str(Path(file.name))])
+        auth = v3.Password(
+            auth_url=cls.cloud.auth_url,
+            username=cls.cloud.user,
+            password=cls.cloud.password,
+            project_name=cls.cloud.project,
+            user_domain_name="Default",
+            project_domain_name="Default",
+        )
+        access = auth.get_access(keystone_session.Session())
+        cls.context = nova_context.RequestContext(
+            user_id=access.user_id,
+            project_id=access.project_id,
+            auth_token=access.auth_token,
+            roles=access.role_names,
+            service_catalog=as_nova_gets_it(access.service_catalog.catalog),
+        )
+        cls.api = cinder.API()
+
+    def setUp(self):
+        super().setUp()
+        self.server = str(uuid.uuid4())
+        volume = self.api.create(self.context, 1, "disk", "Nova made it")
+        self.volume = volume["id"]
+        self.addCleanup(self._delete)
+        self._wait_for("available")
+
+    def _delete(self):
+        self.api.delete(self.context, self.volume)
+        deadline = time.monotonic() + PATIENCE
+        with self.assertRaises(nova_exception.VolumeNotFound):
+            while time.monotonic() < deadline:
+                self.api.get(self.context, self.volume)
+                time.sleep(0.1)
+
+    def _wait_for(self, status):
+        deadline = time.monotonic() + PATIENCE
+        while self._status() != status:
+            self.assertLess(time.monotonic(), deadline, f"{self._status()} is not {status}")
+            time.sleep(0.1)
+
+    def _status(self):
+        return self.api.get(self.context, self.volume)["status"]
+
+    def test_a_server_is_attached_and_detached(self):
+        made = self.api.attachment_create(self.context, self.volume, self.server)
+        self.assertEqual("reserved", self._status())
+        updated = self.api.attachment_update(
+            self.context, made["id"], connector("compute-1"), mountpoint="/dev/vdb"
+        )
+        self.assertIn("driver_volume_type", updated["connection_info"])
+        self.api.attachment_complete(self.context, made["id"])
+        shown = self.api.get(self.context, self.volume)
+        self.assertEqual("in-use", shown["status"])
+        self.assertEqual(made["id"], shown["attachments"][self.server]["attachment_id"])
+        self.assertEqual("/dev/vdb", shown["attachments"][self.server]["mountpoint"])
+        (listed,) = self.api.attachment_get_all(self.context, instance_id=self.server)
+        self.assertEqual(made["id"], listed["id"])
+        self.assertIn("data", self.api.attachment_get(self.context, made["id"])["connection_info"])
+        self.api.attachment_delete(self.context, made["id"])
+        self.assertEqual("available", self._status())
+        self.api.attachment_delete(self.context, made["id"])  # gone already: Nova goes on
+
+    def test_a_server_moves_to_another_host(self):
+        here = self.api.attachment_create(
+            self.context, self.volume, self.server, connector("compute-1"), "/dev/vdb"
+        )
+        self.api.attachment_complete(self.context, here["id"])
+        there = self.api.attachment_create(
+            self.context, self.volume, self.server, connector("compute-2"), "/dev/vdb"
+        )
+        self.api.attachment_complete(self.context, there["id"])
+        self.api.attachment_delete(self.context, here["id"])
+        self.assertEqual("in-use", self._status())
+        self.api.attachment_delete(self.context, there["id"])
+        self.assertEqual("available", self._status())
+
+    def test_a_server_is_attached_and_detached_by_the_old_calls(self):
+        self.api.reserve_volume(self.context, self.volume)
+        self.assertEqual("attaching", self._status())
+        info = self.api.initialize_connection(self.context, self.volume, connector("compute-1"))
+        self.assertIn("data", info)
+        self.api.attach(self.context, self.volume, self.server, "/dev/vdb")
+        shown = self.api.get(self.context, self.volume)
+        self.assertEqual("in-use", shown["status"])
+        attachment = shown["attachments"][self.server]["attachment_id"]
+        self.api.begin_detaching(self.context, self.volume)
+        self.assertEqual("detaching", self._status())
+        self.api.terminate_connection(self.context, self.volume, connector("compute-1"))
+        self.api.detach(self.context, self.volume, self.server, attachment)
+        self.assertEqual("available", self._status())
+
+    def test_a_detach_is_rolled_back(self):
+        made = self.api.attachment_create(
+            self.context, self.volume, self.server, connector("compute-1")
+        )
+        self.api.attachment_complete(self.context, made["id"])
+        self.api.begin_detaching(self.context, self.volume)
+        self.api.roll_detaching(self.context, self.volume)
+        self.assertEqual("in-use", self._status())
+        self.api.attachment_delete(self.context, made["id"])
+
+    def test_a_volume_in_use_is_refused_to_another_server(self):
+        made = self.api.attachment_create(self.context, self.volume, self.server)
+        with self.assertRaises(nova_exception.InvalidInput):
+            self.api.attachment_create(self.context, self.volume, str(uuid.uuid4()))
+        self.api.attachment_delete(self.context, made["id"])
+
+    def test_limits_and_types_are_read(self):
+        limits = self.api.get_absolute_limits(self.context)
+        self.assertIn("maxTotalVolumeGigabytes", limits)
+        self.assertIsInstance(self.api.get_all_volume_types(self.context), list)
+        encryption = self.api.get_volume_encryption_metadata(self.context, self.volume)
+        self.assertEqual({"encryption_key_id": None}, encryption)
+        cinder.is_microversion_supported(self.context, "3.68")

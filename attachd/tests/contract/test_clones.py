@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the drivers' contract that is about copies of volumes; see test_drivers.py."""
+
+import json
+import secrets
+import uuid
+
+import testscenarios
+
+from attachd.drivers import base
+from attachd.tests.contract.driving import GIB, MIB, ZEROS, DriverCase
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+
+class ClonesTest(DriverCase):
+    """clone."""
+
+    def clone(self, source, size_gib=1) -> base.VolumeRef:
+        """Copy a volume; the copy is removed with the test."""
+        asked = base.VolumeRef(f"{uuid.uuid4()}", size_gib)
+        notes = self.driver.clone(asked, source)
+        copy = base.VolumeRef(asked.id, size_gib, json.loads(json.dumps(notes)))
+        self.addCleanup(self.driver.delete, copy)
+        return copy
+
+    def written(self, *pieces) -> tuple[base.VolumeRef, base.Export, base.ConnectionInfo]:
+        """Create a volume with some bytes in it, granted to a host."""
+        volume, export = self.volume(), self.export()
+        info = self.granted(volume, export)
+        for offset, data in pieces:
+            self.host().write(info, offset, data)
+        return volume, export, info
+
+    def test_a_copy_has_all_bytes_of_its_source(self):
+        host = self.host()
+        first, last = secrets.token_bytes(MIB), secrets.token_bytes(64 * 1024)
+        end = GIB - len(last)
+        source, export, _info = self.written((5 * MIB, first), (end, last))
+        self.revoked(source, export)
+        info = self.granted(self.clone(source), self.export())
+        self.assertEqual(GIB, host.size(info))
+        self.assertEqual(first, host.read(info, 5 * MIB, len(first)))
+        self.assertEqual(last, host.read(info, end, len(last)))
+        for offset in (0, 5 * MIB - len(ZEROS), 6 * MIB, 512 * MIB):
+            self.assertEqual(ZEROS, host.read(info, offset, len(ZEROS)))
+
+    def test_a_larger_copy_goes_on_with_zeros(self):
+        host = self.host()
+        source, export, _info = self.written((GIB - 4096, b"last" * 1024))
+        self.revoked(source, export)
+        info = self.granted(self.clone(source, 2), self.export())
+        self.assertEqual(2 * GIB, host.size(info))
+        self.assertEqual(b"last" * 1024, host.read(info, GIB - 4096, 4096))
+        for offset in (GIB, 2 * GIB - len(ZEROS)):
+            self.assertEqual(ZEROS, host.read(info, offset, len(ZEROS)))
+
+    def test_a_source_that_has_grown_since_leaves_its_copy_as_large_as_asked_for(self):
+        source, export, _info = self.written((0, b"data" * 1024))
+        self.revoked(source, export)
+        self.driver.extend(source, 2, [])
+        info = self.granted(self.clone(source, 1), self.export())
+        self.assertEqual(GIB, self.host().size(info))
+        self.assertEqual(b"data" * 1024, self.host().read(info, 0, 4096))
+
+    def test_source_and_copy_go_their_own_ways(self):
+        host = self.host()
+        source, export, info = self.written((0, b"both" * 1024))
+        copy = self.clone(source)
+        other = self.granted(copy, self.export("b"))
+        host.write(info, 0, b"mine" * 1024)
+        self.assertEqual(b"both" * 1024, self.host("b").read(other, 0, 4096))
+        self.host("b").write(other, 0, b"your" * 1024)
+        self.assertEqual(b"mine" * 1024, host.read(info, 0, 4096))
+        self.revoked(source, export)
+        self.driver.delete(source)
+        self.assertEqual(b"your" * 1024, self.host("b").read(other, 0, 4096))
+
+    def test_a_source_that_is_in_use_stays_so(self):
+        host = self.host()
+        source, _export, info = self.written((0, b"kept" * 1024))
+        copy = self.clone(source)
+        self.assertEqual(b"kept" * 1024, host.read(info, 0, 4096))
+        self.assertEqual([source.id], [listed for listed, whom in self.driver.exports()])
+        self.granted(copy, self.export("b"))
+
+    def test_clone_again_changes_nothing(self):
+        source = self.volume()
+        copy = self.clone(source, 2)
+        self.assertEqual(copy.provider, self.driver.clone(base.VolumeRef(copy.id, 2), source))
+        self.driver.extend(copy, 3, [])
+
+    def test_a_copy_of_an_unknown_volume_is_refused_and_nothing_is_left(self):
+        if not self.backend.knows_missing:
+            self.skipTest("this backend cannot tell")
+        missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
+        copy = base.VolumeRef(f"{uuid.uuid4()}", 1)
+        self.assert_refused(self.driver.clone, copy, missing, final=True)
+        self.assertEqual([], self.backend.leftovers())
+
+    def test_a_copy_counts_as_a_volume(self):
+        source = self.volume()
+        before = self.driver.report()
+        self.clone(source, 3)
+        self.assertEqual(before.allocated_gib + 3, self.driver.report().allocated_gib)
+
+    def test_nothing_is_left_of_source_and_copy(self):
+        source = base.VolumeRef(f"{uuid.uuid4()}", 1)
+        copy = base.VolumeRef(f"{uuid.uuid4()}", 1)
+        self.driver.create(source)
+        self.driver.clone(copy, source)
+        self.driver.delete(source)
+        self.driver.delete(copy)
+        self.assertEqual([], self.backend.leftovers())

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a real Cinder answered, request by request, is what attachd answers; except for what is
+listed in answers/known_differences.yaml, each with its reason.
+"""
+
+import unittest
+
+from attachd import exception
+from attachd.db import types
+from attachd.tests import backends
+from attachd.tests.contract.answers import differences, normal, recording, scenarios
+from attachd.tests.contract.answers.playing import Ask, Player
+from attachd.tests.functional import served
+
+ENOUGH = 300
+DEFAULT = {"name": "__DEFAULT__", "description": "Default Volume Type"}
+UNLUCKY = 13
+_SECONDS = 10.0
+URL = "http://api.example:8776"
+
+
+def asking(api: served.Api) -> Ask:
+    """Return what sends requests straight to the application."""
+
+    def ask(sent):
+        headers = {key.replace("-", "_"): value for key, value in sent.headers.items()}
+        kept = {"version": None, "token": headers.pop("X_Auth_Token")}
+        answer = api.ask(sent.method, f"/{sent.path}", raw=sent.content, **kept, **headers)
+        return normal.Answer(answer.status, answer.headers, answer.raw)
+
+    return ask
+
+
+def serve(owner: unittest.TestCase) -> served.Api:
+    """Serve attachd, with Cinder's quotas, its default type and its backend's unlucky size."""
+    api = served.use(owner)
+    for option, value in (("quota_volumes", 10), ("quota_gigabytes", 1000)):
+        backends.override(owner, option, value, "quota")
+    backends.override(owner, "default_volume_type", DEFAULT["name"])
+    types.create(dict(DEFAULT))
+    for method in ("create", "extend"):
+        setattr(api.backend.driver, method, unlucky(getattr(api.backend.driver, method)))
+    return api
+
+
+def player(api: served.Api) -> Player:
+    """Return what plays to the application itself."""
+    return Player(asking(api), URL, patience=_SECONDS)
+
+
+def unlucky(real):
+    """Have a method of the driver fail at one size."""
+
+    def method(volume, size_gib=None, *rest):
+        if UNLUCKY in {volume.size_gib, size_gib}:
+            raise exception.BackendError("There are no volumes of that size.", final=True)
+        return real(volume, *() if size_gib is None else (size_gib, *rest))
+
+    return method
+
+
+class RecordedAnswersTest(unittest.TestCase):
+    """All requests are played once, then each claim is checked."""
+
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        owner = unittest.TestCase()
+        cls.addClassCleanup(owner.doCleanups)
+        plays = player(serve(owner))
+        cls.recorded = recording.load()
+        cls.known = differences.Known()
+        cls.played = {}
+        for scenario in scenarios.load():
+            cls.played |= plays.play(scenario)
+        found = []
+        for key, answer in cls.played.items():
+            if key in cls.recorded:
+                found += differences.between(key, cls.recorded[key], answer)
+        cls.unknown = cls.known.unknown(found)
+
+    def test_there_are_enough_requests(self):
+        self.assertLessEqual(ENOUGH, len(self.recorded))
+
+    def test_every_request_is_in_the_recording_and_the_recording_has_no_other(self):
+        self.assertEqual(sorted(self.played), sorted(self.recorded))
+
+    def test_every_recorded_request_was_asked(self):
+        unasked = [key for key, answer in self.recorded.items() if answer == normal.UNASKED]
+        self.assertEqual([], unasked)
+
+    def test_every_difference_is_listed(self):
+        self.assertEqual([], self.unknown, "\n" + "\n".join(map(str, self.unknown)))
+
+    def test_every_listed_difference_is_one(self):
+        self.assertEqual([], self.known.unneeded())
+
+    def test_every_listed_difference_has_its_reason(self):
+        self.assertEqual([], self.known.unexplained)

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attachd promises to those who use the older calls; see model.py.
+
+A hold, a connection and an attachment are three things: nobody says which belongs to which.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from attachd.tests.functional import model
+from attachd.tests.functional.model import (
+    ACCEPTED,
+    BAD,
+    BROKEN,
+    CONFLICT,
+    OK,
+    Attachment,
+    Faults,
+)
+
+
+@dataclass
+class Connection(Attachment):
+    """A host that was let in; ``serves`` is the id of the attachment that it is for."""
+
+    serves: str | None = None
+
+
+@dataclass
+class Volume(model.Volume):
+    """One volume, with all that clients are not shown of it."""
+
+    holds: int = 0
+    connections: dict[str, Connection] = field(default_factory=dict)
+
+    def holders(self) -> list[Attachment]:
+        """Return all that keeps others from the volume."""
+        connected = [each for each in self.connections.values() if each.state != "connect_failed"]
+        return [
+            *self.used(),
+            *connected,
+            *(Attachment("", None, "held") for _ in range(self.holds)),
+        ]
+
+    def every(self) -> list[Attachment]:
+        """Return all whom the backend may have let in."""
+        return [*self.attachments.values(), *self.connections.values()]
+
+    def give_up(self) -> None:
+        """Forget what nothing but somebody's word stands for."""
+        super().give_up()
+        self.holds = 0
+
+    def detach(self, mine: Attachment, faults: Faults) -> int:
+        """Shut out whom the attachment was made for, and forget it."""
+        self.begin_to_leave(mine)
+        for each in self._ending_with(mine):
+            if not self._end(each, faults):
+                mine.state = "disconnect_failed"
+                return BROKEN
+        return super().detach(mine, faults)
+
+    def _ending_with(self, mine: Attachment) -> list[Connection]:
+        claimed = self.holds or [each for each in self.used() if each is not mine]
+        every = mine.legacy and not claimed
+        return [each for each in self.connections.values() if every or each.serves == mine.id]
+
+    def _end(self, mine: Connection, faults: Faults) -> bool:
+        done = self.shut_out(mine, faults)
+        if done:
+            del self.connections[str(mine.host)]
+        return done
+
+    def _release(self) -> None:
+        self.holds = max(self.holds - 1, 0)
+
+    def hold(self) -> int:
+        """Take the volume for somebody."""
+        if self.reserve(None) != OK:
+            return BAD
+        self.holds += 1
+        return ACCEPTED
+
+    def unhold(self, faults: Faults) -> int:
+        """Give it back."""
+        if (
+            self.connections
+            and not self.used()
+            and self.holds <= 1
+            and not self._close(None, (), faults)
+        ):
+            return BROKEN
+        self._release()
+        return ACCEPTED
+
+    def begin_detaching(self) -> int:
+        """Say that one of the attached ones is about to go."""
+        if self.status()[0] != "in-use":
+            return BAD
+        self.leaving += 1
+        return ACCEPTED
+
+    def roll_detaching(self) -> int:
+        """Take that back."""
+        self.leaving = max(self.leaving - 1, 0)
+        return ACCEPTED
+
+    def let_in(self, host: str, faults: Faults) -> int:
+        """Connect a host; a new connection gets its id from whoever asks."""
+        mine = self.connections.get(host)
+        if mine is not None and mine.state == "connected":
+            return OK
+        if not self._may_let_in(mine):
+            return BAD
+        if mine is not None and mine.state == "disconnect_failed":
+            return CONFLICT
+        if mine is None:
+            mine = self.connections[host] = Connection("", None, host=host)
+        made = [each for each in self.attachments.values() if each.legacy]
+        if self.multiattach:
+            made = [each for each in made if each.at == host]
+        if made:
+            mine.serves, mine.server = made[0].id, made[0].server
+        return self.connected(mine, faults)
+
+    def _may_let_in(self, mine: Connection | None) -> bool:
+        if self.own != "ready" or self.status(without=mine)[0] == "error":
+            return False
+        strange = [
+            each for each in self.used() if not each.legacy or each.state == "disconnect_failed"
+        ]
+        return self.multiattach or not strange
+
+    def shut(self, host: str | None, faults: Faults) -> int:
+        """Shut a host out, or all."""
+        used = self.used()
+        if host is None and len(used) > 1:
+            return BAD
+        if self.connections:
+            done = self._close(host, None if host else self.attachments, faults)
+            return ACCEPTED if done else BROKEN
+        if not used:
+            self._release()
+        return ACCEPTED
+
+    def _close(self, host: str | None, ids: Collection[str] | None, faults: Faults) -> bool:
+        ending = [
+            each
+            for each in self.connections.values()
+            if host in {None, each.host} and (ids is None or each.serves in {None, *ids})
+        ]
+        unused = not self.used() or any(each.serves is None for each in ending)
+        if not all(self._end(each, faults) for each in ending):
+            return False
+        if unused:
+            self._release()
+        return True
+
+    def attach(self, server: str | None, at: str) -> int:
+        """Say that a server, or else a host, uses the volume; add() adds what is new."""
+        mine = self._known(server, at)
+        if mine is None:
+            free = self.own == "ready" and self.status()[0] != "error"
+            return ACCEPTED if free and (self.multiattach or not self.used()) else BAD
+        if mine.state not in {"reserved", "connected", "attached"}:
+            return CONFLICT
+        self._attached(mine)
+        return ACCEPTED
+
+    def is_known(self, server: str | None, at: str) -> bool:
+        """Tell whether they have an attachment already."""
+        return self._known(server, at) is not None
+
+    def _known(self, server: str | None, at: str) -> Attachment | None:
+        for each in self.used():
+            same_place = server is None and (each.host or each.at) == at
+            if each.server == server and (server is not None or same_place):
+                return each
+        return None
+
+    def add_attached(self, attachment_id: str, server: str | None, at: str) -> None:
+        """Add what was attached anew."""
+        mine = self.add(attachment_id, server)
+        mine.legacy, mine.at = True, at
+        self._attached(mine)
+
+    def _attached(self, mine: Attachment) -> None:
+        mine.state, self.leaving = "attached", 0
+        free = [each for each in self.connections.values() if each.serves is None]
+        if self.multiattach:
+            there = [each for each in free if each.host == (mine.host or mine.at)]
+            free = there or (free if len(free) == 1 else [])
+        for each in free:
+            each.serves, each.server = mine.id, mine.server
+        self._release()
+
+    def leave(self, mine: Attachment | None, faults: Faults) -> int:
+        """Detach one, or whichever there is."""
+        chosen = mine
+        if chosen is None:
+            used = self.used()
+            if len(used) > 1:
+                return BAD
+            chosen = next(iter(used or self.attachments.values()), None)
+        if chosen is None:
+            return self._leave_nothing(faults)
+        return ACCEPTED if self.detach(chosen, faults) == OK else BROKEN
+
+    def _leave_nothing(self, faults: Faults) -> int:
+        if self.connections and not self._close(None, (), faults):
+            return BROKEN
+        self.holds = 0
+        return ACCEPTED
+
+    def leave_by_force(self, mine: Attachment, host: str | None, faults: Faults) -> int:
+        """Detach one whatever state it is in, and close one more connection."""
+        if self.connections and host is not None and not self._close(host, [mine.id], faults):
+            return BROKEN
+        return self.leave(mine, faults)

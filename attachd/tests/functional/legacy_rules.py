@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What clients of the older calls do in the stories of test_state_machine."""
+
+from typing import Any
+
+from hypothesis import stateful
+from hypothesis import strategies as st
+
+from attachd.tests import rows
+from attachd.tests.functional import legacy_model, model, served
+from attachd.tests.functional.model import Faults
+
+HOSTS = st.sampled_from(["compute-1", "compute-2"])
+WORKS = st.sampled_from(["well"] * 6 + ["refused", "lost", "late"])
+UNDOES = st.sampled_from(["well", "lost", "late"])
+UNKNOWN = "99999999-9999-4999-8999-999999999999"
+
+
+def connector(host: str) -> dict[str, Any]:
+    """Return what a host says of itself."""
+    return {"host": host, "initiator": f"iqn.2026-01.org.example:{host}"}
+
+
+class LegacyRules(stateful.RuleBasedStateMachine):
+    """Rules for a machine that has volumes, asks and lets the driver fail."""
+
+    volumes: dict[str, legacy_model.Volume]
+
+    def _volume(self, data: st.DataObject) -> legacy_model.Volume:
+        raise NotImplementedError
+
+    def _act(self, expected: int, volume: model.Volume, **action: Any) -> served.Answer:
+        raise NotImplementedError
+
+    def _faults(self, **methods: str) -> Any:
+        raise NotImplementedError
+
+    def has_volumes(self) -> bool:
+        """Tell whether anything can be done."""
+        return bool(self.volumes)
+
+    @stateful.precondition(has_volumes)
+    @stateful.rule(data=st.data(), verb=st.sampled_from(["hold", "unhold", "begin", "roll"]))
+    def say(self, data: st.DataObject, verb: str) -> None:
+        volume = self._volume(data)
+        if verb == "hold":
+            self._act(volume.hold(), volume, **{"os-reserve": None})
+        elif verb == "begin":
+            self._act(volume.begin_detaching(), volume, **{"os-begin_detaching": None})
+        elif verb == "roll":
+            self._act(volume.roll_detaching(), volume, **{"os-roll_detaching": None})
+        else:
+            work = data.draw(WORKS)
+            expected = volume.unhold(Faults(work))
+            with self._faults(revoke=work):
+                self._act(expected, volume, **{"os-unreserve": None})
+
+    @stateful.precondition(has_volumes)
+    @stateful.rule(data=st.data(), host=HOSTS, work=WORKS, undo=UNDOES)
+    def let_in(self, data: st.DataObject, host: str, work: str, undo: str) -> None:
+        volume = self._volume(data)
+        expected = volume.let_in(host, Faults(work, undo))
+        sent = {"os-initialize_connection": {"connector": connector(host)}}
+        with self._faults(grant=work, revoke=undo):
+            answer = self._act(expected, volume, **sent)
+        mine = volume.connections.get(host)
+        if mine is not None and not mine.id:
+            mine.id = self._connection_of(volume, host)
+        if expected == model.OK and mine is not None:
+            told = answer.body["connection_info"]["data"]
+            assert (told["attachment_id"], told["volume_id"]) == (mine.id, volume.id), told
+
+    @staticmethod
+    def _connection_of(volume: model.Volume, host: str) -> str:
+        (found,) = [
+            row["id"]
+            for row in rows.attachments(volume.id)
+            if (row["kind"], row["host"]) == ("connection", host)
+        ]
+        return str(found)
+
+    @stateful.precondition(has_volumes)
+    @stateful.rule(data=st.data(), host=st.one_of(HOSTS, st.none()), work=WORKS)
+    def shut(self, data: st.DataObject, host: str | None, work: str) -> None:
+        self._shut(self._volume(data), host, work)
+
+    def _shut(self, volume: legacy_model.Volume, host: str | None, work: str) -> None:
+        expected = volume.shut(host, Faults(work))
+        sent = {"connector": connector(host) if host else None}
+        with self._faults(revoke=work):
+            self._act(expected, volume, **{"os-terminate_connection": sent})
+
+    @stateful.precondition(has_volumes)
+    @stateful.rule(data=st.data(), server=st.integers(0, 2), at=HOSTS)
+    def attach(self, data: st.DataObject, server: int, at: str) -> None:
+        volume = self._volume(data)
+        who = f"{server}" * 8 + "-1111-1111-1111-111111111111" if server else None
+        new = not volume.is_known(who, at)
+        expected = volume.attach(who, at)
+        sent = {"host_name": at, "mountpoint": "/dev/vdb"}
+        self._act(
+            expected, volume, **{"os-attach": sent | ({"instance_uuid": who} if who else {})}
+        )
+        if new and expected == model.ACCEPTED:
+            (mine,) = {
+                row["id"] for row in rows.attachments(volume.id) if row["kind"] == "legacy"
+            } - volume.attachments.keys()
+            volume.add_attached(mine, who, at)
+
+    @stateful.precondition(has_volumes)
+    @stateful.rule(data=st.data(), work=WORKS)
+    def leave(self, data: st.DataObject, work: str) -> None:
+        volume = self._volume(data)
+        named = data.draw(st.sampled_from([*volume.attachments, UNKNOWN, None, None]))
+        faults = Faults(work)
+        if named == UNKNOWN:
+            expected = model.ACCEPTED
+        else:
+            expected = volume.leave(volume.attachments.get(named or ""), faults)
+        with self._faults(revoke=work):
+            self._act(expected, volume, **{"os-detach": {"attachment_id": named}})
+
+    def has_attachments(self) -> bool:
+        """Tell whether anything can be done by force."""
+        return any(volume.attachments for volume in self.volumes.values())
+
+    @stateful.precondition(has_attachments)
+    @stateful.rule(data=st.data(), host=st.one_of(HOSTS, st.none()), work=WORKS)
+    def leave_by_force(self, data: st.DataObject, host: str | None, work: str) -> None:
+        volume = data.draw(
+            st.sampled_from([each for each in self.volumes.values() if each.attachments])
+        )
+        mine = volume.attachments[data.draw(st.sampled_from(list(volume.attachments)))]
+        expected = volume.leave_by_force(mine, host, Faults(work))
+        sent = {"attachment_id": mine.id, "connector": connector(host) if host else None}
+        with self._faults(revoke=work):
+            self._act(expected, volume, **{"os-force_detach": sent})

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls, and who of them is expected to be let through; read by test_personas.
+
+A rule whose default is one of those in BY_CHECK needs nothing here.  Another one needs a row in
+BY_RULE.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from attachd.api import policy
+from attachd.tests import rows
+from attachd.tests.functional import served
+
+OTHER_PROJECT: Final = "b" * 32
+
+OWN: Final[Mapping[str, str]] = {
+    "admin": f"root:{served.PROJECT}:admin,member,reader",
+    "member": f"alice:{served.PROJECT}:member,reader",
+    "reader": f"rita:{served.PROJECT}:reader",
+    "service": f"nova:{served.PROJECT}:service",
+    "nobody": f"norman:{served.PROJECT}:",
+}
+"""Tokens of those in the project that things belong to, by what they are, the least last."""
+
+STRANGER: Final = f"mallory:{OTHER_PROJECT}:member,reader"
+"""The token of a member of another project."""
+
+BY_CHECK: Final[Mapping[str, frozenset[str]]] = {
+    policy.ADMIN: frozenset({"admin"}),
+    policy.MEMBER: frozenset({"admin", "member"}),
+    policy.READER: frozenset({"admin", "member", "reader"}),
+    policy.SERVICE: frozenset({"service"}),
+    f"{policy.MEMBER} or {policy.SERVICE}": frozenset({"admin", "member", "service"}),
+    policy.ANYBODY: frozenset(OWN),
+}
+"""Who in the own project is allowed what, by the default of its rule."""
+
+BY_RULE: Final[Mapping[str, frozenset[str]]] = {
+    "context_is_admin": frozenset({"admin"}),
+    "admin_api": frozenset({"admin"}),
+    "admin_or_project_member": frozenset({"admin", "member"}),
+    "admin_or_project_reader": frozenset({"admin", "member", "reader"}),
+    "service_api": frozenset({"service"}),
+}
+"""The same for single rules, which comes first."""
+
+BODIES: Final[Mapping[str, Any]] = {
+    "os-attach": {"mountpoint": "/dev/vdb", "host_name": "compute-1"},
+    "os-initialize_connection": {"connector": rows.CONNECTOR},
+    "os-terminate_connection": {"connector": rows.CONNECTOR},
+}
+"""What actions are told that no sample calls, and that are not content with nothing."""
+
+IN_ALL_PROJECTS: Final = frozenset({"admin", "service"})
+"""Those whose roles count whatever project a thing belongs to, where they are allowed at all."""
+
+
+def allowed(rule: str) -> frozenset[str]:
+    """Return who of OWN is allowed something, as far as anybody has thought about it.
+
+    :raises KeyError: nobody has
+    """
+    if rule in BY_RULE:
+        return BY_RULE[rule]
+    (check,) = (each.check_str for each in policy.list_rules() if each.name == rule)
+    return BY_CHECK[check]

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may delete an attachment that a server uses: real tokens, and a fake Compute."""
+
+import time
+import unittest
+
+from keystoneauth1 import session
+import requests
+
+from attachd.db import api
+from attachd.tests import backends, computes, rows
+from attachd.tests.functional import guarded, served
+
+SERVER = "11111111-2222-3333-4444-555555555555"
+CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
+OWN = f"{served.LATEST}, attachd 1.0"
+LOGGER = "attachd.api.guard"
+OVERRIDES = "attachd.api.override"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = guarded.use(self)
+        self.keystone = self.api.keystone
+        self.compute = computes.Compute(self)
+        self.keystone.endpoint("compute", self.compute.url)
+        self.addCleanup(self.keystone.forget_endpoint, "compute")
+        self.alice = self.keystone.user("alice", "member")
+        self.token = self.keystone.token(self.alice)
+        self.volume = rows.add_volume(project_id=self.alice.project_id)["id"]
+
+    def is_valid(self, token):
+        """Ask Keystone, as Nova does."""
+        answer = requests.get(
+            f"{self.keystone.url}/auth/tokens",
+            headers={
+                "X-Auth-Token": self.keystone.admin.login().get_token(session.Session()),
+                "X-Subject-Token": token,
+            },
+            timeout=60,
+        )
+        return answer.ok
+
+    def attach(self, **fields):
+        body = {"attachment": {
+            "volume_uuid": self.volume, "instance_uuid": SERVER, "connector": CONNECTOR, **fields,
+        }}  # fmt: skip
+        answer = self.api.ask("POST", "/attachments", body, token=self.token)
+        self.assertEqual(200, answer.status, answer.raw)
+        identity = answer.body["attachment"]["id"]
+        action = f"/attachments/{identity}/action"
+        done = self.api.ask("POST", action, {"os-complete": None}, token=self.token)
+        self.assertEqual(204, done.status, done.raw)
+        return identity
+
+    def used(self):
+        """Attach the volume to a server that has it."""
+        identity = self.attach()
+        self.compute.has(SERVER, self.volume, identity)
+        return identity
+
+    def delete(self, identity, query="", **more):
+        options = {"token": self.token, **more}
+        return self.api.ask("DELETE", f"/attachments/{identity}{query}", **options)
+
+    def assert_gone(self, answer):
+        self.assertEqual(200, answer.status, answer.raw)
+        self.assertEqual([], rows.attachments(self.volume))
+        self.assertEqual(set(), self.api.backend.driver.granted())
+
+    def assert_stays(self, identity, answer, status):
+        self.assertEqual(status, answer.status, answer.raw)
+        self.assertEqual("attached", rows.attachment(identity)["state"])
+        self.assertEqual({identity}, self.api.backend.driver.granted())
+
+
+class UserTest(Case):
+    def test_what_a_server_uses_stays(self):
+        identity = self.used()
+        answer = self.delete(identity)
+        self.assert_stays(identity, answer, 409)
+        self.assertIn("conflictingRequest", answer.body)
+        self.assertIn(SERVER, answer.fault)
+        self.assertIn("through the Compute API", answer.fault)
+
+    def test_compute_is_asked_once_as_the_user(self):
+        self.compute.accepts = self.is_valid
+        self.assertEqual(409, self.delete(self.used()).status)
+        ((path, headers),) = self.compute.asked
+        self.assertEqual(f"/v2.1/servers/{SERVER}/os-volume_attachments/{self.volume}", path)
+        self.assertEqual(self.token, headers["x-auth-token"])
+        self.assertNotIn("x-service-token", headers)
+
+    def test_an_administrator_is_a_user_too(self):
+        identity = self.used()
+        token = self.keystone.token(self.keystone.admin)
+        self.assert_stays(identity, self.delete(identity, token=token), 409)
+
+    def test_what_compute_does_not_know_goes(self):
+        identity = self.attach()
+        with self.assertLogs(LOGGER, "WARNING"):
+            self.assert_gone(self.delete(identity))
+
+    def test_what_the_server_does_not_have_goes(self):
+        identity = self.attach()
+        self.compute.knows(SERVER)
+        with self.assertLogs(LOGGER, "WARNING"):
+            self.assert_gone(self.delete(identity))
+
+    def test_what_the_server_has_by_another_attachment_goes(self):
+        identity = self.attach()
+        self.compute.has(SERVER, self.volume, "99999999-2222-3333-4444-555555555555")
+        with self.assertLogs(LOGGER, "WARNING"):
+            self.assert_gone(self.delete(identity))
+
+    def test_a_reservation_goes_without_a_question(self):
+        identity = self.api.ask(
+            "POST",
+            "/attachments",
+            {"attachment": {"volume_uuid": self.volume, "instance_uuid": SERVER}},
+            token=self.token,
+        ).body["attachment"]["id"]
+        self.compute.has(SERVER, self.volume, identity)
+        self.assert_gone(self.delete(identity))
+        self.assertEqual([], self.compute.asked)
+
+    def test_a_connection_without_a_server_goes_without_a_question(self):
+        body = {"attachment": {"volume_uuid": self.volume, "connector": CONNECTOR}}
+        made = self.api.ask("POST", "/attachments", body, token=self.token)
+        self.assert_gone(self.delete(made.body["attachment"]["id"]))
+        self.assertEqual([], self.compute.asked)
+
+    def test_nobody_else_can_make_compute_be_asked(self):
+        identity = self.used()
+        stranger = self.keystone.token(self.keystone.user("mallory", "member"))
+        reader = self.keystone.user("rita")
+        self.keystone.grant(reader, "reader", project=self.alice.project)
+        self.assertEqual(404, self.delete(identity, token=stranger).status)
+        self.assertEqual([], self.compute.asked)
+
+
+class ServiceTest(Case):
+    def test_a_service_goes_on_for_the_user_without_a_question(self):
+        identity = self.used()
+        nova = self.keystone.token(self.keystone.user("nova", "service", project="service"))
+        self.assert_gone(self.delete(identity, x_service_token=nova))
+        self.assertEqual([], self.compute.asked)
+
+    def test_a_service_of_another_role_does_not(self):
+        identity = self.used()
+        other = self.keystone.token(self.keystone.user("zaqar", "member", project="service"))
+        self.assertIn(self.delete(identity, x_service_token=other).status, {401, 409})
+        self.assertEqual("attached", rows.attachment(identity)["state"])
+
+    def test_whoever_only_says_so_does_not(self):
+        identity = self.used()
+        answer = self.delete(identity, x_service_roles="service")
+        self.assert_stays(identity, answer, 409)
+
+    def test_the_role_service_of_a_user_does_not(self):
+        identity = self.used()
+        self.keystone.grant(self.alice, "service")
+        answer = self.delete(identity, token=self.keystone.token(self.alice))
+        self.assert_stays(identity, answer, 409)
+
+
+class NobodyTest(Case):
+    def test_without_a_compute_in_the_catalogue_there_is_nobody_to_ask(self):
+        self.keystone.forget_endpoint("compute")
+        self.assert_gone(self.delete(self.used()))
+        self.assertEqual([], self.compute.asked)
+
+
+class TroubleTest(Case):
+    def assert_unavailable(self, identity, says, within=10.0, **more):
+        began = time.monotonic()
+        answer = self.delete(identity, **more)
+        self.assertLess(time.monotonic() - began, within)
+        self.assert_stays(identity, answer, 503)
+        self.assertIn("serviceUnavailable", answer.body)
+        self.assertRegex(answer.fault, says)
+        self.assertGreater(int(answer.headers["retry-after"]), 0)
+
+    def test_a_silent_compute_is_waited_for_only_so_long(self):
+        backends.override(self, "read_timeout", 0.5, "nova")
+        identity = self.used()
+        self.compute.be_silent()
+        self.assert_unavailable(identity, "Compute .* takes longer to answer")
+
+    def test_a_compute_that_is_gone_is_told(self):
+        identity = self.used()
+        self.compute.close()
+        self.assert_unavailable(identity, "Compute .* cannot be reached")
+
+    def test_a_broken_compute_is_told(self):
+        identity = self.used()
+        self.compute.answer(500)
+        self.assert_unavailable(identity, "answers with status 500")
+
+    def test_an_endpoint_without_its_version_does_not_open_the_door(self):
+        identity = self.used()
+        self.keystone.endpoint("compute", self.compute.url.removesuffix("/v2.1"))
+        fresh = self.keystone.token(self.alice)
+        self.assert_unavailable(identity, "not Compute.*ends in /v2.1", token=fresh)
+
+    def test_a_token_that_compute_refuses_is_told(self):
+        identity = self.used()
+        self.compute.accepts = lambda _token: False
+        self.assert_unavailable(identity, "does not accept the token")
+
+    def test_a_compute_in_another_region_does_not_open_the_door(self):
+        backends.override(self, "region_name", "elsewhere", "nova")
+        self.assert_unavailable(self.used(), "no endpoint of it with .*region_name elsewhere")
+
+    def test_a_user_who_may_not_know_may_not_delete(self):
+        identity = self.used()
+        self.compute.answer(403)
+        self.assert_stays(identity, self.delete(identity), 403)
+
+
+class ExchangeTest(unittest.TestCase):
+    def test_a_token_without_a_catalogue_is_exchanged_where_that_is_configured(self):
+        here = guarded.use(self, include_service_catalog=False)
+        compute = computes.Compute(self)
+        here.keystone.endpoint("compute", compute.url)
+        self.addCleanup(here.keystone.forget_endpoint, "compute")
+        alice = here.keystone.user("alice", "member")
+        token = here.keystone.token(alice)
+        volume = rows.add_volume(project_id=alice.project_id)["id"]
+        attachment = rows.add_attachment(
+            volume, "attached", project_id=alice.project_id, instance_uuid=SERVER
+        )
+        path = f"/attachments/{attachment['id']}"
+        compute.has(SERVER, volume, attachment["id"])
+        answer = here.ask("DELETE", path, token=token)
+        self.assertEqual(503, answer.status, answer.raw)
+        self.assertIn("token_auth_url in [nova]", answer.fault)
+        backends.override(self, "token_auth_url", here.keystone.url, "nova")
+        self.assertEqual(409, here.ask("DELETE", path, token=token).status)
+
+
+class OverrideTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.admin = self.keystone.token(self.keystone.admin)
+
+    def override(self, identity, reason="the%20host%20is%20gone", **more):
+        options = {"token": self.admin, "version": OWN, **more}
+        return self.delete(identity, f"?override_reason={reason}", **options)
+
+    def test_an_administrator_with_a_reason_goes_on(self):
+        identity = self.used()
+        with self.assertLogs(OVERRIDES, "WARNING") as logged:
+            answer = self.override(identity)
+        self.assert_gone(answer)
+        self.assertEqual(OWN, answer.headers["openstack-api-version"])
+        self.assertIn("because: the host is gone", logged.output[0])
+        self.assertIn(self.keystone.admin.id, logged.output[0])
+
+    def test_it_needs_no_compute(self):
+        identity = self.used()
+        self.compute.close()
+        with self.assertLogs(OVERRIDES, "WARNING"):
+            self.assert_gone(self.override(identity))
+
+    def test_a_user_may_not(self):
+        identity = self.used()
+        answer = self.override(identity, token=self.token)
+        self.assert_stays(identity, answer, 403)
+        self.assertIn("volume:attachment_delete_override", answer.fault)
+
+    def test_without_the_opt_in_it_does_not_exist(self):
+        identity = self.used()
+        self.assert_stays(identity, self.override(identity, version=served.LATEST), 409)
+
+    def test_without_a_reason_it_is_none(self):
+        identity = self.used()
+        for reason in ("", "%20", "x" * 300, "a%00b", "%FF"):
+            with self.subTest(reason):
+                self.assert_stays(identity, self.override(identity, reason), 400)
+
+
+class LegacyTest(Case):
+    """The older calls, which name no attachment, or the only one."""
+
+    def act(self, name, body=None, **more):
+        options = {"token": self.token, **more}
+        query = options.pop("query", "")
+        path = f"/volumes/{self.volume}/action{query}"
+        return self.api.ask("POST", path, {name: body}, **options)
+
+    def calls(self, identity):
+        admin = self.keystone.token(self.keystone.admin)
+        return (
+            ("os-detach", {}, self.token),
+            ("os-detach", {"attachment_id": identity}, self.token),
+            ("os-terminate_connection", {"connector": CONNECTOR}, self.token),
+            ("os-force_detach", {"attachment_id": identity, "connector": CONNECTOR}, admin),
+        )
+
+    def test_none_of_them_takes_a_volume_from_a_server(self):
+        identity = self.used()
+        for name, body, token in self.calls(identity):
+            with self.subTest(name, body=body):
+                self.assert_stays(identity, self.act(name, body, token=token), 409)
+
+    def test_each_of_them_says_so_when_compute_is_silent(self):
+        backends.override(self, "read_timeout", 0.3, "nova")
+        identity = self.used()
+        self.compute.be_silent()
+        for name, body, token in self.calls(identity):
+            with self.subTest(name, body=body):
+                self.assert_stays(identity, self.act(name, body, token=token), 503)
+
+    def test_a_service_detaches_without_a_question(self):
+        identity = self.used()
+        nova = self.keystone.token(self.keystone.user("nova", "service", project="service"))
+        answer = self.act("os-detach", {"attachment_id": identity}, x_service_token=nova)
+        self.assertEqual(202, answer.status, answer.raw)
+        self.assertEqual([], rows.attachments(self.volume))
+        self.assertEqual([], self.compute.asked)
+
+    def test_an_administrator_overrides_with_a_reason(self):
+        identity = self.used()
+        admin = self.keystone.token(self.keystone.admin)
+        with self.assertLogs(OVERRIDES, "WARNING"):
+            answer = self.act(
+                "os-detach",
+                {"attachment_id": identity},
+                token=admin,
+                version=OWN,
+                query="?override_reason=gone",
+            )
+        self.assertEqual(202, answer.status, answer.raw)
+        self.assertEqual([], rows.attachments(self.volume))
+
+    def test_an_attachment_of_another_volume_is_told(self):
+        mine = self.used()
+        self.volume = rows.add_volume(project_id=self.alice.project_id)["id"]
+        answer = self.act("os-detach", {"attachment_id": mine})
+        self.assertEqual(400, answer.status, answer.raw)
+        self.assertIn("attachment_id", answer.fault)
+
+
+class CostTest(Case):
+    def count(self, identity, **more):
+        before = api.counters().statements
+        answer = self.delete(identity, **more)
+        after = api.counters().statements
+        self.assert_gone(answer)
+        return after - before
+
+    def test_the_question_costs_no_statement(self):
+        asked = self.count(self.attach())
+        self.keystone.forget_endpoint("compute")
+        fresh = self.keystone.token(self.alice)
+        self.assertEqual(self.count(self.attach(), token=fresh), asked)
+        self.assertEqual(1, len(self.compute.asked))

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""While a volume is copied: who may do what with its source, and that nobody waits for it."""
+
+import threading
+import time
+import unittest
+
+from attachd.tests.functional import served
+
+PATIENCE = 20
+
+
+class CopiesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = served.use(self)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.addCleanup(self.go_on.set)
+
+        def script(call):
+            if call.method == "clone":
+                self.begun.set()
+                self.go_on.wait(PATIENCE)
+
+        self.api.backend.driver.script = script
+        self.source = self.create(size=1)
+        self.wait_for(self.source, "available")
+
+    def create(self, **wanted):
+        answer = self.api.ask("POST", "/volumes", {"volume": wanted})
+        self.assertEqual(202, answer.status, answer.raw)
+        return answer.body["volume"]["id"]
+
+    def status(self, volume_id):
+        return self.api.ask("GET", f"/volumes/{volume_id}").body["volume"]["status"]
+
+    def wait_for(self, volume_id, status):
+        deadline = time.monotonic() + PATIENCE
+        while self.status(volume_id) != status:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def copy(self, **wanted):
+        copy = self.create(source_volid=self.source, **wanted)
+        self.assertTrue(self.begun.wait(PATIENCE))
+        return copy
+
+    def attach(self, volume_id):
+        wanted = {"volume_uuid": volume_id, "connector": {"host": "compute-1"}}
+        answer = self.api.ask("POST", "/attachments", {"attachment": wanted})
+        self.assertEqual(200, answer.status, answer.raw)
+        return answer.body["attachment"]["id"]
+
+    def test_the_source_is_attached_detached_and_extended_meanwhile(self):
+        copy = self.copy()
+        attachment = self.attach(self.source)
+        self.assertEqual(200, self.api.ask("DELETE", f"/attachments/{attachment}").status)
+        grow = {"os-extend": {"new_size": 2}}
+        self.assertEqual(202, self.api.ask("POST", f"/volumes/{self.source}/action", grow).status)
+        self.wait_for(self.source, "available")
+        self.assertEqual("creating", self.status(copy))
+        self.go_on.set()
+        self.wait_for(copy, "available")
+
+    def test_the_source_is_deleted_only_afterwards(self):
+        copy = self.copy()
+        for options in ({}, {"token": served.ADMIN}):
+            path = f"/volumes/{self.source}" + ("?force=true" if options else "")
+            answer = self.api.ask("DELETE", path, **options)
+            self.assertEqual(400, answer.status)
+            self.assertIn(f"copied to volume {copy}", answer.fault)
+        self.go_on.set()
+        self.wait_for(copy, "available")
+        self.assertEqual(202, self.api.ask("DELETE", f"/volumes/{self.source}").status)
+        self.assertEqual(self.source, self.show(copy)["source_volid"])
+
+    def show(self, volume_id):
+        return self.api.ask("GET", f"/volumes/{volume_id}").body["volume"]
+
+    def test_many_copies_keep_nobody_from_attaching(self):
+        copies = [self.create(source_volid=self.source) for _ in range(30)]
+        self.assertTrue(self.begun.wait(PATIENCE))
+        before = time.monotonic()
+        self.attach(self.source)
+        self.assertLess(time.monotonic() - before, PATIENCE / 2)
+        self.go_on.set()
+        for copy in copies:
+            self.wait_for(copy, "available")
+
+    def test_a_copy_is_deleted_by_force_while_it_is_made(self):
+        copy = self.copy()
+        answer = self.api.ask("DELETE", f"/volumes/{copy}?force=true", token=served.ADMIN)
+        self.assertEqual(202, answer.status, answer.raw)
+        self.go_on.set()
+        deadline = time.monotonic() + PATIENCE
+        while self.api.ask("GET", f"/volumes/{copy}").status != 404:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        self.assertNotIn(copy, self.api.backend.driver.sizes())

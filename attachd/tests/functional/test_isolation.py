@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Projects of a real Keystone do not meet: each call of the API, sent by a member of another one.
+
+The calls are those of the story behind the samples of the API reference, which has them all.
+"""
+
+import json
+import time
+import unittest
+
+from attachd.api import endpoint
+from attachd.tests.functional import guarded, served
+from attachd.tests.functional.test_api_samples import STORY
+
+SERVER = "11111111-2222-4333-8444-555555555555"
+CONNECTOR = {"host": "compute-1", "initiator": "iqn.1994-05.com.example:compute-1"}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = guarded.use(self)
+        keystone = self.api.keystone
+        self.alice = keystone.user("alice", "member")
+        self.token = keystone.token(self.alice)
+        mallory = keystone.user("mallory", "member")
+        self.stranger = keystone.token(mallory)
+        self.admin = keystone.token(keystone.admin)
+
+    def ask(self, method="GET", path="/volumes", body=None, token=None):
+        return self.api.ask(method, path, body, token=token or self.token)
+
+    def make(self, noun, path, values, token=None):
+        answer = self.ask("POST", path, {noun: values}, token)
+        self.assertLess(answer.status, 300, answer.raw)
+        return answer.body[noun]["id"]
+
+
+class ResourcesTest(Case):
+    """What alice has, and what mallory gets of it."""
+
+    def setUp(self):
+        super().setUp()
+        access = {"os-volume-type-access:is_public": False}
+        self.type = self.make("volume_type", "/types", {"name": "hers", **access}, self.admin)
+        path = f"/types/{self.type}/action"
+        granted = {"addProjectAccess": {"project": self.alice.project_id}}
+        self.assertEqual(202, self.ask("POST", path, granted, self.admin).status)
+        wanted = {"size": 1, "name": "disk", "metadata": {"use": "data"}, "volume_type": "hers"}
+        self.volume = self.make("volume", "/volumes", wanted)
+        self.spare = self.make("volume", "/volumes", {"size": 1, "name": "spare"})
+        for each in (self.volume, self.spare):
+            self.wait_until_available(each)
+        wanted = {"instance_uuid": SERVER, "connector": CONNECTOR}
+        self.attachment = self.make(
+            "attachment", "/attachments", {"volume_uuid": self.volume, **wanted}
+        )
+        self.ids = {
+            "{volume-create}": self.spare,
+            "{attachment-create}": self.attachment,
+            "{attachment-create-connected}": self.attachment,
+            "{type-create}": self.type,
+        }
+
+    def wait_until_available(self, volume):
+        deadline = time.monotonic() + 30
+        while self.ask(path=f"/volumes/{volume}").body["volume"]["status"] != "available":
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def filled(self, value):
+        text = json.dumps(value)
+        for name, identity in self.ids.items():
+            text = text.replace(name, identity)
+        return json.loads(text)
+
+    def everything(self):
+        """All that alice can see of what she has."""
+        paths = (
+            f"/volumes/{self.volume}",
+            f"/volumes/{self.spare}",
+            f"/attachments/{self.attachment}",
+            "/volumes/detail",
+            "/attachments/detail",
+            f"/types/{self.type}",
+        )
+        return [self.ask(path=path).body for path in paths]
+
+    def test_no_call_reaches_what_another_project_has(self):
+        before = self.everything()
+        reached = {}
+        for step in STORY:
+            named = f"{step.path}{json.dumps(step.body)}"
+            if not any(name in named for name in self.ids):
+                continue
+            answer = self.ask(
+                step.method, self.filled(step.path), self.filled(step.body), self.stranger
+            )
+            # Calls for administrators may be refused before anybody looks for the volume.
+            allowed = {404} if step.token == served.MEMBER else {403, 404}
+            if answer.status not in allowed:
+                reached[f"{step.method} {step.path} {step.name}"] = answer
+        self.assertEqual({}, reached)
+        self.assertEqual(before, self.everything())
+
+    def test_lists_have_nothing_of_another_project(self):
+        self.assertEqual(2, len(self.ask().body["volumes"]))
+        mine = self.alice.project_id
+        for path in (
+            "/volumes",
+            "/volumes/detail",
+            "/volumes?all_tenants=1",
+            f"/volumes/detail?all_tenants=1&project_id={mine}",
+            "/volumes?name=disk",
+            "/attachments",
+            "/attachments/detail",
+            "/attachments?all_tenants=1",
+            f"/attachments?all_tenants=1&project_id={mine}",
+            f"/attachments/detail?volume_id={self.volume}",
+            f"/attachments?instance_id={SERVER}",
+        ):
+            with self.subTest(path):
+                answer = self.ask(path=path, token=self.stranger)
+                # Who is no administrator may not filter by everything.
+                if "project_id" in path and answer.status == 400:
+                    continue
+                self.assertEqual(200, answer.status, answer.raw)
+                self.assertEqual([], next(iter(answer.body.values())))
+        for path in ("/volumes/summary", "/volumes/summary?all_tenants=1"):
+            summary = self.ask(path=path, token=self.stranger).body["volume-summary"]
+            self.assertEqual((0, 0), (summary["total_count"], summary["total_size"]))
+
+    def test_a_marker_of_another_project_is_none(self):
+        for path in (
+            f"/volumes?marker={self.volume}",
+            f"/attachments?marker={self.attachment}",
+        ):
+            answer = self.ask(path=path, token=self.stranger)
+            self.assertIn(answer.status, {400, 404}, answer.raw)
+
+    def test_a_type_is_seen_by_those_who_have_access(self):
+        def names(token):
+            return [
+                each["name"] for each in self.ask(path="/types", token=token).body["volume_types"]
+            ]
+
+        self.assertEqual(["hers"], names(self.token))
+        self.assertEqual([], names(self.stranger))
+        wanted = {"volume": {"size": 1, "volume_type": "hers"}}
+        self.assertIn(self.ask("POST", "/volumes", wanted, self.stranger).status, {400, 404})
+        answer = self.ask("GET", f"/types/{self.type}/os-volume-type-access", token=self.stranger)
+        self.assertIn(answer.status, {403, 404})
+
+    def test_an_administrator_reaches_all_of_it(self):
+        for path in (f"/volumes/{self.volume}", f"/attachments/{self.attachment}"):
+            self.assertEqual(200, self.ask(path=path, token=self.admin).status)
+        listed = self.ask(path="/volumes?all_tenants=1", token=self.admin).body["volumes"]
+        self.assertEqual({self.volume, self.spare}, {each["id"] for each in listed})
+        self.assertEqual([], self.ask(token=self.admin).body["volumes"])
+
+
+class EveryEndpointTest(Case):
+    def each(self):
+        for found in endpoint.load():
+            path = found.path
+            for name in found.variables:
+                path = path.replace(f"{{{name}}}", "x")
+            body = None if found.method in {"GET", "DELETE"} else {found.action or "x": {}}
+            yield found, path, body
+
+    def test_none_is_there_without_a_token(self):
+        for found, path, body in self.each():
+            with self.subTest(found.operation):
+                for url in (path, f"/{self.alice.project_id}{path}"):
+                    self.assertEqual(401, self.api.ask(found.method, url, body, token="").status)
+
+    def test_none_takes_the_url_of_another_project(self):
+        for found, path, body in self.each():
+            for token in (self.stranger, self.admin):
+                with self.subTest(found.operation):
+                    answer = self.ask(found.method, f"/{self.alice.project_id}{path}", body, token)
+                    self.assertEqual((400, "Malformed request url"), (answer.status, answer.fault))
+
+    def test_none_fails_for_callers_without_a_project(self):
+        keystone = self.api.keystone
+        for scope in ({"system_scope": "all"}, {"unscoped": True}):
+            token = keystone.token(keystone.admin, **scope)
+            for found, path, body in self.each():
+                with self.subTest(found.operation, **scope):
+                    answer = self.ask(found.method, path, body, token)
+                    self.assertLess(answer.status, 500, answer.raw)

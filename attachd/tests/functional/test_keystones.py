@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What other tests take for granted of the Keystone they run."""
+
+import time
+import unittest
+
+from keystoneauth1 import exceptions
+import openstack
+import requests
+
+from attachd.tests.functional import keystones
+
+
+class KeystoneTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.keystone = keystones.shared(self)
+
+    def look_at(self, token):
+        answer = self.keystone.rest.get("/auth/tokens", headers={"X-Subject-Token": token})
+        return answer.json()["token"]
+
+    def test_all_tests_of_a_process_share_one(self):
+        began = time.monotonic()
+        self.assertIs(self.keystone, keystones.shared(self))
+        self.assertLess(time.monotonic() - began, 1)
+
+    def test_a_user_has_the_roles_that_were_given_in_a_project_of_their_own(self):
+        alice = self.keystone.user("alice", "member")
+        bob = self.keystone.user("bob", "auditor")
+        token = self.look_at(self.keystone.token(alice))
+        self.assertEqual(alice.project_id, token["project"]["id"])
+        self.assertEqual({"member", "reader"}, {role["name"] for role in token["roles"]})
+        token = self.look_at(self.keystone.token(bob))
+        self.assertEqual(["auditor"], [role["name"] for role in token["roles"]])
+        self.assertNotEqual(alice.project_id, bob.project_id)
+
+    def test_users_may_share_a_project_and_have_roles_elsewhere(self):
+        alice = self.keystone.user("alice", "reader", project="shared")
+        bob = self.keystone.user("bob", "member", project="shared")
+        self.assertEqual(alice.project_id, bob.project_id)
+        self.keystone.grant(bob, "reader", project="admin")
+        admins = self.keystone.admin.project_id
+        token = self.look_at(self.keystone.token(bob, project_id=admins))
+        self.assertEqual(admins, token["project"]["id"])
+
+    def test_the_admin_has_a_role_on_the_system(self):
+        token = self.look_at(self.keystone.token(self.keystone.admin, system_scope="all"))
+        self.assertEqual({"all": True}, token["system"])
+        operator = self.keystone.user("operator")
+        self.keystone.grant_system(operator, "admin")
+        token = self.look_at(self.keystone.token(operator, system_scope="all"))
+        self.assertIn("admin", {role["name"] for role in token["roles"]})
+
+    def test_the_catalogue_has_the_url_entered_last(self):
+        alice = self.keystone.user("alice", "member")
+        for port in (1, 2):
+            self.keystone.endpoint("block-storage", f"http://127.0.0.1:{port}/v3")
+            cloud = openstack.connect(**alice.cloud)
+            self.addCleanup(cloud.close)
+            found = cloud.session.get_endpoint(service_type="block-storage")
+            self.assertEqual(f"http://127.0.0.1:{port}/v3", found)
+        self.keystone.forget_endpoint("block-storage")
+        cloud = openstack.connect(**alice.cloud)
+        self.addCleanup(cloud.close)
+        with self.assertRaises(exceptions.EndpointNotFound):
+            cloud.session.get_endpoint(service_type="block-storage")
+
+    def test_a_revoked_token_is_none(self):
+        token = self.keystone.token(self.keystone.user("alice", "member"))
+        self.keystone.revoke(token)
+        answer = self.keystone.rest.get(
+            "/auth/tokens", headers={"X-Subject-Token": token}, raise_exc=False
+        )
+        self.assertEqual(404, answer.status_code)
+
+    def test_an_application_credential_gets_tokens(self):
+        alice = self.keystone.user("alice", "member")
+        made = self.keystone.application_credential(alice)
+        identity = {
+            "methods": ["application_credential"],
+            "application_credential": {"id": made["id"], "secret": made["secret"]},
+        }
+        answer = requests.post(
+            f"{self.keystone.url}/auth/tokens", json={"auth": {"identity": identity}}, timeout=60
+        )
+        self.assertEqual(201, answer.status_code, answer.text)
+
+
+class OwnKeystoneTest(unittest.TestCase):
+    def test_one_with_short_tokens_in_mariadb(self):
+        keystone = keystones.Keystone(self, database="mariadb", token_seconds=8)
+        token = keystone.token(keystone.user("alice", "member"))
+        time.sleep(9.1)
+        answer = requests.get(
+            f"{keystone.url}/auth/tokens",
+            headers={"X-Auth-Token": token, "X-Subject-Token": token},
+            timeout=60,
+        )
+        self.assertEqual(401, answer.status_code)

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients of the older calls and of the attachments API on one volume at the same time."""
+
+import functools
+import itertools
+import logging
+import random
+import time
+from typing import Any
+import unittest
+
+from attachd import states
+from attachd.states import AttachmentState, VolumeState
+from attachd.tests import databases, rows
+from attachd.tests.functional import served
+
+ROUNDS = 4
+PATIENCE = 30
+ALLOWED = {200, 202, 204, 400, 404, 409}
+
+
+def connector(number: int) -> dict[str, Any]:
+    return {"host": f"compute-{number}", "initiator": f"iqn.2026-01.org.example:{number}"}
+
+
+class Client:
+    """Takes the volume, uses it and gives it back, again and again."""
+
+    def __init__(self, api: served.Api, volume: str, number: int) -> None:
+        self._api = api
+        self._volume = volume
+        self._number = number
+        self._random = random.Random(number)
+        self._server = f"{number:08}-1111-4111-8111-111111111111"
+        self.spans: list[tuple[float, float]] = []
+        self.statuses: set[int] = set()
+
+    def _ask(self, method: str, path: str, body: Any = None) -> served.Answer:
+        answer = self._api.ask(method, path, body)
+        self.statuses.add(answer.status)
+        return answer
+
+    def act(self, **action: Any) -> bool:
+        """Ask for an action of the volume; tell whether it was done."""
+        return self._ask("POST", f"/volumes/{self._volume}/action", action).status < 300
+
+    def work(self) -> None:
+        patience = time.monotonic() + PATIENCE
+        while len(self.spans) < ROUNDS and time.monotonic() < patience:
+            if not self._take():
+                time.sleep(0.01 * self._random.random())
+                continue
+            since = time.monotonic()
+            self._use()
+            until = time.monotonic()
+            self._give_back()
+            self.spans.append((since, until))
+
+    def _take(self) -> bool:
+        raise NotImplementedError
+
+    def _use(self) -> None:
+        raise NotImplementedError
+
+    def _give_back(self) -> None:
+        raise NotImplementedError
+
+
+class Node(Client):
+    """By the older calls."""
+
+    def _take(self) -> bool:
+        return self.act(**{"os-reserve": None})
+
+    def _use(self) -> None:
+        host = connector(self._number)
+        assert self.act(**{"os-initialize_connection": {"connector": host}})
+        if self._random.random() < 0.5:
+            sent = {"instance_uuid": self._server, "mountpoint": "/dev/vdb"}
+            assert self.act(**{"os-attach": sent})
+            assert self.act(**{"os-begin_detaching": None})
+
+    def _give_back(self) -> None:
+        if self._random.random() < 0.5:
+            host = connector(self._number)
+            assert self.act(**{"os-terminate_connection": {"connector": host}})
+        rows_of_mine = [
+            row["id"]
+            for row in rows.attachments(self._volume)
+            if row["kind"] == "legacy" and row["instance_uuid"] == self._server
+        ]
+        if rows_of_mine:
+            assert self.act(**{"os-detach": {"attachment_id": rows_of_mine[0]}})
+        elif any(row["host"] == f"compute-{self._number}" for row in self._held()):
+            assert self.act(**{"os-unreserve": None})
+
+    def _held(self) -> list[dict[str, Any]]:
+        return rows.attachments(self._volume)
+
+
+class Server(Client):
+    """By the attachments API."""
+
+    def _take(self) -> bool:
+        wanted = {"volume_uuid": self._volume, "instance_uuid": self._server}
+        answer = self._ask("POST", "/attachments", {"attachment": wanted})
+        if answer.status == 200:
+            self._path = f"/attachments/{answer.body['attachment']['id']}"
+        return answer.status == 200
+
+    def _use(self) -> None:
+        self._ask("PUT", self._path, {"attachment": {"connector": connector(self._number)}})
+        self._ask("POST", f"{self._path}/action", {"os-complete": None})
+
+    def _give_back(self) -> None:
+        assert self._ask("DELETE", self._path).status == 200
+
+
+class ConcurrencyTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        self.api = served.use(self)
+        self.driver = self.api.backend.driver
+        self.volume_id = rows.add_volume(project_id=served.PROJECT)["id"]
+
+    def together(self, *functions):
+        for outcome in databases.together(*functions):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def assert_all_agree(self):
+        """Rows, the volume's status and the backend say the same."""
+        volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
+        found = [AttachmentState(row["state"]) for row in held]
+        derived = states.derive(VolumeState(volume["state"]), found, volume["leaving"])
+        self.assertEqual(derived, (volume["status"], volume["attach_status"]))
+        reaching = {row["id"] for row in held if row["state"] in states.LIVE and row["connector"]}
+        self.assertEqual(reaching, self.driver.granted())
+
+    def assert_nobody_has_it(self):
+        self.assert_all_agree()
+        self.assertEqual([], rows.attachments(self.volume_id))
+        self.assertEqual(set(), self.driver.granted())
+        self.assertEqual("available", rows.volume(self.volume_id)["status"])
+
+    def test_an_ordinary_volume_has_one_holder_whatever_calls_they_use(self):
+        kinds = [Node, Server, Node, Server, Node, Server]
+        clients = [kind(self.api, self.volume_id, n) for n, kind in enumerate(kinds, 1)]
+        self.together(*[each.work for each in clients])
+        self.assert_nobody_has_it()
+        spans = sorted(itertools.chain.from_iterable(each.spans for each in clients))
+        self.assertGreater(len(spans), len(clients), "hardly anybody held the volume")
+        for (_since, until), (since, _until) in itertools.pairwise(spans):
+            self.assertLessEqual(until, since)
+        for each in clients:
+            self.assertLessEqual(each.statuses, ALLOWED)
+
+    def act(self, **action):
+        return functools.partial(self.api.ask, "POST", f"/volumes/{self.volume_id}/action", action)
+
+    def test_of_many_reservations_at_once_one_succeeds(self):
+        answers = databases.together(*[self.act(**{"os-reserve": None})] * 8)
+        self.assertEqual([202] + [400] * 7, sorted(each.status for each in answers))
+
+    def test_the_same_host_at_the_same_moment_is_let_in_once(self):
+        ask = self.act(**{"os-initialize_connection": {"connector": connector(1)}})
+        answers = databases.together(*[ask] * 6)
+        self.assertEqual(1, len({each.raw for each in answers}))
+        self.assertEqual(["grant"], self.driver.methods)
+
+    def test_letting_in_and_giving_back_at_the_same_moment_leaves_all_in_agreement(self):
+        for last in ("os-unreserve", "os-detach"):
+            for _ in range(5):
+                self.act(**{"os-reserve": None})()
+                databases.together(
+                    self.act(**{"os-initialize_connection": {"connector": connector(1)}}),
+                    self.act(**{last: None}),
+                )
+                self.assert_all_agree()
+                self.assertEqual(202, self.act(**{last: None})().status)
+                self.assert_nobody_has_it()
+
+    def test_attaching_and_shutting_out_at_the_same_moment_leaves_nobody_in(self):
+        said = {"host_name": "compute-1", "mountpoint": "m"}
+        for _ in range(5):
+            self.act(**{"os-reserve": None})()
+            self.act(**{"os-initialize_connection": {"connector": connector(1)}})()
+            databases.together(
+                self.act(**{"os-attach": said}),
+                self.act(**{"os-terminate_connection": {"connector": connector(1)}}),
+            )
+            self.assertEqual(set(), self.driver.granted())
+            self.assert_all_agree()
+            self.act(**{"os-detach": None})()
+            self.assert_nobody_has_it()
+
+    def test_of_many_detaches_one_takes_the_attachment_away(self):
+        self.act(**{"os-initialize_connection": {"connector": connector(1)}})()
+        self.act(**{"os-attach": {"host_name": "compute-1", "mountpoint": "m"}})()
+        answers = databases.together(*[self.act(**{"os-detach": None})] * 6)
+        self.assertEqual({202}, {each.status for each in answers})
+        self.assertEqual(["grant", "revoke"], self.driver.methods)
+        self.assert_nobody_has_it()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Older calls in an order that is none of the usual ones, with a manager whose backend is fake."""
+
+import unittest
+from unittest import mock
+
+from attachd.api import guard
+from attachd.manager import detaching
+from attachd.tests import backends, computes, rows
+from attachd.tests.functional import served
+
+SERVER = "11111111-2222-3333-4444-abcdefabcdef"
+CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = served.use(self)
+        self.driver = self.api.backend.driver
+        self.volume = rows.add_volume()["id"]
+
+    def act(self, name, sent=None, status=202, **more):
+        answer = self.api.ask("POST", f"/volumes/{self.volume}/action", {name: sent}, **more)
+        self.assertEqual(status, answer.status, answer.raw)
+        return answer
+
+    def let_in(self, **more):
+        sent = {"connector": {**CONNECTOR, **more}}
+        told = self.act("os-initialize_connection", sent, status=200).body
+        return told["connection_info"]["data"]
+
+    def attached(self, **more):
+        self.act("os-attach", {"instance_uuid": SERVER, "mountpoint": "/dev/vdb", **more})
+        return rows.attachments(self.volume)[0]["id"]
+
+    def status(self):
+        now = rows.volume(self.volume)
+        return now["status"], now["attach_status"]
+
+
+class ReadOnlyTest(Case):
+    def test_a_host_that_comes_after_a_reading_attachment_only_reads(self):
+        self.attached(mode="ro")
+        self.assertEqual("ro", self.let_in()["access_mode"])
+
+
+class NamesTest(Case):
+    def test_an_attachment_is_found_whatever_the_case_of_its_id(self):
+        identity = self.attached()
+        self.act("os-detach", {"attachment_id": identity.upper()})
+        self.assertEqual(("available", "detached"), self.status())
+
+
+class ResetTest(Case):
+    def test_a_claim_that_is_refused_takes_nothing(self):
+        claims = {"status": "attaching", "attach_status": "attached"}
+        self.act("os-reset_status", claims, status=400, token=served.ADMIN)
+        self.assertEqual(("available", "detached"), self.status())
+
+
+class GuardTest(Case):
+    """A Compute whose server has whatever attachment there is."""
+
+    def setUp(self):
+        super().setUp()
+        compute = computes.Compute(self)
+        compute.holder = lambda _server, volume: str(rows.attachments(volume)[0]["id"])
+        backends.override(self, "endpoint_override", compute.url, group="nova")
+
+    def reserve(self, **more):
+        body = {"attachment": {"volume_uuid": self.volume, "instance_uuid": SERVER, **more}}
+        answer = self.api.ask("POST", "/attachments", body)
+        self.assertEqual(200, answer.status, answer.raw)
+        return answer.body["attachment"]["id"]
+
+    def connect(self, identity):
+        body = {"attachment": {"connector": CONNECTOR}}
+        self.assertEqual(200, self.api.ask("PUT", f"/attachments/{identity}", body).status)
+
+    def test_a_server_that_connects_while_its_reservation_is_detached_keeps_its_volume(self):
+        identity = self.reserve()
+        checked = guard.check_volume
+
+        def check(*given):
+            checked(*given)
+            self.connect(identity)
+
+        with mock.patch.object(guard, "check_volume", check):
+            for action in ("os-detach", "os-force_detach"):
+                self.act(action, {}, status=409, token=served.ADMIN)
+        self.assertEqual({identity}, self.driver.granted())
+
+    def test_force_does_not_delete_a_volume_that_a_server_has(self):
+        identity = self.reserve(connector=CONNECTOR)
+        self.act("os-force_delete", status=409, token=served.ADMIN)
+        forced = f"/volumes/{self.volume}?force=true"
+        self.assertEqual(409, self.api.ask("DELETE", forced, token=served.ADMIN).status)
+        self.assertEqual({identity}, self.driver.granted())
+
+    def test_a_server_that_says_it_has_a_volume_meanwhile_keeps_its_host(self):
+        self.act("os-reserve")
+        self.let_in()
+        (_hold, connection) = rows.attachments(self.volume)
+        begun = detaching.end_connection
+
+        def late(*given, **named):
+            if not rows.attachment(connection["id"])["serves"]:
+                self.attached()
+            return begun(*given, **named)
+
+        with mock.patch.object(detaching, "end_connection", late):
+            self.act("os-unreserve")
+        self.assertEqual({connection["id"]}, self.driver.granted())

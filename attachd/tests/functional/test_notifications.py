@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notifications of real processes: what listeners hear, and what becomes of them in trouble."""
+
+import contextlib
+import json
+import re
+import socket
+import threading
+import time
+import unittest
+import urllib.parse
+
+from attachd.conf import CONF
+from attachd.notifications import sender
+from attachd.tests import backends, brokers, hearing, rows
+from attachd.tests.functional import listeners, sdk, served
+from attachd.tests.functional.processes import PATIENCE, Deployment
+
+CONNECTOR = {"host": "one", "initiator": "iqn.2026-01.org.example:one"}
+LIFE = [
+    f"volume.{verb}.{side}"
+    for verb in ("create", "update", "resize", "attach", "detach", "delete")
+    for side in ("start", "end")
+]
+KEYS = {
+    "tenant_id", "host", "user_id", "availability_zone", "volume_id", "volume_type",
+    "display_name", "launched_at", "created_at", "status", "snapshot_id", "size",
+    "replication_status", "replication_extended_status", "replication_driver_data", "metadata",
+    "volume_attachment",
+}  # fmt: skip
+ON = """
+[oslo_messaging_notifications]
+driver = messagingv2
+transport_url = {broker}
+retry = {retry}
+
+[notifications]
+flush_timeout = {flush}
+"""
+
+
+def nobody(test):
+    """Return the URL of a broker that does not exist."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        return f"rabbit://guest:guest@127.0.0.1:{closed.getsockname()[1]}/"
+
+
+def silent(test):
+    """Return the URL of a broker that takes connections and never says a word."""
+    server = socket.create_server(("127.0.0.1", 0))
+    test.addCleanup(server.close)
+    return f"rabbit://guest:guest@127.0.0.1:{server.getsockname()[1]}/"
+
+
+def live(storage):
+    """Have one volume do all that a volume can do; return its id."""
+    volume = storage.create_volume(name="disk", size=1)
+    storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+    storage.update_volume(volume, description="mine")
+    storage.extend_volume(volume, 2)
+    while storage.get_volume(volume.id).status == "extending":
+        time.sleep(0.1)
+    attachment = storage.create_attachment(volume.id, connector=CONNECTOR)
+    storage.complete_attachment(attachment)
+    storage.delete_attachment(attachment)
+    storage.delete_volume(volume)
+    storage.wait_for_delete(volume, interval=0.1, wait=PATIENCE)
+    return volume.id
+
+
+class Forwarder:
+    """Forwards connections to another address until the test is over."""
+
+    def __init__(self, test, address, onward):
+        self._onward = onward
+        self._server = socket.create_server(address)
+        test.addCleanup(self._server.close)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _address = self._server.accept()
+                far = socket.create_connection(self._onward)
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=pair, daemon=True).start()
+
+    def _pump(self, source, sink):
+        with contextlib.suppress(OSError), source, sink:
+            while data := source.recv(65536):
+                sink.sendall(data)
+
+
+class DeploymentCase(unittest.TestCase):
+    def deploy(self, broker, retry=-1, flush=5):
+        deployment = Deployment(self, "mariadb", workers=1)
+        with (deployment.folder / "attachd.conf").open("a", encoding="utf-8") as file:
+            file.write(ON.format(broker=broker, retry=retry, flush=flush))
+        return deployment
+
+    def lost(self, process):
+        """Return (event type, id, reason) of what a process says to have lost."""
+        pattern = r"Notification (\S+) of (\S+) is lost, \d+ so far: (.*)"
+        return re.findall(pattern, process.output)
+
+
+class LifeTest(DeploymentCase):
+    def test_a_listener_hears_a_volumes_life_in_order(self):
+        broker = brokers.url(self)
+        deployment = self.deploy(broker)
+        listener = listeners.Listener(self, broker)
+        manager, server = deployment.start_manager(), deployment.start_gunicorn()
+        deployment.wait_until_served()
+        volume_id = live(sdk.storage(self, deployment.url))
+        heard = listener.wait_for("volume.delete.end")
+        # Two processes tell; what each of them tells is in order, and so is each beginning and
+        # its end.  Their times order the rest.
+        ordered = sorted(heard, key=lambda each: each["timestamp"])
+        self.assertEqual(LIFE, [each["kind"] for each in ordered])
+        kinds = [each["kind"] for each in heard]
+        for start, end in zip(LIFE[::2], LIFE[1::2], strict=True):
+            self.assertLess(kinds.index(start), kinds.index(end))
+        for each in heard:
+            payload = each["payload"]
+            self.assertEqual(KEYS, set(payload), each["kind"])
+            self.assertEqual((volume_id, "disk"), (payload["volume_id"], payload["display_name"]))
+            self.assertNotIn("initiator", json.dumps(each))
+            self.assertRegex(each["publisher"], r"^volume\.test(@file(#file)?)?$")
+        statuses = {each["kind"]: each["payload"]["status"] for each in heard}
+        for kind, status in {
+            "volume.create.start": "creating",
+            "volume.create.end": "available",
+            "volume.resize.start": "extending",
+            "volume.attach.start": "attaching",
+            "volume.detach.start": "detaching",
+            "volume.detach.end": "available",
+            "volume.delete.start": "deleting",
+            "volume.delete.end": "deleted",
+        }.items():
+            self.assertEqual(status, statuses[kind], kind)
+        self.assertEqual((0, 0), (server.end(), manager.end()))
+        self.assertEqual([], self.lost(server) + self.lost(manager))
+
+    def test_without_a_broker_all_goes_on_and_every_loss_is_told(self):
+        deployment = self.deploy(nobody(self), retry=0, flush=10)
+        manager, server = deployment.start_manager(), deployment.start_gunicorn()
+        deployment.wait_until_served()
+        volume_id = live(sdk.storage(self, deployment.url))
+        self.assertEqual((0, 0), (server.end(), manager.end()))
+        lost = self.lost(manager) + self.lost(server)
+        self.assertEqual({volume_id}, {about for _kind, about, _why in lost})
+        self.assertEqual(sorted(LIFE), sorted(kind for kind, _about, _why in lost))
+
+
+class EndTest(DeploymentCase):
+    """A process that ends while the message queue does not take what it has to tell."""
+
+    def end(self, start, broker):
+        deployment = self.deploy(broker, flush=1)
+        manager = deployment.start_manager()
+        server = start(deployment)
+        deployment.wait_until_served()
+        storage = sdk.storage(self, deployment.url)
+        volume = storage.create_volume(name="disk", size=1)
+        storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        began = time.monotonic()
+        storage.update_volume(volume, description="mine")
+        self.assertLess(time.monotonic() - began, 5)
+        for process, verb in ((server, "update"), (manager, "create")):
+            process.end()
+            expected = [
+                (f"volume.{verb}.{side}", volume.id, "the process ends")
+                for side in ("start", "end")
+            ]
+            self.assertEqual(expected, self.lost(process))
+
+    def test_gunicorn_tells_what_it_loses(self):
+        self.end(Deployment.start_gunicorn, nobody(self))
+
+    def test_uwsgi_tells_what_it_loses(self):
+        self.end(Deployment.start_uwsgi, silent(self))
+
+
+class InProcessCase(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = served.use(self)
+
+    def create(self):
+        answer = self.api.ask("POST", "/volumes", {"volume": {"size": 1}})
+        self.assertEqual(202, answer.status, answer.raw)
+        path = f"/volumes/{answer.body['volume']['id']}"
+        while self.api.ask("GET", path).body["volume"]["status"] == "creating":
+            time.sleep(0.01)
+        return path
+
+
+class OutageTest(InProcessCase):
+    def setUp(self):
+        super().setUp()
+        hearing.use(self, "messagingv2")
+        self.broker = brokers.url(self)
+        backends.override(self, "transport_url", self.broker, sender.GROUP)
+        backends.override(self, "flush_timeout", 2.0, "notifications")
+
+    def test_what_is_told_during_an_outage_is_sent_after_it(self):
+        path = self.create()
+        sender.stop()
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            address = closed.getsockname()
+        parts = urllib.parse.urlsplit(self.broker)
+        mine = parts._replace(netloc=f"guest:guest@127.0.0.1:{address[1]}")
+        CONF.set_override("transport_url", mine.geturl(), sender.GROUP)
+        with self.assertLogs("attachd.notifications.sender", "WARNING") as logged:
+            began = time.monotonic()
+            for number in range(5):
+                body = {"volume": {"name": f"disk-{number}"}}
+                self.assertEqual(200, self.api.ask("PUT", path, body).status)
+            self.api.ask("DELETE", path)
+            self.assertLess(time.monotonic() - began, 10)
+            listener = listeners.Listener(self, self.broker)
+            Forwarder(self, address, (parts.hostname, parts.port))
+            listener.wait_for("volume.delete.end")
+        updates = ["volume.update.start", "volume.update.end"] * 5
+        expected = ["volume.create.start", "volume.create.end", *updates,
+                    "volume.delete.start", "volume.delete.end"]  # fmt: skip
+        self.assertEqual(expected, listener.kinds())
+        self.assertEqual([], [each for each in logged.records if each.levelname == "ERROR"])
+
+    def test_a_burst_beyond_the_queue_is_counted(self):
+        backends.override(self, "queue_size", 3, "notifications")
+        CONF.set_override("transport_url", silent(self), sender.GROUP)
+        path = self.create()
+        with self.assertLogs("attachd.notifications.sender", "ERROR") as logged:
+            for number in range(5):
+                body = {"volume": {"name": f"disk-{number}"}}
+                self.assertEqual(200, self.api.ask("PUT", path, body).status)
+            sender.stop()
+        told = [record.getMessage() for record in logged.records]
+        self.assertIn("the queue is full", told[0])
+        self.assertEqual(12, len(told))
+
+
+class CostTest(InProcessCase):
+    def statements(self):
+        """Count those of the requests themselves, in one cycle."""
+        from attachd.db import api
+
+        volume = rows.add_volume()
+        body = {"attachment": {"volume_uuid": volume["id"], "connector": CONNECTOR}}
+        before = api.counters().statements
+        made = self.api.ask("POST", "/attachments", body).body["attachment"]
+        path = f"/attachments/{made['id']}"
+        self.api.ask("POST", f"{path}/action", {"os-complete": None})
+        self.assertEqual(200, self.api.ask("DELETE", path).status)
+        return api.counters().statements - before
+
+    def test_what_a_cycle_costs_with_notifications_and_without(self):
+        hearing.use(self, "noop")
+        self.statements()
+        without = self.statements()
+        self.assertIsNone(sender._sender)
+        heard = hearing.use(self)
+        self.statements()
+        heard.messages()
+        before = self.statements()
+        told = len(heard.kinds()) - 4
+        self.assertEqual(4, told)
+        # Each of the four reads its volume, in the background; the completion its attachments.
+        self.assertLessEqual(before - without, 5)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What administrators do with the stock commands: services, hosts, backends, log levels."""
+
+from attachd.tests.functional import test_clients
+
+HOST = "all-in-one@file"
+
+
+class OpenStackCommandTest(test_clients.Case):
+    def test_services(self):
+        said = self.shell(
+            f"""
+            openstack volume service set --disable --disable-reason smoke {HOST} cinder-volume
+            openstack volume service list --long -f value -c Status -c "Disabled Reason"
+            openstack volume service set --enable {HOST} cinder-volume
+            openstack volume service list --service cinder-volume -f value -c Status -c State
+            """
+        )
+        self.assertEqual(["disabled smoke", "enabled up"], said.splitlines())
+
+    def test_a_host_is_frozen_and_thawed(self):
+        said = self.shell(
+            f"""
+            openstack volume create --size 1 disk -f value -c name; wait_for available
+            openstack volume host set --disable {HOST}
+            openstack volume create --size 1 other 2>&1 && exit 1
+            openstack volume delete disk 2>&1 && exit 1
+            openstack volume host set --enable {HOST}
+            openstack volume delete disk
+            export OS_VOLUME_API_VERSION=3.71
+            openstack volume host failover {HOST} --volume-backend there 2>&1 || echo refused
+            """
+        )
+        lines = said.splitlines()
+        self.assertIn("down, disabled or frozen", lines[1])
+        self.assertIn("The backend is frozen", said)
+        self.assertIn("cannot fail over", lines[-2])
+        self.assertEqual("refused", lines[-1])
+
+    def test_backends(self):
+        said = self.shell(
+            f"""
+            openstack volume backend pool list -f value
+            openstack volume backend pool list --long -f value -c Capabilities
+            openstack volume backend capability show {HOST} -f value -c Key -c Type
+            openstack block storage cluster list -f value
+            """
+        )
+        lines = said.splitlines()
+        self.assertEqual(f"{HOST}#file", lines[0])
+        self.assertIn("'storage_protocol': 'file'", lines[1])
+        self.assertIn("multiattach boolean", lines)
+
+    def test_log_levels(self):
+        said = self.shell(
+            f"""
+            export OS_VOLUME_API_VERSION=3.71
+            log="openstack block storage log level"
+            $log set DEBUG --service cinder-volume --host {HOST} --log-prefix attachd.manager.up
+            $log list --log-prefix attachd.manager.upkeep -f value
+            $log list --log-prefix attachd.manager.upkeep --service cinder-volume -f value
+            """
+        )
+        # In all-in-one, the API is the same process.
+        name = f"cinder-volume {HOST} attachd.manager.upkeep DEBUG"
+        self.assertEqual([name, name], said.splitlines()[1:])
+        self.assertRegex(said, r"^cinder-api \S+ attachd.manager.upkeep DEBUG")
+
+
+class CinderCommandTest(test_clients.Case):
+    def test_services(self):
+        said = self.shell(
+            f"""
+            cinder service-disable {HOST} cinder-volume --reason smoke
+            cinder service-list --withreplication
+            cinder service-enable {HOST} cinder-volume
+            cinder service-list --binary cinder-volume
+            """
+        )
+        self.assertRegex(said, r"disabled \| up .* smoke")
+        self.assertRegex(said, r"enabled \| up")
+
+    def test_a_host_is_frozen_and_thawed(self):
+        said = self.shell(
+            f"""
+            cinder freeze-host {HOST}
+            cinder service-list --withreplication
+            cinder create 1 2>&1 && exit 1
+            cinder thaw-host {HOST}
+            cinder failover-host {HOST} 2>&1 || echo refused
+            """
+        )
+        self.assertRegex(said, r"disabled \| up .* True .* frozen")
+        self.assertIn("down, disabled or frozen", said)
+        self.assertIn("cannot fail over", said)
+
+    def test_backends_log_levels_and_left_over_work(self):
+        said = self.shell(
+            f"""
+            export OS_VOLUME_API_VERSION=3.71
+            cinder get-pools --detail
+            cinder get-capabilities {HOST}
+            cinder cluster-list
+            cinder service-set-log DEBUG --binary cinder-volume --prefix attachd.manager.upkeep
+            cinder service-get-log --prefix attachd.manager.upkeep
+            cinder work-cleanup --is-up true
+            """
+        )
+        self.assertRegex(said, r"storage_protocol +\| file")
+        self.assertIn(f"OS::Storage::Capabilities::{HOST}", said)
+        self.assertRegex(said, rf"cinder-volume \| {HOST} +\| attachd.manager.upkeep +\| DEBUG")

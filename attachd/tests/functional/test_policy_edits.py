@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator edits policy.yaml while the service runs, and makes mistakes."""
+
+import os
+import time
+import unittest
+
+import requests
+
+from attachd.tests.functional import processes
+from attachd.tests.functional.processes import PATIENCE, AllInOne
+
+PROJECT = "a" * 32
+READER = f"rita:{PROJECT}:reader"
+LIST = "volume:get_all"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = processes.folder(self)
+        self.policy = self.folder / "policy.yaml"
+        self.configuration = self.folder / "more.conf"
+        self.configuration.write_text(
+            f"[file]\nfile_loop_devices = never\n[oslo_policy]\npolicy_file = {self.policy}\n"
+        )
+
+    def start(self):
+        return AllInOne(self, self.folder / "state", f"--config-file={self.configuration}")
+
+
+class EditsTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.process = self.start()
+
+    def list(self):
+        answer = requests.get(
+            f"{self.process.url}/v3/{PROJECT}/volumes",
+            headers={"X-Auth-Token": READER},
+            timeout=PATIENCE,
+        )
+        return answer.status_code
+
+    def write(self, text):
+        """Replace the file as editors do: nobody reads half of it."""
+        new = self.folder / "new"
+        new.write_text(text)
+        new.rename(self.policy)
+
+    def wait_for(self, status):
+        deadline = time.monotonic() + PATIENCE
+        while (found := self.list()) != status:
+            self.assertLess(time.monotonic(), deadline, f"it stays {found}")
+            time.sleep(0.1)
+
+    def complaints(self):
+        return self.process.output.count(f"The policy file {self.policy} is broken")
+
+    def test_what_is_edited_counts_without_a_restart(self):
+        self.assertEqual(200, self.list())
+        self.write(f"'{LIST}': 'rule:admin_api'\n")
+        self.wait_for(403)
+        self.write(f"'{LIST}': '@'\n")
+        self.wait_for(200)
+        self.write(f"'{LIST}': '!'\n")
+        self.wait_for(403)
+        self.policy.unlink()
+        self.wait_for(200)
+
+    def test_mistakes_change_nothing_and_are_complained_about(self):
+        self.write(f"'{LIST}': '!'\n")
+        self.wait_for(403)
+        broken = (": [", f"'{LIST}': 'everybody'", f"'{LIST}': 'everybody:x'", f"'{LIST}':")
+        for number, text in enumerate(broken, 1):
+            self.write(text)
+            deadline = time.monotonic() + PATIENCE
+            while self.complaints() < number:
+                self.assertEqual(403, self.list())
+                self.assertLess(time.monotonic(), deadline, self.process.output)
+                time.sleep(0.1)
+        self.policy.unlink()
+        self.policy.mkdir()
+        deadline = time.monotonic() + PATIENCE
+        while "it cannot be read: Is a directory" not in self.process.output:
+            self.assertEqual(403, self.list())
+            self.assertLess(time.monotonic(), deadline, self.process.output)
+            time.sleep(0.1)
+        for _ in range(50):
+            self.list()
+        # Once each time, however many requests there were; twice if it changed while it was read.
+        self.assertLessEqual(self.complaints(), 2 * (len(broken) + 1))
+        self.assertIn("ERROR", self.process.output)
+        self.policy.rmdir()
+        self.write(f"'{LIST}': '@'\n")
+        self.wait_for(200)
+
+
+class StartTest(Case):
+    def test_nothing_starts_with_a_broken_file(self):
+        self.policy.write_text(f"'{LIST}': 'rule:nobody'\n")
+        process = processes.Process(
+            self,
+            processes.script("attachd-all-in-one"),
+            "--port=0",
+            f"--state-dir={self.folder / 'state'}",
+            f"--config-file={self.configuration}",
+        )
+        self.assertEqual(1, process.wait())
+        self.assertRegex(
+            process.output,
+            f"attachd-all-in-one: The policy file {self.policy} is broken: the rule {LIST} "
+            "refers to the rule nobody: there is none",
+        )
+
+    def test_no_web_server_starts_with_a_broken_file(self):
+        self.policy.write_text(": [\n")
+        environment = processes.environment(
+            ATTACHD_CONFIG_FILES=str(self.configuration), HOME=str(self.folder)
+        )
+        process = processes.Process(
+            self,
+            processes.script("gunicorn"),
+            "--bind=127.0.0.1:0",
+            "attachd.wsgi.api:application",
+            env=environment,
+        )
+        self.assertNotEqual(os.EX_OK, process.wait())
+        self.assertIn(f"The policy file {self.policy} is broken", process.output)

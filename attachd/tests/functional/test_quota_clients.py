@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stock commands and the SDK show and set quotas.
+
+The openstack command looks projects up in Keystone, so there is a real one; attachd itself
+believes whoever asks.
+"""
+
+import subprocess
+import unittest
+
+import openstack
+from openstack import exceptions
+
+from attachd.tests.functional import keystones, processes
+from attachd.tests.functional.processes import PATIENCE, AllInOne
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = processes.folder(self)
+        plain = folder / "plain.conf"
+        plain.write_text(
+            "[file]\nfile_loop_devices = never\n"
+            "[quota]\nquota_volumes = 10\nquota_gigabytes = 1000\n"
+        )
+        self.process = AllInOne(self, folder / "state", f"--config-file={plain}")
+        self.keystone = keystones.shared(self)
+        self.keystone.endpoint("block-storage", f"{self.process.url}/v3/%(project_id)s")
+        self.admin = self.keystone.admin
+        self.alice = self.keystone.user("alice", "member")
+
+    def shell(self, commands, expected=0, **environment):
+        """Run commands as the admin, PROJECT being the id of Alice's project."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands],
+            env=processes.environment(
+                **{**self.admin.environment, "PROJECT": self.alice.project_id, **environment},
+                COLUMNS="200",
+            ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=4 * PATIENCE,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        self.assertEqual(expected, done.returncode, f"{said}\n{self.process.output}")
+        return done.stdout if expected == 0 else said
+
+
+class OpenStackCommandTest(Case):
+    def test_an_operator_sets_the_quotas_of_a_project(self):
+        said = self.shell(
+            """
+            openstack volume type create gold -f value -c name
+            openstack quota set --volumes 5 --gigabytes 6 $PROJECT
+            openstack quota set --volumes 2 --volume-type gold $PROJECT
+            openstack quota show --volume $PROJECT -f value
+            """
+        )
+        for line in ("volumes 5", "gigabytes 6", "volumes_gold 2", "per-volume-gigabytes -1"):
+            self.assertIn(line, said.splitlines())
+        said = self.shell("openstack quota show --volume --usage $PROJECT -f value")
+        self.assertIn("volumes 5 0 0", said.splitlines())
+        said = self.shell("openstack quota list --volume -f value")
+        self.assertIn(self.alice.project_id, said)
+        said = self.shell(
+            """
+            openstack quota delete --volume $PROJECT
+            openstack quota show --volume $PROJECT -f value
+            """
+        )
+        self.assertIn("volumes 10", said.splitlines())
+
+    def test_an_operator_sets_what_holds_for_all(self):
+        said = self.shell(
+            """
+            openstack quota set --default --volumes 3
+            openstack quota show --volume --default $PROJECT -f value
+            openstack quota show --volume $PROJECT -f value
+            """
+        )
+        self.assertEqual(2, said.splitlines().count("volumes 3"))
+
+    def test_a_user_is_told_which_quota_is_exceeded(self):
+        self.shell("openstack quota set --gigabytes 2 $PROJECT")
+        said = self.shell(
+            "openstack volume create --size 3 disk", expected=1, **self.alice.environment
+        )
+        self.assertIn("Quota exceeded for gigabytes: 3 more requested, 0 of 2 are used", said)
+
+
+class CinderCommandTest(Case):
+    def test_an_operator_sets_quotas(self):
+        said = self.shell(
+            """
+            cinder quota-update --volumes 5 --gigabytes 6 $PROJECT
+            cinder quota-show $PROJECT
+            cinder quota-usage $PROJECT
+            cinder quota-update --per-volume-gigabytes 4 --skip-validation False $PROJECT
+            """
+        )
+        self.assertRegex(said, r"(?s)(\| volumes +\| 5 .*){2}")
+        self.assertRegex(said, r"\| volumes +\| 0 +\| 0 +\| 5 ")
+        self.assertRegex(said, r"\| per_volume_gigabytes +\| 4 ")
+        said = self.shell(
+            """
+            cinder quota-class-update --volumes 7 default
+            cinder quota-class-show default
+            cinder quota-defaults $PROJECT
+            cinder quota-delete $PROJECT
+            cinder quota-show $PROJECT
+            cinder absolute-limits $PROJECT
+            """
+        )
+        self.assertRegex(said, r"(?s)(\| volumes +\| 7 .*){4}")
+        self.assertRegex(said, r"\| maxTotalVolumes +\| 7 ")
+
+
+class SdkTest(Case):
+    def test_quotas_are_read_and_written(self):
+        cloud = openstack.connect(**self.admin.cloud)
+        self.addCleanup(cloud.close)
+        storage, project = cloud.block_storage, self.alice.project_id
+        self.assertEqual(10, storage.get_quota_set(project).volumes)
+        self.assertEqual(5, storage.update_quota_set(project, volumes=5).volumes)
+        found = storage.get_quota_set(project, usage=True)
+        self.assertEqual((5, 0), (found.volumes, found.usage["volumes"]))
+        self.assertEqual(10, storage.get_quota_set_defaults(project).volumes)
+        storage.revert_quota_set(project)
+        self.assertEqual(10, storage.get_quota_set(project).volumes)
+        self.assertEqual(7, storage.update_quota_class_set("default", volumes=7).volumes)
+        self.assertEqual(7, storage.get_quota_class_set("default").volumes)
+        limits = storage.get_limits(project=project)
+        self.assertEqual(7, limits.absolute.max_total_volumes)
+        self.assertEqual(0, limits.absolute.total_volumes_used)
+        storage.update_quota_set(project, volumes=0)
+        user = openstack.connect(**self.alice.cloud)
+        self.addCleanup(user.close)
+        with self.assertRaisesRegex(exceptions.HttpException, "for volumes: .* 0 of 0"):
+            user.block_storage.create_volume(size=1)

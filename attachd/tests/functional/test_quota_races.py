@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many want what is left of a project's quota at the same time, on each database."""
+
+from collections import Counter
+import functools
+import multiprocessing
+import unittest
+from unittest import mock
+
+from attachd.conf import CONF
+from attachd.db import api, quotas, retrying, types, volume_changes, volumes
+from attachd.tests import databases, rows
+
+VALUES = {"project_id": rows.PROJECT, "size_gib": 1, "host": "here@fake#pool"}
+
+
+def create(**values):
+    """Store a volume."""
+    return volumes.insert({**VALUES, **values}, {})
+
+
+def create_from_here(url, start, threads):
+    """Create in many threads of a process of its own; return how often each thing happened."""
+    CONF.set_override("connection", url, group="database")
+    start.wait(60)
+    outcomes = databases.together(*[create] * threads)
+    return Counter(type(each).__name__ for each in outcomes)
+
+
+class RacesOnSqlite(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        self.url = databases.use(self, self.kind)
+        for option, value in (("max_pool_size", 20), ("max_overflow", 0)):
+            CONF.set_override(option, value, group="database")
+            self.addCleanup(CONF.clear_override, option, group="database")
+        api.dispose()
+        watching = mock.patch.object(retrying, "LOG")
+        self.log = watching.start()
+        self.addCleanup(watching.stop)
+
+    def tearDown(self):
+        # No deadlock was met, and nobody had to try again: it would have been logged.
+        self.assertEqual([], self.log.method_calls)
+        super().tearDown()
+
+    def _outcomes(self, *functions):
+        return Counter(type(each).__name__ for each in databases.together(*functions))
+
+    def test_of_100_that_want_the_last_7_volumes_7_get_one(self):
+        quotas.store(rows.PROJECT, {"volumes": 7})
+        outcomes = self._outcomes(*[create] * 100)
+        self.assertEqual({"dict": 7, "QuotaExceeded": 93}, outcomes)
+        self.assertEqual(7, len(rows.volumes()))
+
+    def test_the_first_volumes_of_a_project_are_no_exception(self):
+        CONF.set_override("quota_volumes", 3, group="quota")
+        for project in ("p1", "p2", "p3"):
+            outcomes = self._outcomes(*[functools.partial(create, project_id=project)] * 20)
+            self.assertEqual({"dict": 3, "QuotaExceeded": 17}, outcomes)
+
+    def test_of_80_in_2_processes_5_get_one(self):
+        quotas.store_of_class("default", {"volumes": 5})
+        api.dispose()
+        context = multiprocessing.get_context("spawn")
+        with context.Manager() as manager, context.Pool(2) as pool:
+            start = manager.Barrier(2)
+            found = pool.starmap(create_from_here, [(self.url, start, 40)] * 2)
+        self.assertEqual({"dict": 5, "QuotaExceeded": 75}, sum(found, Counter()))
+
+    def test_no_gib_too_many_and_none_is_lost_whoever_wants_them(self):
+        gold = types.create({"name": "gold"})["id"]
+        growing = [rows.add_volume()["id"] for _ in range(20)]
+        quotas.store(rows.PROJECT, {"gigabytes": 20 + 15, "gigabytes_gold": 6})
+        calls = [functools.partial(volumes.extend, each, rows.PROJECT, 2) for each in growing]
+        calls += [create] * 10
+        calls += [functools.partial(create, volume_type_id=gold)] * 20
+        outcomes = self._outcomes(*calls)
+        self.assertEqual({"dict": 15, "QuotaExceeded": 35}, outcomes)
+        used = quotas.used(rows.PROJECT)
+        self.assertEqual(35, used["gigabytes"].total)
+        self.assertLessEqual(used.get("gigabytes_gold", quotas.Used(0)).total, 6)
+
+    def test_no_volume_too_many_gets_a_type(self):
+        gold = types.create({"name": "gold"})["id"]
+        quotas.store(rows.PROJECT, {"volumes_gold": 6})
+        wish = volume_changes.Retype(None, gold, multiattach=False, statuses=("available",))
+        calls = [
+            functools.partial(volume_changes.retype, rows.add_volume()["id"], rows.PROJECT, wish)
+            for _ in range(20)
+        ]
+        calls += [functools.partial(create, volume_type_id=gold)] * 20
+        outcomes = self._outcomes(*calls)
+        self.assertEqual(34, outcomes["QuotaExceeded"], outcomes)
+        self.assertEqual(6, quotas.used(rows.PROJECT)["volumes_gold"].total)
+
+    def test_what_is_given_back_is_had_by_one(self):
+        quotas.store(rows.PROJECT, {"volumes": 10})
+        going = [create(state="deleting")["id"] for _ in range(10)]
+        leave = [functools.partial(volumes.move, each, volumes.Event.DELETED) for each in going]
+        outcomes = self._outcomes(*leave, *[create] * 30)
+        made = outcomes["dict"] - len(going)
+        self.assertEqual(made, len(rows.volumes()))
+        self.assertLessEqual(made, 10)
+        # Whatever was left over is there for the next ones.
+        left = self._outcomes(*[create] * 10)
+        self.assertEqual((10 - made, made), (left["dict"], left["QuotaExceeded"]))
+
+    def test_a_limit_is_not_set_below_what_others_are_just_taking(self):
+        for _ in range(5):
+            rows.remove_all()
+            quotas.store(rows.PROJECT, {"volumes": 10})
+            lower = functools.partial(quotas.store_if_kept, rows.PROJECT, {"volumes": 3})
+            self._outcomes(*[create] * 5, lower, *[create] * 5)
+            limit = quotas.of_project(rows.PROJECT)["volumes"]
+            self.assertLessEqual(len(rows.volumes()), limit)
+
+
+class RacesOnMariadb(RacesOnSqlite):
+    kind = "mariadb"
+
+
+class RacesOnPostgresql(RacesOnSqlite):
+    kind = "postgresql"

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What /resource_filters tells is what lists take, whatever the operator says."""
+
+import json
+import unittest
+
+from attachd.api import filters
+from attachd.tests import asking
+from attachd.tests.backends import override
+from attachd.tests.functional import processes, served
+
+LISTS = {
+    "volume": "/volumes",
+    "attachment": "/attachments",
+    "message": "/messages",
+    "pool": "/scheduler-stats/get_pools",
+    "volume_type": "/types",
+}
+VALUES = {
+    "metadata": "{}",
+    "glance_metadata": "{}",
+    "extra_specs": "{}",
+    "created_at": "gt:2026-01-01",
+    "updated_at": "gt:2026-01-01",
+    "volume_type": "gold",
+}
+
+
+class ResourceFiltersTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = served.use(self)
+        asking.add_type("gold")
+        filters.forget()
+        self.addCleanup(filters.forget)
+
+    def say(self, chosen):
+        path = processes.folder(self) / "filters.json"
+        path.write_text(json.dumps(chosen), encoding="utf-8")
+        override(self, "resource_query_filters_file", str(path), group="api")
+        filters.forget()
+
+    def told(self):
+        found = self.api.ask("GET", "/resource_filters").body["resource_filters"]
+        return {each["resource"]: each["filters"] for each in found}
+
+    def ask(self, resource, name):
+        token = served.ADMIN if resource == "pool" else served.MEMBER
+        url = f"{LISTS[resource]}?{name}={VALUES.get(name.rstrip('~'), '1')}"
+        return self.api.ask("GET", url, token=token).status
+
+    def assert_told_is_taken(self):
+        told = self.told()
+        self.assertEqual(set(LISTS), set(told))
+        for resource, names in told.items():
+            for name in filters.RESOURCES[resource].known | {"colour"}:
+                # Who may ask for a part of a value may ask for all of it.
+                taken = name in names or f"{name}~" in names
+                with self.subTest(resource=resource, name=name):
+                    self.assertEqual(200 if taken else 400, self.ask(resource, name))
+
+    def test_by_default(self):
+        self.assert_told_is_taken()
+
+    def test_of_all_that_there_is(self):
+        self.say({name: sorted(each.known) for name, each in filters.RESOURCES.items()})
+        self.assert_told_is_taken()
+
+    def test_of_some_and_of_nothing(self):
+        self.say({"volume": ["name~", "host"], "attachment": [], "volume_type": ["name"]})
+        self.assert_told_is_taken()

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of 50,000 volumes and 100,000 attachments: what a page costs, and how filters find rows.
+
+Times say much of the machine and little of the service.  What is counted here are statements,
+and the rows that the server reads for them.
+"""
+
+import unittest
+from unittest import mock
+
+from attachd.api import filters as register
+from attachd.api import microversions as mv
+from attachd.api import policy
+from attachd.api.attachments import lists as attachment_lists
+from attachd.api.volumes import lists as volume_lists
+from attachd.conf import CONF
+from attachd.db import api
+from attachd.tests import asking
+from attachd.tests.functional import scale
+
+PAGE = 1000
+ALL = {"all_tenants": "1"}
+MOST_STATEMENTS = 3
+
+VOLUME_FILTERS = {
+    "name": "disk-77",
+    "status": "error",
+    "metadata": "{'use': 'value-77'}",
+    "bootable": "true",
+    "availability_zone": "zone-1",
+    "size": "7",
+    "created_at": "gt:2026-01-01T02:00:00,lt:2026-01-01T03:00:00",
+    "updated_at": "lt:2026-01-01T00:30:00",
+    "id": "{volume}",
+    "project_id": scale.SMALL_PROJECT,
+    "user_id": scale.USER,
+    "host": "storage-7@fast#pool",
+    "volume_type_id": "{type}",
+    "attach_status": "attached",
+    "multiattach": "true",
+    "glance_metadata": "{'os_type': 'value-77'}",
+    "name~": "sk-77",
+    "description~": "ber 77",
+    "status~": "err",
+    "host~": "age-7@",
+    "availability_zone~": "one-1",
+}
+ATTACHMENT_FILTERS = {
+    "volume_id": "{volume}",
+    "status": "reserved",
+    "instance_id": "{server}",
+    "attach_status": "attached",
+    "attached_host": "compute-77",
+    "project_id": scale.SMALL_PROJECT,
+    "volume_id~": "77",
+    "status~": "res",
+    "instance_id~": "77",
+    "attach_status~": "att",
+    "attached_host~": "ute-77",
+}
+EMPTY = frozenset({"migration_status", "group_id", "consumes_quota"})
+"""Filters that are answered without a look at the table, as all volumes have the same."""
+FEW = {"name": 5, "metadata": 25, "user_id": 100, "project_id": 100, "id": 1, "status": 500}
+"""Filters of volumes that find so many, and should not read much more."""
+FEW_ATTACHMENTS = {"volume_id": 2, "instance_id": 10, "attached_host": 100, "project_id": 200}
+
+
+class Case(unittest.TestCase):
+    """A database of many rows, shared by the tests of a class, which change nothing."""
+
+    kind = "mariadb"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        CONF([], project="attachd", default_config_files=[])
+        cls.owner = unittest.TestCase()
+        cls.addClassCleanup(cls.owner.doCleanups)
+        scale.use(cls.owner, cls.kind)
+        policy.forget()
+        cls.addClassCleanup(policy.forget)
+        cls.member = asking.context(project=scale.LARGE_PROJECT)
+        cls.admin = asking.context(*asking.ADMIN, project=scale.LARGE_PROJECT)
+        cls.ids = {
+            "volume": cls.scalar("SELECT id FROM volumes WHERE name = 'disk-777' ORDER BY id"),
+            "type": cls.scalar("SELECT id FROM volume_types ORDER BY id"),
+            "server": cls.scalar("SELECT instance_uuid FROM attachments ORDER BY id"),
+        }
+
+    @staticmethod
+    def scalar(statement):
+        with api.reader() as connection:
+            return connection.exec_driver_sql(f"{statement} LIMIT 1").scalar()
+
+    def volumes(self, ctx, **query):
+        answer = volume_lists.detail(ctx, query, mv.LATEST, asking.links())
+        return answer["volumes"]
+
+    def attachments(self, ctx, **query):
+        return attachment_lists.detail(ctx, query, mv.LATEST)["attachments"]
+
+    def lists(self):
+        """Yield who may list what, with the table and the condition of its rows."""
+        own = f"WHERE project_id = '{scale.LARGE_PROJECT}'"
+        for list_ in (self.volumes, self.attachments):
+            table = list_.__name__
+            yield f"{table} of a project", list_, self.member, {}, f"{table} {own}"
+            yield f"all {table}", list_, self.admin, ALL, table
+
+    def markers(self, rows, order="created_at DESC, id DESC"):
+        """Return the ids after which the second, a middle and the last full page begin."""
+        with api.reader() as connection:
+            found = connection.exec_driver_sql(f"SELECT id FROM {rows} ORDER BY {order}")
+            ids = list(found.scalars())
+        return [ids[PAGE - 1], ids[len(ids) // 2], ids[-PAGE - 1]]
+
+    def filled(self, text):
+        for name, identity in self.ids.items():
+            text = text.replace(f"{{{name}}}", identity)
+        return text
+
+
+class Pages(Case):
+    def test_a_page_of_a_thousand_is_three_statements_wherever_it_is(self):
+        for claim, list_, ctx, query, rows in self.lists():
+            for marker in [None, *self.markers(rows)]:
+                asked = {**query, **({"marker": marker} if marker else {})}
+                with self.subTest(claim, marker=marker):
+                    before = api.counters().statements
+                    found = list_(ctx, **asked)
+                    self.assertEqual(PAGE, len(found))
+                    sent = api.counters().statements - before
+                    self.assertLessEqual(sent, MOST_STATEMENTS)
+
+    def test_a_page_tells_of_each_volume_what_belongs_to_it(self):
+        (first, *_others) = self.volumes(self.member)
+        self.assertEqual(2, len(first["attachments"]))
+        self.assertEqual({first["id"]}, {each["volume_id"] for each in first["attachments"]})
+        self.assertRegex(first["volume_type"], r"^type-\d$")
+
+
+class OnMariadb(Pages):
+    """What the server reads for a page, and how it finds what a filter leaves."""
+
+    def read(self, list_, ctx, query):
+        with scale.reads() as count:
+            found = list_(ctx, **query)
+        return count[0], len(found)
+
+    def test_a_page_costs_the_same_wherever_it_is(self):
+        for claim, list_, ctx, query, rows in self.lists():
+            first, _ = self.read(list_, ctx, query)
+            for marker in self.markers(rows):
+                with self.subTest(claim, marker=marker):
+                    cost, found = self.read(list_, ctx, {**query, "marker": marker})
+                    self.assertEqual(PAGE, found)
+                    self.assertLess(cost, 1.2 * first + 20)
+
+    def test_also_the_other_way_round(self):
+        for claim, list_, ctx, query, rows in self.lists():
+            asked = {**query, "sort": "created_at:asc"}
+            first, _ = self.read(list_, ctx, asked)
+            for marker in self.markers(rows, "created_at, id"):
+                with self.subTest(claim, marker=marker):
+                    cost, _ = self.read(list_, ctx, {**asked, "marker": marker})
+                    self.assertLess(cost, 1.2 * first + 20)
+
+    def test_also_in_an_order_that_has_no_index(self):
+        sorts = ("name:asc", "size:desc", "status:asc", "updated_at:desc", "id:asc")
+        for claim, list_, ctx, query, rows in self.lists():
+            if list_ != self.volumes:
+                continue
+            for sort in sorts:
+                asked = {**query, "sort": sort}
+                first, _ = self.read(list_, ctx, asked)
+                for marker in self.markers(rows):
+                    with self.subTest(claim, sort=sort, marker=marker):
+                        cost, _ = self.read(list_, ctx, {**asked, "marker": marker})
+                        self.assertLess(cost, 1.2 * first + 20)
+
+    def test_also_of_what_a_filter_leaves(self):
+        for asked in ({"status": "in-use"}, {"bootable": "true"}, {"availability_zone": "zone-1"}):
+            first, _ = self.read(self.volumes, self.member, asked)
+            for marker in self.markers(f"volumes WHERE project_id = '{scale.LARGE_PROJECT}'"):
+                with self.subTest(asked, marker=marker):
+                    cost, _ = self.read(self.volumes, self.member, {**asked, "marker": marker})
+                    self.assertLess(cost, 1.2 * first + 20)
+
+    def test_a_filter_that_finds_few_reads_few(self):
+        cases = [
+            (self.volumes, VOLUME_FILTERS, FEW, 12),
+            (self.attachments, ATTACHMENT_FILTERS, FEW_ATTACHMENTS, 4),
+        ]
+        for list_, samples, few, each in cases:
+            for name, expected in few.items():
+                with self.subTest(name, list=list_.__name__):
+                    query = {**ALL, name: self.filled(samples[name])}
+                    cost, found = self.read(list_, self.admin, query)
+                    self.assertEqual(expected, found)
+                    self.assertLess(cost, each * expected + 20)
+
+    def test_counts_and_sums_read_each_row_once(self):
+        def count(ctx, **query):
+            asked = {**query, "with_count": "1", "limit": "1"}
+            return [volume_lists.index(ctx, asked, mv.LATEST, asking.links())["count"]]
+
+        def summary(ctx, **query):
+            return volume_lists.summary(ctx, query, mv.LATEST)["volume-summary"]
+
+        for ctx, query, volumes in (
+            (self.member, {}, scale.VOLUMES // 2),
+            (self.admin, ALL, scale.VOLUMES),
+        ):
+            cost, _ = self.read(count, ctx, query)
+            self.assertLess(cost, volumes + 50)
+            self.assertEqual([volumes], count(ctx, **query))
+            # Of each volume its size, then its metadata, of which half of them have a pair; the
+            # different ones are collected in a table that is read once more.
+            cost, _ = self.read(summary, ctx, query)
+            self.assertLess(cost, 5 * volumes)
+            self.assertEqual(volumes, summary(ctx, **query)["total_count"])
+
+    def plans(self, list_, ctx, query):
+        """Return how the first statement, which has the filters, finds its rows."""
+        with scale.recorded() as sent:
+            list_(ctx, **query)
+        return scale.explained(*sent[0])
+
+    def assert_indexed(self, plans):
+        for plan in plans:
+            if plan["table"] is None:  # the server sees that nothing passes
+                continue
+            self.assertIsNotNone(plan["key"], plan)
+            self.assertNotEqual("ALL", plan["type"], plan)
+
+    def test_the_samples_are_of_every_filter(self):
+        self.assertEqual(register.VOLUME.known, VOLUME_FILTERS.keys() | EMPTY)
+        self.assertEqual(register.ATTACHMENT.known, ATTACHMENT_FILTERS.keys())
+
+    def test_every_filter_uses_an_index(self):
+        cases = [(self.volumes, VOLUME_FILTERS), (self.attachments, ATTACHMENT_FILTERS)]
+        everything = {**VOLUME_FILTERS, **ATTACHMENT_FILTERS}
+        for list_, samples in cases:
+            for name, text in samples.items():
+                query = {name: self.filled(text)}
+                with self.subTest(name, list=list_.__name__, who="admin"):
+                    self.assert_indexed(self.plans(list_, self.admin, {**ALL, **query}))
+                if name == "project_id":
+                    continue
+                # As members are asked about where the operator lets them use each filter.
+                names = {"volume": tuple(everything), "attachment": tuple(everything)}
+                with (
+                    self.subTest(name, list=list_.__name__, who="member"),
+                    mock.patch.object(register, "for_all", lambda each, n=names: n[each.name]),
+                ):
+                    self.assert_indexed(self.plans(list_, self.member, query))
+
+    def test_every_filter_uses_an_index_after_a_marker(self):
+        marker = self.ids["volume"]
+        for name, text in VOLUME_FILTERS.items():
+            if name == "project_id":  # the marker is of another one
+                continue
+            query = {**ALL, name: self.filled(text), "marker": marker}
+            with self.subTest(name):
+                self.assert_indexed(self.plans(self.volumes, self.admin, query))
+
+
+class OnPostgresql(Pages):
+    kind = "postgresql"
+
+    def nodes(self, list_, ctx, query):
+        """Return the ways in which the first statement reads each of its tables."""
+        with scale.recorded() as sent:
+            list_(ctx, **query)
+        statement, parameters = sent[0]
+        with api.reader() as connection:
+            explained = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)
+            return "\n".join(explained.scalars())
+
+    def test_pages_and_filters_that_find_few_use_an_index(self):
+        large = ("volumes", "attachments", "volume_metadata")
+        for claim, list_, ctx, query, rows in self.lists():
+            for marker in self.markers(rows):
+                plan = self.nodes(list_, ctx, {**query, "marker": marker})
+                for table in large:
+                    self.assertNotIn(f"Seq Scan on {table}", plan, claim)
+        for list_, samples, few in (
+            (self.volumes, VOLUME_FILTERS, FEW),
+            (self.attachments, ATTACHMENT_FILTERS, FEW_ATTACHMENTS),
+        ):
+            for name in few:
+                query = {**ALL, name: self.filled(samples[name])}
+                plan = self.nodes(list_, self.admin, query)
+                for table in large:
+                    self.assertNotIn(f"Seq Scan on {table}", plan, name)
+
+
+del Case, Pages

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Another type for a volume, where it is."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.actions import retype
+from attachd.tests import asking, rows
+
+SEVERAL = {"multiattach": "<is> True"}
+
+
+class RetypeTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        asking.report()
+        self.plain = asking.add_type("plain")
+        self.volume = rows.add_volume(volume_type_id=self.plain["id"], availability_zone="nova")
+
+    def retype(self, to, *roles, volume=None, **policy):
+        volume = volume or self.volume
+        retype.retype(asking.context(*roles), volume["id"], {"new_type": to, **policy})
+        return rows.volume(volume["id"])
+
+    def refused(self, error, says, to, *roles, volume=None, **policy):
+        volume = volume or self.volume
+        with self.assertRaisesRegex(error, says):
+            self.retype(to, *roles, volume=volume, **policy)
+        self.assertEqual(volume["volume_type_id"], rows.volume(volume["id"])["volume_type_id"])
+
+    def attached(self):
+        volume = rows.add_volume(volume_type_id=self.plain["id"])
+        rows.add_attachment(volume["id"], "attached")
+        return volume
+
+    def test_by_name_or_id_whatever_the_migration_policy(self):
+        gold = asking.add_type("gold")
+        for to, policy, expected in (
+            ("gold", {}, gold["id"]),
+            (self.plain["id"], {"migration_policy": "never"}, self.plain["id"]),
+            (gold["id"], {"migration_policy": "on-demand"}, gold["id"]),
+            ("plain", {"migration_policy": None}, self.plain["id"]),
+        ):
+            row = self.retype(to, **policy)
+            self.assertEqual((expected, "available"), (row["volume_type_id"], row["status"]))
+
+    def test_a_volume_in_use_gets_a_type_that_changes_nothing_for_its_hosts(self):
+        gold = asking.add_type("gold")
+        self.assertEqual(gold["id"], self.retype("gold", volume=self.attached())["volume_type_id"])
+
+    def test_several_attachments_come_and_go_with_the_type_of_a_free_volume(self):
+        asking.add_type("shared", extra_specs=SEVERAL)
+        self.assertIs(True, self.retype("shared")["multiattach"])
+        self.assertIs(False, self.retype("plain")["multiattach"])
+
+    def test_several_attachments_are_no_change_for_a_volume_in_use(self):
+        asking.add_type("shared", extra_specs=SEVERAL)
+        self.refused(exception.InvalidInput, "several times", "shared", volume=self.attached())
+
+    def test_several_attachments_have_a_rule_of_their_own(self):
+        asking.add_type("shared", extra_specs=SEVERAL)
+        self.refused(exception.Forbidden, "volume:retype", "shared", "reader")
+
+    def test_the_same_type_is_refused(self):
+        self.refused(exception.InvalidVolume, "that type already", "plain")
+
+    def test_an_unknown_type_and_another_projects_are_not_found(self):
+        asking.add_type("private", is_public=False)
+        for to in ("nothing", asking.new_id(), "private"):
+            self.refused(exception.VolumeTypeNotFound, to, to)
+
+    def test_other_statuses_are_told(self):
+        asking.add_type("gold")
+        for state in ("creating", "error", "extending", "maintenance"):
+            volume = rows.add_volume(state, volume_type_id=self.plain["id"])
+            self.refused(exception.InvalidVolume, f"currently {state}", "gold", volume=volume)
+
+    def test_another_projects_volume_is_not_there(self):
+        strange = rows.add_volume(project_id=asking.OTHER_PROJECT)
+        with self.assertRaises(exception.VolumeNotFound):
+            self.retype("plain", volume=strange)

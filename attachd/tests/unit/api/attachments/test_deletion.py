@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How attachments are deleted, with objects and manager replaced."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.api.attachments import deletion, policy
+from attachd.conf import CONF
+from attachd.tests.unit.api.attachments import test_view
+
+
+class DeleteTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        for name in ("Attachment", "rpcapi", "reservation", "guard"):
+            setattr(self, name, self.enterContext(mock.patch.object(deletion, name)))
+        self.ctx = mock.Mock()
+        self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
+        self.Attachment.get.return_value = self.attachment
+        self.reservation.cancel.return_value = None
+        self.rpcapi.detach.return_value = []
+
+    def delete(self):
+        return deletion.delete(self.ctx, "a1", None)
+
+    def test_a_reservation_is_given_up_without_the_manager(self):
+        self.reservation.cancel.return_value = [test_view.row(id="a2")]
+        self.assertEqual(["a2"], [each["id"] for each in self.delete()["attachments"]])
+        self.rpcapi.detach.assert_not_called()
+
+    def test_whatever_may_be_connected_is_the_managers(self):
+        self.attachment.wire_state = "attached"
+        self.assertEqual({"attachments": []}, self.delete())
+        self.rpcapi.detach.assert_called_once_with(self.ctx, self.attachment)
+
+    def test_a_reservation_that_somebody_connects_meanwhile_is_the_managers_too(self):
+        self.assertEqual({"attachments": []}, self.delete())
+        self.rpcapi.detach.assert_called_once_with(self.ctx, self.attachment)
+
+    def test_what_a_server_uses_stays(self):
+        self.guard.check.side_effect = exception.AttachmentInUse(reason="used")
+        with self.assertRaises(exception.AttachmentInUse):
+            self.delete()
+        self.reservation.cancel.assert_not_called()
+        self.rpcapi.detach.assert_not_called()
+
+    def test_what_a_server_begins_to_use_at_this_moment_stays(self):
+        connecting = mock.Mock(wire_state="attaching")
+        self.Attachment.get.side_effect = [self.attachment, connecting]
+        self.guard.check.side_effect = [None, exception.AttachmentInUse(reason="used")]
+        with self.assertRaises(exception.AttachmentInUse):
+            self.delete()
+        self.guard.check.assert_called_with(self.ctx, None, connecting)
+        self.rpcapi.detach.assert_not_called()
+
+    def test_without_permission_nothing_happens(self):
+        self.ctx.authorize.side_effect = exception.Forbidden(action=policy.DELETE)
+        with self.assertRaises(exception.Forbidden):
+            self.delete()
+        self.guard.check.assert_not_called()
+        self.reservation.cancel.assert_not_called()

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How reservations are given up, with the database replaced."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.api.attachments import reservation
+from attachd.tests.unit.api.attachments import test_view
+
+MOVED = exception.InvalidTransition(
+    kind="Attachment", id="a1", source="connecting", event="be cancelled"
+)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        for name in ("attachment_queries", "telling"):
+            setattr(self, name, self.enterContext(mock.patch.object(reservation, name)))
+        self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
+
+
+class CancelTest(Case):
+    def test_it_is_told_and_the_others_are_returned(self):
+        remaining = test_view.row(id="a2")
+        self.attachment_queries.brief_of_volumes.return_value = {"v1": [remaining]}
+        self.assertEqual([remaining], reservation.cancel(self.attachment))
+        self.telling.of_cancellation.assert_called_once_with(self.attachment, [remaining])
+
+    def test_what_is_more_than_a_reservation_stays(self):
+        for state in ("attaching", "attached", "detaching", "error_attaching", "error_detaching"):
+            with self.subTest(state):
+                self.attachment.wire_state = state
+                self.assertIsNone(reservation.cancel(self.attachment))
+        self.attachment.cancel.assert_not_called()
+        self.telling.of_cancellation.assert_not_called()
+
+    def test_what_has_just_become_more_stays(self):
+        self.attachment.cancel.side_effect = MOVED
+        self.assertIsNone(reservation.cancel(self.attachment))
+
+
+class GiveUpTest(Case):
+    def test_whatever_comes_of_it_is_no_error(self):
+        away = exception.Unavailable(reason="no database")
+        for outcome in (None, MOVED, away):
+            self.attachment.cancel.reset_mock()
+            self.attachment.cancel.side_effect = outcome
+            with self.subTest(outcome):
+                reservation.give_up(self.attachment)
+                self.attachment.cancel.assert_called_once_with()
+        self.telling.of_cancellation.assert_not_called()

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of hosts, and what is at one."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.hosts import handlers
+from attachd.db import services
+from attachd.tests import asking, rows
+
+
+class HostsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        asking.report("h@a")
+        asking.report("h@b", availability_zone="other")
+        asking.report("h@off")
+        services.disable(asking.BINARY, "h@off", None)
+
+    def names(self, **query):
+        return [each["host_name"] for each in handlers.index(query)["hosts"]]
+
+    def test_those_that_are_enabled_are_listed_perhaps_of_one_zone(self):
+        self.assertEqual(["h@a", "h@b"], self.names())
+        self.assertEqual(["h@b"], self.names(zone="other"))
+
+    def test_what_is_at_a_host_is_told_by_project(self):
+        rows.add_volume(host="h@a#p", size_gib=3)
+        rows.add_volume(host="h@a#q", size_gib=4, project_id=asking.OTHER_PROJECT)
+        rows.add_volume(host="h@ab#p", size_gib=100)
+        told = [each["resource"] for each in handlers.show("h@a")["host"]]
+        self.assertEqual(
+            [("(total)", "7"), (rows.PROJECT, "3"), (asking.OTHER_PROJECT, "4")],
+            [(each["project"], each["total_volume_gb"]) for each in told],
+        )
+
+    def test_a_host_that_is_disabled_tells_what_it_still_has(self):
+        self.assertEqual(1, len(handlers.show("h@off")["host"]))
+
+    def test_a_host_cannot_be_changed(self):
+        with self.assertRaisesRegex(exception.BadRequest, "os-services/disable"):
+            handlers.update("h@a")
+
+    def test_an_unknown_host_is_not_found(self):
+        for act in (handlers.show, handlers.update):
+            with self.assertRaisesRegex(exception.NotFound, "h@z"):
+                act("h@z")

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bodies pass."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.legacy import schema
+from attachd.api.validation import Validator
+
+SERVER = "11111111-1111-4111-8111-111111111111"
+
+
+class SchemaTest(unittest.TestCase):
+    def passes(self, wanted, *bodies):
+        for body in bodies:
+            Validator(wanted).check(body)
+
+    def fails(self, wanted, says, *bodies):
+        for body in bodies:
+            with self.subTest(body), self.assertRaisesRegex(exception.BadRequest, says):
+                Validator(wanted).check(body)
+
+    def test_a_server_or_a_host_is_attached(self):
+        self.passes(
+            schema.ATTACH,
+            {"mountpoint": "m", "instance_uuid": SERVER},
+            {"mountpoint": "m", "host_name": "h", "mode": "ro"},
+        )
+        self.fails(schema.ATTACH, "an instance_uuid or a host_name", {"mountpoint": "m"})
+        self.fails(schema.ATTACH, "mountpoint", {"host_name": "h"}, {"host_name": "h"} | {
+            "mountpoint": ""})  # fmt: skip
+
+    def test_an_attachment_may_be_named(self):
+        self.passes(schema.DETACH, None, {}, {"attachment_id": None}, {"attachment_id": SERVER})
+        self.fails(schema.DETACH, "attachment_id", {"attachment_id": "x"}, {"attachment_id": 1})
+        self.passes(schema.FORCE_DETACH, {}, {"connector": None, "attachment_id": "x"})
+
+    def test_a_connector_is_what_a_host_says_of_itself(self):
+        self.passes(schema.INITIALIZE, {"connector": {"host": "h"}})
+        self.fails(schema.INITIALIZE, "connector", {}, {"connector": None}, {"connector": "h"})
+        self.fails(schema.INITIALIZE, "connector", {"connector": {}})
+        self.passes(schema.TERMINATE, {"connector": None}, {"connector": {}})
+        self.fails(schema.TERMINATE, "connector", {}, {"connector": "h"})

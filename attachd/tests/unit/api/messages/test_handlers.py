@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who reads which messages to users."""
+
+import unittest
+
+from attachd import exception
+from attachd.api import microversions as mv
+from attachd.api.messages import handlers
+from attachd.db import messages
+from attachd.tests import asking, rows
+
+
+class HandlersTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.mine = self.add()
+        self.strange = self.add(asking.OTHER_PROJECT)
+
+    def add(self, project=rows.PROJECT):
+        volume_id = asking.new_id()
+        news = messages.News(volume_id, project, messages.CREATE, messages.UNKNOWN, None)
+        messages.create(news, 60)
+        return next(
+            row["id"]
+            for row in messages.page({}, handlers.paging.read({}, handlers.SORT_KEYS))
+            if row["resource_uuid"] == volume_id
+        )
+
+    def index(self, *roles, version=mv.LATEST, **query):
+        answer = handlers.index(asking.context(*roles), query, version, asking.links())
+        return [each["id"] for each in answer["messages"]], answer
+
+    def test_everybody_reads_those_of_their_project(self):
+        for roles in ((), ("reader",), asking.ADMIN):
+            self.assertEqual([self.mine], self.index(*roles)[0])
+
+    def test_administrators_may_ask_for_all(self):
+        found = self.index(*asking.ADMIN, all_tenants="1")[0]
+        self.assertEqual({self.mine, self.strange}, set(found))
+        self.assertEqual([self.mine], self.index(all_tenants="1")[0])
+
+    def test_administrators_may_ask_for_those_of_another_project(self):
+        other = asking.OTHER_PROJECT
+        self.assertEqual([self.strange], self.index(*asking.ADMIN, project_id=other)[0])
+        with self.assertRaises(exception.BadRequest):
+            self.index(project_id=other)
+        early = mv.Version(3, 30)
+        self.assertEqual([self.mine], self.index(project_id=other, version=early)[0])
+
+    def test_pages_and_filters_come_with_3_5(self):
+        second = self.add()
+        found, answer = self.index(limit="1", version=mv.Version(3, 5))
+        self.assertEqual([second], found)
+        self.assertIn("marker=", answer["messages_links"][0]["href"])
+        self.assertEqual([self.mine], self.index(limit="1", marker=second)[0])
+        self.assertEqual([], self.index(event_id="x")[0])
+        for query in ({"limit": "1"}, {"event_id": "x"}, {"sort": "nonsense"}):
+            found, answer = self.index(version=mv.Version(3, 4), **query)
+            self.assertEqual([second, self.mine], found)
+            self.assertNotIn("messages_links", answer)
+
+    def test_an_unknown_filter_is_refused_from_3_31_on(self):
+        with self.assertRaises(exception.BadRequest):
+            self.index(colour="red")
+        self.assertEqual([self.mine], self.index(colour="red", version=mv.Version(3, 30))[0])
+
+    def test_one_is_shown_to_those_of_its_project_and_to_administrators(self):
+        for roles in ((), ("reader",)):
+            ctx = asking.context(*roles)
+            shown = handlers.show(ctx, self.mine, asking.links())["message"]
+            self.assertEqual(self.mine, shown["id"])
+            with self.assertRaises(exception.MessageNotFound):
+                handlers.show(ctx, self.strange, asking.links())
+        shown = handlers.show(asking.context(*asking.ADMIN), self.strange, asking.links())
+        self.assertEqual(self.strange, shown["message"]["id"])
+
+    def test_one_is_deleted_by_members_of_its_project(self):
+        with self.assertRaisesRegex(exception.Forbidden, "message:delete"):
+            handlers.delete(asking.context("reader"), self.mine)
+        with self.assertRaises(exception.MessageNotFound):
+            handlers.delete(asking.context(), self.strange)
+        handlers.delete(asking.context(), self.mine)
+        self.assertEqual([], self.index()[0])

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How QoS specs look."""
+
+import unittest
+
+from attachd.api.qos_specs import view
+from attachd.tests import asking
+
+ROW = {"id": "q", "name": "n", "consumer": "both", "specs": {"k": "v"}, "created_at": 1}
+
+
+class ViewTest(unittest.TestCase):
+    def test_links_stand_beside(self):
+        shown = view.detail(ROW, asking.links())
+        self.assertEqual({"qos_specs", "links"}, set(shown))
+        self.assertEqual(view.brief(ROW), shown["qos_specs"])
+
+    def test_times_are_not_shown(self):
+        self.assertEqual({"id", "name", "consumer", "specs"}, set(view.brief(ROW)))
+
+    def test_an_association_names_a_type(self):
+        self.assertEqual(
+            {"association_type": "volume_type", "name": "gold", "id": "t"},
+            view.association({"id": "t", "name": "gold"}),
+        )

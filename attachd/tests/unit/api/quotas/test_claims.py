@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of two refusals a user is told."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.quotas import claims
+from attachd.db import quota_claims, quotas
+from attachd.tests import asking, rows
+
+
+class ToldFirstTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def ask(self, error=None):
+        with claims.told_first(rows.PROJECT, quota_claims.of_new_volume(None, 5)):
+            if error:
+                raise error
+
+    def test_that_there_is_no_room_is_told_within_the_quota(self):
+        with self.assertRaises(exception.NoBackendFits):
+            self.ask(exception.NoBackendFits(reason="full"))
+
+    def test_the_quota_is_told_first(self):
+        quotas.store(rows.PROJECT, {"gigabytes": 4})
+        with self.assertRaisesRegex(exception.QuotaExceeded, "5 more requested, 0 of 4"):
+            self.ask(exception.NoBackendFits(reason="full"))
+        with self.assertRaises(exception.Unavailable):
+            self.ask(exception.Unavailable(reason="x"))
+        self.ask()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quotas of projects."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.quotas import handlers
+from attachd.conf import CONF
+from attachd.db import quotas, type_access
+from attachd.tests import asking, rows
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.ctx = asking.context(*asking.ADMIN)
+
+    def show(self, *roles, project=rows.PROJECT, **query):
+        return handlers.show(asking.context(*roles), project, query)["quota_set"]
+
+    def update(self, query=None, **body):
+        found = handlers.update(self.ctx, rows.PROJECT, {"quota_set": body}, query or {})
+        return found["quota_set"]
+
+
+class ShowTest(Case):
+    def test_all_that_clients_know_is_there(self):
+        CONF.set_override("quota_volumes", 10, group="quota")
+        CONF.set_override("quota_gigabytes", 1000, group="quota")
+        self.assertEqual(
+            {
+                "id": rows.PROJECT,
+                "volumes": 10,
+                "gigabytes": 1000,
+                "per_volume_gigabytes": -1,
+                "snapshots": 10,
+                "backups": 10,
+                "backup_gigabytes": 1000,
+                "groups": 10,
+            },
+            self.show(),
+        )
+
+    def test_each_type_has_limits(self):
+        asking.add_type("gold")
+        quotas.store(rows.PROJECT, {"volumes_gold": 3})
+        shown = self.show()
+        self.assertEqual(
+            [3, -1, -1], [shown[f"{part}_gold"] for part in ("volumes", "gigabytes", "snapshots")]
+        )
+
+    def test_private_types_are_told_to_those_who_may_know_them(self):
+        black = asking.add_type("black", is_public=False)["id"]
+        self.assertNotIn("volumes_black", self.show())
+        self.assertIn("volumes_black", self.show(*asking.ADMIN))
+        type_access.add(black, rows.PROJECT)
+        self.assertIn("volumes_black", self.show())
+
+    def test_what_is_used(self):
+        asking.add_type("gold")
+        rows.add_volume("extending", size_gib=3, new_size_gib=5)
+        shown = self.show(usage="True")
+        self.assertEqual({"limit": -1, "in_use": 1, "reserved": 0}, shown["volumes"])
+        self.assertEqual({"limit": -1, "in_use": 3, "reserved": 2}, shown["gigabytes"])
+        self.assertEqual({"limit": 10, "in_use": 0, "reserved": 0}, shown["snapshots"])
+        self.assertEqual({"limit": -1, "in_use": 0, "reserved": 0}, shown["volumes_gold"])
+        self.assertEqual(rows.PROJECT, shown["id"])
+
+    def test_other_projects_are_for_administrators(self):
+        with self.assertRaises(exception.Forbidden):
+            self.show(project=asking.OTHER_PROJECT)
+        self.assertEqual("x", self.show(*asking.ADMIN, project="x")["id"])
+        with self.assertRaises(exception.Forbidden):
+            handlers.defaults(asking.context(), asking.OTHER_PROJECT)
+
+    def test_defaults_are_without_what_was_set_for_the_project(self):
+        quotas.store_of_class("default", {"volumes": 5, "gigabytes": 6})
+        quotas.store(rows.PROJECT, {"volumes": 7})
+        found = handlers.defaults(asking.context(), rows.PROJECT)["quota_set"]
+        self.assertEqual((5, 6, rows.PROJECT), (found["volumes"], found["gigabytes"], found["id"]))
+        self.assertEqual(7, self.show()["volumes"])
+
+
+class UpdateTest(Case):
+    def test_some_are_set_and_all_are_answered(self):
+        shown = self.update(volumes=5, gigabytes="007", backups=-1, tenant_id="x", id="y")
+        self.assertEqual((5, 7, -1), (shown["volumes"], shown["gigabytes"], shown["backups"]))
+        self.assertNotIn("id", shown)
+        self.assertEqual(
+            {"volumes": 5, "gigabytes": 7, "backups": -1}, quotas.of_project(rows.PROJECT)
+        )
+
+    def test_what_is_not_limited_is_named(self):
+        with self.assertRaisesRegex(exception.BadRequest, "quota set: 'cores', 'volumes_gold'$"):
+            self.update(volumes=5, cores=1, volumes_gold=1)
+        self.assertEqual({}, quotas.of_project(rows.PROJECT))
+        asking.add_type("gold")
+        self.assertEqual(1, self.update(volumes_gold=1)["volumes_gold"])
+
+    def test_less_than_is_used_has_to_be_forced(self):
+        rows.add_volume(size_gib=2)
+        for query in ({}, {"skip_validation": "False"}):
+            with self.assertRaisesRegex(exception.BadRequest, "2 are used already"):
+                self.update(query, gigabytes=1)
+        self.assertEqual(1, self.update({"skip_validation": "True"}, gigabytes=1)["gigabytes"])
+        self.assertEqual(0, self.update(gigabytes=0, force=True)["gigabytes"])
+
+    def test_a_project_with_an_id_that_no_project_has(self):
+        with self.assertRaisesRegex(exception.InvalidInput, "at most 64 characters"):
+            handlers.update(self.ctx, "x" * 65, {"quota_set": {"volumes": 1}}, {})
+
+
+class DeleteTest(Case):
+    def test_the_defaults_hold_again(self):
+        self.update(volumes=5)
+        handlers.delete(self.ctx, rows.PROJECT)
+        handlers.delete(self.ctx, rows.PROJECT)
+        self.assertEqual(-1, self.show()["volumes"])

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How quotas look."""
+
+import unittest
+
+from attachd.api.quotas import view
+from attachd.conf import CONF
+from attachd.db.quotas import Used
+
+
+class ViewTest(unittest.TestCase):
+    def test_each_type_adds_its_own(self):
+        plain = view.resources([])
+        self.assertEqual(7, len(plain))
+        self.assertEqual(
+            ["volumes_a b", "gigabytes_a b", "snapshots_a b"], view.resources(["a b"])[7:]
+        )
+
+    def test_the_last_that_says_something_counts(self):
+        found = view.effective(
+            ["volumes", "gigabytes", "volumes_x"],
+            {"volumes": 1, "volumes_x": 2},
+            {"volumes": 3, "other": 4},
+        )
+        gigabytes = CONF.quota.quota_gigabytes
+        self.assertEqual({"volumes": 3, "gigabytes": gigabytes, "volumes_x": 2}, found)
+        self.assertEqual({"volumes_x": -1}, view.effective(["volumes_x"]))
+
+    def test_a_limit_has_what_is_used_beside_it(self):
+        found = view.with_usage({"gigabytes": 9, "groups": 10}, {"gigabytes": Used(3, 2)})
+        self.assertEqual(
+            {
+                "gigabytes": {"limit": 9, "in_use": 3, "reserved": 2},
+                "groups": {"limit": 10, "in_use": 0, "reserved": 0},
+            },
+            found,
+        )

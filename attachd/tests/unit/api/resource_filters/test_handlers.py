@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is told about filters."""
+
+import unittest
+from unittest import mock
+
+from attachd.api import filters
+from attachd.api.resource_filters import handlers
+from attachd.tests import asking
+
+
+class ResourceFiltersTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def told(self, **query):
+        found = handlers.index(query)["resource_filters"]
+        return {each["resource"]: each["filters"] for each in found}
+
+    def test_of_all_lists_or_of_one(self):
+        self.assertEqual(
+            ["volume", "attachment", "message", "pool", "volume_type"], list(self.told())
+        )
+        self.assertEqual({"pool": ["name", "volume_type"]}, self.told(resource="pool"))
+        self.assertEqual({}, self.told(resource="x"))
+
+    def test_what_the_operator_says_is_told(self):
+        with mock.patch.object(filters, "for_all", return_value=("name",)):
+            self.assertEqual({"volume": ["name"]}, self.told(resource="volume"))

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose log levels are set and read."""
+
+import logging
+import unittest
+from unittest import mock
+
+from oslo_log import log
+
+from attachd.api.services import logs
+from attachd.conf import CONF
+from attachd.tests import asking
+from attachd.tests.backends import override
+
+PREFIX = "attachd.tests.logs"
+
+
+class LogsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        override(self, "host", "h")
+        self.logger = log.getLogger(PREFIX).logger
+        self.logger.setLevel("ERROR")
+        self.addCleanup(self.logger.setLevel, logging.NOTSET)
+        self.rpcapi = self.enterContext(mock.patch.object(logs, "rpcapi"))
+        self.rpcapi.get_log_levels.return_value = {PREFIX: "INFO"}
+        self.ctx = asking.context(*asking.ADMIN)
+        asking.report("h@a")
+        asking.report("i@b")
+
+    def told(self, **body):
+        """Set a level; return whether this process has it now, and which backends were told."""
+        logs.set_log(self.ctx, {"prefix": PREFIX, "level": "debug", **body})
+        calls = self.rpcapi.set_log_levels.call_args_list
+        return self.logger.level == logging.DEBUG, calls[0].args[1] if calls else []
+
+    def test_without_a_name_it_is_everybody(self):
+        for binary in ({}, {"binary": ""}, {"binary": "*"}):
+            self.assertEqual((True, ["h@a", "i@b"]), self.told(**binary))
+        self.rpcapi.set_log_levels.assert_called_with(self.ctx, ["h@a", "i@b"], PREFIX, "DEBUG")
+
+    def test_a_program_may_be_named_in_both_ways(self):
+        for name in ("cinder-api", "attachd-api"):
+            self.assertEqual((True, []), self.told(binary=name))
+            self.logger.setLevel("ERROR")
+        self.assertEqual((False, []), self.told(binary="cinder-scheduler"))
+        self.assertEqual((False, ["h@a", "i@b"]), self.told(binary="cinder-volume"))
+
+    def test_a_host_means_what_runs_there(self):
+        self.assertEqual((True, ["h@a"]), self.told(server="h"))
+
+    def test_a_backend_means_its_manager(self):
+        self.assertEqual((False, ["i@b"]), self.told(server="i@b"))
+
+    def test_all_that_are_meant_are_read(self):
+        expected = [
+            {"host": CONF.host, "binary": "cinder-api", "levels": {PREFIX: "ERROR"}},
+            {"host": "h@a", "binary": "cinder-volume", "levels": {PREFIX: "INFO"}},
+            {"host": "i@b", "binary": "cinder-volume", "levels": {PREFIX: "INFO"}},
+        ]
+        cases = [
+            ({}, expected),
+            ({"binary": "cinder-api"}, expected[:1]),
+            ({"server": "i"}, expected[2:]),
+            ({"binary": "cinder-backup"}, []),
+        ]
+        for body, wanted in cases:
+            answer = logs.get_log(self.ctx, {"prefix": PREFIX, **body})
+            self.assertEqual({"log_levels": wanted}, answer)
+
+    def test_who_does_not_report_is_not_asked(self):
+        asking.report("j@c")
+        with mock.patch.object(logs.managers, "at") as at:
+            at.return_value = [{"host": "j@c", "alive": False}]
+            self.assertEqual((True, []), self.told())

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whom the API asks about servers, and what it makes of the answers."""
+
+import time
+import unittest
+from unittest import mock
+
+from keystoneauth1 import exceptions as auth_exceptions
+from keystoneauth1.access import service_catalog
+
+from attachd import exception
+from attachd.api import compute
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.tests import backends, computes
+
+SERVER = "11111111-2222-3333-4444-555555555555"
+OTHER_SERVER = "22222222-2222-3333-4444-555555555555"
+VOLUME = "33333333-2222-3333-4444-555555555555"
+ATTACHMENT = "44444444-2222-3333-4444-555555555555"
+
+
+def environ(*services):
+    """What keystonemiddleware leaves: the catalogue has these (type, interface, region, URL)."""
+    catalogue = [
+        {
+            "type": kind,
+            "id": kind,
+            "name": kind,
+            "endpoints": [
+                {"id": url, "interface": interface, "region_id": region, "region": region,
+                 "url": url}
+            ],
+        }
+        for kind, interface, region, url in services
+    ]  # fmt: skip
+    access = mock.Mock(service_catalog=service_catalog.ServiceCatalogV3(catalogue))
+    return {"keystone.token_auth": mock.Mock(user=access)}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        self.ctx = RequestContext(auth_token="a-token", project_id="p", overwrite=False)
+
+    def set(self, **options):
+        for name, value in options.items():
+            backends.override(self, name, value, "nova")
+
+
+class FindTest(Case):
+    def find(self, *services):
+        return compute.find(self.ctx, environ(*services))
+
+    def test_without_a_catalogue_and_without_configuration_there_is_nobody(self):
+        self.assertIsNone(compute.find(self.ctx, {}))
+
+    def test_a_catalogue_without_compute_names_nobody(self):
+        self.assertIsNone(self.find())
+        self.assertIsNone(self.find(("block-storage", "public", "one", "http://b")))
+
+    def test_the_catalogue_names_compute(self):
+        found = self.find(("compute", "public", "one", "http://c/v2.1"))
+        self.assertEqual("http://c/v2.1", found._plugin.endpoint)
+
+    def test_region_and_interface_choose(self):
+        self.set(region_name="two", interface="internal")
+        found = self.find(
+            ("compute", "public", "two", "http://no/v2.1"),
+            ("compute", "internal", "one", "http://no/v2.1"),
+            ("compute", "internal", "two", "http://yes/v2.1"),
+        )
+        self.assertEqual("http://yes/v2.1", found._plugin.endpoint)
+
+    def test_a_compute_in_another_region_is_no_reason_to_ask_nobody(self):
+        self.set(region_name="three")
+        with self.assertRaisesRegex(exception.Unavailable, "interface public, region_name three"):
+            self.find(("compute", "public", "one", "http://c/v2.1"))
+
+    def test_a_token_without_a_catalogue_is_no_reason_to_ask_nobody(self):
+        access = mock.Mock()
+        access.has_service_catalog.return_value = False
+        for user in (access, None):
+            seen = {"keystone.token_auth": mock.Mock(user=user)}
+            with self.assertRaisesRegex(exception.Unavailable, "token_auth_url in .nova."):
+                compute.find(self.ctx, seen)
+
+    def test_without_a_catalogue_the_token_is_exchanged_where_that_is_configured(self):
+        self.set(token_auth_url="http://identity/v3")
+        found = compute.find(self.ctx, {"keystone.token_auth": mock.Mock(user=None)})
+        self.assertEqual("http://identity/v3", found._plugin.auth_url)
+
+    def test_what_is_configured_goes_before_the_catalogue(self):
+        self.set(endpoint_override="http://mine/v2.1")
+        found = self.find(("compute", "public", "one", "http://c/v2.1"))
+        self.assertEqual("http://mine/v2.1", found._plugin.endpoint)
+
+
+class HoldingTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.fake = computes.Compute(self)
+        self.set(endpoint_override=self.fake.url)
+
+    def holding(self, server=SERVER):
+        found = compute.find(self.ctx, {})
+        return found.holding(server, VOLUME)
+
+    def assert_unavailable(self, says):
+        with self.assertRaisesRegex(exception.Unavailable, says) as caught:
+            self.holding()
+        self.assertIn("Nothing has been changed", str(caught.exception))
+
+    def assert_told(self, logged, says):
+        """The operator is told more than the caller."""
+        with self.assertLogs("attachd.api.compute", "WARNING") as logs:
+            self.assert_unavailable(f"cannot be reached .{says}")
+        self.assertIn(logged, logs.output[0])
+
+    def test_it_tells_the_attachment(self):
+        self.fake.has(SERVER, VOLUME, ATTACHMENT)
+        self.assertEqual(ATTACHMENT, self.holding().attachment_id)
+
+    def test_it_asks_once_with_the_callers_token_in_2_89(self):
+        self.holding()
+        ((path, headers),) = self.fake.asked
+        self.assertEqual(f"/v2.1/servers/{SERVER}/os-volume_attachments/{VOLUME}", path)
+        self.assertEqual("a-token", headers["x-auth-token"])
+        self.assertEqual("compute 2.89", headers["openstack-api-version"])
+
+    def test_who_has_no_token_asks_without(self):
+        self.ctx.auth_token = None
+        self.holding()
+        self.assertEqual("notused", self.fake.asked[0][1]["x-auth-token"])  # keystoneauth's own
+
+    def test_it_tells_why_there_is_none(self):
+        self.assertRegex(self.holding().words, f"Instance {SERVER} could not be found")
+        self.fake.knows(SERVER)
+        self.assertRegex(self.holding().words, "volume_id not found")
+
+    def test_an_id_stays_one_part_of_the_path(self):
+        self.assertIsNone(self.holding("../x?y=/").attachment_id)
+        self.assertIn("/servers/..%2Fx%3Fy%3D%2F/os-volume", self.fake.asked[0][0])
+
+    def test_a_404_of_somebody_else_is_no_answer(self):
+        for body in (b"", b"<html/>", b"[]", b'{"itemNotFound": 1}', b'{"message": "no route"}'):
+            with self.subTest(body):
+                self.fake.answer(404, body)
+                self.assert_unavailable("404 is not Compute")
+
+    def test_a_200_of_somebody_else_is_no_answer(self):
+        self.fake.answer(200, b'{"volumes": []}')
+        self.assert_unavailable("200 is not Compute")
+
+    def test_other_statuses_are_told(self):
+        cases = [(401, "does not accept the token"), (406, "API version 2.89"), (500, "500"),
+                 (503, "503"), (302, "302"), (418, "418")]  # fmt: skip
+        for status, says in cases:
+            with self.subTest(status):
+                self.fake.answer(status)
+                self.assert_unavailable(says)
+
+    def test_who_may_not_know_may_not_delete(self):
+        self.fake.answer(403)
+        with self.assertRaisesRegex(exception.Forbidden, "Compute does not tell"):
+            self.holding()
+
+    def test_silence_ends_in_time(self):
+        self.fake.be_silent()
+        self.set(read_timeout=0.3)
+        began = time.monotonic()
+        self.assert_unavailable("longer to answer")
+        self.assertLess(time.monotonic() - began, 5)
+
+    def test_nobody_at_all_is_told(self):
+        self.fake.close()
+        self.assert_told(self.fake.url, "ConnectFailure")
+
+    def test_a_certificate_that_is_not_there_is_told(self):
+        self.set(endpoint_override=self.fake.url.replace("http", "https"), cafile="/nowhere")
+        self.assert_told("/nowhere", "OSError")
+
+    def test_what_does_not_speak_tls_is_told(self):
+        self.set(endpoint_override=self.fake.url.replace("http", "https"))
+        self.assert_told("SSL", "SSLError")
+
+    def test_a_token_that_cannot_be_exchanged_is_told(self):
+        refused = auth_exceptions.Unauthorized()
+        self.set(endpoint_override=None, token_auth_url="http://identity.example/v3")
+        found = compute.find(self.ctx, {"keystone.token_auth": mock.Mock()})
+        with (
+            mock.patch.object(found._plugin, "get_auth_ref", side_effect=refused),
+            self.assertRaisesRegex(exception.Unavailable, "Identity does not accept the token"),
+        ):
+            found.holding(SERVER, VOLUME)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is asked for a name and a password, and what they are told."""
+
+import base64
+from pathlib import Path
+import tempfile
+import unittest
+
+import bcrypt
+
+from attachd import exception
+from attachd.api import http_basic
+from attachd.conf import CONF
+from attachd.tests import backends
+from attachd.tests.functional import served
+
+
+def encoded(name="alice", password="öffne dich"):
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self.addCleanup(folder.cleanup)
+        self.users = Path(folder.name, "htpasswd")
+        roles = Path(folder.name, "roles.yaml")
+        backends.override(self, "http_basic_user_file", str(self.users), group="api")
+        backends.override(self, "http_basic_roles_file", str(roles), group="api")
+        made = bcrypt.hashpw("öffne dich".encode(), bcrypt.gensalt(4)).decode()
+        self.users.write_text(f"alice:{made}\n")
+        self.users.chmod(0o600)
+        roles.write_text("alice: {project: aa, roles: [reader]}")
+        self.contexts = []
+
+    def inner(self, environ, start_response):
+        self.assertNotIn("HTTP_AUTHORIZATION", environ)
+        if environ["PATH_INFO"].startswith("/v3"):
+            self.contexts.append(http_basic.identify(environ, None))
+        start_response("204 No Content", [])
+        return []
+
+    def ask(self, path="/volumes", **headers):
+        return served.Api(None, http_basic.guard(self.inner)).ask("GET", path, token="", **headers)
+
+
+class GuardTest(Case):
+    def test_name_and_password_let_in(self):
+        self.assertEqual(204, self.ask(authorization=encoded()).status)
+        (context,) = self.contexts
+        self.assertEqual(("alice", "aa"), (context.user_id, context.project_id))
+        self.assertEqual(["reader"], context.roles)
+        self.assertEqual([], context.service_roles)
+        self.assertIsNone(context.auth_token)
+        self.assertFalse(context.is_admin)
+
+    def test_whoever_has_no_account_is_told_what_to_do(self):
+        for said in (encoded("bob"), encoded(password="x")):
+            with self.subTest(said), self.assertLogs("attachd.api.http_basic", "WARNING") as logs:
+                answer = self.ask(authorization=said)
+            self.assertEqual(401, answer.status)
+            self.assertNotIn("öffne", logs.output[0])
+            self.assertRegex(answer.headers["www-authenticate"], '^Basic realm="attachd"')
+            self.assertEqual("application/json", answer.headers["content-type"])
+            self.assertEqual({"code", "title", "message"}, set(answer.body["error"]))
+
+    def test_what_is_no_name_with_a_password_is_refused(self):
+        for said in (
+            "", "Basic", "Basic ", "Basic !", "Bearer abc", "x y z", "Basic " + "ö" * 3,
+            "Basic " + base64.b64encode(b"alice").decode(),
+            "Basic " + base64.b64encode(b"\xff\xfe:x").decode(),
+        ):  # fmt: skip
+            with self.subTest(said):
+                self.assertEqual(401, self.ask(authorization=said).status)
+
+    def test_nothing_said_is_refused_without_a_word_in_the_log(self):
+        with self.assertNoLogs("attachd.api.http_basic"):
+            self.assertEqual(401, self.ask().status)
+        self.assertEqual(401, self.ask("//v3").status)
+        self.assertEqual([], self.contexts)
+
+    def test_headers_of_other_strategies_say_nothing(self):
+        self.assertEqual(401, self.ask(x_auth_token="alice:aa", x_user="alice").status)
+
+    def test_discovery_is_there_for_everybody(self):
+        self.assertEqual(204, self.ask("//").status)
+
+    def test_files_that_cannot_be_used_end_the_start(self):
+        self.users.unlink()
+        with self.assertRaises(exception.ConfigurationError):
+            self.ask()
+
+
+class IdentifyTest(Case):
+    def test_a_request_that_came_another_way_is_nobodys(self):
+        with self.assertRaises(exception.Unauthorized):
+            http_basic.identify({"HTTP_AUTHORIZATION": encoded()}, None)
+
+    def test_the_url_of_another_project_is_malformed(self):
+        account = http_basic.Account("alice", "aa", ())
+        with self.assertRaisesRegex(exception.BadRequest, "^Malformed request url$"):
+            http_basic.identify({"attachd.account": account}, "bb")

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is believed of callers with tokens, and what is answered when Keystone fails.
+
+Tokens are looked up in a table here; tests/functional/test_keystone.py asks a real Keystone.
+"""
+
+import datetime
+import unittest
+from unittest import mock
+
+from keystoneauth1 import exceptions as auth_exceptions
+from keystoneauth1 import fixture as tokens
+from keystoneauth1 import loading
+from keystonemiddleware import auth_token, fixture
+from webob import exc
+
+from attachd import exception
+from attachd.api import app, keystone
+from attachd.conf import CONF
+from attachd.tests.functional import served
+
+URL = "http://keystone.example/v3"
+OPTIONS = {
+    "auth_type": "password",
+    "auth_url": URL,
+    "username": "attachd",
+    "password": "secret",
+    "www_authenticate_uri": URL,
+    "memcached_servers": None,
+}
+PASSWORD = loading.get_auth_plugin_conf_options("password")
+
+
+def token(*roles, **values):
+    made = tokens.V3Token(**values)
+    for role in roles:
+        made.add_role(role)
+    return made
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        CONF.register_opts(PASSWORD, group=keystone.GROUP)
+        self.addCleanup(self.forget)
+        self.configure(**OPTIONS)
+        self.known = fixture.AuthTokenFixture()
+        self.known.setUp()
+        self.addCleanup(self.known.cleanUp)
+        self.known.add_token(
+            token("member", "reader", user_id="alice", project_id="aa"), token_id="alices"
+        )
+        self.known.add_token(
+            token("service", user_id="nova", project_id="services"), token_id="novas"
+        )
+        self.contexts = []
+
+    @staticmethod
+    def forget():
+        # One of these options is required, and other tests do not have it.
+        CONF.reset()
+        CONF.unregister_opts(PASSWORD, group=keystone.GROUP)
+
+    def configure(self, **options):
+        for name, value in options.items():
+            CONF.set_override(name, value, group=keystone.GROUP)
+            self.addCleanup(CONF.clear_override, name, group=keystone.GROUP)
+
+    def inner(self, environ, start_response):
+        if environ["PATH_INFO"].startswith("/v3"):
+            self.contexts.append(keystone.identify(environ, None))
+        start_response("204 No Content", [])
+        return []
+
+    def ask(self, path="/volumes", token="alices", **headers):
+        application = app.Outermost(keystone.guard(self.inner))
+        return served.Api(None, application).ask("GET", path, token=token, **headers)
+
+
+class TokenTest(Case):
+    def test_a_token_says_who_asks(self):
+        self.assertEqual(204, self.ask().status)
+        (context,) = self.contexts
+        self.assertEqual(("alice", "aa"), (context.user_id, context.project_id))
+        self.assertEqual(["member", "reader"], context.roles)
+        self.assertEqual("alices", context.auth_token)
+        self.assertEqual([], context.service_roles)
+        self.assertFalse(context.is_admin)
+        self.assertIsNone(context.system_scope)
+
+    def test_headers_say_nothing(self):
+        forged = {
+            "x_user_id": "root", "x_roles": "admin", "x_project_id": "bb",
+            "x_identity_status": "Confirmed", "openstack_system_scope": "all",
+            "x_service_roles": "service", "x_service_identity_status": "Confirmed",
+        }  # fmt: skip
+        self.assertEqual(204, self.ask(**forged).status)
+        (context,) = self.contexts
+        self.assertEqual(("alice", "aa"), (context.user_id, context.project_id))
+        self.assertEqual(["member", "reader"], context.roles)
+        self.assertEqual([], context.service_roles)
+        self.assertIsNone(context.system_scope)
+        self.assertEqual(401, self.ask(token="", **forged).status)
+
+    def test_without_a_valid_token_there_is_no_way_in(self):
+        for said in ("", "unknown", " ", "a b", "tok\xe9n", "\x0b", "x" * 9000):
+            with self.subTest(said):
+                answer = self.ask(token=said)
+                self.assertEqual(401, answer.status)
+                self.assertEqual(f'Keystone uri="{URL}"', answer.headers["www-authenticate"])
+                self.assertEqual({"code", "title", "message"}, set(answer.body["error"]))
+                self.assertIn("x-openstack-request-id", answer.headers)
+        self.assertEqual([], self.contexts)
+
+    def test_an_expired_token_is_none(self):
+        past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=1)
+        self.known.add_token(token("member", project_id="aa", expires=past), token_id="old")
+        self.assertEqual(401, self.ask(token="old").status)
+
+    def test_discovery_is_there_for_everybody(self):
+        self.assertEqual(204, self.ask("//", token="").status)
+        self.assertEqual(401, self.ask("//v3", token="").status)
+
+    def test_a_token_of_the_system_is_in_no_project(self):
+        made = token("admin", user_id="root")
+        made.set_system_scope()
+        self.known.add_token(made, token_id="systems")
+        self.assertEqual(204, self.ask(token="systems").status)
+        (context,) = self.contexts
+        self.assertEqual(("all", None), (context.system_scope, context.project_id))
+        self.assertTrue(context.is_admin)
+
+    def test_a_request_that_came_another_way_is_nobodys(self):
+        for environ in ({}, {"HTTP_X_IDENTITY_STATUS": "Confirmed", "HTTP_X_USER_ID": "root"}):
+            with self.assertRaises(exception.Unauthorized):
+                keystone.identify(environ, None)
+
+    def test_a_configured_delay_of_the_decision_delays_nothing(self):
+        self.configure(delay_auth_decision=True)
+        self.assertEqual(401, self.ask(token="unknown").status)
+
+
+class ServiceTokenTest(Case):
+    def test_a_service_is_known_beside_the_user(self):
+        self.assertEqual(204, self.ask(x_service_token="novas").status)
+        (context,) = self.contexts
+        self.assertEqual("alice", context.user_id)
+        self.assertEqual(["service"], context.service_roles)
+        self.assertEqual("nova", context.service_user_id)
+        self.assertEqual("services", context.service_project_id)
+
+    def test_the_scope_of_a_service_is_not_the_users(self):
+        made = token("service", user_id="nova")
+        made.set_system_scope()
+        self.known.add_token(made, token_id="systems")
+        self.assertEqual(204, self.ask(x_service_token="systems").status)
+        (context,) = self.contexts
+        self.assertIsNone(context.system_scope)
+
+    def test_what_is_no_token_of_a_service_is_refused(self):
+        for said in ("unknown", "alices", "no\xefn"):
+            with self.subTest(said):
+                self.assertEqual(401, self.ask(x_service_token=said).status)
+
+    def test_other_roles_may_be_those_of_services(self):
+        self.configure(service_token_roles=["member"])
+        self.assertEqual(204, self.ask(x_service_token="alices").status)
+        self.assertEqual(401, self.ask(x_service_token="novas").status)
+
+    def test_roles_of_services_are_required_unless_configured_otherwise(self):
+        self.configure(service_token_roles_required=False)
+        self.assertEqual(204, self.ask(x_service_token="alices").status)
+        self.assertEqual(["member", "reader"], self.contexts[0].service_roles)
+
+
+class BrokenKeystoneTest(Case):
+    def test_whatever_is_wrong_with_it_is_a_503_that_says_so(self):
+        for error in (
+            exc.HTTPServiceUnavailable(),
+            auth_exceptions.EndpointNotFound(),
+            auth_exceptions.SSLError(),
+            auth_exceptions.Unauthorized(),
+            ValueError("no JSON"),
+            AttributeError("nonsense"),
+        ):
+            with (
+                self.subTest(repr(error)),
+                mock.patch.object(auth_token.AuthProtocol, "fetch_token", side_effect=error),
+            ):
+                answer = self.ask()
+                self.assertEqual(503, answer.status)
+                self.assertIn("Keystone", answer.body["serviceUnavailable"]["message"])
+                self.assertGreater(int(answer.headers["retry-after"]), 0)
+
+    def test_a_url_that_is_none_is_not_its_fault(self):
+        error = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "why")
+        with mock.patch.object(auth_token.AuthProtocol, "fetch_token", side_effect=error):
+            self.assertEqual(400, self.ask().status)
+
+
+class ConfigurationTest(Case):
+    def test_it_does_not_start_without_knowing_whom_to_ask(self):
+        self.configure(auth_type=None)
+        with self.assertRaisesRegex(exception.ConfigurationError, "has no auth_type"):
+            keystone.guard(self.inner)
+
+    def test_it_does_not_start_with_what_cannot_work(self):
+        for wrong in (
+            {"auth_type": "nonsense"},
+            {"auth_url": None},
+            {"memcache_security_strategy": "ENCRYPT"},
+        ):
+            with self.subTest(wrong):
+                self.configure(**wrong)
+                with self.assertRaisesRegex(exception.ConfigurationError, "cannot work"):
+                    keystone.guard(self.inner)
+                self.configure(**OPTIONS, memcache_security_strategy="None")
+
+    def test_a_request_waits_for_keystone_only_so_long(self):
+        keystone.guard(self.inner)
+        self.assertEqual(5, CONF.keystone_authtoken.http_connect_timeout)
+        self.assertEqual(1, CONF.keystone_authtoken.http_request_max_retries)
+
+    def test_the_sample_has_our_defaults_and_what_a_password_takes(self):
+        ((group, options),) = keystone.list_opts()
+        self.assertEqual("keystone_authtoken", group)
+        named = {each.dest: each for each in options}
+        for name, value in keystone.OTHER_DEFAULTS.items():
+            self.assertEqual(value, named[name].default, name)
+        self.assertLessEqual({"auth_url", "username", "password", "memcached_servers"}, set(named))
+        self.assertTrue(named["service_token_roles_required"].default)
+        self.assertEqual(len(named), len(options))

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes in policy files, each of which oslo.policy would turn into a denial, or worse."""
+
+from pathlib import Path
+import tempfile
+import unittest
+
+from oslo_policy import _checks as oslo_checks
+from oslo_policy import policy as oslo_policy
+
+from attachd import exception
+from attachd.api import policy, policy_files
+from attachd.conf import CONF
+
+DEFAULTS = [
+    oslo_policy.RuleDefault("admin", "role:admin"),
+    oslo_policy.RuleDefault("eat", "rule:admin or user_id:%(user_id)s"),
+]
+KNOWN = {"user_id", "roles"}
+
+FINE = [
+    "",
+    "{}",
+    "# nothing",
+    "eat: role:cook",
+    "eat: ''",
+    "eat: '@'",
+    "eat: '!'",
+    "eat: 'not role:guest and (rule:admin or !)'",
+    "eat: 'roles:x or ''Member'':%(x)s or True:%(y)s or user_id.name:z'",
+    "eat: 'http://example.org/'",
+    "own: role:cook\neat: rule:own and rule:admin",
+]
+BROKEN = {
+    "eat: [": "it is no YAML: .* line 1",
+    "eat: 'role:cook": "it is no YAML",
+    "\x01": "it is no YAML",
+    "- eat": "it is no table",
+    "eat": "it is no table",
+    "1: role:cook": "it is no table",
+    "eat:": "the rule eat is no text but None",
+    "eat: true": "no text but True",
+    "eat: {role: cook}": "no text but",
+    "eat: cook": "the rule eat cannot be understood: 'cook'",
+    "eat: role:cook or": "cannot be understood",
+    "eat: role:cook orr rule:admin": "cannot be understood",
+    "eat: (role:cook": "cannot be understood",
+    "eat: not": "cannot be understood",
+    "eat: 'role:cook or cook or !'": "cannot be understood",
+    "eat: rolle:cook": "the rule eat has an unknown check: 'rolle:cook'",
+    "eat: not (role:cook and tenant:%(tenant)s)": "unknown check: 'tenant:",
+    "eat: rule:cooks": "the rule eat refers to the rule cooks: there is none",
+    "eat: rule:eat": "refers to itself",
+    "own: rule:eat\neat: role:x or not rule:own": "refers to itself",
+}
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.file = self.folder / "policy.yaml"
+
+    def check(self, text, *more):
+        self.file.write_text(text, encoding="utf-8")
+        return policy_files.check([self.file, *more], DEFAULTS, KNOWN)
+
+
+class CheckTest(Case):
+    def test_what_oslo_policy_understands_is_no_mistake(self):
+        for text in FINE:
+            with self.subTest(text):
+                self.check(text)
+
+    def test_each_mistake_is_named_with_its_file(self):
+        for text, reason in BROKEN.items():
+            with (
+                self.subTest(text),
+                self.assertRaisesRegex(
+                    exception.ConfigurationError,
+                    rf"^The policy file {self.file} is broken: .*{reason}.*\.$",
+                ),
+            ):
+                self.check(text)
+
+    def test_a_file_that_cannot_be_read_is_broken(self):
+        for path, reason in (
+            (self.folder, "it cannot be read: Is a directory"),
+            (self.folder / "gone", "it cannot be read: No such file"),
+        ):
+            with self.assertRaisesRegex(exception.ConfigurationError, reason):
+                policy_files.check([path], DEFAULTS, KNOWN)
+        self.file.write_bytes(b"eat: \xff")
+        with self.assertRaisesRegex(exception.ConfigurationError, "it is not UTF-8"):
+            policy_files.check([self.file], DEFAULTS, KNOWN)
+
+    def test_a_later_file_is_blamed_for_what_it_breaks(self):
+        other = self.folder / "other.yaml"
+        other.write_text("eat: rule:none\n")
+        with self.assertRaisesRegex(exception.ConfigurationError, f"file {other} is broken"):
+            self.check("eat: role:cook", other)
+
+    def test_rules_that_nothing_asks_for_are_told(self):
+        text = "own: role:cook\neat: rule:own\nate: role:cook\ndrink: '@'\n"
+        self.assertEqual(["ate", "drink"], self.check(text))
+
+    def test_our_own_defaults_are_without_mistakes(self):
+        text = "\n".join(f"'{each.name}': '{each.check_str}'" for each in policy.list_rules())
+        self.file.write_text(text)
+        credentials = policy._CREDENTIALS
+        self.assertEqual([], policy_files.check([self.file], policy.list_rules(), credentials))
+
+
+class FindTest(Case):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        for name, value in (("policy_file", self.file), ("policy_dirs", [str(self.folder / "d")])):
+            CONF.set_override(
+                name, value if isinstance(value, list) else str(value), "oslo_policy"
+            )
+            self.addCleanup(CONF.clear_override, name, group="oslo_policy")
+
+    def test_there_need_not_be_any(self):
+        self.assertEqual([], policy_files.find(CONF))
+
+    def test_files_in_folders_follow(self):
+        self.file.touch()
+        (self.folder / "d" / "inner").mkdir(parents=True)
+        for name in ("b.yaml", "a.yaml", ".hidden"):
+            (self.folder / "d" / name).touch()
+        found = [path.name for path in policy_files.find(CONF)]
+        self.assertEqual(["policy.yaml", "a.yaml", "b.yaml"], found)
+
+    def test_whatever_happens_to_a_file_is_a_difference(self):
+        seen = [policy_files.state(CONF)]
+        for change in (
+            lambda: self.file.write_text("a"),
+            lambda: self.file.write_text("bb"),
+            lambda: self.file.rename(self.folder / "other"),
+            lambda: (self.folder / "d").write_text("no folder"),
+        ):
+            change()
+            found = policy_files.state(CONF)
+            self.assertNotIn(found, seen[-1:])
+            self.assertEqual(found, policy_files.state(CONF))
+            seen.append(found)
+
+
+class KindsTest(unittest.TestCase):
+    """oslo.policy's private classes are those that we know."""
+
+    def test_checks_are_what_we_take_them_for(self):
+        def parsed(text):
+            return oslo_policy.RuleDefault("x", text).check
+
+        self.assertIsInstance(parsed("nonsense"), oslo_checks.FalseCheck)
+        self.assertIsInstance(parsed("!"), oslo_checks.FalseCheck)
+        self.assertIsInstance(parsed("rule:a"), oslo_checks.RuleCheck)
+        self.assertIsInstance(parsed("user_id:a"), oslo_checks.GenericCheck)
+        self.assertIsInstance(parsed("not role:a").rule, oslo_checks.RoleCheck)
+        self.assertEqual(2, len(parsed("role:a and role:b").rules))
+        self.assertEqual(2, len(parsed("role:a or role:b").rules))

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages to users, stored, listed and reaped."""
+
+import datetime
+import unittest
+
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.db import api, messages, models
+from attachd.db.paging import Page
+from attachd.tests import databases, rows
+
+
+class MessagesTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.volume = models.new_id()
+
+    def create(self, project=rows.PROJECT, kept_for=60, **values):
+        news = messages.News(
+            **{
+                "volume_id": self.volume,
+                "project_id": project,
+                "action": messages.CREATE,
+                "detail": messages.NOT_CREATED,
+                "request_id": "req-1",
+                **values,
+            }
+        )
+        messages.create(news, kept_for)
+        return self.all()[0]
+
+    def all(self, **filters):
+        return messages.page(filters, Page(limit=9))
+
+    def test_a_message_says_what_was_done_and_what_went_wrong(self):
+        row = self.create()
+        self.assertEqual(row, messages.get(row["id"], rows.PROJECT))
+        self.assertEqual(row, messages.get(row["id"], None))
+        kept = {key: row[key] for key in ("resource_type", "resource_uuid", "event_id")}
+        expected = {
+            "resource_type": "VOLUME",
+            "resource_uuid": self.volume,
+            "event_id": "VOLUME_VOLUME_008_012",
+        }
+        self.assertEqual(expected, kept)
+        self.assertEqual(("req-1", "ERROR"), (row["request_id"], row["message_level"]))
+        self.assertEqual(row["created_at"] + datetime.timedelta(seconds=60), row["expires_at"])
+
+    def test_each_filter_finds_its_own_newest_first(self):
+        first = self.create(request_id="req-0")["id"]
+        other = self.create(volume_id=models.new_id(), action=messages.EXTEND)["id"]
+        strange = self.create(project="b" * 32)["id"]
+        for filters, expected in (
+            ({}, [strange, other, first]),
+            ({"project_id": rows.PROJECT}, [other, first]),
+            ({"resource_uuid": self.volume}, [strange, first]),
+            ({"request_id": "req-0"}, [first]),
+            ({"event_id": "VOLUME_VOLUME_007_012"}, [other]),
+            ({"message_level": "INFO"}, []),
+            ({"resource_type": "VOLUME", "project_id": "b" * 32}, [strange]),
+        ):
+            with self.subTest(filters):
+                self.assertEqual(expected, [row["id"] for row in self.all(**filters)])
+
+    def test_every_sort_key_sorts(self):
+        for _ in range(3):
+            self.create()
+        for key in messages.SORTABLE:
+            found = messages.page({}, Page(limit=9, sort=((key, "asc"),)))
+            self.assertEqual(3, len(found), key)
+
+    def test_another_projects_message_is_not_there(self):
+        row = self.create()
+        with self.assertRaises(exception.MessageNotFound):
+            messages.get(row["id"], "b" * 32)
+
+    def test_a_message_is_deleted_once(self):
+        row = self.create()
+        messages.delete(row["id"])
+        self.assertEqual([], self.all())
+        with self.assertRaises(exception.MessageNotFound):
+            messages.delete(row["id"])
+
+    def test_what_is_old_is_reaped(self):
+        old = self.create()["id"]
+        young = self.create()["id"]
+        past = models.now() - datetime.timedelta(seconds=1)
+        with api.writer() as connection:
+            mine = models.messages.c.id == old
+            connection.execute(sa.update(models.messages).where(mine).values(expires_at=past))
+        self.assertEqual(1, messages.reap())
+        self.assertEqual([young], [row["id"] for row in self.all()])
+        self.assertEqual(0, messages.reap())
+
+    def test_every_number_has_its_words_and_its_three_digits(self):
+        for table in (messages.ACTIONS, messages.DETAILS):
+            for number, words in table.items():
+                self.assertRegex(number, r"^\d{3}$")
+                self.assertTrue(words)

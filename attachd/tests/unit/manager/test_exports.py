@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a driver is told of rows, and what it is told again."""
+
+import unittest
+
+from attachd.db import qos_specs, types
+from attachd.manager import attachments, exports
+from attachd.states import AttachmentState
+from attachd.tests import backends, rows
+from attachd.tests.rows import CONNECTOR
+
+
+class ModeTest(unittest.TestCase):
+    """What a host may do."""
+
+    def test_the_volume_counts_most_then_the_attachment_then_the_connector(self):
+        cases = [
+            ({}, None, {}, "rw"),
+            ({}, None, {"mode": "null"}, "rw"),
+            ({}, None, {"mode": "ro"}, "ro"),
+            ({}, "rw", {"mode": "ro"}, "rw"),
+            ({}, "ro", {"mode": "rw"}, "ro"),
+            ({"readonly": "True"}, "rw", {"mode": "rw"}, "ro"),
+            ({"readonly": "False"}, None, {}, "rw"),
+        ]
+        for told, mode, connector, expected in cases:
+            with self.subTest(told=told, mode=mode, connector=connector):
+                volume = {"admin_metadata": told}
+                self.assertEqual(expected, exports.mode(volume, {"mode": mode}, connector))
+
+
+class LiveTest(unittest.TestCase):
+    """Who must not notice what is done to another one."""
+
+    def test_only_who_reaches_the_volume_and_should(self):
+        held = [
+            {"id": state.value, "state": state.value, "connector": CONNECTOR, "mode": None,
+             "secret": None}
+            for state in AttachmentState
+        ]  # fmt: skip
+        found = [each.attachment_id for each in exports.live(held)]
+        self.assertEqual(["connecting", "connected", "attached"], found)
+
+    def test_nobody_who_never_was_connected(self):
+        self.assertEqual([], exports.live([{"state": "attached", "connector": None}]))
+
+
+class QosTest(unittest.TestCase):
+    """What a host is told to limit a volume to."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        qos = qos_specs.create("gold", "front-end", {"total_iops_sec_per_gb": "10", "own": "x"})
+        self.qos = qos["id"]
+        self.kind = types.create({"name": "fast", "qos_specs_id": self.qos})["id"]
+
+    def told(self):
+        volume = rows.add_volume(volume_type_id=self.kind, size_gib=20)["id"]
+        attachment = rows.add_attachment(volume)["id"]
+        answer = attachments.attach(self.backend, attachment, volume, CONNECTOR)
+        stored = rows.attachment(attachment)["connection_info"]
+        self.assertEqual(answer["connection_info"], stored)
+        return stored["data"].get("qos_specs", "nothing")
+
+    def test_what_is_meant_for_the_front_end_is_told(self):
+        for consumer in ("front-end", "both"):
+            qos_specs.update(self.qos, consumer, {})
+            self.assertEqual({"total_iops_sec": 200, "own": "x"}, self.told())
+
+    def test_what_is_meant_for_the_back_end_is_not(self):
+        qos_specs.update(self.qos, "back-end", {})
+        self.assertEqual("nothing", self.told())
+
+    def test_a_type_may_have_none_and_a_volume_no_type(self):
+        qos_specs.disassociate_all(self.qos)
+        self.assertEqual("nothing", self.told())
+        self.kind = None
+        self.assertEqual("nothing", self.told())
+
+    def test_an_empty_set_is_told(self):
+        qos_specs.delete_keys(self.qos, ["total_iops_sec_per_gb", "own"])
+        self.assertEqual({}, self.told())
+
+
+class GrantAgainTest(unittest.TestCase):
+    """A backend forgot its exports."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.volume_id = rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
+
+    def test_a_host_that_should_reach_its_volume_is_let_in_under_the_same_terms(self):
+        mine = rows.add_attachment(self.volume_id)["id"]
+        attachments.attach(self.backend, mine, self.volume_id, {**CONNECTOR, "mode": "ro"})
+        before = rows.attachment(mine)
+        self.driver.restart()
+        exports.grant_again(self.backend, before)
+        first, second = self.driver.handed
+        self.assertEqual(first, second)
+        self.assertEqual(before, rows.attachment(mine))
+
+    def test_only_a_finished_connect_is_repeated(self):
+        for state in AttachmentState:
+            mine = rows.add_attachment(self.volume_id, state.value)
+            exports.grant_again(self.backend, {**mine, "state": "connected"})
+        granted = [rows.attachment(each)["state"] for each in self.driver.granted()]
+        self.assertEqual(["attached", "connected"], sorted(granted))
+
+    def test_completed_without_a_connector_there_is_nothing_to_grant(self):
+        mine = rows.add_attachment(self.volume_id, "attached", connector=None)
+        exports.grant_again(self.backend, mine)
+        self.assertEqual([], self.driver.handed)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long work is done beside, a few pieces at a time, each once."""
+
+import threading
+import time
+import unittest
+
+from oslo_context import context as oslo_context
+
+from attachd import context
+from attachd.manager.patience import LongWork
+
+PATIENCE = 10
+
+
+class LongWorkTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.work = LongWork("shelf", 2)
+        self.go_on = threading.Event()
+        self.addCleanup(self.go_on.set)
+        self.begun = []
+        self.done = threading.Semaphore(0)
+
+    def begin(self, name):
+        def do():
+            self.begun.append(name)
+            self.go_on.wait(PATIENCE)
+            self.done.release()
+
+        self.work.begin(name, do)
+
+    def wait_for(self, claim):
+        deadline = time.monotonic() + PATIENCE
+        while not claim():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.005)
+
+    def test_who_begins_it_does_not_wait_and_a_few_are_done_at_a_time(self):
+        for name in "abcd":
+            self.begin(name)
+        self.wait_for(lambda: len(self.begun) == 2)
+        time.sleep(0.05)
+        self.assertEqual({"a", "b"}, set(self.begun))
+        self.go_on.set()
+        for _ in "abcd":
+            self.assertTrue(self.done.acquire(timeout=PATIENCE))
+        self.assertEqual({"a", "b", "c", "d"}, set(self.begun))
+
+    def test_a_volume_that_has_work_gets_no_more(self):
+        for _ in range(3):
+            self.begin("a")
+        self.wait_for(lambda: self.begun)
+        self.begin("a")
+        self.go_on.set()
+        self.assertTrue(self.done.acquire(timeout=PATIENCE))
+        self.wait_for(lambda: not self.work._known)
+        self.assertEqual(["a"], self.begun)
+        self.begin("a")
+        self.wait_for(lambda: self.begun == ["a", "a"])
+
+    def test_trouble_does_not_keep_others_from_their_work(self):
+        def fail():
+            raise ZeroDivisionError
+
+        with self.assertLogs("attachd.manager.patience", "ERROR"):
+            self.work.begin("bad", fail)
+            self.wait_for(lambda: not self.work._known)
+        self.go_on.set()
+        for name in "abc":
+            self.begin(name)
+        self.wait_for(lambda: len(self.begun) == 3)
+
+    def test_who_asked_for_it_is_known_where_it_is_done(self):
+        seen = []
+        before = oslo_context.get_current()
+        context.RequestContext(request_id="req-1", overwrite=True)
+        self.work.begin("a", lambda: seen.append(oslo_context.get_current().request_id))
+        self.wait_for(lambda: seen)
+        self.assertEqual(["req-1"], seen)
+        oslo_context._request_store.context = before

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A manager dies while it works for the older calls; part of manager/recovery.py."""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import functools
+import unittest
+
+from attachd import exception
+from attachd.db import legacy
+from attachd.manager import connections, detaching, exports
+from attachd.tests import backends, deaths, rows
+from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
+
+SERVER = "11111111-1111-4111-8111-111111111111"
+
+
+class KilledTest(unittest.TestCase):
+    """Whatever was begun is finished or was never begun, and can be asked for again."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+
+    def _deaths(self, prepare: Callable[[], deaths.Work]) -> Iterator[str]:
+        return deaths.survived(self, self.backend, prepare)
+
+    def _seen(self):
+        held = [(row["kind"], row["state"]) for row in rows.attachments(self.volume_id)]
+        return rows.volume(self.volume_id)["status"], held
+
+    def _granted(self):
+        mine = {row["id"] for row in rows.attachments(self.volume_id)}
+        return len(self.driver.granted() & mine)
+
+    def _hold(self):
+        self.volume_id = rows.add_volume()["id"]
+        legacy.hold(self.volume_id, rows.PROJECT, "u")
+
+    def _open(self, connector=CONNECTOR):
+        who = (rows.PROJECT, "u")
+        return connections.open_(self.backend, self.volume_id, *who, connector)
+
+    def _close(self):
+        return connections.close(self.backend, self.volume_id, CONNECTOR, [])
+
+    def _give_back(self):
+        self._close()
+        self.assertEqual(("available", []), self._seen())
+        self.assertEqual(set(), self.driver.granted())
+
+    def test_a_connection_is_opened_or_was_never_begun(self):
+        for where in self._deaths(self._prepare_open):
+            with self.subTest(where):
+                opened = [("connection", "connected")] if where != "before step 1" else []
+                self.assertEqual(("attaching", [("hold", "held"), *opened]), self._seen())
+                self.assertEqual(len(opened), self._granted())
+                self._open()
+                self.assertEqual(1, self._granted())
+                self._give_back()
+
+    def _prepare_open(self):
+        self._hold()
+        return self._open
+
+    def test_a_connection_that_fails_leaves_the_hold(self):
+        for where in self._deaths(self._prepare_failing_open):
+            with self.subTest(where):
+                status, held = self._seen()
+                self.assertEqual(("attaching", ("hold", "held")), (status, held[0]))
+                connected = held[1:] == [("connection", "connected")]
+                self.assertEqual(connected, self._granted() == 1)
+                self._give_back()
+
+    def _prepare_failing_open(self):
+        self._hold()
+
+        def work():
+            with (
+                self.driver.failing("grant"),
+                contextlib.suppress(exception.ConnectionNotOpened),
+            ):
+                self._open()
+
+        return work
+
+    def test_a_connection_is_closed_or_can_be_closed_again(self):
+        for where in self._deaths(self._prepare_close):
+            with self.subTest(where):
+                status, held = self._seen()
+                never_begun = where == "before step 1"
+                self.assertEqual(never_begun, ("connection", "connected") in held)
+                self.assertEqual(int(never_begun), self._granted())
+                self.assertEqual("attaching" if held else "available", status)
+                self._give_back()
+
+    def _prepare_close(self):
+        self._hold()
+        self._open()
+        return self._close
+
+    def test_an_attachment_goes_with_all_its_connections_or_stays_with_them(self):
+        for where in self._deaths(self._prepare_detach):
+            with self.subTest(where):
+                status, held = self._seen()
+                if where == "before step 1":
+                    self.assertEqual(("in-use", 2), (status, self._granted()))
+                    continue
+                self.assertEqual(("available", []), (status, held))
+                self.assertEqual(0, self._granted())
+
+    def _prepare_detach(self):
+        self._hold()
+        self._open()
+        self._open(OTHER_CONNECTOR)
+        claim = {"project_id": rows.PROJECT, "user_id": "u", "instance_uuid": SERVER}
+        claim |= {"host": None, "mountpoint": "m", "mode": "rw"}
+        mine = legacy.attach(self.volume_id, claim)["id"]
+        return functools.partial(detaching.detach, self.backend, mine, self.volume_id)
+
+    def test_a_restarted_backend_lets_connected_hosts_in_again(self):
+        self._hold()
+        self._open()
+        self.driver.restart()
+        (row,) = [each for each in rows.attachments(self.volume_id) if each["connector"]]
+        exports.grant_again(self.backend, row)
+        self.assertEqual(1, self._granted())

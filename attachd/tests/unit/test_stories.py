@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each microversion has its story: it shows the version before and the version itself.
+
+The stories are in tests/functional/gabbits/mv-3-NN-SLUG.yaml, and run there.
+"""
+
+from pathlib import Path
+import re
+import unittest
+
+from attachd.api import microversions as mv
+
+STORIES = Path(__file__).parents[1] / "functional" / "gabbits"
+
+# The microversions that change something of what this service has, or of what clients expect of
+# every Block Storage service.
+TOLD = (
+    *(2, 3, 7, 12, 16, 21, 27, 28, 29, 31, 32, 33, 34, 42, 44, 45, 46, 48, 49, 50, 52, 53, 54),
+    *(59, 60, 61, 62, 63, 64, 65, 67, 69, 71),
+)
+
+# Stories that are still to be written.
+OWED: frozenset[int] = frozenset()
+
+
+def _stories() -> dict[int, list[Path]]:
+    found: dict[int, list[Path]] = {}
+    for path in sorted(STORIES.glob("mv-3-*.yaml")):
+        name = re.fullmatch(r"mv-3-([1-9]\d*)-[a-z0-9-]+\.yaml", path.name)
+        assert name is not None, path.name
+        found.setdefault(int(name[1]), []).append(path)
+    return found
+
+
+class StoriesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        if not STORIES.is_dir():
+            self.skipTest(f"The stories are not here: {STORIES}")
+        self.stories = _stories()
+
+    def test_every_microversion_has_its_story(self):
+        self.assertEqual(sorted(OWED), sorted(set(TOLD) - self.stories.keys()))
+
+    def test_every_story_is_of_a_microversion(self):
+        known = {row.version.minor for row in mv.table()}
+        self.assertLessEqual(self.stories.keys(), known)
+
+    def test_a_story_shows_the_version_before_and_the_version_itself(self):
+        for minor, paths in self.stories.items():
+            asked = {
+                found
+                for path in paths
+                for found in re.findall(r"volume 3\.(\d+)\b", path.read_text(encoding="utf-8"))
+            }
+            with self.subTest(minor):
+                self.assertLessEqual({str(minor - 1), str(minor)}, asked)
+
+    def test_a_story_begins_with_what_it_is_about(self):
+        for minor, paths in self.stories.items():
+            for path in paths:
+                with self.subTest(path.name):
+                    first = path.read_text(encoding="utf-8").partition("\n")[0]
+                    self.assertRegex(first, rf"^# (|.* )3\.{minor}\b")
