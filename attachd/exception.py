@@ -72,6 +72,24 @@ class VolumeNotFree(InvalidVolume):
     )
 
 
+class LimitReached(BadRequest):
+    """There are as many attachments as there may be: detach something first."""
+
+    msg_fmt = (
+        "%(what)s has %(count)s attachments, and may have %(limit)s (%(name)s). Delete one of "
+        "them first."
+    )
+
+
+class ModeNotAllowed(BadRequest):
+    """Who wants to write may only read."""
+
+    msg_fmt = (
+        "Invalid attaching mode 'rw' for volume %(volume_id)s: %(reason)s. Attach it with mode "
+        "'ro'."
+    )
+
+
 class Unauthorized(AttachdError):
     """The caller does not say, in a way that is understood, who they are."""
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from oslo_log import log
 from oslo_utils import strutils
 
-from attachd import exception
+from attachd import exception, sharing
 from attachd.conf import CONF
 from attachd.db import services, volume_queries
 
@@ -31,6 +31,7 @@ BINARY: Final = "attachd-manager"
 """The services that have a backend; others report too."""
 
 _SCOPE: Final = "capabilities:"
+_TRUE: Final = "<is> True"
 
 
 @dataclass(frozen=True)
@@ -212,13 +213,6 @@ def is_true(value: object) -> bool:
     return strutils.bool_from_string(value)
 
 
-def wants_multiattach(extra_specs: Mapping[str, str | None]) -> bool:
-    """Tell whether volumes of a type with these extra specs may be attached several times."""
-    wish = extra_specs.get("multiattach") or extra_specs.get(f"{_SCOPE}multiattach") or ""
-    verb, _, value = wish.partition(" ")
-    return verb == "<is>" and is_true(value)
-
-
 def _usable(offered: Sequence[Candidate]) -> list[Candidate]:
     if not offered:
         raise exception.NoBackendFits(reason="no backend has reported yet.")
@@ -269,10 +263,15 @@ def _capable(
 
 
 def _for_us(extra_specs: Mapping[str, str | None]) -> Iterable[tuple[str, str]]:
+    wanted = sharing.of(extra_specs)
     for key, spec in extra_specs.items():
         name = key.removeprefix(_SCOPE)
-        if ":" not in name and spec is not None:
+        if ":" not in name and name not in sharing.KEYS and spec is not None:
             yield name, spec
+    if wanted.multiattach:
+        yield sharing.MULTIATTACH, _TRUE
+    if wanted.mode is sharing.Mode.RO:
+        yield "read_only_enforced", _TRUE
 
 
 def has_all(capabilities: Mapping[str, Any], extra_specs: Mapping[str, str | None]) -> bool:

@@ -42,6 +42,13 @@ OPTIONS = [
         min=2,
         help="Seconds without a report after which a backend counts as down.",
     ),
+    cfg.IntOpt(
+        "max_attachments_per_host",
+        default=0,
+        min=0,
+        help="How many attachments one host may have, of all volumes together, whichever backend "
+        "they are at; 0: any number. All managers should agree.",
+    ),
     cfg.FloatOpt(
         "max_over_subscription_ratio",
         default=20.0,

@@ -49,10 +49,19 @@ _FRONT_END_QOS = (
     .label("front_end_qos")
 )
 
+# How it may be attached.
+_TYPE_SPECS = (
+    sa.select(_TYPES.c.extra_specs)
+    .where(_TYPES.c.id == _V.c.volume_type_id)
+    .scalar_subquery()
+    .label("type_specs")
+)
+
 LOCK_VOLUME: Final = (
     sa.select(*_OF_A_LOCKED_VOLUME).where(_V.c.id == sa.bindparam("the_id")).with_for_update()
 )
-LOCK_VOLUME_TO_CONNECT: Final = LOCK_VOLUME.add_columns(_FRONT_END_QOS)
+LOCK_VOLUME_TO_JOIN: Final = LOCK_VOLUME.add_columns(_TYPE_SPECS)
+LOCK_VOLUME_TO_CONNECT: Final = LOCK_VOLUME_TO_JOIN.add_columns(_FRONT_END_QOS)
 UPDATE_VOLUME: Final = sa.update(_V).where(_V.c.id == sa.bindparam("the_id"))
 TAKE_FREE_VOLUME: Final = (
     sa.update(_V)

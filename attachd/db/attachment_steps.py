@@ -13,13 +13,17 @@ import sqlalchemy as sa
 
 from attachd import exception, states
 from attachd.db import attachment_statements as statements
-from attachd.db import models
+from attachd.db import models, sharing_rules
 from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
 
 ATTACHED_MODE = "attached_mode"
 """What of a volume's administrative metadata is there as long as it is attached."""
+
+
+# What is connected from here was not connected before.
+_NEWCOMERS = frozenset({AttachmentState.RESERVED, AttachmentState.CONNECT_FAILED})
 
 
 class Moved(NamedTuple):
@@ -41,15 +45,14 @@ Guard = Callable[[Row, Row, Sequence[Row]], Mapping[str, Any]]
 """(volume, attachment, others) -> more values to store; raises to forbid the move."""
 
 
-def lock_volume(connection: sa.Connection, volume_id: str, event: Event | None = None) -> Row:
+def lock_volume(
+    connection: sa.Connection, volume_id: str, wanted: sa.Select[Any] = statements.LOCK_VOLUME
+) -> Row:
     """Take the volume's row for this transaction and return what matters of it.
 
-    :param event: what is going to happen to one of its attachments: for a connect there is also
-        ``front_end_qos``, what a host is to limit it to, or None
+    :param wanted: LOCK_VOLUME_TO_JOIN has ``type_specs`` too, the extra specs of its type, and
+        LOCK_VOLUME_TO_CONNECT also ``front_end_qos``, what a host is to limit it to; or None
     """
-    wanted = statements.LOCK_VOLUME
-    if event is Event.CONNECT:
-        wanted = statements.LOCK_VOLUME_TO_CONNECT
     row = connection.execute(wanted, {"the_id": volume_id}).one_or_none()
     if row is None:
         raise exception.VolumeNotFound(volume_id=volume_id)
@@ -79,65 +82,6 @@ def taken_over(row: Row) -> dict[str, Any]:
     return {"owner": f"{os.uname().nodename}:{os.getpid()}", "generation": row["generation"] + 1}
 
 
-def counted(rows: Sequence[Row]) -> list[Row]:
-    """Return those that hold their volume: a connect that surely failed does not."""
-    return [row for row in rows if AttachmentState(row["state"]) not in states.UNREACHABLE]
-
-
-def shown(rows: Sequence[Row]) -> list[Row]:
-    """Return those that clients know as attachments."""
-    return [row for row in rows if row["kind"] in states.SHOWN]
-
-
-def of_kind(rows: Sequence[Row], kind: AttachmentKind) -> list[Row]:
-    """Return those of one kind."""
-    return [row for row in rows if row["kind"] == kind]
-
-
-def closed_with(mine: Row, others: Sequence[Row]) -> list[Row]:
-    """Return the connections that end with an attachment.
-
-    With the last one that was made by a word alone goes what nobody has said the use of, unless
-    somebody is about to: no host keeps a volume that was given back.
-
-    :param others: the volume's other rows
-    """
-    connections = of_kind(others, AttachmentKind.CONNECTION)
-    found = [row for row in connections if row["serves"] == mine["id"]]
-    claimed = of_kind(others, AttachmentKind.HOLD) or counted(shown(others))
-    return found if claimed or mine["kind"] != AttachmentKind.LEGACY else connections
-
-
-def check_free(volume: Row, rows: Sequence[Row], instance: str | None) -> None:
-    """Let one more join those who hold a volume.
-
-    :param instance: a server that moves to another host is attached from both for a while
-    :raises VolumeNotFree: it may not
-    """
-    free = volume["state"] == VolumeState.READY and volume["status"] != "error"
-    holders = counted(rows)
-    if free and (volume["multiattach"] or not holders):
-        return
-    same = instance is not None and all(row["instance_uuid"] == instance for row in holders)
-    if not (free and same):
-        named = ", ".join(name(row) for row in holders[:3])
-        raise exception.VolumeNotFree(
-            volume_id=volume["id"],
-            status=volume["status"],
-            holder=f"; it is held by {named}" if named else "",
-        )
-
-
-def name(row: Row) -> str:
-    """Name a row in a way that whoever is in its way can do something about it."""
-    if row["kind"] == AttachmentKind.HOLD:
-        return "a reservation of os-reserve"
-    if row["kind"] == AttachmentKind.CONNECTION:
-        return f"the connection of host {row['host']} (os-initialize_connection)"
-    server = f" of server {row['instance_uuid']}" if row["instance_uuid"] else ""
-    return f"attachment {row['id']}{server}"
-
-
 def move(
     connection: sa.Connection,
     volume: Row,
@@ -161,6 +105,8 @@ def move(
     stored = dict(values)
     if guard is not None:
         stored.update(guard(volume, mine, others))
+    if event is Event.CONNECT and source in _NEWCOMERS:
+        sharing_rules.check_connect(connection, volume, {**mine, **stored}, others)
     target = swap(connection, mine, event, stored, generation)
     left = others if target is None else [*others, mine]
     store(connection, volume, left, _consequences(volume, mine, source, event))

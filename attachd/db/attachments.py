@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import api, models
+from attachd.db import api, models, sharing_rules
 from attachd.db import attachment_statements as statements
 from attachd.db import attachment_steps as steps
 from attachd.db.attachment_steps import Guard, Moved
@@ -34,22 +34,28 @@ __all__ = [
 Row = dict[str, Any]
 _T = models.attachments
 
+_LOCK = statements.LOCK_VOLUME
+_LOCKING = {Event.CONNECT: statements.LOCK_VOLUME_TO_CONNECT}
 _TRANSITIONAL = (AttachmentState.CONNECTING, AttachmentState.DISCONNECTING)
 
 
 @api.retried
-def reserve(volume_id: str, values: Mapping[str, Any]) -> Row:
+def reserve(volume_id: str, values: Mapping[str, Any], denied: str = "") -> Row:
     """Take the volume and store a reservation of it.
 
     :param values: columns of the new row; ``id``, ``state`` and ``volume_id`` are set here
+    :param denied: the rule by which the caller must not be one of several; "" if they may
     :raises VolumeNotFound: there is no such volume any more
     :raises VolumeNotFree: somebody else was faster, or the volume is in no state for it
+    :raises LimitReached: there are as many attachments as may be
+    :raises ModeNotAllowed: it may only be read, and was to be written
+    :raises Forbidden: somebody else is there already, and ``denied`` names a rule
     """
     row = steps.new_row(volume_id, AttachmentKind.ATTACHMENT, values)
     row["state"] = AttachmentState.RESERVED.value
     with api.writer() as connection:
         if not _take_free(connection, volume_id):
-            _join_holders(connection, row)
+            _join(connection, row, denied)
         connection.execute(statements.INSERT, row)
     return row
 
@@ -59,12 +65,13 @@ def _take_free(connection: sa.Connection, volume_id: str) -> bool:
     return taken.rowcount == 1
 
 
-def _join_holders(connection: sa.Connection, row: Row) -> None:
+def _join(connection: sa.Connection, row: Row, denied: str) -> None:
     """Allow one more attachment beside those that are there, or say who holds the volume."""
-    volume = steps.lock_volume(connection, row["volume_id"])
-    holders = steps.of_volume(connection, row["volume_id"])
-    steps.check_free(volume, holders, row.get("instance_uuid"))
-    steps.store(connection, volume, [*holders, row])
+    volume = steps.lock_volume(connection, row["volume_id"], statements.LOCK_VOLUME_TO_JOIN)
+    there = steps.of_volume(connection, row["volume_id"])
+    sharing_rules.check_join(volume, there, row, denied)
+    sharing_rules.mode(volume, row, there, row.get("asked_mode"))
+    steps.store(connection, volume, [*there, row])
 
 
 @api.retried
@@ -85,7 +92,7 @@ def move(
     :raises InvalidTransition: it is in no state for this event, or owned by somebody else
     """
     with api.writer() as connection:
-        volume = steps.lock_volume(connection, volume_id, event)
+        volume = steps.lock_volume(connection, volume_id, _LOCKING.get(event, _LOCK))
         rows = steps.of_volume(connection, volume_id)
         mine = next((row for row in rows if row["id"] == attachment_id), None)
         if mine is None:

@@ -12,11 +12,11 @@ from typing import Any, TypedDict
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.db import api, models
+from attachd.db import api, holders, models, sharing_rules
 from attachd.db import attachment_statements as statements
 from attachd.db import attachment_steps as steps
 from attachd.db.attachment_queries import BRIEF
-from attachd.db.volume_changes import READONLY
+from attachd.db.sharing_rules import READONLY
 from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -49,17 +49,20 @@ def rows(volume_id: str) -> list[Row]:
 
 
 @api.retried
-def hold(volume_id: str, project_id: str, user_id: str | None) -> None:
+def hold(volume_id: str, project_id: str, user_id: str | None, denied: str = "") -> None:
     """Take a volume for somebody who will say later what for.
 
+    :param denied: the rule by which the caller must not be one of several; "" if they may
     :raises VolumeNotFree: somebody else was faster, or the volume is in no state for it
+    :raises LimitReached: there are as many attachments as may be
+    :raises Forbidden: somebody else is there already, and ``denied`` names a rule
     """
     who = {"project_id": project_id, "user_id": user_id}
     new = steps.new_row(volume_id, AttachmentKind.HOLD, who)
     new["state"] = AttachmentState.HELD.value
     with api.writer() as connection:
-        volume, held = _locked(connection, volume_id)
-        steps.check_free(volume, held, None)
+        volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
+        sharing_rules.check_join(volume, held, new, denied)
         connection.execute(statements.INSERT, new)
         steps.store(connection, volume, [*held, new])
 
@@ -72,7 +75,7 @@ def release(volume_id: str, hold_ids: Collection[str]) -> None:
     """
     with api.writer() as connection:
         volume, held = _locked(connection, volume_id)
-        for row in steps.of_kind(held, AttachmentKind.HOLD):
+        for row in holders.of_kind(held, AttachmentKind.HOLD):
             if row["id"] in hold_ids:
                 steps.swap(connection, row, Event.RELEASE, {}, None)
                 held.remove(row)
@@ -104,23 +107,31 @@ def roll_detaching(volume_id: str) -> None:
 
 
 @api.retried
-def attach(volume_id: str, claim: Claim) -> Row:
+def attach(volume_id: str, claim: Claim, denied: str = "") -> Row:
     """Note that a volume is in use, by whoever holds it or by somebody who simply says so.
 
     Saying it again changes nothing.  A reservation of the same server becomes attached.
 
+    :param denied: as of :func:`hold`, which has asked it where the volume is held
     :returns: the attachment's row
     :raises InvalidVolume: the volume is somebody else's, or in no state for it
+    :raises ModeNotAllowed: it may only be read, and was to be written
+    :raises LimitReached: there are as many attachments as may be
+    :raises Forbidden: somebody else is there already, and ``denied`` names a rule
     """
     with api.writer() as connection:
-        volume, held = _locked(connection, volume_id)
-        _check_mode(volume, claim["mode"])
-        there = steps.counted(steps.shown(held))
+        volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
+        there = holders.counted(holders.shown(held))
         mine = next((row for row in there if _is_of(row, claim)), None)
         changed: Row = {"leaving": 0}
+        new = _new_row(volume_id, claim)
+        sharing_rules.mode(volume, mine or new, there, claim["mode"])
         if mine is None:
             _check_takable(volume, held)
-            mine = _insert(connection, volume_id, claim)
+            if not holders.of_kind(held, AttachmentKind.HOLD):
+                sharing_rules.check_company(there, denied)
+            connection.execute(statements.INSERT, new)
+            mine = dict.fromkeys(column.name for column in _T.c) | new
             held.append(mine)
             changed["admin_metadata"] = {
                 READONLY: "False",
@@ -130,7 +141,9 @@ def attach(volume_id: str, claim: Claim) -> Row:
         else:
             steps.swap(connection, mine, Event.COMPLETE, {}, None)
         _bind(connection, volume, held, mine)
-        steps.store(connection, volume, _released(connection, held), changed)
+        left = _released(connection, held)
+        sharing_rules.check_most(volume, left)
+        steps.store(connection, volume, left, changed)
     return mine
 
 
@@ -149,8 +162,8 @@ def open_connection(
     """
     who = {"project_id": project_id, "user_id": user_id}
     with api.writer() as connection:
-        volume, held = _locked(connection, volume_id, Event.CONNECT)
-        mine = choose(steps.of_kind(held, AttachmentKind.CONNECTION))
+        volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT)
+        mine = choose(holders.of_kind(held, AttachmentKind.CONNECTION))
         if mine is None:
             new = steps.new_row(volume_id, AttachmentKind.CONNECTION, who)
             new["state"] = AttachmentState.RESERVED.value
@@ -161,26 +174,18 @@ def open_connection(
 
 
 def _locked(
-    connection: sa.Connection, volume_id: str, event: Event | None = None
+    connection: sa.Connection, volume_id: str, wanted: sa.Select[Any] = statements.LOCK_VOLUME
 ) -> tuple[Row, list[Row]]:
-    volume = steps.lock_volume(connection, volume_id, event)
+    volume = steps.lock_volume(connection, volume_id, wanted)
     return volume, steps.of_volume(connection, volume_id)
 
 
 def _released(connection: sa.Connection, held: Sequence[Row]) -> list[Row]:
     """Give the oldest hold back; return what remains."""
-    oldest = next(iter(steps.of_kind(held, AttachmentKind.HOLD)), None)
+    oldest = next(iter(holders.of_kind(held, AttachmentKind.HOLD)), None)
     if oldest is not None:
         steps.swap(connection, oldest, Event.RELEASE, {}, None)
     return [row for row in held if row is not oldest]
-
-
-def _check_mode(volume: Row, mode: str) -> None:
-    if volume["admin_metadata"].get(READONLY) == "True" and mode != "ro":
-        raise exception.BadRequest(
-            reason=f"Invalid attaching mode '{mode}' for volume {volume['id']}: it is read-only, "
-            "attach it with mode 'ro'."
-        )
 
 
 def _is_of(row: Row, claim: Claim) -> bool:
@@ -195,27 +200,27 @@ def _check_takable(volume: Row, held: Sequence[Row]) -> None:
 
     :raises InvalidVolume: it is not
     """
-    others = steps.counted(steps.shown(held))
+    others = holders.counted(holders.shown(held))
     if volume["state"] != VolumeState.READY or volume["status"] == "error":
         reason = f"its status is {volume['status']}"
     elif others and not volume["multiattach"]:
-        named = ", ".join(steps.name(row) for row in others[:3])
+        named = ", ".join(holders.name(row) for row in others[:3])
         reason = f"it is not multiattach and is held by {named}"
     else:
         return
     raise exception.InvalidVolume(reason=f"Volume {volume['id']} cannot be attached: {reason}.")
 
 
-def _insert(connection: sa.Connection, volume_id: str, claim: Claim) -> Row:
+def _new_row(volume_id: str, claim: Claim) -> Row:
     row = steps.new_row(volume_id, AttachmentKind.LEGACY, claim)
-    row |= {"state": AttachmentState.ATTACHED.value, "attached_at": models.now()}
-    connection.execute(statements.INSERT, row)
-    return dict.fromkeys(column.name for column in _T.c) | row
+    return row | {"state": AttachmentState.ATTACHED.value, "attached_at": models.now()}
 
 
 def _bind(connection: sa.Connection, volume: Row, held: Sequence[Row], mine: Row) -> None:
     """Write down which connections an attachment was made for: those are closed with it."""
-    free = [row for row in steps.of_kind(held, AttachmentKind.CONNECTION) if row["serves"] is None]
+    free = [
+        row for row in holders.of_kind(held, AttachmentKind.CONNECTION) if row["serves"] is None
+    ]
     if volume["multiattach"]:
         there = [row for row in free if row["host"] == mine["host"]]
         # Several unknown ones may be of several servers: then nobody can tell.

@@ -141,6 +141,8 @@ volumes = sa.Table(
     # how many of its attachments somebody has begun to detach (os-begin_detaching)
     sa.Column("leaving", sa.Integer, nullable=False, default=0),
     sa.Column("multiattach", sa.Boolean, nullable=False, default=False),
+    # whether hosts have to take turns with its connections; None: the question does not arise
+    sa.Column("shared_targets", sa.Boolean),
     sa.Column("bootable", sa.Boolean, nullable=False, default=False),
     sa.Column("volume_type_id", Uuid, sa.ForeignKey("volume_types.id")),
     sa.Column("availability_zone", sa.String(255)),
@@ -204,13 +206,16 @@ attachments = sa.Table(
     sa.Column("kind", sa.String(16), nullable=False, default="attachment"),
     sa.Column("serves", Uuid),
     sa.Column("state", sa.String(32), nullable=False),
-    # rw or ro once it is known, that is from a mode at creation or from the connector
+    # rw or ro: what its host may do, once that is known; and what was asked for, if it was
     sa.Column("mode", sa.String(2)),
+    sa.Column("asked_mode", sa.String(2)),
     # from the connector, for searching
     sa.Column("host", sa.String(255)),
     sa.Column("mountpoint", sa.String(255)),
     sa.Column("connector", Json),
     sa.Column("connection_info", Json),
+    # equal for attachments that share one connection between a host and its backend
+    sa.Column("connection_key", sa.String(64)),
     # drawn before the driver is called first, so that a repeated call uses the same
     sa.Column("secret", sa.String(64)),
     # the manager process that works on it; and how many times work was begun on it, which
@@ -226,6 +231,7 @@ attachments = sa.Table(
     sa.Index(None, "instance_uuid"),
     sa.Index(None, "host"),
     sa.Index(None, "state"),
+    sa.Index(None, "connection_key"),
     **_IN_MARIADB,
 )
 
@@ -279,6 +285,14 @@ quota_locks = sa.Table(
     "quota_locks",
     METADATA,
     sa.Column("project_id", sa.String(64), primary_key=True),
+    **_IN_MARIADB,
+)
+
+# One row for each host that has ever been counted: as quota_locks.
+host_locks = sa.Table(
+    "host_locks",
+    METADATA,
+    sa.Column("host", sa.String(255), primary_key=True),
     **_IN_MARIADB,
 )
 

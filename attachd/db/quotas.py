@@ -11,11 +11,10 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import api, models
+from attachd.db import api, locks, models
 from attachd.states import VolumeState
 
 Limits = Mapping[str, int]
@@ -37,7 +36,6 @@ OF_A_TYPE: Final = (VOLUMES, GIGABYTES, "snapshots")
 
 _Q = models.quotas
 _C = models.quota_classes
-_L = models.quota_locks
 _V = models.volumes
 _T = models.volume_types
 
@@ -220,16 +218,4 @@ def lock(connection: sa.Connection, project_id: str) -> None:
 
     Whoever locks a volume's row as well does so after this.
     """
-    kind = connection.dialect.name
-    if kind == "sqlite":
-        return  # It has one writer at a time, see engines.py.
-    mine = sa.select(_L).where(_L.c.project_id == project_id).with_for_update()
-    if connection.execute(mine).first() is not None:
-        return
-    # Whoever comes second waits for the first one, and has the lock then.
-    same = {"project_id": project_id}
-    if kind == "postgresql":
-        made = postgresql.insert(_L).values(same)
-        connection.execute(made.on_conflict_do_update(index_elements=["project_id"], set_=same))
-    else:
-        connection.execute(mysql.insert(_L).values(same).on_duplicate_key_update(same))
+    locks.take(connection, models.quota_locks, project_id)

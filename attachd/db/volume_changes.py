@@ -9,13 +9,11 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import api, models, quota_claims, quotas
+from attachd.db.sharing_rules import READONLY
 from attachd.states import VolumeState
 
 Row = dict[str, Any]
 _V = models.volumes
-
-READONLY = "readonly"
-"""The key of admin_metadata that keeps hosts from writing; "True" or "False"."""
 
 
 class Retype(NamedTuple):

@@ -12,7 +12,7 @@ from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import api, attachment_steps, copies, models, quota_claims, quotas
+from attachd.db import api, copies, holders, models, quota_claims, quotas
 from attachd.states import AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -57,6 +57,7 @@ def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
     state = VolumeState(own.get("state", VolumeState.CREATING))
     row: Row = {column.name: None for column in _V.c} | {
         "multiattach": False,
+        "shared_targets": None,
         "bootable": False,
         "leaving": 0,
         "provider": {},
@@ -194,8 +195,7 @@ def _attachments(connection: sa.Connection, volume_id: str) -> list[Row]:
 
 def _named(attachments: Sequence[Row]) -> str:
     return ", ".join(
-        f"{attachment_steps.name(row)} ({AttachmentState(row['state']).wire})"
-        for row in attachments[:5]
+        f"{holders.name(row)} ({AttachmentState(row['state']).wire})" for row in attachments[:5]
     )
 
 

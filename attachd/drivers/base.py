@@ -18,7 +18,7 @@ run in parallel, so a driver guards what its volumes share.
 import abc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 from oslo_config import cfg
 
@@ -100,9 +100,13 @@ class Driver(abc.ABC):
         group of that name
     :param conf: the configuration; ``conf[name]`` has :attr:`OPTIONS` registered
     :cvar VENDOR: the capability ``vendor_name``, unless a report says otherwise
+    :cvar SHARED_TARGETS: whether several volumes come to a host through one connection, so that
+        the host must not open and close it for two of them at the same time; None: hosts need
+        not mind, whatever they attach
     """
 
     VENDOR = "attachd"
+    SHARED_TARGETS: ClassVar[bool | None] = None
     OPTIONS: Sequence[cfg.Opt] = ()
 
     def __init__(self, name: str, conf: cfg.ConfigOpts) -> None:
@@ -188,6 +192,18 @@ class Driver(abc.ABC):
 
         Source: CSI specification, ControllerUnpublishVolume.
         """
+
+    def connection_key(self, volume: VolumeRef, export: Export) -> str:  # noqa: ARG002
+        """Name the connection through which a granted export is reached.
+
+        Exports with the same name share it: a host that closes it for one of them closes it for
+        all.  A plain function of its arguments; nothing is asked of the backend.
+
+        :returns: any text; "" for a connection of this export alone
+
+        Source: the specification "Add new attach APIs", shared_connections_by_attachment.
+        """
+        return ""
 
     def epoch(self) -> str:
         """Name the present life of the backend: another answer means that it was restarted.

@@ -81,7 +81,12 @@ class FakeDriver(base.Driver):
             total_gib=float("inf"),
             free_gib=float("inf"),
             allocated_gib=float(sum(list(self._sizes.values()))),
-            capabilities={"multiattach": True, "thin_provisioning": True, "online_extend": True},
+            capabilities={
+                "multiattach": True,
+                "thin_provisioning": True,
+                "online_extend": True,
+                "read_only_enforced": True,
+            },
         )
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:

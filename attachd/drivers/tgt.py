@@ -39,6 +39,9 @@ class TgtDriver(base.Driver):
     without CHAP, and its name is new in each life of tgtd: it is the epoch.
     """
 
+    # Each volume has a target of its own, and sessions of its own.
+    SHARED_TARGETS = False
+
     OPTIONS = (
         cfg.StrOpt(
             "tgt_volumes_dir",
@@ -132,7 +135,7 @@ class TgtDriver(base.Driver):
                 f"Attachment {export.attachment_id} has no {lacking}.", final=True
             )
         path = self._volumes.existing(volume.id)
-        name = self._target_name(volume, export.mode)
+        name = _target_name(self.options, volume, export.mode)
         target = self._tgtd.target(name)
         tid = target.tid if target else self._tgtd.new_target(name)
         self._show_unit(tid, target, path, export.mode)
@@ -151,13 +154,17 @@ class TgtDriver(base.Driver):
         What it shares with ``others`` from the same initiator stays until the last of them.
         """
         staying = [other for other in others if other.mode == export.mode]
-        target = self._tgtd.target(self._target_name(volume, export.mode))
+        target = self._tgtd.target(_target_name(self.options, volume, export.mode))
         if target is None:
             self._tgtd.delete_account(export.attachment_id)
         elif staying:
             self._withdraw(target, export, staying)
         else:
             self._remove(target, export)
+
+    def connection_key(self, volume: base.VolumeRef, export: base.Export) -> str:
+        """Name the session: one initiator has one with a target, whatever it is used for."""
+        return f"{_initiator(export)} {_target_name(self.options, volume, export.mode)}"
 
     def epoch(self) -> str:
         """Name the life of tgtd."""
@@ -173,12 +180,9 @@ class TgtDriver(base.Driver):
             for initiator in target.initiators
         ]
 
-    def _target_name(self, volume: base.VolumeRef, mode: base.AccessMode) -> str:
-        return f"{self.options.tgt_iqn_prefix}{volume.id}{_SUFFIXES[mode]}"
-
     def _targets(self, volume: base.VolumeRef) -> Iterator[tgtshow.Target]:
         for mode in _SUFFIXES:
-            if target := self._tgtd.target(self._target_name(volume, mode)):
+            if target := self._tgtd.target(_target_name(self.options, volume, mode)):
                 yield target
 
     def _guard(self) -> str:
@@ -323,6 +327,12 @@ def _check_options(options: cfg.ConfigOpts.GroupAttr) -> None:
             "tgt_volumes_dir must not contain a comma, which tgtadm takes for a separator.",
             final=True,
         )
+
+
+def _target_name(
+    options: cfg.ConfigOpts.GroupAttr, volume: base.VolumeRef, mode: base.AccessMode
+) -> str:
+    return f"{options.tgt_iqn_prefix}{volume.id}{_SUFFIXES[mode]}"
 
 
 def _initiator(export: base.Export) -> str:

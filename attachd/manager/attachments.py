@@ -16,6 +16,7 @@ from oslo_utils import timeutils
 from attachd import exception, states
 from attachd.db import attachment_steps as steps
 from attachd.db import attachments as db
+from attachd.db import holders, sharing_rules
 from attachd.drivers.base import ConnectionInfo, Connector
 from attachd.manager import engine, exports, telling
 from attachd.manager.backends import Backend
@@ -107,22 +108,35 @@ def _begin(connector: Connector, allow: db.Guard) -> db.Guard:
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
         _check_same_connector(mine, connector)
         allow(volume, mine, others)
-        return begun(volume, mine, connector)
+        return begun(volume, mine, others, connector)
 
     return guard
 
 
-def begun(volume: db.Row, mine: db.Row, connector: Connector) -> dict[str, Any]:
-    """Return all that is noted down when a connect begins, and that a repetition needs."""
+def begun(
+    volume: db.Row, mine: db.Row, others: Sequence[db.Row], connector: Connector
+) -> dict[str, Any]:
+    """Return all that is noted down when a connect begins, and that a repetition needs.
+
+    :raises ModeNotAllowed: the host wants to write, and may only read
+    """
     return {
         "connector": connector,
         "host": connector.get("host"),
         "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
-        "mode": exports.mode(volume, mine, connector),
+        "mode": _mode(volume, mine, others, connector),
         "secret": mine["secret"] or secrets.token_hex(16),
         "error": None,
         **steps.taken_over(mine),
     }
+
+
+def _mode(volume: db.Row, mine: db.Row, others: Sequence[db.Row], connector: Connector) -> str:
+    if AttachmentState(mine["state"]) in BOUND and mine["mode"]:
+        return str(mine["mode"])  # What may have been granted is granted again as it was.
+    told = connector.get("mode")
+    asked = mine["asked_mode"] or (told if told in {"rw", "ro"} else None)
+    return sharing_rules.mode(volume, mine, others, asked)
 
 
 def _check_same_connector(mine: db.Row, connector: Connector) -> None:
@@ -144,7 +158,7 @@ def _refuse_others(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Ma
     """Suffer no connected attachment beside this one on an ordinary volume."""
     for row in others:
         if not volume["multiattach"] and AttachmentState(row["state"]) in BOUND:
-            raise exception.DuplicateConnector(volume_id=volume["id"], holder=steps.name(row))
+            raise exception.DuplicateConnector(volume_id=volume["id"], holder=holders.name(row))
     _refuse_other_servers(volume, mine, others)
     return {}
 
@@ -161,7 +175,7 @@ def _refuse_other_servers(
         stranger = mine["instance_uuid"] is None or row["instance_uuid"] != mine["instance_uuid"]
         counts = AttachmentState(row["state"]) not in states.UNREACHABLE
         if not volume["multiattach"] and stranger and counts:
-            raise exception.DuplicateConnector(volume_id=volume["id"], holder=steps.name(row))
+            raise exception.DuplicateConnector(volume_id=volume["id"], holder=holders.name(row))
     _refuse_error(volume, others)
     return {}
 
@@ -177,10 +191,12 @@ def _refuse_error(volume: db.Row, others: Sequence[db.Row]) -> None:
 def grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
     """Have the backend let the host in, for a row that is connecting under our generation."""
     row = moved.attachment
+    volume, export = exports.volume_ref(moved.volume), exports.export(row)
+    row["connection_key"] = exports.connection_key(backend, volume, export)
     work = attach_flow.Work(
         backend.driver,
-        exports.volume_ref(moved.volume),
-        exports.export(row),
+        volume,
+        export,
         exports.live(moved.others),
         lambda connection: _record(row, exports.with_qos(connection, moved.volume)),
         lambda: _is_wanted(row),
@@ -201,6 +217,7 @@ def _record(row: db.Row, connection: ConnectionInfo) -> None:
     }
     values = {
         "connection_info": row["connection_info"],
+        "connection_key": row["connection_key"],
         "attached_at": timeutils.utcnow(),
         "owner": None,
     }
@@ -226,7 +243,13 @@ def _is_wanted(row: db.Row) -> bool:
 
 def _note_failed_connect(row: db.Row, failed: engine.Failed) -> None:
     event = Event.CONNECT_FAILED if failed.clean else Event.CONNECT_LOST
-    values = {"error": engine.reason(failed.cause), "owner": None, "connection_info": None}
+    values: dict[str, Any] = {
+        "error": engine.reason(failed.cause),
+        "owner": None,
+        "connection_info": None,
+    }
+    if failed.clean:
+        values["mode"] = row["asked_mode"]  # Nothing was decided after all.
     LOG.warning("Attachment %s was not connected: %s", row["id"], values["error"])
     try:
         db.move(row["id"], row["volume_id"], event, values, generation=row["generation"])

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from attachd import exception, states
-from attachd.db import attachment_steps as steps
 from attachd.db import attachments as db
+from attachd.db import holders
 from attachd.db import legacy as legacy_db
 from attachd.drivers.base import Connector
 from attachd.manager import attachments, detaching, engine
@@ -82,15 +82,16 @@ def _begin(connector: Connector) -> db.Guard:
         # What may have been granted is granted again as it was.
         used = mine["connector"] if state in attachments.BOUND else connector
         bound = legacy_db.serving(volume, others, used.get("host"))
-        return {**attachments.begun(volume, _as_served(mine, bound, others), used), **bound}
+        served = _as_served({**mine, **bound}, others)
+        return {**attachments.begun(volume, served, others, used), **bound}
 
     return guard
 
 
-def _as_served(mine: db.Row, bound: Mapping[str, Any], others: Sequence[db.Row]) -> db.Row:
-    """Return a connection that may not do more than the attachment it is for."""
-    modes = [row["mode"] for row in others if row["id"] == bound.get("serves")]
-    return {**mine, "mode": "ro"} if "ro" in modes else mine
+def _as_served(mine: db.Row, others: Sequence[db.Row]) -> db.Row:
+    """Return a connection that asks for no more than the attachment it is for."""
+    modes = [row["mode"] for row in others if row["id"] == mine["serves"]]
+    return {**mine, "asked_mode": "ro"} if "ro" in modes else mine
 
 
 def _check_usable(volume: db.Row, others: Sequence[db.Row]) -> None:
@@ -100,7 +101,7 @@ def _check_usable(volume: db.Row, others: Sequence[db.Row]) -> None:
     """
     in_the_way = [
         row
-        for row in steps.counted(steps.shown(others))
+        for row in holders.counted(holders.shown(others))
         if row["kind"] == AttachmentKind.ATTACHMENT or row["state"] in _LEAVING
     ]
     kept = [AttachmentState(row["state"]) for row in others]
@@ -108,7 +109,7 @@ def _check_usable(volume: db.Row, others: Sequence[db.Row]) -> None:
     if volume["state"] != VolumeState.READY or status == "error":
         reason = f"its status is {status}"
     elif in_the_way and not volume["multiattach"]:
-        reason = f"it is not multiattach and is held by {steps.name(in_the_way[0])}"
+        reason = f"it is not multiattach and is held by {holders.name(in_the_way[0])}"
     else:
         return
     raise exception.InvalidVolume(reason=f"Volume {volume['id']} cannot be connected: {reason}.")
@@ -131,7 +132,7 @@ def close(
     backend.check_ready()
     with backend.lock(volume_id):
         rows = db.of_volumes([volume_id])
-        used = steps.counted(steps.shown(rows))
+        used = holders.counted(holders.shown(rows))
         reach = None if attachment_ids is None else {None, *attachment_ids}
         ending = [
             row
@@ -143,7 +144,7 @@ def close(
         for row in ending:
             _end(backend, row, named=connector is not None)
         if not used or any(row["serves"] is None for row in ending):
-            holds = steps.of_kind(rows, AttachmentKind.HOLD)
+            holds = holders.of_kind(rows, AttachmentKind.HOLD)
             legacy_db.release(volume_id, [row["id"] for row in holds[:1]])
     return len(ending)
 

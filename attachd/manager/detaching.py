@@ -12,6 +12,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.db import attachment_steps as steps
 from attachd.db import attachments as db
+from attachd.db import holders
 from attachd.manager import engine, exports, telling
 from attachd.manager.backends import Backend
 from attachd.manager.flows import detach as detach_flow
@@ -42,7 +43,7 @@ def detach(backend: Backend, attachment_id: str, volume_id: str) -> list[db.Row]
             ) from failed
         left = db.move(attachment_id, volume_id, Event.REVOKED, generation=row["generation"])
         telling.of_the_others(backend, "detach.end", left)
-        return steps.shown(left.others)
+        return holders.shown(left.others)
 
 
 def _begin_disconnect(attachment_id: str, volume_id: str) -> db.Moved:
@@ -53,7 +54,7 @@ def _begin_disconnect(attachment_id: str, volume_id: str) -> db.Moved:
 
 def _end_connections(backend: Backend, moved: db.Moved) -> list[db.Row]:
     """Close what was opened for an attachment that goes; return the other rows that remain."""
-    ending = steps.closed_with(moved.attachment, moved.others)
+    ending = holders.closed_with(moved.attachment, moved.others)
     for row in ending:
         end_connection(backend, row)
     return [row for row in moved.others if row not in ending]

@@ -2,12 +2,12 @@
 """Rows as drivers see them: volumes and exports; used by every verb of the manager."""
 
 from collections.abc import Sequence
+import hashlib
 
 from attachd import states
 from attachd.db import attachments as db
 from attachd.db import volumes as volumes_db
-from attachd.db.volume_changes import READONLY
-from attachd.drivers.base import AccessMode, ConnectionInfo, Connector, Export, VolumeRef
+from attachd.drivers.base import ConnectionInfo, Export, VolumeRef
 from attachd.manager import qos
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState
@@ -23,6 +23,15 @@ def export(row: db.Row) -> Export:
     return Export(row["id"], row["connector"] or {}, row["mode"] or "rw", row["secret"] or "")
 
 
+def connection_key(backend: Backend, volume: VolumeRef, granted: Export) -> str | None:
+    """Return what is equal for attachments that share a connection to this backend.
+
+    :returns: 64 hexadecimal digits, since drivers may name it as they like; None: it is alone
+    """
+    name = backend.driver.connection_key(volume, granted)
+    return hashlib.sha256(f"{backend.host} {name}".encode()).hexdigest() if name else None
+
+
 def live(rows: Sequence[db.Row]) -> list[Export]:
     """Return those of the attachments whose hosts reach the volume and should."""
     return [
@@ -30,13 +39,6 @@ def live(rows: Sequence[db.Row]) -> list[Export]:
         for row in rows
         if AttachmentState(row["state"]) in states.LIVE and row["connector"] is not None
     ]
-
-
-def mode(volume: db.Row, mine: db.Row, connector: Connector) -> AccessMode:
-    """Return what a host may do that is going to be connected."""
-    if volume["admin_metadata"].get(READONLY) == "True":
-        return "ro"
-    return "ro" if (mine["mode"] or connector.get("mode")) == "ro" else "rw"
 
 
 def with_qos(connection: ConnectionInfo, volume: db.Row) -> ConnectionInfo:

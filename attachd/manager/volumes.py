@@ -35,7 +35,11 @@ def create(backend: Backend, volume_id: str) -> None:
         except outcomes.FAILURES as failed:
             outcomes.fail(volume_id, Event.CREATE_FAILED, failed)
             return
-        values = {"provider": made["provider"], "launched_at": timeutils.utcnow()}
+        values = {
+            "provider": made["provider"],
+            "launched_at": timeutils.utcnow(),
+            "shared_targets": backend.driver.SHARED_TARGETS,
+        }
         if after := outcomes.note(volume_id, Event.CREATED, {**values, **outcomes.NO_ERROR}):
             telling.of_volume(backend, "create.end", row, **after)
 

@@ -22,7 +22,8 @@ class Attachment(base.AttachdObject):
 
     # 1.0: Initial version
     # 1.1: kind
-    VERSION = "1.1"
+    # 1.2: connection_key
+    VERSION = "1.2"
 
     fields = {
         "id": fields.StringField(),
@@ -37,6 +38,7 @@ class Attachment(base.AttachdObject):
         "mountpoint": fields.StringField(nullable=True),
         "connector": base.JsonField(nullable=True),
         "connection_info": base.JsonField(nullable=True),
+        "connection_key": fields.StringField(nullable=True),
         "error": fields.StringField(nullable=True),
         "attached_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
         "created_at": fields.DateTimeField(tzinfo_aware=False),
@@ -60,8 +62,13 @@ class Attachment(base.AttachdObject):
         volume: Volume,
         instance_uuid: str | None = None,
         mode: str | None = None,
+        denied: str = "",
     ) -> "Attachment":
-        """Take the volume for somebody; raises VolumeNotFree when others were faster."""
+        """Take the volume for somebody; raises as db.attachments.reserve().
+
+        :param mode: "rw", "ro", or None: as much as is allowed
+        :param denied: the rule by which the caller must not be one of several; "" if they may
+        """
         row = db.reserve(
             volume.id,
             {
@@ -69,7 +76,9 @@ class Attachment(base.AttachdObject):
                 "user_id": context.user_id,
                 "instance_uuid": instance_uuid,
                 "mode": "ro" if volume.readonly else mode,
+                "asked_mode": mode,
             },
+            denied,
         )
         volume_seen = {"volume_host": volume.host, "volume_status": volume.status}
         return cls.from_row(context, {**_EMPTY, **row, **volume_seen})
@@ -95,5 +104,14 @@ class Attachment(base.AttachdObject):
 
 
 _EMPTY: dict[str, Any] = dict.fromkeys(
-    ("host", "mountpoint", "connector", "connection_info", "error", "attached_at", "updated_at")
+    (
+        "host",
+        "mountpoint",
+        "connector",
+        "connection_info",
+        "connection_key",
+        "error",
+        "attached_at",
+        "updated_at",
+    )
 )

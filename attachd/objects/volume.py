@@ -9,7 +9,7 @@ from oslo_versionedobjects import fields
 from attachd import states
 from attachd.context import RequestContext
 from attachd.db import volumes as db
-from attachd.db.volume_changes import READONLY
+from attachd.db.sharing_rules import READONLY
 from attachd.objects import base
 
 
@@ -22,7 +22,8 @@ class Volume(base.AttachdObject):
 
     # 1.0: Initial version
     # 1.1: source_volid, admin_metadata
-    VERSION = "1.1"
+    # 1.2: shared_targets
+    VERSION = "1.2"
 
     fields = {
         "id": fields.StringField(),
@@ -35,6 +36,7 @@ class Volume(base.AttachdObject):
         "status": fields.StringField(),
         "attach_status": fields.StringField(),
         "multiattach": fields.BooleanField(),
+        "shared_targets": fields.BooleanField(nullable=True),
         "bootable": fields.BooleanField(),
         "volume_type_id": fields.StringField(nullable=True),
         "volume_type_name": fields.StringField(nullable=True),

@@ -22,7 +22,7 @@ ROOMY = {
     "total_gib": 100.0,
     "free_gib": 100.0,
     "allocated_gib": 0.0,
-    "capabilities": {"multiattach": True},
+    "capabilities": {"multiattach": True, "read_only_enforced": True},
 }
 
 

@@ -48,6 +48,7 @@ def add_attachment(volume_id: str, state: str = "reserved", **values: Any) -> Ro
         "connector": None if state in _WITHOUT_CONNECTOR else CONNECTOR,
         "host": None if state in _WITHOUT_CONNECTOR else CONNECTOR["host"],
         "secret": None if state in _WITHOUT_CONNECTOR else "5" * 32,
+        "asked_mode": values.get("mode"),
         "created_at": models.now(),
         **values,
     }

@@ -31,9 +31,7 @@ def create(ctx: RequestContext, body: dict[str, Any]) -> dict[str, view.Detail]:
         schema.check_connector(host)
     volume = Volume.get(ctx, wanted["volume_uuid"])
     ctx.authorize(policy.CREATE, volume)
-    if volume.bootable and volume.multiattach and volume.status == "in-use":
-        ctx.authorize(policy.BOOTABLE, volume)
-    attachment = Attachment.reserve(ctx, volume, wanted.get("instance_uuid"), wanted.get("mode"))
+    attachment = reservation.make(ctx, volume, wanted)
     if not host:
         return view.shown(ctx, attachment)
     try:

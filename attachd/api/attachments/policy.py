@@ -25,6 +25,9 @@ RULES = [
         policy.MEMBER,
         "Attach a bootable volume once more while it is attached.",
         "POST /attachments",
+        "POST /volumes/{volume_id}/action (os-reserve)",
+        "POST /volumes/{volume_id}/action (os-attach)",
+        "POST /volumes/{volume_id}/action (os-initialize_connection)",
     ),
     policy.rule(
         UPDATE,

@@ -1,13 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Giving reservations up, of which no backend has heard; used by handlers.py and deletion.py."""
+"""Making reservations, and giving those up of which no backend has heard; used by handlers."""
 
+from collections.abc import Mapping
 import contextlib
 from typing import Any
 
 from attachd import exception
-from attachd.api.attachments import telling
+from attachd.api.attachments import several, telling
+from attachd.context import RequestContext
 from attachd.db import attachment_queries
-from attachd.objects import Attachment
+from attachd.objects import Attachment, Volume
+
+
+def make(ctx: RequestContext, volume: Volume, wanted: Mapping[str, Any]) -> Attachment:
+    """Take a volume for somebody who will connect to it later.
+
+    :param wanted: ``attachment`` of the body, as its schema lets it through
+    :raises: as Attachment.reserve()
+    """
+    mode = wanted.get("mode")
+    several.check_mode(volume, mode)
+    denied = several.denied(ctx, volume)
+    return Attachment.reserve(ctx, volume, wanted.get("instance_uuid"), mode, denied)
 
 
 def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attachd import rpcapi
-from attachd.api.attachments import telling
+from attachd.api.attachments import several, telling
 from attachd.api.endpoint import action
 from attachd.api.legacy import policy, schema
 from attachd.api.legacy.there import PATH, There
@@ -25,7 +25,7 @@ Body = Mapping[str, Any]
 def reserve(ctx: RequestContext, volume_id: str) -> None:
     """Take a volume for an attachment that is to come."""
     volume = load.volume(ctx, volume_id, policy.RESERVE)
-    legacy.hold(volume.id, volume.project_id, ctx.user_id)
+    legacy.hold(volume.id, volume.project_id, ctx.user_id, several.denied(ctx, volume))
 
 
 @action(PATH, "os-unreserve", policy=policy.UNRESERVE)
@@ -64,5 +64,6 @@ def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
             "mountpoint": body["mountpoint"],
             "mode": body.get("mode", "rw"),
         },
+        several.denied(ctx, volume),
     )
     telling.of_claim(volume)

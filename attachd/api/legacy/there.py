@@ -9,10 +9,9 @@ import webob
 
 from attachd import exception
 from attachd.api import guard
-from attachd.api.attachments import deletion
+from attachd.api.attachments import deletion, several
 from attachd.context import RequestContext
-from attachd.db import attachment_steps as steps
-from attachd.db import legacy
+from attachd.db import holders, legacy, sharing_rules
 from attachd.objects import Attachment, Volume
 from attachd.states import AttachmentKind
 
@@ -37,6 +36,16 @@ class There(NamedTuple):
         """Return the ids of the holds, the oldest first."""
         return [row["id"] for row in self.holds]
 
+    def strangers(self, host: str) -> Sequence[Row]:
+        """Return whoever has the volume, if a connection of this host would be one more."""
+        rows = (*self.used, *self.connections)
+        served = {row["serves"] for row in self.connections}
+        unconnected = [row for row in self.used if row["id"] not in served]
+        expected = self.holds or [
+            row for row in unconnected if row["kind"] == AttachmentKind.LEGACY
+        ]
+        return () if expected or any(row["host"] == host for row in rows) else rows
+
     @classmethod
     def unguarded(
         cls,
@@ -59,13 +68,22 @@ class There(NamedTuple):
     def of(cls, volume_id: str) -> Self:
         """Look."""
         rows = legacy.rows(volume_id)
-        attachments = steps.shown(rows)
+        attachments = holders.shown(rows)
         return cls(
             attachments,
-            steps.counted(attachments),
-            steps.of_kind(rows, AttachmentKind.CONNECTION),
-            steps.of_kind(rows, AttachmentKind.HOLD),
+            holders.counted(attachments),
+            holders.of_kind(rows, AttachmentKind.CONNECTION),
+            holders.of_kind(rows, AttachmentKind.HOLD),
         )
+
+
+def check_company(ctx: RequestContext, volume: Volume, host: str) -> None:
+    """Let a host be connected, unless it would be one more and the caller may not have several.
+
+    :raises Forbidden: naming the rule
+    """
+    if denied := several.denied(ctx, volume):
+        sharing_rules.check_company(There.of(volume.id).strangers(host), denied)
 
 
 def remove(ctx: RequestContext, request: webob.Request, volume: Volume, chosen: Row) -> None:

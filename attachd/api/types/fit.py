@@ -3,7 +3,7 @@
 
 from typing import Final, NamedTuple
 
-from attachd import exception, placement
+from attachd import exception, placement, sharing
 from attachd.api.types import lookup, sizes
 from attachd.db import qos_specs, types
 from attachd.objects import Volume
@@ -32,10 +32,10 @@ def judge(volume: Volume, kind: lookup.Row) -> Fit:
     :raises BadRequest: its backend does not have what the type asks for
     """
     sizes.check(kind, volume.size_gib)
-    multiattach = placement.wants_multiattach(kind["extra_specs"])
+    before, after = _sharing(volume), sharing.of(kind["extra_specs"])
     changed = []
-    if multiattach != volume.multiattach:
-        changed.append("whether it can be attached several times")
+    if after != before:
+        changed.append("how often and by whom it can be attached")
     if _limits_at_host(volume.volume_type_id) != _limits_at_host(kind["id"]):
         changed.append("what its hosts limit it to")
     if changed and volume.status != "available":
@@ -46,7 +46,13 @@ def judge(volume: Volume, kind: lookup.Row) -> Fit:
             f"is available; the status of volume {volume.id} is {volume.status}.",
         )
     _check_place(volume, kind)
-    return Fit(multiattach, _FREE if changed else _ANY)
+    return Fit(after.multiattach, _FREE if changed else _ANY)
+
+
+def _sharing(volume: Volume) -> sharing.Sharing:
+    if volume.volume_type_id is None:
+        return sharing.Sharing()
+    return sharing.of(types.get(volume.volume_type_id)["extra_specs"])
 
 
 def _limits_at_host(type_id: str | None) -> str | None:

@@ -11,8 +11,7 @@ from attachd import exception, rpcapi
 from attachd.api import guard
 from attachd.api.volumes import work
 from attachd.context import RequestContext
-from attachd.db import attachment_steps as steps
-from attachd.db import attachments, volumes
+from attachd.db import attachments, holders, volumes
 from attachd.objects import Attachment, Volume
 from attachd.states import UNREACHABLE, AttachmentState, Event
 
@@ -34,7 +33,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
             reason=f"Volume {volume.id} is attached by {', '.join(attached[:5])}: it is not "
             "deleted, not even by force, before it has been detached."
         )
-    for row in steps.shown(rows):
+    for row in holders.shown(rows):
         guard.check(ctx, request, Attachment.from_row(ctx, row))
     for row in rows:
         # It may go along with another one, or be gone already.

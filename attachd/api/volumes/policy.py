@@ -30,9 +30,14 @@ RULES = [
     policy.rule(
         MULTIATTACH,
         policy.MEMBER,
-        "Have a volume that can be attached several times at once.",
+        "Have a volume that can be attached several times at once, and attach it beside others. "
+        "Whoever has attached one keeps it when the rule is changed.",
         "POST /volumes",
         f"POST {_ITEM}/action (os-retype)",
+        "POST /attachments",
+        f"POST {_ITEM}/action (os-reserve)",
+        f"POST {_ITEM}/action (os-attach)",
+        f"POST {_ITEM}/action (os-initialize_connection)",
     ),
     policy.rule(GET, policy.READER, "Look at a volume.", f"GET {_ITEM}"),
     policy.rule(

@@ -67,18 +67,23 @@ def size(wanted: Wish, source: Volume | None) -> int:
     return int(source.size_gib)
 
 
-def place(wanted: placement.Wanted, source: Volume | None) -> placement.Place:
+def place(
+    source: Volume | None, size_gib: int, specs: Mapping[str, str | None], zone: str | None = None
+) -> placement.Place:
     """Return the best place, or that of the source: its backend copies it.
 
+    :param specs: the extra specs of the new volume's type
+    :param zone: None if any will do
     :raises InvalidInput: another zone than that of the source is asked for
     :raises NoBackendFits: with the reason
     """
+    wanted = placement.Wanted(size_gib, specs, zone)
     if source is None:
         return placement.choose(wanted)
-    if wanted.availability_zone not in {None, source.availability_zone}:
+    if zone not in {None, source.availability_zone}:
         raise exception.InvalidInput(
             field="volume.availability_zone",
-            value=wanted.availability_zone,
+            value=zone,
             reason=f"A copy of volume {source.id} is where that is: in "
             f"{source.availability_zone}.",
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from oslo_utils import uuidutils
 
-from attachd import exception, placement
+from attachd import exception, sharing
 from attachd.api import fields
 from attachd.api.quotas import claims
 from attachd.api.types import sizes
@@ -32,7 +32,7 @@ def of_new_volume(ctx: RequestContext, wanted: Wish) -> dict[str, Any]:
     source = sources.source_of(ctx, wanted)
     kind = sources.kind(ctx, wanted, source)
     specs = kind["extra_specs"] if kind else {}
-    multiattach = placement.wants_multiattach(specs)
+    multiattach = sharing.of(specs).multiattach
     if multiattach:
         ctx.authorize(policy.MULTIATTACH)
     size = sources.size(wanted, source)
@@ -40,7 +40,7 @@ def of_new_volume(ctx: RequestContext, wanted: Wish) -> dict[str, Any]:
     zone = wanted.get("availability_zone")
     type_id = kind["id"] if kind else None
     with claims.told_first(str(ctx.project_id), quota_claims.of_new_volume(type_id, size)):
-        place = sources.place(placement.Wanted(size, specs, zone), source)
+        place = sources.place(source, size, specs, zone)
     return {
         **texts(wanted),
         "project_id": ctx.project_id,

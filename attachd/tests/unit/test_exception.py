@@ -18,6 +18,8 @@ CODES = {
     "NoBackendFits": 400,
     "InvalidVolume": 400,
     "VolumeNotFree": 400,
+    "LimitReached": 400,
+    "ModeNotAllowed": 400,
     "TypeInUse": 400,
     "Unauthorized": 401,
     "Forbidden": 403,

@@ -140,17 +140,6 @@ class MeetsTest(unittest.TestCase):
             with self.subTest(offer=offer, spec=spec):
                 self.assertIs(met, placement.meets(offer, spec))
 
-    def test_only_a_true_is_is_multiattach(self):
-        for value, expected in (
-            ("<is> True", True),
-            ("<is> true", True),
-            ("<is> False", False),
-            ("True", False),
-            (None, False),
-        ):
-            with self.subTest(value):
-                self.assertIs(expected, placement.wants_multiattach({"multiattach": value}))
-
 
 class RoomTest(unittest.TestCase):
     def setUp(self):

@@ -115,6 +115,7 @@ def upgrade() -> None:
         sa.Column("attach_status", sa.String(32), nullable=False),
         sa.Column("leaving", sa.Integer(), nullable=False),
         sa.Column("multiattach", sa.Boolean(), nullable=False),
+        sa.Column("shared_targets", sa.Boolean()),
         sa.Column("bootable", sa.Boolean(), nullable=False),
         sa.Column("volume_type_id", sa.String(36)),
         sa.Column("availability_zone", sa.String(255)),
@@ -170,10 +171,12 @@ def upgrade() -> None:
         sa.Column("serves", sa.String(36)),
         sa.Column("state", sa.String(32), nullable=False),
         sa.Column("mode", sa.String(2)),
+        sa.Column("asked_mode", sa.String(2)),
         sa.Column("host", sa.String(255)),
         sa.Column("mountpoint", sa.String(255)),
         sa.Column("connector", LONG_TEXT),
         sa.Column("connection_info", LONG_TEXT),
+        sa.Column("connection_key", sa.String(64)),
         sa.Column("secret", sa.String(64)),
         sa.Column("owner", sa.String(255)),
         sa.Column("generation", sa.Integer(), nullable=False),
@@ -187,6 +190,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_attachments"),
         **IN_MARIADB,
     )
+    op.create_index("ix_attachments_connection_key", "attachments", ["connection_key"])
     op.create_index("ix_attachments_created_at_id", "attachments", ["created_at", "id"])
     op.create_index("ix_attachments_host", "attachments", ["host"])
     op.create_index("ix_attachments_instance_uuid", "attachments", ["instance_uuid"])
@@ -230,6 +234,12 @@ def upgrade() -> None:
         "quota_locks",
         sa.Column("project_id", sa.String(64), nullable=False),
         sa.PrimaryKeyConstraint("project_id", name="pk_quota_locks"),
+        **IN_MARIADB,
+    )
+    op.create_table(
+        "host_locks",
+        sa.Column("host", sa.String(255), nullable=False),
+        sa.PrimaryKeyConstraint("host", name="pk_host_locks"),
         **IN_MARIADB,
     )
     op.create_table(

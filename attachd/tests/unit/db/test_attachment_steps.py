@@ -3,8 +3,7 @@
 
 import unittest
 
-from attachd.db import attachment_steps as steps
-from attachd.db import attachments
+from attachd.db import attachments, holders
 from attachd.states import Event
 from attachd.tests import databases, rows
 
@@ -81,4 +80,4 @@ class NameTest(unittest.TestCase):
             "the connection of host h (os-initialize_connection)": {**row, "kind": "connection"},
             "a reservation of os-reserve": {**row, "kind": "hold"},
         }
-        self.assertEqual(list(named), [steps.name(each) for each in named.values()])
+        self.assertEqual(list(named), [holders.name(each) for each in named.values()])

@@ -4,8 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.db import attachment_steps as steps
-from attachd.db import attachments, legacy
+from attachd.db import attachments, holders, legacy
 from attachd.tests import databases, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
@@ -288,7 +287,7 @@ class BindTest(Case):
     def closed(self, mine):
         held = rows.attachments(self.volume_id)
         (row,) = [each for each in held if each["id"] == mine]
-        return {each["id"] for each in steps.closed_with(row, [x for x in held if x != row])}
+        return {each["id"] for each in holders.closed_with(row, [x for x in held if x != row])}
 
     def test_what_serves_an_attachment_is_closed_with_it(self):
         self.multiattach()

@@ -6,8 +6,8 @@ import unittest
 from attachd import exception
 from attachd.db import api, qos_specs, types
 from attachd.db import attachment_steps as steps
+from attachd.db.attachment_statements import LOCK_VOLUME_TO_CONNECT
 from attachd.db.paging import Page
-from attachd.states import Event
 from attachd.tests import databases, rows
 
 
@@ -119,7 +119,7 @@ class ConnectTest(Case):
 
     def told(self, volume=None):
         with api.writer() as connection:
-            found = steps.lock_volume(connection, volume or self.volume, Event.CONNECT)
+            found = steps.lock_volume(connection, volume or self.volume, LOCK_VOLUME_TO_CONNECT)
         return found["front_end_qos"]
 
     def test_what_is_for_the_front_end(self):
@@ -138,5 +138,5 @@ class ConnectTest(Case):
 
     def test_other_moves_do_not_ask(self):
         with api.writer() as connection:
-            found = steps.lock_volume(connection, self.volume, Event.DISCONNECT)
+            found = steps.lock_volume(connection, self.volume)
         self.assertNotIn("front_end_qos", found)

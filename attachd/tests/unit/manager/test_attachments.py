@@ -62,10 +62,12 @@ class AttachTest(unittest.TestCase):
         expected = {"attachment_id": self.attachment_id, "connector": CONNECTOR, "mode": "rw"}
         self.assertEqual(expected | {"secret": row["secret"]}, vars(handed.export))
 
-    def test_a_read_only_volume_is_only_read_whatever_was_asked_for(self):
+    def test_a_read_only_volume_is_not_written_to(self):
         rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
-        rows.change_attachment(self.attachment_id, mode="rw")
-        answer = self._attach({**CONNECTOR, "mode": "rw"})
+        with self.assertRaisesRegex(exception.ModeNotAllowed, "it is read-only.*mode 'ro'"):
+            self._attach({**CONNECTOR, "mode": "rw"})
+        self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
+        answer = self._attach()
         self.assertEqual("ro", answer["mode"])
         self.assertEqual("ro", self.driver.handed[0].export.mode)
         self.assertEqual("ro", rows.attachment(self.attachment_id)["mode"])

@@ -10,25 +10,6 @@ from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR
 
 
-class ModeTest(unittest.TestCase):
-    """What a host may do."""
-
-    def test_the_volume_counts_most_then_the_attachment_then_the_connector(self):
-        cases = [
-            ({}, None, {}, "rw"),
-            ({}, None, {"mode": "null"}, "rw"),
-            ({}, None, {"mode": "ro"}, "ro"),
-            ({}, "rw", {"mode": "ro"}, "rw"),
-            ({}, "ro", {"mode": "rw"}, "ro"),
-            ({"readonly": "True"}, "rw", {"mode": "rw"}, "ro"),
-            ({"readonly": "False"}, None, {}, "rw"),
-        ]
-        for told, mode, connector, expected in cases:
-            with self.subTest(told=told, mode=mode, connector=connector):
-                volume = {"admin_metadata": told}
-                self.assertEqual(expected, exports.mode(volume, {"mode": mode}, connector))
-
-
 class LiveTest(unittest.TestCase):
     """Who must not notice what is done to another one."""
 

@@ -23,6 +23,7 @@ ROW = {
     "mountpoint": "/dev/vdb",
     "connector": {"host": "compute-1", "x": [1, None, {"y": "\u2603"}]},
     "connection_info": {"driver_volume_type": "iscsi", "data": {"target_lun": 1}},
+    "connection_key": None,
     "error": None,
     "attached_at": WHEN,
     "created_at": WHEN,

@@ -9,8 +9,8 @@ from attachd.objects import base
 
 # A change of fields gets a new VERSION, a line in the class's history, and its fingerprint here.
 FINGERPRINTS = {
-    "Attachment": "1.1-5515418e399ab05142df00084f1b305c",
-    "Volume": "1.1-f44de17ee0fca5c1d331ffea2b890ffc",
+    "Attachment": "1.2-d448f917f78389ddf3e776ee37f469f2",
+    "Volume": "1.2-f76de25306aaa5b1d59b9494b9b36759",
 }
 
 

@@ -56,7 +56,7 @@ class RetypeTest(unittest.TestCase):
 
     def test_several_attachments_are_no_change_for_a_volume_in_use(self):
         asking.add_type("shared", extra_specs=SEVERAL)
-        self.refused(exception.InvalidInput, "several times", "shared", volume=self.attached())
+        self.refused(exception.InvalidInput, "how often", "shared", volume=self.attached())
 
     def test_several_attachments_have_a_rule_of_their_own(self):
         asking.add_type("shared", extra_specs=SEVERAL)

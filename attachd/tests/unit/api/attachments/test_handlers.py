@@ -26,8 +26,8 @@ class Case(unittest.TestCase):
         self.ctx = self.calls.ctx
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
-        self.Attachment.reserve.return_value = self.attachment
         self.volume = self.Volume.get.return_value
+        self.reservation.make.return_value = self.attachment
         self.rpcapi.attach.return_value = CONNECTED
         self.rpcapi.attach_alone.return_value = CONNECTED
 
@@ -41,7 +41,8 @@ class CreateTest(Case):
             with self.subTest(connector):
                 shown = self.create(instance_uuid="i", mode="ro", **connector)["attachment"]
                 self.assertEqual({}, shown["connection_info"])
-        self.Attachment.reserve.assert_called_with(self.ctx, self.volume, "i", "ro")
+                wanted = {"volume_uuid": ID, "instance_uuid": "i", "mode": "ro", **connector}
+                self.reservation.make.assert_called_with(self.ctx, self.volume, wanted)
         self.rpcapi.attach.assert_not_called()
 
     def test_it_authorises_before_it_reserves_and_reserves_before_it_connects(self):
@@ -49,30 +50,20 @@ class CreateTest(Case):
         self.assertEqual("iscsi", shown["connection_info"]["driver_volume_type"])
         names = [name for name, _, _ in self.calls.mock_calls if "()" not in name]
         self.assertEqual(
-            ["Volume.get", "ctx.authorize", "Attachment.reserve", "rpcapi.attach"], names
+            [
+                "Volume.get",
+                "ctx.authorize",
+                "reservation.make",
+                "rpcapi.attach",
+            ],
+            names,
         )
         self.ctx.authorize.assert_called_once_with(policy.CREATE, self.volume)
 
     def test_a_wrong_connector_reserves_nothing(self):
         with self.assertRaises(exception.InvalidInput):
             self.create(connector={"ip": "1"})
-        self.Attachment.reserve.assert_not_called()
-
-    def test_a_bootable_volume_in_use_needs_one_more_permission(self):
-        cases = [
-            (True, True, "in-use", 2),
-            (True, True, "available", 1),
-            (True, False, "in-use", 1),
-            (False, True, "in-use", 1),
-        ]
-        for bootable, multiattach, status, times in cases:
-            with self.subTest(bootable=bootable, multiattach=multiattach, status=status):
-                self.volume.configure_mock(
-                    bootable=bootable, multiattach=multiattach, status=status
-                )
-                self.ctx.authorize.reset_mock()
-                self.create()
-                self.assertEqual(times, self.ctx.authorize.call_count)
+        self.reservation.make.assert_not_called()
 
     def test_a_failed_connection_is_told(self):
         self.rpcapi.attach.side_effect = exception.ConnectFailed(attachment_id="a1", reason="no")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How reservations are given up, with the database replaced."""
+"""How reservations are made and given up, with the database replaced."""
 
 import unittest
 from unittest import mock
@@ -19,6 +19,32 @@ class Case(unittest.TestCase):
         for name in ("attachment_queries", "telling"):
             setattr(self, name, self.enterContext(mock.patch.object(reservation, name)))
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
+
+
+class MakeTest(Case):
+    def setUp(self):
+        super().setUp()
+        for name in ("Attachment", "several"):
+            setattr(self, name, self.enterContext(mock.patch.object(reservation, name)))
+        self.several.denied.return_value = "a:rule"
+        self.ctx, self.volume = mock.Mock(), mock.Mock()
+
+    def make(self, **wanted):
+        return reservation.make(self.ctx, self.volume, wanted)
+
+    def test_it_is_told_what_is_asked_for_and_what_is_denied(self):
+        self.assertIs(self.Attachment.reserve.return_value, self.make(mode="ro"))
+        self.Attachment.reserve.assert_called_with(self.ctx, self.volume, None, "ro", "a:rule")
+        self.make(instance_uuid="i")
+        self.Attachment.reserve.assert_called_with(self.ctx, self.volume, "i", None, "a:rule")
+
+    def test_what_nobody_may_write_is_not_reserved_for_a_writer(self):
+        refusal = exception.ModeNotAllowed(volume_id="v", reason="x")
+        self.several.check_mode.side_effect = refusal
+        with self.assertRaises(exception.ModeNotAllowed):
+            self.make(mode="rw")
+        self.several.check_mode.assert_called_with(self.volume, "rw")
+        self.Attachment.reserve.assert_not_called()
 
 
 class CancelTest(Case):

@@ -20,9 +20,8 @@ class FitTest(unittest.TestCase):
         self.plain = asking.add_type("plain")["id"]
 
     def judge(self, kind, status="available", **values):
-        volume = rows.add_volume(
-            volume_type_id=self.plain, availability_zone="nova", status=status, **values
-        )
+        values = {"volume_type_id": self.plain, "availability_zone": "nova", **values}
+        volume = rows.add_volume(status=status, **values)
         return fit.judge(Volume.get(asking.context(), volume["id"]), kind)
 
     def refused(self, says, kind, status="available", **values):
@@ -41,8 +40,21 @@ class FitTest(unittest.TestCase):
     def test_several_attachments_come_with_a_type_of_a_free_volume(self):
         shared = asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
         self.assertEqual((True, ("available",)), self.judge(shared))
-        self.assertEqual((True, ANY), self.judge(shared, "in-use", multiattach=True))
-        self.refused("attached several times.* in-use", shared, "in-use")
+        self.refused("how often and by whom .* in-use", shared, "in-use")
+
+    def test_a_volume_in_use_may_have_another_type_that_is_attached_alike(self):
+        mine, other = (
+            asking.add_type(name, extra_specs={"multiattach": "<is> True", "mode": "RO"})
+            for name in ("mine", "other")
+        )
+        of_mine = {"multiattach": True, "volume_type_id": mine["id"]}
+        self.assertEqual((True, ANY), self.judge(other, "in-use", **of_mine))
+        for key, value in (("mode", "RW"), ("max_attachments", "3"),
+                           ("max_attachments_per_host", "1")):  # fmt: skip
+            specs = {"multiattach": "<is> True", "mode": "RO", key: value}
+            kind = asking.add_type(f"with {key}", extra_specs=specs)
+            self.refused("how often and by whom .* in-use", kind, "in-use", **of_mine)
+            self.assertEqual((True, ("available",)), self.judge(kind, **of_mine))
 
     def test_limits_at_the_host_change_only_for_a_free_volume(self):
         for consumer in ("front-end", "both"):

@@ -3,7 +3,7 @@
 
 import unittest
 
-from attachd import exception, placement
+from attachd import exception
 from attachd.api.volumes import sources
 from attachd.tests import asking, rows
 
@@ -69,19 +69,19 @@ class SourcesTest(unittest.TestCase):
         for host in ("here@shelf", "there@shelf"):
             source = self.source(host=f"{host}#p")
             for zone in (None, "nova"):
-                found = sources.place(placement.Wanted(1, {}, zone), source)
+                found = sources.place(source, 1, {}, zone)
                 self.assertEqual(f"{host}#shelf", found.host)
 
     def test_another_zone_or_what_its_backend_lacks_is_refused(self):
         source = self.source()
         with self.assertRaisesRegex(exception.InvalidInput, "in nova"):
-            sources.place(placement.Wanted(1, {}, "far"), source)
+            sources.place(source, 1, {}, "far")
         with self.assertRaisesRegex(exception.NoBackendFits, "colour"):
-            sources.place(placement.Wanted(1, {"colour": "red"}), source)
+            sources.place(source, 1, {"colour": "red"})
         with self.assertRaisesRegex(exception.NoBackendFits, "200 GiB are asked for"):
-            sources.place(placement.Wanted(200, {}), source)
+            sources.place(source, 200, {})
 
     def test_a_source_whose_backend_is_down_is_not_copied(self):
         asking.report("here@shelf", up=False)
         with self.assertRaisesRegex(exception.NoBackendFits, "down"):
-            sources.place(placement.Wanted(1, {}), self.source())
+            sources.place(self.source(), 1, {})

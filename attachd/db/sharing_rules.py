@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether one more may attach a volume, and may write; asked under the volume's lock.
+
+What a type says of it is explained in attachd.sharing.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from attachd import exception, sharing, states
+from attachd.conf import CONF
+from attachd.db import holders, locks, models
+from attachd.states import AttachmentKind, AttachmentState, VolumeState
+
+Row = dict[str, Any]
+_T = models.attachments
+
+READONLY: Final = "readonly"
+"""The key of a volume's admin_metadata that keeps hosts from writing; "True" or "False"."""
+
+_AT_A_HOST: Final = frozenset({AttachmentKind.ATTACHMENT, AttachmentKind.CONNECTION})
+"""The kinds whose hosts are let in; what is attached by a word alone has a connection beside."""
+
+
+def check_join(volume: Row, rows: Sequence[Row], new: Row, denied: str = "") -> None:
+    """Let one more join those who hold a volume.
+
+    A server that moves to another host is attached from both for a while.
+
+    :param volume: with ``type_specs``
+    :param rows: that are there
+    :param new: the row that is to be stored
+    :param denied: the rule by which the caller must not be one of several; "" if they may
+    :raises VolumeNotFree: it may not
+    :raises LimitReached: there are as many as may be
+    :raises Forbidden: somebody else is there already
+    """
+    free = volume["state"] == VolumeState.READY and volume["status"] != "error"
+    there = holders.counted(rows)
+    server = new.get("instance_uuid")
+    strangers = [row for row in there if server is None or row["instance_uuid"] != server]
+    if not free or (strangers and not volume["multiattach"]):
+        named = ", ".join(holders.name(row) for row in there[:3])
+        raise exception.VolumeNotFree(
+            volume_id=volume["id"],
+            status=volume["status"],
+            holder=f"; it is held by {named}" if named else "",
+        )
+    check_company(strangers, denied)
+    check_most(volume, [*rows, new])
+
+
+def check_company(strangers: Sequence[Row], denied: str) -> None:
+    """Let somebody be one of several, unless a rule denies it.
+
+    :raises Forbidden: naming the rule
+    """
+    if strangers and denied:
+        raise exception.Forbidden(action=denied)
+
+
+def check_connect(connection: sa.Connection, volume: Row, new: Row, others: Sequence[Row]) -> None:
+    """Let one more host in, or the same once more.
+
+    :param volume: with ``type_specs``
+    :param new: the row as it is going to be, with ``host``
+    :raises LimitReached: there are as many as may be
+    """
+    counts = {**new, "state": AttachmentState.CONNECTING.value}
+    check_most(volume, [*others, counts])
+    most = sharing.of(volume["type_specs"] or {}).most_per_host
+    beside = [row for row in _let_in(others) if row["host"] == new["host"]]
+    if most is not None and len(beside) >= most:
+        raise exception.LimitReached(
+            what=f"Volume {volume['id']} on host {new['host']}",
+            count=len(beside),
+            limit=most,
+            name=f"{sharing.MOST_PER_HOST} of its type",
+        )
+    _check_host(connection, new)
+
+
+def _let_in(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in holders.counted(rows) if row["kind"] in _AT_A_HOST]
+
+
+def check_most(volume: Row, rows: Sequence[Row]) -> None:
+    """Let so many rows have a volume.
+
+    :param volume: with ``type_specs``
+    :param rows: with the one that has come last
+    :raises LimitReached: it is one too many
+    """
+    most = sharing.of(volume["type_specs"] or {}).most
+    if most is None or not volume["multiattach"]:
+        return
+    count = _population(rows)
+    if count > most:
+        raise exception.LimitReached(
+            what=f"Volume {volume['id']}",
+            count=count - 1,
+            limit=most,
+            name=f"{sharing.MOST} of its type",
+        )
+
+
+def _population(rows: Sequence[Row]) -> int:
+    """Count servers, and hosts that have none; a hold and a connection are of the same one."""
+    attached = holders.counted(holders.shown(rows))
+    connections = holders.counted(holders.of_kind(rows, AttachmentKind.CONNECTION))
+    unknown = [row for row in connections if row["serves"] is None]
+    held = holders.of_kind(rows, AttachmentKind.HOLD)
+    servers = {row.get("instance_uuid") or row["id"] for row in attached}
+    return len(servers) + max(len(held), len(unknown))
+
+
+def _check_host(connection: sa.Connection, new: Row) -> None:
+    """Count what the host has of all volumes, while nobody else adds to it."""
+    most: int = CONF.manager.max_attachments_per_host
+    if not most or not new["host"]:
+        return
+    locks.take(connection, models.host_locks, new["host"])
+    there = sa.select(sa.func.count()).where(
+        _T.c.host == new["host"],
+        _T.c.id != new["id"],
+        _T.c.kind.in_(_AT_A_HOST),
+        _T.c.state.not_in(states.UNREACHABLE),
+    )
+    count = connection.execute(there).scalar_one()
+    if count >= most:
+        raise exception.LimitReached(
+            what=f"Host {new['host']}",
+            count=count,
+            limit=most,
+            name="[manager]max_attachments_per_host",
+        )
+
+
+def mode(volume: Row, mine: Row, others: Sequence[Row], asked: str | None) -> str:
+    """Return what a host may do: "rw" or "ro".
+
+    :param volume: with ``type_specs``
+    :param mine: the attachment in question
+    :param asked: "rw", "ro", or None: as much as is allowed
+    :raises ModeNotAllowed: it may only read, and wants to write
+    """
+    why = "" if asked == "ro" else why_read_only(volume, mine, others)
+    if why and asked == "rw":
+        raise exception.ModeNotAllowed(volume_id=volume["id"], reason=why)
+    return "ro" if why or asked == "ro" else "rw"
+
+
+def why_read_only(volume: Row, mine: Row, others: Sequence[Row]) -> str:
+    """Tell why a host may not write; "" if it may."""
+    if volume["admin_metadata"].get(READONLY) == "True":
+        return "it is read-only"
+    rules = sharing.of(volume["type_specs"] or {})
+    if rules.mode is sharing.Mode.RW:
+        return ""
+    if not rules.multiattach:
+        return "its type says mode='RO'"
+    writers = [row for row in holders.counted(others) if _is_another_writer(row, mine)]
+    if writers:
+        return f"its type allows one writer, mode='RO', and that is {holders.name(writers[0])}"
+    return ""
+
+
+def _is_another_writer(row: Row, mine: Row) -> bool:
+    server = mine.get("instance_uuid")
+    same = row["id"] == mine.get("serves") or mine["id"] in {row["id"], row["serves"]}
+    moving = server is not None and row["instance_uuid"] == server
+    return row["mode"] == "rw" and not same and not moving

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a volume type says of attaching: how often, and who may write; read by api, db, manager.
+
+``multiattach``, ``<is> True`` or ``<is> False``
+    Volumes of the type may be attached several times at once.
+``mode``, ``RW`` (the default) or ``RO``
+    Whether all hosts may write.  With ``RO`` a multiattach volume has one writer, whoever comes
+    first, and everybody else only reads; a volume that is attached once is only read.
+``max_attachments``, a number
+    How many servers may have a multiattach volume at once.
+``max_attachments_per_host``, a number
+    How many attachments of one volume may be on one host.
+
+A type cannot be changed while volumes have it, and another type is given to a volume in one
+step, so that what is read here of a volume's type holds for all of its attachments.
+
+Source: the specification "Enable multiattach of volumes", which has the first two.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+import enum
+import re
+from typing import Final
+
+from oslo_utils import strutils
+
+from attachd import exception
+
+Specs = Mapping[str, str | None]
+
+MULTIATTACH: Final = "multiattach"
+MODE: Final = "mode"
+MOST: Final = "max_attachments"
+MOST_PER_HOST: Final = "max_attachments_per_host"
+KEYS: Final = frozenset({MULTIATTACH, MODE, MOST, MOST_PER_HOST})
+"""The extra specs that are read here."""
+
+_SCOPED: Final = f"capabilities:{MULTIATTACH}"
+_LARGEST: Final = 10**6
+_NUMBER: Final = re.compile(r"[0-9]{1,7}")
+
+
+class Mode(enum.StrEnum):
+    """Who may write to the volumes of a type."""
+
+    RW = "RW"
+    RO = "RO"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How the volumes of a type may be attached.
+
+    :ivar most: how many servers may have a volume at once; None: any number
+    :ivar most_per_host: how many attachments a volume may have on one host; None: any number
+    """
+
+    multiattach: bool = False
+    mode: Mode = Mode.RW
+    most: int | None = None
+    most_per_host: int | None = None
+
+
+def of(specs: Specs) -> Sharing:
+    """Read the extra specs of a type, as :func:`check` has let them pass."""
+    return Sharing(
+        multiattach=_is_multiattach(specs),
+        mode=Mode.RO if (specs.get(MODE) or "").upper() == Mode.RO else Mode.RW,
+        most=_number(specs.get(MOST)),
+        most_per_host=_number(specs.get(MOST_PER_HOST)),
+    )
+
+
+def _is_multiattach(specs: Specs) -> bool:
+    verb, _, value = (specs.get(MULTIATTACH) or specs.get(_SCOPED) or "").partition(" ")
+    return verb == "<is>" and strutils.bool_from_string(value)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and _NUMBER.fullmatch(text) else None
+
+
+def check(specs: Specs, name: str = "extra_specs") -> None:
+    """Let extra specs pass.
+
+    :param name: of the field that they are in
+    :raises InvalidInput: one that is read here says nothing that could be meant
+    """
+    wrong = {
+        MULTIATTACH: _is_no_verdict,
+        _SCOPED: _is_no_verdict,
+        MODE: _is_no_mode,
+        MOST: _is_no_number,
+        MOST_PER_HOST: _is_no_number,
+    }
+    for key, reason in wrong.items():
+        value = specs.get(key)
+        if value is not None and (why := reason(value)):
+            raise exception.InvalidInput(field=f"{name}.{key}", value=value, reason=why)
+
+
+def _is_no_verdict(value: str) -> str:
+    verb, _, truth = value.partition(" ")
+    try:
+        strutils.bool_from_string(truth, strict=True)
+    except ValueError:
+        verb = ""
+    return "" if verb == "<is>" else "It has to be '<is> True' or '<is> False'."
+
+
+def _is_no_mode(value: str) -> str:
+    known = value.upper() in set(Mode)
+    return "" if known else "It has to be RW, for hosts that all write, or RO, for one that does."
+
+
+def _is_no_number(value: str) -> str:
+    number = int(value) if _NUMBER.fullmatch(value) else 0
+    return "" if 1 <= number <= _LARGEST else f"It has to be a number, 1 to {_LARGEST}."

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows count, and what they are called; closed_with() is tested with its users."""
+
+import unittest
+
+from attachd import states
+from attachd.db import holders
+from attachd.states import AttachmentKind, AttachmentState
+
+
+def row(state="attached", kind="attachment", **values):
+    return {"id": "a1", "state": state, "kind": kind, "instance_uuid": None, "host": "h", **values}
+
+
+class CountedTest(unittest.TestCase):
+    def test_all_count_but_those_that_surely_failed(self):
+        rows = [row(state) for state in AttachmentState]
+        counted = {each["state"] for each in holders.counted(rows)}
+        self.assertEqual(set(AttachmentState) - states.UNREACHABLE, counted)
+
+
+class KindTest(unittest.TestCase):
+    def test_clients_know_attachments_of_either_way(self):
+        rows = [row(kind=kind) for kind in AttachmentKind]
+        self.assertEqual(states.SHOWN, {each["kind"] for each in holders.shown(rows)})
+
+    def test_one_kind(self):
+        rows = [row(kind=kind) for kind in AttachmentKind]
+        for kind in AttachmentKind:
+            self.assertEqual([kind], [each["kind"] for each in holders.of_kind(rows, kind)])
+
+
+class NameTest(unittest.TestCase):
+    def test_each_kind_is_called_by_what_can_be_done_about_it(self):
+        for named, each in (
+            ("attachment a1", row()),
+            ("attachment a1 of server s", row(instance_uuid="s")),
+            ("a reservation of os-reserve", row("held", "hold")),
+            ("the connection of host h (os-initialize_connection)", row(kind="connection")),
+        ):
+            self.assertEqual(named, holders.name(each))
