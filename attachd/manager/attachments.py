@@ -7,42 +7,23 @@ loses the row meanwhile can no longer write to it.
 """
 
 from collections.abc import Mapping, Sequence
-import secrets
 from typing import Any
 
 from oslo_log import log
 from oslo_utils import timeutils
 
 from attachd import exception, states
-from attachd.db import attachment_steps as steps
 from attachd.db import attachments as db
-from attachd.db import holders, sharing_rules
 from attachd.drivers.base import ConnectionInfo, Connector
-from attachd.manager import engine, exports, telling
+from attachd.manager import admission, engine, exports, telling
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attach as attach_flow
 from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
 
-_NO_MOUNTPOINT = "na"
-"""How the Block Storage API says that a connector named none."""
-
-BOUND = (states.REACHING | states.UNCERTAIN) | {
-    AttachmentState.CONNECTING,
-    AttachmentState.DISCONNECTING,
-}
-"""States in which the host is not to be changed any more."""
-
 # States in which an earlier try may have let the host in.
 _MAYBE_GRANTED = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECT_UNKNOWN})
-
-
-class Replay(Exception):
-    """The attachment is connected already, to this very connector."""
-
-    def __init__(self, row: db.Row) -> None:
-        self.row = row
 
 
 def attach(
@@ -55,7 +36,7 @@ def attach(
     :returns: rpcapi.Connected
     :raises: as rpcapi.attach()
     """
-    return _connect(backend, attachment_id, volume_id, connector, _refuse_other_servers)
+    return _connect(backend, attachment_id, volume_id, connector, admission.refuse_other_servers)
 
 
 def attach_alone(
@@ -65,7 +46,7 @@ def attach_alone(
 
     :raises: as rpcapi.attach_alone()
     """
-    return _connect(backend, attachment_id, volume_id, connector, _refuse_others)
+    return _connect(backend, attachment_id, volume_id, connector, admission.refuse_others)
 
 
 def finish_attach(backend: Backend, row: db.Row) -> None:
@@ -92,100 +73,14 @@ def _connect(
     with backend.lock(volume_id):
         try:
             moved = db.move(
-                attachment_id, volume_id, Event.CONNECT, guard=_begin(connector, allow)
+                attachment_id, volume_id, Event.CONNECT, guard=admission.begin(connector, allow)
             )
-        except Replay as replay:
+        except admission.Replay as replay:
             return answer(replay.row)
         telling.of_attachment(backend, "attach.start", moved)
         granted = grant(backend, moved)
     telling.until_heard()
     return granted
-
-
-def _begin(connector: Connector, allow: db.Guard) -> db.Guard:
-    """Return a guard that lets a connect begin and notes all that a repetition needs."""
-
-    def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
-        _check_same_connector(mine, connector)
-        allow(volume, mine, others)
-        return begun(volume, mine, others, connector)
-
-    return guard
-
-
-def begun(
-    volume: db.Row, mine: db.Row, others: Sequence[db.Row], connector: Connector
-) -> dict[str, Any]:
-    """Return all that is noted down when a connect begins, and that a repetition needs.
-
-    :raises ModeNotAllowed: the host wants to write, and may only read
-    """
-    return {
-        "connector": connector,
-        "host": connector.get("host"),
-        "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
-        "mode": _mode(volume, mine, others, connector),
-        "secret": mine["secret"] or secrets.token_hex(16),
-        "error": None,
-        **steps.taken_over(mine),
-    }
-
-
-def _mode(volume: db.Row, mine: db.Row, others: Sequence[db.Row], connector: Connector) -> str:
-    if AttachmentState(mine["state"]) in BOUND and mine["mode"]:
-        return str(mine["mode"])  # What may have been granted is granted again as it was.
-    told = connector.get("mode")
-    asked = mine["asked_mode"] or (told if told in {"rw", "ro"} else None)
-    return sharing_rules.mode(volume, mine, others, asked)
-
-
-def _check_same_connector(mine: db.Row, connector: Connector) -> None:
-    state = AttachmentState(mine["state"])
-    if state not in BOUND or mine["connector"] is None:
-        return
-    if _identity(mine["connector"]) != _identity(connector):
-        raise exception.ConnectorHeld(attachment_id=mine["id"], host=mine["host"])
-    if state in states.REACHING:
-        raise Replay(mine)
-
-
-def _identity(connector: Connector) -> dict[str, Any]:
-    """Return what makes a connector another one: all but where the device will show up."""
-    return {key: value for key, value in connector.items() if key != "mountpoint"}
-
-
-def _refuse_others(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
-    """Suffer no connected attachment beside this one on an ordinary volume."""
-    for row in others:
-        if not volume["multiattach"] and AttachmentState(row["state"]) in BOUND:
-            raise exception.DuplicateConnector(volume_id=volume["id"], holder=holders.name(row))
-    _refuse_other_servers(volume, mine, others)
-    return {}
-
-
-def _refuse_other_servers(
-    volume: db.Row, mine: db.Row, others: Sequence[db.Row]
-) -> Mapping[str, Any]:
-    """Suffer nobody else's attachment beside this one on an ordinary volume.
-
-    A connect that failed cleanly has given the volume back; by the time it is repeated
-    somebody else may hold it.
-    """
-    for row in others:
-        stranger = mine["instance_uuid"] is None or row["instance_uuid"] != mine["instance_uuid"]
-        counts = AttachmentState(row["state"]) not in states.UNREACHABLE
-        if not volume["multiattach"] and stranger and counts:
-            raise exception.DuplicateConnector(volume_id=volume["id"], holder=holders.name(row))
-    _refuse_error(volume, others)
-    return {}
-
-
-def _refuse_error(volume: db.Row, others: Sequence[db.Row]) -> None:
-    """Suffer no status of error, unless it is the attachment in question that makes it so."""
-    kept = [AttachmentState(row["state"]) for row in others]
-    status = states.derive(states.VolumeState(volume["state"]), kept).status
-    if "error" in status:
-        raise exception.Conflict(reason=f"Volume {volume['id']} is in status {status}.")
 
 
 def grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from attachd.db import attachments as db
 from attachd.db import holders
 from attachd.db import legacy as legacy_db
 from attachd.drivers.base import Connector
-from attachd.manager import attachments, detaching, engine
+from attachd.manager import admission, attachments, detaching
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentKind, AttachmentState, VolumeState
 
@@ -47,7 +47,7 @@ def open_(
                 _begin(connector),
             )
             return attachments.grant(backend, moved)
-        except attachments.Replay as replay:
+        except admission.Replay as replay:
             return attachments.answer(replay.row)
         except exception.ConnectFailed as failed:
             raise exception.ConnectionNotOpened(
@@ -77,13 +77,13 @@ def _begin(connector: Connector) -> db.Guard:
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
         state = AttachmentState(mine["state"])
         if state in states.REACHING:
-            raise attachments.Replay(mine)
+            raise admission.Replay(mine)
         _check_usable(volume, others)
         # What may have been granted is granted again as it was.
-        used = mine["connector"] if state in attachments.BOUND else connector
+        used = mine["connector"] if state in admission.BOUND else connector
         bound = legacy_db.serving(volume, others, used.get("host"))
         served = _as_served({**mine, **bound}, others)
-        return {**attachments.begun(volume, served, others, used), **bound}
+        return {**admission.begun(volume, served, others, used), **bound}
 
     return guard
 
@@ -142,17 +142,8 @@ def close(
             and (connector is None or _is_of_host(row, connector))
         ]
         for row in ending:
-            _end(backend, row, named=connector is not None)
+            detaching.close_connection(backend, row, named=connector is not None)
         if not used or any(row["serves"] is None for row in ending):
             holds = holders.of_kind(rows, AttachmentKind.HOLD)
             legacy_db.release(volume_id, [row["id"] for row in holds[:1]])
     return len(ending)
-
-
-def _end(backend: Backend, row: db.Row, *, named: bool) -> None:
-    try:
-        detaching.end_connection(backend, row, named=named)
-    except engine.Failed as failed:
-        raise exception.ConnectionNotClosed(
-            volume_id=row["volume_id"], host=row["host"], reason=engine.reason(failed.cause)
-        ) from failed

@@ -91,6 +91,19 @@ def end_connection(backend: Backend, row: db.Row, *, named: bool = False) -> Non
     db.move(row["id"], row["volume_id"], Event.REVOKED, generation=generation)
 
 
+def close_connection(backend: Backend, row: db.Row, *, named: bool) -> None:
+    """Do as :func:`end_connection`, for a client.
+
+    :raises ConnectionNotClosed: with the reason
+    """
+    try:
+        end_connection(backend, row, named=named)
+    except engine.Failed as failed:
+        raise exception.ConnectionNotClosed(
+            volume_id=row["volume_id"], host=row["host"], reason=engine.reason(failed.cause)
+        ) from failed
+
+
 def _revoke(backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.Row]) -> None:
     if row["connector"] is None:
         return  # It was never connected: no driver has heard of it.

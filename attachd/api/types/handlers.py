@@ -3,7 +3,7 @@
 
 from typing import Any, Final
 
-from attachd import exception, notifications, sharing
+from attachd import exception, notifications
 from attachd.api import fields
 from attachd.api.endpoint import endpoint
 from attachd.api.types import lookup, policy, schema, view
@@ -41,7 +41,7 @@ def create(ctx: RequestContext, body: Body) -> Body:
         "is_public": fields.truth("is_public", wanted.get(view.PUBLIC, True)),
         "extra_specs": wanted.get("extra_specs") or {},
     }
-    sharing.check(values["extra_specs"])
+    schema.check_specs(values["extra_specs"])
     with notifications.failures_of_type("create", name=wanted["name"]):
         row = types.create(values)
     notifications.volume_type("create", row)

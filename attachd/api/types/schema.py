@@ -3,6 +3,7 @@
 
 from typing import Final
 
+from attachd import sharing
 from attachd.api.fields import BOOLEAN, NAME, OPTIONAL_TEXT, Schema, enclosed, fields
 
 _SPECS: Final[Schema] = {
@@ -38,6 +39,12 @@ UPDATE: Final = enclosed(
 )
 SPECS: Final = enclosed("extra_specs", _SPECS)
 SPEC: Final[Schema] = {**_SPECS, "minProperties": 1, "maxProperties": 1}
+
+
+def check_specs(specs: sharing.Specs) -> None:
+    """Let extra specs pass; see sharing.check()."""
+    sharing.check(specs)
+
 
 PROJECT: Final[Schema] = {
     "type": "string",

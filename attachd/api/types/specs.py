@@ -7,7 +7,7 @@ created.
 
 from typing import Any
 
-from attachd import exception, notifications, sharing
+from attachd import exception, notifications
 from attachd.api.endpoint import endpoint
 from attachd.api.types import lookup, policy, schema, view
 from attachd.context import RequestContext
@@ -37,7 +37,7 @@ def show(ctx: RequestContext, type_id: str, key: str) -> Body:
 @endpoint("POST", SPECS, policy=policy.CREATE_SPECS, body=schema.SPECS)
 def create(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Set some extra specs and keep the others."""
-    sharing.check(body["extra_specs"])
+    schema.check_specs(body["extra_specs"])
     row = _unused(ctx, type_id)
     types.merge_specs(type_id, body["extra_specs"])
     notifications.type_specs("create", row, specs=body["extra_specs"])
@@ -49,7 +49,7 @@ def update(ctx: RequestContext, type_id: str, key: str, body: Body) -> Body:
     """Set one extra spec."""
     if key not in body:
         raise exception.BadRequest(reason="Request body and URI mismatch")
-    sharing.check(body)
+    schema.check_specs(body)
     row = _unused(ctx, type_id)
     types.merge_specs(type_id, body)
     notifications.type_specs("update", row, id=key)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may be connected beside whom, and with which mode; part of manager/attachments.py."""
+"""Who may be connected beside whom, and with which mode."""
 
 import unittest
 
 from attachd import exception
+from attachd.db import types
 from attachd.manager import attachments, detaching
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
@@ -101,32 +102,91 @@ class BesideTest(unittest.TestCase):
         self.assertEqual("attaching", rows.volume(volume_id)["status"])
 
 
-class ModeTest(unittest.TestCase):
+class ModeCase(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+
+    def attach(self, mine, connector=CONNECTOR):
+        row = rows.attachment(mine)
+        return attachments.attach(self.backend, mine, row["volume_id"], connector)
+
+    def fail(self, mine, connector=CONNECTOR):
+        with self.assertRaises(exception.ConnectFailed):
+            self.attach(mine, connector)
+
+    def modes(self, mine):
+        """Return what the backend was told last, and what the row says."""
+        return self.driver.handed[-1].export.mode, rows.attachment(mine)["mode"]
+
+
+class ModeTest(ModeCase):
     """Read-only or not."""
 
     def setUp(self):
         super().setUp()
-        self.backend = backends.use(self)
         self.volume_id = rows.add_volume()["id"]
 
-    def _mode(self, reserved, connector):
+    def mode(self, reserved, connector):
         mine = rows.add_attachment(self.volume_id, mode=reserved)["id"]
-        answer = attachments.attach(self.backend, mine, self.volume_id, connector)
-        handed = self.backend.driver.handed[-1].export.mode
+        answer = self.attach(mine, connector)
         told = answer["connection_info"]["data"]["access_mode"]
-        self.assertEqual({answer["mode"]}, {handed, told, rows.attachment(mine)["mode"]})
+        self.assertEqual({answer["mode"]}, {told, *self.modes(mine)})
         detaching.detach(self.backend, mine, self.volume_id)
         return answer["mode"]
 
     def test_without_a_word_it_is_read_and_write(self):
-        self.assertEqual("rw", self._mode(None, CONNECTOR))
+        self.assertEqual("rw", self.mode(None, CONNECTOR))
 
     def test_the_connector_may_ask_for_less(self):
-        self.assertEqual("ro", self._mode(None, {**CONNECTOR, "mode": "ro"}))
+        self.assertEqual("ro", self.mode(None, {**CONNECTOR, "mode": "ro"}))
 
     def test_what_was_reserved_wins_over_the_connector(self):
-        self.assertEqual("ro", self._mode("ro", {**CONNECTOR, "mode": "rw"}))
-        self.assertEqual("rw", self._mode("rw", {**CONNECTOR, "mode": "ro"}))
+        self.assertEqual("ro", self.mode("ro", {**CONNECTOR, "mode": "rw"}))
+        self.assertEqual("rw", self.mode("rw", {**CONNECTOR, "mode": "ro"}))
 
     def test_an_unknown_mode_of_a_connector_is_read_and_write(self):
-        self.assertEqual("rw", self._mode(None, {**CONNECTOR, "mode": "shared"}))
+        self.assertEqual("rw", self.mode(None, {**CONNECTOR, "mode": "shared"}))
+
+
+class OneWriterTest(ModeCase):
+    """A multiattach volume that one host writes, and a connect that is repeated."""
+
+    def setUp(self):
+        super().setUp()
+        specs = {"multiattach": "<is> True", "mode": "RO"}
+        kind = types.create({"name": "one-writer", "extra_specs": specs})
+        self.volume_id = rows.add_volume(volume_type_id=kind["id"], multiattach=True)["id"]
+        self.mine = rows.add_attachment(self.volume_id)["id"]
+        self.other = rows.add_attachment(self.volume_id)["id"]
+
+    def test_the_first_one_writes_and_the_second_one_reads(self):
+        self.assertEqual("rw", self.attach(self.mine)["mode"])
+        self.assertEqual("ro", self.attach(self.other, OTHER_CONNECTOR)["mode"])
+        self.assertEqual(("ro", "ro"), self.modes(self.other))
+        detaching.detach(self.backend, self.mine, self.volume_id)
+        self.assertEqual("ro", rows.attachment(self.other)["mode"])
+
+    def test_a_connect_that_failed_cleanly_leaves_the_place_to_others(self):
+        with self.driver.failing("grant", final=True):
+            self.fail(self.mine)
+        self.assertIsNone(rows.attachment(self.mine)["mode"])
+        self.assertEqual("rw", self.attach(self.other, OTHER_CONNECTOR)["mode"])
+        self.assertEqual("ro", self.attach(self.mine)["mode"])
+
+    def test_who_was_asked_to_write_keeps_that_wish(self):
+        rows.change_attachment(self.mine, mode="rw", asked_mode="rw")
+        with self.driver.failing("grant", final=True):
+            self.fail(self.mine)
+        self.attach(self.other, OTHER_CONNECTOR)
+        with self.assertRaisesRegex(exception.ModeNotAllowed, f"attachment {self.other}"):
+            self.attach(self.mine)
+        self.assertEqual("connect_failed", rows.attachment(self.mine)["state"])
+
+    def test_one_that_may_write_already_is_in_the_way_and_is_granted_as_before(self):
+        with self.driver.failing("grant", "revoke"):
+            self.fail(self.mine)
+        self.assertEqual("connect_unknown", rows.attachment(self.mine)["state"])
+        rows.change_attachment(self.other, mode="rw", state="attached")  # as nothing may do
+        self.assertEqual("rw", self.attach(self.mine)["mode"])
