@@ -2,12 +2,15 @@
 """Runs other projects' tests against a Keystone and an attachd of their own.
 
 The results are written as subunit: ``stestr load FILE`` shows them.  What is left out, and why,
-is told.
+is told on standard error.
 """
 
 import argparse
+import contextlib
+from contextlib import AbstractContextManager
 from pathlib import Path
 import sys
+from typing import IO
 import unittest
 
 from attachd.tests.consumers import cloud, suites
@@ -26,10 +29,16 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="only tell which tests would run")
     parser.add_argument(
         "--results",
-        type=Path,
-        default=Path("consumers.subunit"),
+        default="consumers.subunit",
         metavar="FILE",
-        help="where to (%(default)s); attachd's log is written beside it",
+        help="where to (%(default)s); - is standard output",
+    )
+    parser.add_argument(
+        "--log",
+        type=Path,
+        default=Path("consumers.log"),
+        metavar="FILE",
+        help="where attachd's log is written to in the end (%(default)s)",
     )
     options = parser.parse_args()
     if unknown := set(options.suite) - set(names):
@@ -38,7 +47,7 @@ def main() -> int:
     keeper = unittest.FunctionTestCase(lambda: None)
     try:
         made = cloud.Cloud(keeper)
-        with options.results.open("wb") as results:
+        with _results(options.results) as results:
             for suite in chosen:
                 tests, reasons = suites.choose(suite, made.environment, options.regex)
                 _tell(suite.name, tests, reasons)
@@ -46,10 +55,14 @@ def main() -> int:
                     _say(*tests)
                 else:
                     suites.run(suite, tests, made.environment, results)
-        options.results.with_suffix(".log").write_text(made.log(), encoding="utf-8")
+        options.log.write_text(made.log(), encoding="utf-8")
     finally:
         keeper.doCleanups()
     return 0
+
+
+def _results(name: str) -> AbstractContextManager[IO[bytes]]:
+    return contextlib.nullcontext(sys.stdout.buffer) if name == "-" else Path(name).open("wb")
 
 
 def _tell(name: str, tests: list[str], reasons: suites.Reasons) -> None:
@@ -60,8 +73,8 @@ def _tell(name: str, tests: list[str], reasons: suites.Reasons) -> None:
 
 
 def _say(*lines: str) -> None:
-    sys.stdout.writelines(f"{line}\n" for line in lines)
-    sys.stdout.flush()
+    sys.stderr.writelines(f"{line}\n" for line in lines)
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from typing import Any
+from typing import IO, Any
 
 import subunit
 import testtools
@@ -83,8 +83,10 @@ def choose(suite: Suite, environment: Mapping[str, str], regex: str) -> tuple[li
     return [test for test in chosen if re.search(regex, test)], reasons
 
 
-def run(suite: Suite, tests: Sequence[str], environment: Mapping[str, str], out: Any) -> None:
-    """Run tests and copy their results, as subunit, to ``out``."""
+def run(
+    suite: Suite, tests: Sequence[str], environment: Mapping[str, str], out: IO[bytes]
+) -> None:
+    """Run tests, whose results go to ``out`` as subunit, and what else they say to our stderr."""
     for folder in suite.folders:
         top, start = _place(folder)
         mine = [test for test in tests if test.partition("(")[0].startswith(folder)]
@@ -94,16 +96,12 @@ def run(suite: Suite, tests: Sequence[str], environment: Mapping[str, str], out:
         with tempfile.NamedTemporaryFile("w", suffix=".tests") as listed:
             listed.write("\n".join(mine) + "\n")
             listed.flush()
-            done = _runner(top, start, environment, "--load-list", listed.name)
-        out.write(done.stdout)
-        out.flush()
-        if done.stderr:
-            sys.stderr.buffer.write(done.stderr[-20000:])
+            _run(top, start, environment, "--load-list", listed.name, stdout=out)
 
 
 def _listed(folder: str, environment: Mapping[str, str]) -> Iterable[str]:
     top, start = _place(folder)
-    done = _runner(top, start, environment, "--list")
+    done = _run(top, start, environment, "--list", capture_output=True)
     names: list[str] = []
 
     stream = testtools.StreamToDict(lambda test: names.append(test["id"]))
@@ -125,15 +123,15 @@ def _place(folder: str) -> tuple[Path, Path]:
     return start.parents[folder.count(".")], start
 
 
-def _runner(
-    top: Path, start: Path, environment: Mapping[str, str], *arguments: str
+def _run(
+    top: Path, start: Path, environment: Mapping[str, str], *arguments: str, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "stestr.subunit_runner.run", "discover"]
     return subprocess.run(
         [*command, "-t", str(top), str(start), *arguments],
         env={**os.environ, **environment},
         cwd=top,
-        capture_output=True,
         timeout=TIME_LIMIT,
         check=False,
+        **options,
     )
