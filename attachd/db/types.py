@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The volume_types table, extra specs included, and who may know a type; used by the API."""
+"""The volume_types table, extra specs included, and who may know a type; used by the API.
+
+Volumes are what the extra specs of their type said when they got it.  So whoever gives a volume a
+type keeps it as it was judged, by :func:`keep`, in the transaction that does so, and extra specs
+change only while no volume has the type.  The type's row is locked after the project's quotas and
+before any volume.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypedDict
@@ -13,7 +19,7 @@ from attachd.db import api, models, paging, quotas
 Row = dict[str, Any]
 Specs = dict[str, str]
 _T = models.volume_types
-
+_V = models.volumes
 
 _ACCESS = models.volume_type_access
 _DEFAULTS = models.default_volume_types
@@ -196,6 +202,7 @@ def merge_specs(type_id: str, specs: Mapping[str, str]) -> Specs:
     """Set some extra specs, keep the others, and return all.
 
     :raises VolumeTypeNotFound: there is no such type
+    :raises BadRequest: volumes have it
     """
     return _change_specs(type_id, lambda before: {**before, **specs})
 
@@ -206,6 +213,7 @@ def delete_spec(type_id: str, key: str) -> None:
 
     :raises VolumeTypeNotFound: there is no such type
     :raises NotFound: it has no such extra spec
+    :raises BadRequest: volumes have the type
     """
 
     def without(before: Specs) -> Specs:
@@ -224,6 +232,27 @@ def _change_specs(type_id: str, change: Callable[[Specs], Specs]) -> Specs:
         ).one_or_none()
         if before is None:
             raise exception.VolumeTypeNotFound(volume_type_id=type_id)
+        used = sa.select(_V.c.id).where(_V.c.volume_type_id == type_id).limit(1)
+        if connection.execute(used).first():
+            raise exception.BadRequest(reason="Volume Type is currently in use.")
         after = change(before.extra_specs)
         connection.execute(sa.update(_T).where(mine).values(extra_specs=after))
     return after
+
+
+def keep(connection: sa.Connection, type_id: str, judged: Mapping[str, str | None]) -> None:
+    """Have a type stay what it was judged to be until this transaction ends.
+
+    :param judged: its extra specs, by which a volume was found fit for it
+    :raises VolumeTypeNotFound: it has been deleted since
+    :raises Conflict: it has other extra specs by now
+    """
+    mine = sa.select(_T.c.extra_specs).where(_T.c.id == type_id)
+    # Others may keep it at the same time; whoever changes or deletes it waits.
+    row = connection.execute(mine.with_for_update(read=True)).one_or_none()
+    if row is None:
+        raise exception.VolumeTypeNotFound(volume_type_id=type_id)
+    if row.extra_specs != judged:
+        raise exception.Conflict(
+            reason=f"Volume type {type_id} has been changed meanwhile. Try again."
+        )

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes of a volume's row that its backend need not hear of, each under the volume's lock."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
-from attachd import exception
-from attachd.db import api, models, quota_claims, quotas
+from attachd import exception, sharing
+from attachd.db import api, models, quota_claims, quotas, types
 from attachd.db.sharing_rules import READONLY
 from attachd.states import VolumeState
 
@@ -19,13 +18,14 @@ _V = models.volumes
 class Retype(NamedTuple):
     """Another type for a volume, and what follows from it.
 
-    :ivar before: the type that it was judged by
+    :ivar before: the type that it had when that was judged
+    :ivar type_specs: the extra specs of the other type by which it was judged
     :ivar statuses: those in which it may happen
     """
 
     before: str | None
     volume_type_id: str
-    multiattach: bool
+    type_specs: Mapping[str, str | None]
     statuses: Collection[str]
 
 
@@ -35,29 +35,31 @@ def retype(volume_id: str, project_id: str, wanted: Retype) -> None:
 
     :raises VolumeNotFound: there is none
     :raises VolumeTypeNotFound: the type has just been deleted
+    :raises Conflict: the type has just got other extra specs
     :raises InvalidVolume: it has another status, or got yet another type meanwhile
     :raises QuotaExceeded: the project may not have so much of the type
     """
-    values = {"volume_type_id": wanted.volume_type_id, "multiattach": wanted.multiattach}
-    try:
-        with api.writer() as connection:
-            quotas.lock(connection, project_id)
-            row = _locked(connection, volume_id)
-            if row["state"] != VolumeState.READY or row["status"] not in wanted.statuses:
-                raise exception.InvalidVolume(
-                    reason=f"Volume {volume_id} status must be {' or '.join(wanted.statuses)} "
-                    f"to retype, currently {row['status']}."
-                )
-            if row["volume_type_id"] != wanted.before:
-                raise exception.InvalidVolume(
-                    reason=f"Volume {volume_id} has got another type meanwhile."
-                )
-            claim = quota_claims.of_retype(wanted.volume_type_id, row["size_gib"])
-            quota_claims.grant(connection, project_id, claim)
-            changed = sa.update(_V).where(_V.c.id == volume_id)
-            connection.execute(changed.values(**values, updated_at=models.now()))
-    except db_exception.DBReferenceError as error:
-        raise exception.VolumeTypeNotFound(volume_type_id=wanted.volume_type_id) from error
+    values = {
+        "volume_type_id": wanted.volume_type_id,
+        "multiattach": sharing.of(wanted.type_specs).multiattach,
+    }
+    with api.writer() as connection:
+        quotas.lock(connection, project_id)
+        types.keep(connection, wanted.volume_type_id, wanted.type_specs)
+        row = _locked(connection, volume_id)
+        if row["state"] != VolumeState.READY or row["status"] not in wanted.statuses:
+            raise exception.InvalidVolume(
+                reason=f"Volume {volume_id} status must be {' or '.join(wanted.statuses)} "
+                f"to retype, currently {row['status']}."
+            )
+        if row["volume_type_id"] != wanted.before:
+            raise exception.InvalidVolume(
+                reason=f"Volume {volume_id} has got another type meanwhile."
+            )
+        claim = quota_claims.of_retype(wanted.volume_type_id, row["size_gib"])
+        quota_claims.grant(connection, project_id, claim)
+        changed = sa.update(_V).where(_V.c.id == volume_id)
+        connection.execute(changed.values(**values, updated_at=models.now()))
 
 
 @api.retried

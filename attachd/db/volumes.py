@@ -8,11 +8,10 @@ Lists are in volume_queries.py, metadata is in volume_metadata.py.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import api, copies, holders, models, quota_claims, quotas
+from attachd.db import api, copies, holders, models, quota_claims, quotas, types
 from attachd.states import AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -46,9 +45,11 @@ _GET_IN_PROJECT = _GET.where(_V.c.project_id == sa.bindparam("the_project"))
 def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
     """Store a volume that its backend, ``values["host"]``, is still to create.
 
-    :param values: columns; ``state`` may be another one than ``creating``
+    :param values: columns; ``state`` may be another one than ``creating``.  Beside them
+        ``type_specs``, the extra specs of its type by which they were chosen; none if absent
     :returns: the row, as of :func:`get`
     :raises VolumeTypeNotFound: its type has just been deleted
+    :raises Conflict: its type has just got other extra specs
     :raises QuotaExceeded: its project may not have it
     :raises VolumeNotFound: the volume that it is to be a copy of, ``source_volid``, is gone
     :raises InvalidVolume: that volume cannot be copied
@@ -69,21 +70,20 @@ def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
         **states.derive(state, ())._asdict(),
     }
     row["owner"] = models.backend_of(row["host"]) if state in _OWNED else None
-    try:
-        with api.writer() as connection:
-            quotas.lock(connection, row["project_id"])
-            claim = quota_claims.of_new_volume(row["volume_type_id"], row["size_gib"])
-            quota_claims.grant(connection, row["project_id"], claim)
-            if row["source_volid"]:
-                copies.check_source(connection, row)
-            connection.execute(sa.insert(_V).values(row))
-            if row["source_volid"]:
-                copies.add_image_metadata(connection, row)
-            if metadata:
-                pairs = [_pair(row["id"], *pair) for pair in metadata.items()]
-                connection.execute(sa.insert(_M), pairs)
-    except db_exception.DBReferenceError as error:
-        raise exception.VolumeTypeNotFound(volume_type_id=row["volume_type_id"]) from error
+    with api.writer() as connection:
+        quotas.lock(connection, row["project_id"])
+        if row["volume_type_id"]:
+            types.keep(connection, row["volume_type_id"], values.get("type_specs") or {})
+        claim = quota_claims.of_new_volume(row["volume_type_id"], row["size_gib"])
+        quota_claims.grant(connection, row["project_id"], claim)
+        if row["source_volid"]:
+            copies.check_source(connection, row)
+        connection.execute(sa.insert(_V).values(row))
+        if row["source_volid"]:
+            copies.add_image_metadata(connection, row)
+        if metadata:
+            pairs = [_pair(row["id"], *pair) for pair in metadata.items()]
+            connection.execute(sa.insert(_M), pairs)
     return {**row, "metadata": dict(metadata), "volume_type_name": values.get("volume_type_name")}
 
 

@@ -29,6 +29,7 @@ def retype(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None
     future = fit.judge(volume, kind)
     if future.multiattach and not volume.multiattach:
         ctx.authorize(policy.MULTIATTACH, volume)
-    wanted = volume_changes.Retype(volume.volume_type_id, kind["id"], *future)
+    judged = kind["extra_specs"]
+    wanted = volume_changes.Retype(volume.volume_type_id, kind["id"], judged, future.statuses)
     volume_changes.retype(volume.id, volume.project_id, wanted)
     telling.of_retype(volume, kind["id"])

@@ -11,7 +11,7 @@ from attachd import exception, notifications
 from attachd.api.endpoint import endpoint
 from attachd.api.types import lookup, policy, schema, view
 from attachd.context import RequestContext
-from attachd.db import types, volume_queries
+from attachd.db import types
 
 SPECS = "/types/{type_id}/extra_specs"
 SPEC = f"{SPECS}/{{key}}"
@@ -38,7 +38,7 @@ def show(ctx: RequestContext, type_id: str, key: str) -> Body:
 def create(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Set some extra specs and keep the others."""
     schema.check_specs(body["extra_specs"])
-    row = _unused(ctx, type_id)
+    row = lookup.by_id(ctx, type_id)
     types.merge_specs(type_id, body["extra_specs"])
     notifications.type_specs("create", row, specs=body["extra_specs"])
     return {"extra_specs": body["extra_specs"]}
@@ -50,7 +50,7 @@ def update(ctx: RequestContext, type_id: str, key: str, body: Body) -> Body:
     if key not in body:
         raise exception.BadRequest(reason="Request body and URI mismatch")
     schema.check_specs(body)
-    row = _unused(ctx, type_id)
+    row = lookup.by_id(ctx, type_id)
     types.merge_specs(type_id, body)
     notifications.type_specs("update", row, id=key)
     return body
@@ -59,13 +59,6 @@ def update(ctx: RequestContext, type_id: str, key: str, body: Body) -> Body:
 @endpoint("DELETE", SPEC, policy=policy.DELETE_SPEC, status=202)
 def delete(ctx: RequestContext, type_id: str, key: str) -> None:
     """Remove one extra spec."""
-    row = _unused(ctx, type_id)
+    row = lookup.by_id(ctx, type_id)
     types.delete_spec(type_id, key)
     notifications.type_specs("delete", row, id=key)
-
-
-def _unused(ctx: RequestContext, type_id: str) -> lookup.Row:
-    row = lookup.by_id(ctx, type_id)
-    if volume_queries.count({"volume_type_id": type_id}):
-        raise exception.BadRequest(reason="Volume Type is currently in use.")
-    return row

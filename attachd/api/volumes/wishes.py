@@ -51,6 +51,7 @@ def of_new_volume(ctx: RequestContext, wanted: Wish) -> dict[str, Any]:
         "source_volid": source.id if source else None,
         "volume_type_id": type_id,
         "volume_type_name": kind["name"] if kind else None,
+        "type_specs": specs,
         "metadata": wanted.get("metadata") or {},
         "host": place.host,
         "availability_zone": place.availability_zone,

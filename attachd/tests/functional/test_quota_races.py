@@ -86,7 +86,7 @@ class RacesOnSqlite(unittest.TestCase):
     def test_no_volume_too_many_gets_a_type(self):
         gold = types.create({"name": "gold"})["id"]
         quotas.store(rows.PROJECT, {"volumes_gold": 6})
-        wish = volume_changes.Retype(None, gold, multiattach=False, statuses=("available",))
+        wish = volume_changes.Retype(None, gold, type_specs={}, statuses=("available",))
         calls = [
             functools.partial(volume_changes.retype, rows.add_volume()["id"], rows.PROJECT, wish)
             for _ in range(20)

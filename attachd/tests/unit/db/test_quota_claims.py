@@ -145,4 +145,5 @@ class CostTest(Case):
         self.assertEqual(2, self._statements(self.create))
         quotas.store(PROJECT, {"volumes": 100, "volumes_gold": 100})
         gold = {"volume_type_id": self.gold}
-        self.assertEqual(3, self._statements(lambda: self.create(**gold)))
+        # One more looks whether the type is what it was.
+        self.assertEqual(4, self._statements(lambda: self.create(**gold)))

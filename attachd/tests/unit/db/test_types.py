@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.db import type_access, types
+from attachd.db import api, type_access, types
 from attachd.db.paging import Page
 from attachd.tests import databases, rows
 
@@ -105,6 +105,24 @@ class TypesTest(unittest.TestCase):
         )
         with self.assertRaisesRegex(exception.NotFound, "key b"):
             types.delete_spec(self.fast["id"], "b")
+
+    def test_extra_specs_stay_while_a_volume_has_the_type(self):
+        volume = rows.add_volume(volume_type_id=self.fast["id"])
+        for function, argument in ((types.merge_specs, {"b": "2"}), (types.delete_spec, "a")):
+            with self.assertRaisesRegex(exception.BadRequest, "currently in use"):
+                function(self.fast["id"], argument)
+        self.assertEqual({"a": "1"}, types.get(self.fast["id"])["extra_specs"])
+        rows.change_volume(volume["id"], volume_type_id=None)
+        types.delete_spec(self.fast["id"], "a")
+
+    def test_a_type_is_kept_as_it_was_judged_or_not_at_all(self):
+        with api.writer() as connection:
+            types.keep(connection, self.fast["id"], {"a": "1"})
+            for judged in ({}, {"a": "2"}, {"a": "1", "b": None}):
+                with self.assertRaisesRegex(exception.Conflict, "changed meanwhile. Try again"):
+                    types.keep(connection, self.fast["id"], judged)
+            with self.assertRaises(exception.VolumeTypeNotFound):
+                types.keep(connection, "gone", {})
 
     def test_a_type_that_is_gone_is_said_to_be(self):
         calls = [

@@ -7,6 +7,8 @@ from attachd import exception
 from attachd.db import quotas, types, volume_changes
 from attachd.tests import databases, rows
 
+SEVERAL = {"multiattach": "<is> True"}
+
 
 class ReadonlyTest(unittest.TestCase):
     kind = "sqlite"
@@ -48,7 +50,7 @@ class RetypeTest(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
         self.old = types.create({"name": "old"})["id"]
-        self.new = types.create({"name": "new"})["id"]
+        self.new = types.create({"name": "new", "extra_specs": SEVERAL})["id"]
         self.volume_id = self.add()
 
     def add(self, state="ready", **values):
@@ -58,7 +60,7 @@ class RetypeTest(unittest.TestCase):
         wanted = {
             "before": self.old,
             "volume_type_id": self.new,
-            "multiattach": True,
+            "type_specs": SEVERAL,
             "statuses": ("available", "in-use"),
             **values,
         }
@@ -71,7 +73,7 @@ class RetypeTest(unittest.TestCase):
     def test_the_flag_follows_the_type(self):
         self.retype(self.volume_id)
         self.assertEqual((self.new, True), self.kept(self.volume_id))
-        self.retype(self.volume_id, before=self.new, volume_type_id=self.old, multiattach=False)
+        self.retype(self.volume_id, before=self.new, volume_type_id=self.old, type_specs={})
         self.assertEqual((self.old, False), self.kept(self.volume_id))
 
     def test_a_volume_without_a_type_gets_one(self):
@@ -91,19 +93,27 @@ class RetypeTest(unittest.TestCase):
     def test_whoever_was_faster_wins(self):
         self.retype(self.volume_id)
         with self.assertRaisesRegex(exception.InvalidVolume, "meanwhile"):
-            self.retype(self.volume_id, multiattach=False)
+            self.retype(self.volume_id)
         self.assertEqual((self.new, True), self.kept(self.volume_id))
 
-    def test_a_type_that_is_gone_and_a_volume_that_is_gone(self):
+    def test_a_volume_that_is_gone_and_a_type_that_is_gone(self):
+        with self.assertRaises(exception.VolumeNotFound):
+            self.retype("gone")
         types.delete(self.new)
         with self.assertRaises(exception.VolumeTypeNotFound):
             self.retype(self.volume_id)
-        with self.assertRaises(exception.VolumeNotFound):
-            self.retype("gone")
+        self.assertEqual((self.old, False), self.kept(self.volume_id))
+
+    def test_a_type_that_has_changed_since_it_was_judged_is_none(self):
+        types.merge_specs(self.new, {"mode": "RO"})
+        with self.assertRaisesRegex(exception.Conflict, f"{self.new} has been changed .* again"):
+            self.retype(self.volume_id)
         self.assertEqual((self.old, False), self.kept(self.volume_id))
 
     def test_a_project_keeps_within_its_quota_of_the_type(self):
         quotas.store(rows.PROJECT, {"gigabytes_new": 9})
         self.retype(self.volume_id)
+        another = self.add()
         with self.assertRaisesRegex(exception.QuotaExceeded, "gigabytes_new"):
-            self.retype(self.add())
+            self.retype(another)
+        self.assertEqual((self.old, False), self.kept(another))

@@ -71,6 +71,15 @@ class StoreTest(Case):
             self._insert(volume_type_id="gone")
         self.assertEqual([], rows.volumes())
 
+    def test_a_type_that_has_changed_since_it_was_judged_is_none(self):
+        specs = {"multiattach": "<is> True"}
+        kind = types.create({"name": "shared", "extra_specs": specs})["id"]
+        for judged in ({"type_specs": {}}, {}, {"type_specs": {**specs, "mode": "RO"}}):
+            with self.assertRaisesRegex(exception.Conflict, f"{kind} has been changed"):
+                self._insert(volume_type_id=kind, **judged)
+        self.assertEqual([], rows.volumes())
+        self._insert(volume_type_id=kind, type_specs=specs)
+
     def test_a_volume_that_is_stored_in_another_state_has_no_owner(self):
         row = self._insert(state="ready")
         self.assertEqual(("available", None), (row["status"], row["owner"]))

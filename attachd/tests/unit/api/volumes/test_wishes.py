@@ -35,6 +35,7 @@ class ValuesTest(Case):
                 "source_volid": None,
                 "volume_type_id": None,
                 "volume_type_name": None,
+                "type_specs": {},
                 "metadata": {},
                 "host": "here@shelf#shelf",
                 "availability_zone": "nova",

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A type changes while volumes get it, on each database: they are what it says, or none of it."""
+
+from collections import Counter
+import functools
+import threading
+import unittest
+from unittest import mock
+
+from attachd import exception, sharing
+from attachd.conf import CONF
+from attachd.db import api, retrying, types, volume_changes, volumes
+from attachd.tests import databases, rows
+
+SEVERAL = {"multiattach": "<is> True"}
+ROUNDS = 15
+
+
+def create(kind, project=rows.PROJECT):
+    """Store a volume, as the API does: by the type as it was a moment ago."""
+    specs = types.get(kind)["extra_specs"]
+    values = {
+        "project_id": project,
+        "size_gib": 1,
+        "host": "here@fake#pool",
+        "volume_type_id": kind,
+        "type_specs": specs,
+        "multiattach": sharing.of(specs).multiattach,
+    }
+    return volumes.insert(values, {})
+
+
+def retype(volume_id, kind):
+    """Give a volume the type, as it was a moment ago."""
+    specs = types.get(kind)["extra_specs"]
+    wanted = volume_changes.Retype(None, kind, specs, ("available",))
+    volume_changes.retype(volume_id, rows.PROJECT, wanted)
+
+
+class RacesOnSqlite(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        for option, value in (("max_pool_size", 20), ("max_overflow", 0)):
+            CONF.set_override(option, value, group="database")
+            self.addCleanup(CONF.clear_override, option, group="database")
+        api.dispose()
+        watching = mock.patch.object(retrying, "LOG")
+        self.log = watching.start()
+        self.addCleanup(watching.stop)
+
+    def tearDown(self):
+        # No deadlock was met, and nobody had to try again: it would have been logged.
+        self.assertEqual([], self.log.method_calls)
+        super().tearDown()
+
+    def race(self, kind, *others):
+        """Have volumes get a type, created and retyped, and others do something to it."""
+        free = [rows.add_volume()["id"] for _ in range(6)]
+        calls = [functools.partial(create, kind, f"p{number % 3}") for number in range(12)]
+        calls += [functools.partial(retype, each, kind) for each in free]
+        # In the middle, so that there is something before and after them.
+        calls[len(calls) // 2 : len(calls) // 2] = others
+        return Counter(type(each).__name__ for each in databases.together(*calls))
+
+    def assert_kept(self, kind):
+        several = sharing.of(types.get(kind)["extra_specs"]).multiattach
+        having = [row["multiattach"] for row in rows.volumes() if row["volume_type_id"] == kind]
+        self.assertEqual([several] * len(having), having)
+        return len(having)
+
+    def test_the_flag_is_what_the_type_says_whoever_was_faster(self):
+        seen = Counter()
+        for number in range(ROUNDS):
+            kind = types.create({"name": f"t{number}", "extra_specs": SEVERAL})["id"]
+            change = functools.partial(types.delete_spec, kind, "multiattach")
+            outcomes = self.race(kind, change)
+            self.assertLessEqual(
+                outcomes.keys(), {"dict", "NoneType", "Conflict", "BadRequest"}, outcomes
+            )
+            got = self.assert_kept(kind)
+            self.assertEqual(18 - outcomes["Conflict"], got)
+            if types.get(kind)["extra_specs"] == SEVERAL:
+                self.assertEqual((1, 0), (outcomes["BadRequest"], outcomes["Conflict"]))
+            seen += outcomes
+        self.assertGreater(seen["dict"], 0)
+
+    def test_many_changes_and_renames_at_once(self):
+        for number in range(ROUNDS):
+            kind = types.create({"name": f"t{number}"})["id"]
+            pairs = (SEVERAL, {"mode": "RO"}, {"max_attachments": "2"})
+            changes = [functools.partial(types.merge_specs, kind, pair) for pair in pairs]
+            name = functools.partial(types.update, kind, {"name": f"n{number}"})
+            outcomes = self.race(kind, *changes, name)
+            self.assertLessEqual(
+                outcomes.keys(), {"dict", "NoneType", "Conflict", "BadRequest"}, outcomes
+            )
+            self.assert_kept(kind)
+
+    def test_a_type_that_is_deleted_is_had_by_nobody(self):
+        for number in range(ROUNDS):
+            kind = types.create({"name": f"t{number}", "extra_specs": SEVERAL})["id"]
+            outcomes = self.race(kind, functools.partial(types.delete, kind))
+            having = [row for row in rows.volumes() if row["volume_type_id"] == kind]
+            if outcomes["TypeInUse"]:
+                self.assertEqual(18, len(having))
+                continue
+            self.assertEqual((18, 0), (outcomes["VolumeTypeNotFound"], len(having)))
+
+
+class WaitingOnMariadb(unittest.TestCase):
+    """One at a time, in the order that matters."""
+
+    kind = "mariadb"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.type = types.create({"name": "shared", "extra_specs": SEVERAL})["id"]
+        self.volume = rows.add_volume()["id"]
+
+    def test_what_was_judged_by_the_type_of_before_is_refused(self):
+        calls = (
+            functools.partial(create, self.type),
+            functools.partial(retype, self.volume, self.type),
+        )
+        with mock.patch.object(types, "get", return_value={"extra_specs": {}}):
+            for call in calls:
+                with self.assertRaisesRegex(exception.Conflict, "changed meanwhile"):
+                    call()
+        self.assertEqual([None], [row["volume_type_id"] for row in rows.volumes()])
+
+    def test_a_change_waits_for_whoever_is_about_to_have_the_type(self):
+        kept, changed = threading.Event(), threading.Event()
+        real = types.keep
+
+        def keep(connection, type_id, judged):
+            real(connection, type_id, judged)
+            kept.set()
+            # As long as this transaction lasts, the other one does not get on.
+            self.assertFalse(changed.wait(0.5))
+
+        def change():
+            self.assertTrue(kept.wait(60))
+            try:
+                types.merge_specs(self.type, {"mode": "RO"})
+            finally:
+                changed.set()
+
+        with mock.patch.object(types, "keep", keep):
+            made, refused = databases.together(functools.partial(create, self.type), change)
+        self.assertEqual(self.type, made["volume_type_id"])
+        self.assertRegex(str(refused), "currently in use")
+
+
+class RacesOnMariadb(RacesOnSqlite):
+    kind = "mariadb"
+
+
+class RacesOnPostgresql(RacesOnSqlite):
+    kind = "postgresql"
+
+
+class WaitingOnPostgresql(WaitingOnMariadb):
+    kind = "postgresql"
