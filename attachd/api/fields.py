@@ -8,6 +8,7 @@ takes.  A pattern ends in ``\Z``, because ``$`` lets a line break at the end pas
 import ast
 from collections.abc import Mapping
 from typing import Any, Final
+import uuid
 
 from oslo_utils import strutils
 
@@ -82,6 +83,14 @@ def truth(name: str, value: object) -> bool:
         raise exception.InvalidInput(
             field=name, value=validation.shown(value), reason="It must be true or false."
         ) from None
+
+
+def canonical(identity: str) -> str:
+    """Return a UUID as rows have it, in lower case and with hyphens; other text as it is."""
+    try:
+        return str(uuid.UUID(identity))
+    except ValueError:
+        return identity
 
 
 def pairs(name: str, text: str) -> dict[str, str]:

@@ -9,12 +9,14 @@ from attachd import states
 from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api import paging
+from attachd.api.fields import canonical
 from attachd.context import RequestContext
 from attachd.db.attachment_queries import Filters
 
 _COLUMNS = MappingProxyType(
     {"volume_id": "volume_id", "instance_id": "instance_uuid", "attached_host": "host"}
 )
+_IDS = ("volume_id", "instance_id")
 _STATES = ("status", "attach_status")
 _LIKE = register.LIKE
 
@@ -54,7 +56,7 @@ def _wanted(project_id: str | None, asked: Mapping[str, str]) -> Filters:
         elif name.endswith(_LIKE):
             like[_COLUMNS[name.rstrip(_LIKE)]] = value
         else:
-            found[_COLUMNS[name]] = value
+            found[_COLUMNS[name]] = canonical(value) if name in _IDS else value
     if like:
         found["like"] = like
     filters: Filters = found  # type: ignore[assignment]  # built key by key

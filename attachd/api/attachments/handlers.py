@@ -29,7 +29,7 @@ def create(ctx: RequestContext, body: dict[str, Any]) -> dict[str, view.Detail]:
     host = wanted.get("connector")
     if host:
         schema.check_connector(host)
-    volume = Volume.get(ctx, wanted["volume_uuid"])
+    volume = Volume.get(ctx, schema.identity(wanted, "volume_uuid"))
     ctx.authorize(policy.CREATE, volume)
     attachment = reservation.make(ctx, volume, wanted)
     if not host:

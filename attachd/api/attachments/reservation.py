@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 from attachd import exception
-from attachd.api.attachments import several, telling
+from attachd.api.attachments import schema, several, telling
 from attachd.context import RequestContext
 from attachd.db import attachment_queries
 from attachd.objects import Attachment, Volume
@@ -21,7 +21,8 @@ def make(ctx: RequestContext, volume: Volume, wanted: Mapping[str, Any]) -> Atta
     mode = wanted.get("mode")
     several.check_mode(volume, mode)
     denied = several.denied(ctx, volume)
-    return Attachment.reserve(ctx, volume, wanted.get("instance_uuid"), mode, denied)
+    server = schema.identity(wanted, "instance_uuid") if "instance_uuid" in wanted else None
+    return Attachment.reserve(ctx, volume, server, mode, denied)
 
 
 def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:

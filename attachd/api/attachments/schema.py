@@ -5,12 +5,13 @@ A connector is what a host says of itself, as os-brick's get_connector_propertie
 It is kept whole, whatever its keys; checked are only those that attachd itself reads.
 """
 
+from collections.abc import Mapping
 import json
 from typing import Any, Final
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api.fields import Schema, enclosed, fields
+from attachd.api.fields import Schema, canonical, enclosed, fields
 from attachd.api.validation import Validator
 from attachd.conf import CONF
 
@@ -51,6 +52,11 @@ _CONNECTOR = Validator(
         "required": ["host"],
     }
 )
+
+
+def identity(wanted: Mapping[str, Any], name: str) -> str:
+    """Return an id from a body, as rows have it."""
+    return canonical(wanted[name])
 
 
 def check_connector(connector: dict[str, Any], name: str = "attachment.connector") -> None:

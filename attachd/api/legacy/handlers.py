@@ -59,7 +59,7 @@ def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
         {
             "project_id": volume.project_id,
             "user_id": ctx.user_id,
-            "instance_uuid": body.get("instance_uuid"),
+            "instance_uuid": schema.server(body),
             "host": body.get("host_name"),
             "mountpoint": body["mountpoint"],
             "mode": body.get("mode", "rw"),

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is said to the older calls for attaching, beside their names; used by their handlers."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from attachd.api.attachments import schema
-from attachd.api.fields import TEXT, Schema, fields
+from attachd.api.fields import TEXT, Schema, canonical, fields
 
 _UUID: Final[Schema] = {"type": "string", "format": "uuid"}
 _CONNECTOR: Final[dict[str, Schema]] = {"connector": {"type": ["object", "null"]}}
@@ -39,3 +40,18 @@ TERMINATE: Final = fields(_CONNECTOR, "connector")
 def check_connector(connector: dict[str, Any]) -> None:
     """Let a connector pass that is to be let in; see attachments.schema."""
     schema.check_connector(connector, "os-initialize_connection.connector")
+
+
+def server(body: Mapping[str, Any]) -> str | None:
+    """Return the id of the server that a body names, if it names one."""
+    return _id(body, "instance_uuid")
+
+
+def attachment(body: Mapping[str, Any] | None) -> str | None:
+    """Return the id of the attachment that a body names, if it names one."""
+    return _id(body or {}, "attachment_id")
+
+
+def _id(body: Mapping[str, Any], name: str) -> str | None:
+    named = body.get(name)
+    return canonical(named) if named else None

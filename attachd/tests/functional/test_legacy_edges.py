@@ -51,6 +51,25 @@ class NamesTest(Case):
         self.act("os-detach", {"attachment_id": identity.upper()})
         self.assertEqual(("available", "detached"), self.status())
 
+    def test_a_server_is_the_same_however_its_id_is_written(self):
+        wanted = {"volume_uuid": self.volume, "instance_uuid": SERVER.upper()}
+        answer = self.api.ask("POST", "/attachments", {"attachment": wanted})
+        self.assertEqual(SERVER, answer.body["attachment"]["instance"])
+        mine = answer.body["attachment"]["id"]
+        for written in (SERVER.replace("-", ""), SERVER.upper()):
+            self.attached(instance_uuid=written)
+        self.assertEqual([mine], [row["id"] for row in rows.attachments(self.volume)])
+        found = self.api.ask("GET", f"/attachments?instance_id={SERVER.upper()}")
+        self.assertEqual([mine], [each["id"] for each in found.body["attachments"]])
+        self.act("os-force_detach", {"attachment_id": mine.upper()}, token=served.ADMIN)
+        self.assertEqual(("available", "detached"), self.status())
+
+    def test_a_volume_is_found_however_its_id_is_written(self):
+        for written in (self.volume.upper(), self.volume.replace("-", "")):
+            wanted = {"volume_uuid": written, "instance_uuid": SERVER}
+            answer = self.api.ask("POST", "/attachments", {"attachment": wanted})
+            self.assertEqual(self.volume, answer.body["attachment"]["volume_id"], answer.raw)
+
 
 class ResetTest(Case):
     def test_a_claim_that_is_refused_takes_nothing(self):
@@ -83,12 +102,34 @@ class GuardTest(Case):
         checked = guard.check_volume
 
         def check(*given):
-            checked(*given)
+            said = checked(*given)
             self.connect(identity)
+            return said
 
         with mock.patch.object(guard, "check_volume", check):
             for action in ("os-detach", "os-force_detach"):
                 self.act(action, {}, status=409, token=served.ADMIN)
+        self.assertEqual({identity}, self.driver.granted())
+
+    def test_so_does_one_that_connects_once_more_while_its_failure_is_detached(self):
+        identity = self.reserve()
+        body = {"attachment": {"connector": CONNECTOR}}
+        with self.driver.failing("grant", final=True):
+            failed = self.api.ask("PUT", f"/attachments/{identity}", body)
+        self.assertEqual(500, failed.status)
+        self.assertEqual("connect_failed", rows.attachment(identity)["state"])
+        checked = guard.check_volume
+
+        def check(*given):
+            said = checked(*given)
+            self.connect(identity)
+            self.api.ask("POST", f"/attachments/{identity}/action", {"os-complete": None})
+            return said
+
+        with mock.patch.object(guard, "check_volume", check):
+            answer = self.act("os-detach", {"attachment_id": identity}, status=409)
+        self.assertIn(f"Attachment {identity} has become attached since", answer.fault)
+        self.assertEqual(("in-use", "attached"), self.status())
         self.assertEqual({identity}, self.driver.granted())
 
     def test_force_does_not_delete_a_volume_that_a_server_has(self):

@@ -50,6 +50,17 @@ class SchemasTest(unittest.TestCase):
             self.assertFalse(accepts(schema, value), value)
 
 
+class CanonicalTest(unittest.TestCase):
+    def test_a_uuid_is_written_in_one_way(self):
+        stored = "abcdefab-cdef-4abc-8def-abcdefabcdef"
+        for written in (stored, stored.upper(), stored.replace("-", ""), f"{{{stored}}}"):
+            self.assertEqual(stored, fields.canonical(written))
+
+    def test_other_text_stays_as_it_is(self):
+        for text in ("", "x", "Compute-1", "\u0661" * 8):
+            self.assertEqual(text, fields.canonical(text))
+
+
 class TruthTest(unittest.TestCase):
     def test_it_is_read_as_clients_write_it(self):
         for value in (True, "True", "1", "on", "YES", "t"):

@@ -9,6 +9,7 @@ from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api.attachments import filters
 
+SERVER = "abcdefab-cdef-4abc-8def-abcdefabcdef"
 LAST_OLD = mv.Version(3, 33)
 
 
@@ -39,6 +40,11 @@ class FiltersTest(unittest.TestCase):
         self.assertEqual(
             {"project_id": "p", "volume_id": "v", "instance_uuid": "i", "host": "h"}, found
         )
+
+    def test_ids_are_found_however_they_are_written(self):
+        for name, column in (("volume_id", "volume_id"), ("instance_id", "instance_uuid")):
+            for written in (SERVER, SERVER.upper(), SERVER.replace("-", "")):
+                self.assertEqual(SERVER, read({name: written})[column])
 
     def test_a_status_is_one_of_the_wire(self):
         for name in ("status", "attach_status"):

@@ -8,6 +8,13 @@ from attachd.api.attachments import schema
 from attachd.conf import CONF
 
 
+class IdentityTest(unittest.TestCase):
+    def test_it_is_read_as_rows_have_it(self):
+        stored = "abcdefab-cdef-4abc-8def-abcdefabcdef"
+        wanted = {"a": stored.upper(), "b": stored.replace("-", "")}
+        self.assertEqual([stored] * 2, [schema.identity(wanted, name) for name in wanted])
+
+
 class ConnectorTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

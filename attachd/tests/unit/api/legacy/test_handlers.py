@@ -83,6 +83,13 @@ class AttachTest(Case):
         (row,) = rows.attachments(self.volume_id)
         self.assertEqual(rows.PROJECT, row["project_id"])
 
+    def test_a_server_is_the_same_however_its_id_is_written(self):
+        server = "abcdefab-cdef-4abc-8def-abcdefabcdef"
+        for written in (server.upper(), server.replace("-", ""), server):
+            self.attach(instance_uuid=written)
+        (row,) = rows.attachments(self.volume_id)
+        self.assertEqual(server, row["instance_uuid"])
+
     def test_a_volume_in_maintenance_stays_as_it_is(self):
         rows.change_volume(self.volume_id, state="maintenance", status="maintenance")
         with self.assertRaisesRegex(exception.InvalidVolume, "maintenance"):

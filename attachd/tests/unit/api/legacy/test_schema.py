@@ -7,7 +7,7 @@ from attachd import exception
 from attachd.api.legacy import schema
 from attachd.api.validation import Validator
 
-SERVER = "11111111-1111-4111-8111-111111111111"
+SERVER = "abcdefab-cdef-4abc-8def-abcdefabcdef"
 
 
 class SchemaTest(unittest.TestCase):
@@ -34,6 +34,15 @@ class SchemaTest(unittest.TestCase):
         self.passes(schema.DETACH, None, {}, {"attachment_id": None}, {"attachment_id": SERVER})
         self.fails(schema.DETACH, "attachment_id", {"attachment_id": "x"}, {"attachment_id": 1})
         self.passes(schema.FORCE_DETACH, {}, {"connector": None, "attachment_id": "x"})
+
+    def test_ids_are_read_however_they_are_written(self):
+        for written in (SERVER.upper(), SERVER.replace("-", "")):
+            self.assertEqual(SERVER, schema.server({"instance_uuid": written}))
+            self.assertEqual(SERVER, schema.attachment({"attachment_id": written}))
+        self.assertEqual("x", schema.attachment({"attachment_id": "x"}))
+        self.assertIsNone(schema.server({"host_name": "h"}))
+        for body in (None, {}, {"attachment_id": None}, {"attachment_id": ""}):
+            self.assertIsNone(schema.attachment(body))
 
     def test_a_connector_is_what_a_host_says_of_itself(self):
         self.passes(schema.INITIALIZE, {"connector": {"host": "h"}})
