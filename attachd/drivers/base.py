@@ -184,6 +184,7 @@ class Driver(abc.ABC):
         """Take one host's access away and end its sessions.
 
         An export that was never granted is a success, even one whose connector is empty.
+        Whatever mode the export names, all access that its attachment ever got ends.
 
         :param others: all other live exports of the volume, which must not notice; some may be
             from the same host and share its access

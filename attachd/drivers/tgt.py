@@ -9,7 +9,7 @@ tgtd remembers nothing: after a restart it is empty, and the manager, told so by
 grants everything anew.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 import hashlib
 from pathlib import Path
 import re
@@ -136,7 +136,7 @@ class TgtDriver(base.Driver):
             )
         path = self._volumes.existing(volume.id)
         name = _target_name(self.options, volume, export.mode)
-        target = self._tgtd.target(name)
+        target = next(iter(self._tgtd.named(name)), None)
         tid = target.tid if target else self._tgtd.new_target(name)
         self._show_unit(tid, target, path, export.mode)
         self._tgtd.bind_account(tid, self._guard())
@@ -152,15 +152,23 @@ class TgtDriver(base.Driver):
         """Refuse the initiator, end its sessions and remove the account of the attachment.
 
         What it shares with ``others`` from the same initiator stays until the last of them.
+        A target of the other mode that has the account is left as well: whatever the mode says
+        by now, no access remains.
         """
-        staying = [other for other in others if other.mode == export.mode]
-        target = self._tgtd.target(_target_name(self.options, volume, export.mode))
-        if target is None:
-            self._tgtd.delete_account(export.attachment_id)
-        elif staying:
-            self._withdraw(target, export, staying)
-        else:
-            self._remove(target, export)
+        own = _target_name(self.options, volume, export.mode)
+        for target in self._targets(volume):
+            if target.name != own and export.attachment_id not in target.accounts:
+                continue
+            staying = [
+                other
+                for other in others
+                if target.name == _target_name(self.options, volume, other.mode)
+            ]
+            if staying:
+                self._withdraw(target, export, staying)
+            else:
+                self._remove(target)
+        self._tgtd.delete_account(export.attachment_id)
 
     def connection_key(self, volume: base.VolumeRef, export: base.Export) -> str:
         """Name the session: one initiator has one with a target, whatever it is used for."""
@@ -180,10 +188,8 @@ class TgtDriver(base.Driver):
             for initiator in target.initiators
         ]
 
-    def _targets(self, volume: base.VolumeRef) -> Iterator[tgtshow.Target]:
-        for mode in _SUFFIXES:
-            if target := self._tgtd.target(_target_name(self.options, volume, mode)):
-                yield target
+    def _targets(self, volume: base.VolumeRef) -> list[tgtshow.Target]:
+        return self._tgtd.named(*(_target_name(self.options, volume, mode) for mode in _SUFFIXES))
 
     def _guard(self) -> str:
         """Return the name of the guard, made if tgtd has none.
@@ -254,19 +260,18 @@ class TgtDriver(base.Driver):
             self._tgtd.forbid(target.tid, initiator)
             allowed |= set(target.initiators) - {initiator}
             self._end_sessions(target.tid, allowed)
-        _remove_account(self._tgtd, target, export.attachment_id)
+        _unbind_account(self._tgtd, target, export.attachment_id)
         for other in staying:
             # An earlier call may have been interrupted while an account was not bound.
             if other.attachment_id not in target.accounts:
                 self._tgtd.bind_account(target.tid, other.attachment_id)
 
-    def _remove(self, target: tgtshow.Target, export: base.Export) -> None:
+    def _remove(self, target: tgtshow.Target) -> None:
         """Remove a target that nobody has a right to any more."""
         for initiator in target.initiators:
             self._tgtd.forbid(target.tid, initiator)
         self._end_sessions(target.tid, set())
         self._tgtd.delete_target(target.tid)
-        self._tgtd.delete_account(export.attachment_id)
 
     def _end_sessions(self, tid: int, allowed: set[str]) -> None:
         """End the sessions of all others than ``allowed``, and wait for their last command."""
@@ -281,19 +286,18 @@ class TgtDriver(base.Driver):
             time.sleep(_NAP)
 
 
-def _remove_account(tgtd: tgtadm.Tgtd, target: tgtshow.Target, user: str) -> None:
-    """Remove an account without leaving a gap; see tgtadm.py for what a gap does.
+def _unbind_account(tgtd: tgtadm.Tgtd, target: tgtshow.Target, user: str) -> None:
+    """Take an account from a target without leaving a gap; see tgtadm.py for what a gap does.
 
     Accounts in places behind it are taken out from the end and put back; meanwhile, for
     some milliseconds, their hosts cannot log in, and their sessions do not notice.
     """
-    behind: list[str] = []
-    if user in target.accounts:
-        behind = list(target.accounts[target.accounts.index(user) + 1 :])
-    for other in reversed(behind):
+    if user not in target.accounts:
+        return
+    place = target.accounts.index(user)
+    for other in reversed(target.accounts[place:]):
         tgtd.unbind_account(target.tid, other)
-    tgtd.delete_account(user)
-    for other in behind:
+    for other in target.accounts[place + 1 :]:
         tgtd.bind_account(target.tid, other)
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of tgtd, the iSCSI target in user space; for the tgt driver.
 
-Everything goes through the command tgtadm but secrets: tgtadm takes them only as an argument,
-where each user of the machine can read them while it runs.  See :meth:`Tgtd.new_account`.
+Everything goes through the command tgtadm but what concerns accounts; tgtsocket.py says why.
 
 What one has to know of tgtd (all of it tried with 1.0.85):
 
@@ -17,25 +16,17 @@ What one has to know of tgtd (all of it tried with 1.0.85):
 
 from dataclasses import dataclass
 import secrets
-import socket
-import struct
 
 from attachd import exception
 from attachd.drivers import command, tgtshow
+from attachd.drivers.tgtsocket import Code, Control, Operation
 
 LUN = 1
 
 _MAX_SOCKET_PATH = 100
 _MAX_TID = 2**31 - 1
 _NEW_TID_TRIES = 5
-
-# struct tgtadm_req: mode, operation, driver, length of it all, target, session, unit,
-# connection, host, device type, account direction, packed, forced; unchanged since 2012.
-_REQUEST = struct.Struct("@ii64sIiQQIIIIII")
-_ANSWER = struct.Struct("@II")
-_MODE_ACCOUNT = 7
-_OP_NEW = 0
-_USER_EXISTS = 14
+_NO_TARGET = 0
 
 
 @dataclass(frozen=True)
@@ -63,9 +54,9 @@ class Tgtd:
         """List all targets."""
         return list(tgtshow.targets(self._adm("show", "target")))
 
-    def target(self, name: str) -> tgtshow.Target | None:
-        """Look up a target by name."""
-        return tgtshow.target(self._adm("show", "target"), name)
+    def named(self, *names: str) -> list[tgtshow.Target]:
+        """Look up those targets of some names that there are."""
+        return tgtshow.named(self._adm("show", "target"), names)
 
     def new_target(self, name: str) -> int:
         """Make a target of a name that is not in use, closed to everybody, and tell its number."""
@@ -134,40 +125,27 @@ class Tgtd:
         return tgtshow.accounts(self._adm("show", "account"))
 
     def new_account(self, user: str, secret: str) -> None:
-        """Make a CHAP user; one that exists keeps its secret.
-
-        The request is sent to the socket as tgtadm sends it, see the head of this module.
-        """
-        body = f"user={user},password={secret}".encode() + b"\0"
-        size = _REQUEST.size + len(body)
-        head = _REQUEST.pack(
-            _MODE_ACCOUNT, _OP_NEW, b"iscsi", size, 0, 0, 0, 0, 0, 0, 0, 0, 0
-        )  # fmt: skip
-        try:
-            answer = _exchange(_address(self), head + body, self.timeout)
-        except OSError as error:
-            raise exception.BackendError(
-                f"tgtd did not take a new account at {_address(self)}: {error}."
-            ) from error
-        if answer not in {0, _USER_EXISTS}:
-            raise exception.BackendError(f"tgtd refused a new account: error {answer}.")
+        """Make a CHAP user; one that exists keeps its secret."""
+        body = f"user={user},password={secret}"
+        self._control.account(Operation.NEW, _NO_TARGET, body, Code.USER_EXISTS)
 
     def bind_account(self, tid: int, user: str) -> None:
         """Let a CHAP user log in to a target; an unknown user is passed over."""
-        outcome = self._ask("bind", "account", "--tid", f"{tid}", "--user", user)
-        if "already exists" in outcome.complaint or "can't find the account" in outcome.complaint:
-            return
-        _demand(outcome)
+        passed = (Code.USER_EXISTS, Code.NO_USER)
+        self._control.account(Operation.BIND, tid, f"user={user}", *passed)
 
     def unbind_account(self, tid: int, user: str) -> None:
         """Take a CHAP user from a target, which must be the last one of it."""
-        self._adm(
-            "unbind", "account", "--tid", f"{tid}", "--user", user, but="can't find the account"
-        )
+        self._control.account(Operation.UNBIND, tid, f"user={user}", Code.NO_USER)
 
     def delete_account(self, user: str) -> None:
-        """Remove a CHAP user; where it is bound, it must be the last one."""
-        self._adm("delete", "account", "--user", user, but="can't find the account")
+        """Remove a CHAP user, which must not be bound to a target that stays."""
+        body = f"user={user}"
+        self._control.account(Operation.DELETE, _NO_TARGET, body, Code.NO_USER)
+
+    @property
+    def _control(self) -> Control:
+        return Control(_address(self), self.timeout)
 
     def _adm(self, operation: str, mode: str, *arguments: str, but: str = "") -> str:
         """Have something done; a complaint that contains ``but`` means that it was before."""
@@ -184,17 +162,6 @@ class Tgtd:
 
 def _address(tgtd: Tgtd) -> str:
     return f"{tgtd.socket}.{tgtd.port}"
-
-
-def _exchange(address: str, request: bytes, timeout: float) -> int:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-        channel.settimeout(timeout)
-        channel.connect(address)
-        channel.sendall(request)
-        answer = channel.recv(_ANSWER.size, socket.MSG_WAITALL)
-    if len(answer) < _ANSWER.size:
-        raise ConnectionResetError("it hung up")
-    return int(_ANSWER.unpack(answer)[0])
 
 
 def _demand(outcome: command.Outcome) -> str:

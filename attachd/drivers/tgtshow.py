@@ -6,7 +6,7 @@ all.  So a host could write lines of its own into it.  It cannot keep tgtd from 
 ones as well: whatever is said twice is a lie or a mistake, and then nothing of it is believed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 import re
 
@@ -69,12 +69,9 @@ def targets(listing: str) -> Iterator[Target]:
         yield _target(tid, name, block)
 
 
-def target(listing: str, wanted: str) -> Target | None:
-    """Read the target of one name; the others are not looked into."""
-    for tid, name, block in _blocks(listing):
-        if name == wanted:
-            return _target(tid, name, block)
-    return None
+def named(listing: str, wanted: Collection[str]) -> list[Target]:
+    """Read the targets of some names; the others are not looked into."""
+    return [_target(*block) for block in _blocks(listing) if block[1] in wanted]
 
 
 def connections(listing: str) -> list[Connection]:

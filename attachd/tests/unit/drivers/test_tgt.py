@@ -30,6 +30,10 @@ def target(*accounts, hosts=("a",), unit=UNIT, ready=True):
     return tgtshow.Target(7, NAME, ready, {1: unit}, (GUARD, *accounts), initiators)
 
 
+def targets(*accounts, **changes):
+    return [target(*accounts, **changes)]
+
+
 class TgtDriverCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
@@ -52,13 +56,13 @@ class TgtDriverCase(unittest.TestCase):
 class GrantTest(TgtDriverCase):
     def setUp(self):
         super().setUp()
-        self.tgtd.target.return_value = None
+        self.tgtd.named.return_value = []
         self.tgtd.new_target.return_value = 7
 
     def test_nobody_is_let_in_before_all_is_ready(self):
         self.driver.grant(VOLUME, export(1))
         self.assertEqual(
-            ["target", "new_target", "new_unit", "set_unit", "accounts",
+            ["named", "new_target", "new_unit", "set_unit", "accounts",
              "bind_account", "new_account", "bind_account", "allow"],
             [call[0] for call in self.tgtd.mock_calls],
         )  # fmt: skip
@@ -93,21 +97,22 @@ class GrantTest(TgtDriverCase):
         )
 
     def test_what_is_as_it_should_be_is_not_touched(self):
-        self.tgtd.target.return_value = target("attachment-1")
+        self.tgtd.named.return_value = targets("attachment-1")
         self.driver.grant(VOLUME, export(1))
         for method in (self.tgtd.new_target, self.tgtd.new_unit, self.tgtd.set_unit):
             method.assert_not_called()
 
     def test_what_an_interrupted_grant_left_is_completed(self):
-        self.tgtd.target.return_value = dataclasses.replace(target(), luns={})
+        self.tgtd.named.return_value = [dataclasses.replace(target(), luns={})]
         self.driver.grant(VOLUME, export(1))
         self.tgtd.new_unit.assert_called_once()
         self.tgtd.set_unit.assert_called_once()
 
     def test_what_an_interrupted_extend_left_is_opened_again(self):
         broken = (target(ready=False), target(unit=dataclasses.replace(UNIT, online=False)))
-        for self.tgtd.target.return_value in broken:
+        for each in broken:
             self.tgtd.reset_mock()
+            self.tgtd.named.return_value = [each]
             self.driver.grant(VOLUME, export(1))
             self.tgtd.open_target.assert_called_once_with(7)
             self.tgtd.set_unit.assert_called_with(7, online="1")
@@ -134,7 +139,7 @@ class GrantTest(TgtDriverCase):
 
 class RevokeTest(TgtDriverCase):
     def test_the_last_export_takes_the_target_along(self):
-        self.tgtd.target.return_value = target("attachment-1", hosts=("a", "stray"))
+        self.tgtd.named.return_value = targets("attachment-1", hosts=("a", "stray"))
         self.driver.revoke(VOLUME, export(1), [])
         self.assertEqual(2, self.tgtd.forbid.call_count)
         self.assertEqual(
@@ -143,32 +148,53 @@ class RevokeTest(TgtDriverCase):
         )
 
     def test_an_export_of_the_other_mode_does_not_keep_the_target(self):
-        self.tgtd.target.return_value = target("attachment-1")
+        self.tgtd.named.return_value = targets("attachment-1")
         self.driver.revoke(VOLUME, export(1), [export(2, mode="ro")])
         self.tgtd.delete_target.assert_called_once_with(7)
 
+    def test_what_was_granted_in_the_other_mode_goes_too(self):
+        writers = target("attachment-2", "attachment-1", hosts=("a", "b"))
+        readers = dataclasses.replace(target("attachment-1"), tid=8, name=f"{NAME}-ro")
+        self.tgtd.named.return_value = [writers, readers]
+        self.driver.revoke(VOLUME, export(1, mode="ro"), [export(2, host="b")])
+        self.tgtd.unbind_account.assert_called_once_with(7, "attachment-1")
+        self.tgtd.delete_target.assert_called_once_with(8)
+        self.assertEqual(
+            [mock.call(7, "iqn.2026-01.test:a"), mock.call(8, "iqn.2026-01.test:a")],
+            self.tgtd.forbid.call_args_list,
+        )
+        self.assertEqual("delete_account", self.tgtd.mock_calls[-1][0])
+
+    def test_a_target_of_the_other_mode_without_the_account_is_left_alone(self):
+        readers = dataclasses.replace(target("attachment-3"), tid=8, name=f"{NAME}-ro")
+        self.tgtd.named.return_value = [*targets("attachment-1"), readers]
+        self.driver.revoke(VOLUME, export(1), [])
+        self.tgtd.delete_target.assert_called_once_with(7)
+        self.assertEqual({7}, {each.args[0] for each in self.tgtd.connections.mock_calls})
+
     def test_accounts_behind_the_one_that_goes_make_way_from_the_end(self):
-        self.tgtd.target.return_value = target(*(f"attachment-{n}" for n in range(1, 5)))
+        self.tgtd.named.return_value = targets(*(f"attachment-{n}" for n in range(1, 5)))
         others = [export(n, host="b") for n in (1, 3, 4)]
         self.driver.revoke(VOLUME, export(2), others)
         self.assertEqual(
             [
                 ("unbind_account", "attachment-4"),
                 ("unbind_account", "attachment-3"),
-                ("delete_account", "attachment-2"),
+                ("unbind_account", "attachment-2"),
                 ("bind_account", "attachment-3"),
                 ("bind_account", "attachment-4"),
+                ("delete_account", "attachment-2"),
             ],
             self.asked("unbind_account", "delete_account", "bind_account"),
         )
 
     def test_an_account_that_an_interrupted_revoke_left_out_comes_back(self):
-        self.tgtd.target.return_value = target()
+        self.tgtd.named.return_value = targets()
         self.driver.revoke(VOLUME, export(1), [export(2, host="b")])
         self.assertEqual([("bind_account", "attachment-2")], self.asked("bind_account"))
 
     def test_an_initiator_with_another_attachment_stays(self):
-        self.tgtd.target.return_value = target("attachment-1", "attachment-2")
+        self.tgtd.named.return_value = targets("attachment-1", "attachment-2")
         self.driver.revoke(VOLUME, export(1), [export(2)])
         self.tgtd.forbid.assert_not_called()
         self.tgtd.close.assert_not_called()
@@ -176,13 +202,13 @@ class RevokeTest(TgtDriverCase):
     def test_only_the_sessions_of_the_one_that_goes_are_ended(self):
         going = tgtshow.Connection(3, 0, "iqn.2026-01.test:a")
         staying = tgtshow.Connection(4, 0, "iqn.2026-01.test:b")
-        self.tgtd.target.return_value = target("attachment-1", "attachment-2", hosts=("a", "b"))
+        self.tgtd.named.return_value = targets("attachment-1", "attachment-2", hosts=("a", "b"))
         self.tgtd.connections.side_effect = [[going, staying], [staying]]
         self.driver.revoke(VOLUME, export(1), [export(2, host="b")])
         self.tgtd.close.assert_called_once_with(7, going)
 
     def test_a_session_that_does_not_end_is_an_error_and_not_final(self):
-        self.tgtd.target.return_value = target("attachment-1")
+        self.tgtd.named.return_value = targets("attachment-1")
         self.tgtd.connections.return_value = [tgtshow.Connection(3, 0, "iqn.2026-01.test:a")]
         with self.assertRaisesRegex(exception.BackendError, "does not end") as caught:
             self.driver.revoke(VOLUME, export(1), [])
@@ -190,32 +216,32 @@ class RevokeTest(TgtDriverCase):
         self.tgtd.delete_target.assert_not_called()
 
     def test_without_a_target_the_account_goes(self):
-        self.tgtd.target.return_value = None
+        self.tgtd.named.return_value = []
         self.driver.revoke(VOLUME, export(1), [])
         self.assertEqual([("delete_account", "attachment-1")], self.asked("delete_account"))
 
 
 class ExtendTest(TgtDriverCase):
     def test_no_session_is_there_while_the_file_is_opened_again(self):
-        self.tgtd.target.side_effect = [target("attachment-1"), None]
+        self.tgtd.named.return_value = targets("attachment-1")
         session = tgtshow.Connection(3, 0, "iqn.2026-01.test:a")
         self.tgtd.connections.side_effect = [[session], []]
         self.driver.extend(VOLUME, 2, [export(1)])
         self.assertEqual(
-            ["target", "shut_target", "connections", "close", "connections",
-             "set_unit", "set_unit", "set_unit", "open_target", "target"],
+            ["named", "shut_target", "connections", "close", "connections",
+             "set_unit", "set_unit", "set_unit", "open_target"],
             [call[0] for call in self.tgtd.mock_calls],
         )  # fmt: skip
 
     def test_a_target_is_opened_again_even_if_that_failed(self):
-        self.tgtd.target.return_value = target("attachment-1")
+        self.tgtd.named.return_value = targets("attachment-1")
         self.tgtd.set_unit.side_effect = exception.BackendError("no")
         with self.assertRaises(exception.BackendError):
             self.driver.extend(VOLUME, 2, [export(1)])
         self.tgtd.open_target.assert_called_once_with(7)
 
     def test_a_unit_that_has_the_size_is_left_alone(self):
-        self.tgtd.target.return_value = target("attachment-1")
+        self.tgtd.named.return_value = targets("attachment-1")
         self.driver.extend(VOLUME, 1, [export(1)])
         self.tgtd.shut_target.assert_not_called()
 
@@ -248,7 +274,7 @@ class NamesTest(TgtDriverCase):
         self.assertEqual({VOLUME.id}, {volume for volume, whom in self.driver.exports()})
 
     def test_a_volume_that_is_exported_is_not_deleted(self):
-        self.tgtd.target.side_effect = [None, dataclasses.replace(target(), name=f"{NAME}-ro")]
+        self.tgtd.named.return_value = [dataclasses.replace(target(), name=f"{NAME}-ro")]
         with self.assertRaisesRegex(exception.BackendError, "-ro") as caught:
             self.driver.delete(VOLUME)
         self.assertTrue(caught.exception.final)

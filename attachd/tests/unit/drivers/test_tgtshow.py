@@ -75,7 +75,7 @@ Session: 2
 
 class TargetsTest(unittest.TestCase):
     def test_a_target_is_read_whole(self):
-        target = tgtshow.target(PLAIN, "iqn.2026-01.test:one")
+        (target,) = tgtshow.named(PLAIN, {"iqn.2026-01.test:one"})
         self.assertEqual(
             (7, "iqn.2026-01.test:one", True), (target.tid, target.name, target.ready)
         )
@@ -87,20 +87,20 @@ class TargetsTest(unittest.TestCase):
         self.assertEqual(expected, target.luns[1])
 
     def test_an_idle_target_is_empty(self):
-        target = tgtshow.target(PLAIN, "iqn.2026-01.test:two")
+        (target,) = tgtshow.named(PLAIN, {"iqn.2026-01.test:two"})
         self.assertEqual(((), (), False), (target.accounts, target.initiators, target.ready))
         self.assertFalse(target.luns[0].online)
 
     def test_a_name_that_is_part_of_another_is_not_found(self):
         for name in ("iqn.2026-01.test:on", "iqn.2026-01.test:one2", "one", ""):
-            self.assertIsNone(tgtshow.target(PLAIN, name))
+            self.assertEqual([], tgtshow.named(PLAIN, {name}))
 
     def test_all_targets_are_listed(self):
         self.assertEqual([7, 12], [target.tid for target in tgtshow.targets(PLAIN)])
 
     def test_a_tgtd_without_targets_is_no_error(self):
         self.assertEqual([], list(tgtshow.targets("")))
-        self.assertIsNone(tgtshow.target("", "iqn.2026-01.test:one"))
+        self.assertEqual([], tgtshow.named("", {"iqn.2026-01.test:one"}))
 
 
 class ForgedTest(unittest.TestCase):
@@ -125,7 +125,7 @@ class ForgedTest(unittest.TestCase):
 
     def _assert_not_believed(self, forged, name):
         with self.assertRaisesRegex(exception.BackendError, "forged"):
-            tgtshow.target(forged, name)
+            tgtshow.named(forged, {name})
         with self.assertRaisesRegex(exception.BackendError, "forged"):
             list(tgtshow.targets(forged))
 

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract of drivers on modes and on what attachments share, held against every driver."""
+
+import dataclasses
+import json
+import secrets
+import uuid
+
+import testscenarios
+
+from attachd.drivers import base
+from attachd.tests.contract import backends
+from attachd.tests.contract.driving import DriverCase
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+
+class ConnectionKeyTest(DriverCase):
+    """Which exports are reached through one connection."""
+
+    def setUp(self):
+        super().setUp()
+        self.ref = base.VolumeRef(f"{uuid.uuid4()}", 1)
+
+    def key(self, export):
+        return self.driver.connection_key(self.ref, export)
+
+    def test_it_is_told_without_asking_the_backend(self):
+        before = list(self.driver.exports())
+        export = self.export()
+        key = self.key(export)
+        self.assertIsInstance(key, str)
+        copied = json.loads(json.dumps(dict(export.connector)))
+        again = dataclasses.replace(export, connector=copied)
+        ref = base.VolumeRef(self.ref.id, self.ref.size_gib, dict(self.ref.provider))
+        self.assertEqual([key] * 2, [self.key(again), self.driver.connection_key(ref, again)])
+        self.assertEqual(key, self.new_driver().connection_key(self.ref, export))
+        self.assertEqual(before, list(self.driver.exports()))
+
+    def test_it_is_the_same_before_and_after_a_grant_and_a_restart(self):
+        volume, export = self.volume(), self.export()
+        before = self.driver.connection_key(volume, export)
+        self.granted(volume, export)
+        self.assertEqual(before, self.driver.connection_key(volume, export))
+        self.backend.restart(self.driver)
+        self.assertEqual(before, self.driver.connection_key(volume, export))
+
+    def test_it_tells_no_secret(self):
+        export = self.export()
+        key = self.key(export)
+        self.assertNotIn(export.secret, key)
+        other = dataclasses.replace(export, secret=secrets.token_hex(16))
+        self.assertEqual(key, self.key(other))
+
+    def test_different_hosts_share_none(self):
+        for mode in ("rw", "ro"):
+            keys = [self.key(self.export(host, mode)) for host in ("a", "b")]
+            self.assertTrue(keys[0] != keys[1] or keys == ["", ""], keys)
+
+    def test_one_that_only_reads_shares_none_with_one_that_writes(self):
+        keys = [self.key(self.export("a", mode)) for mode in ("rw", "ro")]
+        self.assertTrue(keys[0] != keys[1] or keys == ["", ""], keys)
+
+    def test_any_connector_will_do(self):
+        for connector in ({}, {"host": None}, {"initiator": 7}, *self.backend.unusable_connectors):
+            export = base.Export(f"{uuid.uuid4()}", connector, "rw", secrets.token_hex(16))
+            self.assertIsInstance(self.key(export), str)
+
+    def test_targets_are_shared_or_not_or_there_is_nothing_to_share(self):
+        self.assertIn(self.driver.SHARED_TARGETS, (True, False, None))
+
+    def test_an_export_that_shares_its_connection_outlives_each_other(self):
+        host, volume = self.host(), self.volume()
+        exports = [self.export() for _ in range(3)]
+        infos = [self.granted(volume, each) for each in exports]
+        for gone in (1, 0):
+            self.revoked(volume, exports[gone])
+            host.write(infos[2], 0, bytes([gone]) * 512)
+            self.assertEqual(bytes([gone]) * 512, host.read(infos[2], 0, 512))
+            self.assertRaises(backends.Refused, host.read, infos[gone], 0, 512)
+
+
+class ModesTest(DriverCase):
+    """What a host may do, and the end of it."""
+
+    def test_a_revoke_ends_all_access_whatever_mode_it_names(self):
+        host, other = self.host("a"), self.host("b")
+        for mode, named in (("rw", "ro"), ("ro", "rw")):
+            volume = self.volume()
+            beside = [self.export("b", mode), self.export("b", named)]
+            spared = [self.granted(volume, each) for each in beside]
+            export = self.export("a", mode)
+            info = self.granted(volume, export)
+            host.read(info, 0, 512)
+            self.revoked(volume, dataclasses.replace(export, mode=named))
+            self.assertRaises(backends.Refused, host.read, info, 0, 512)
+            for each in spared:
+                other.read(each, 0, 512)
+
+    def test_an_export_that_changed_its_mode_half_way_leaves_nothing(self):
+        volume, export = self.volume(), self.export()
+        self.granted(volume, export)
+        changed = dataclasses.replace(export, mode="ro")
+        self.granted(volume, changed)
+        self.revoked(volume, changed)
+        self.assertEqual([], list(self.driver.exports()))
+
+    def test_readers_leave_the_writer_alone_and_the_other_way_round(self):
+        if not self.driver.report().capabilities.get("read_only_enforced"):
+            self.skipTest("this driver does not claim to enforce it")
+        writing, reading, volume = self.host("a"), self.host("b"), self.volume()
+        writer, reader = self.export("a"), self.export("b", "ro")
+        infos = [self.granted(volume, each) for each in (writer, reader)]
+        self.revoked(volume, reader)
+        self.assertRaises(backends.Refused, reading.read, infos[1], 0, 512)
+        writing.write(infos[0], 0, b"w" * 512)
+        reader = self.export("b", "ro")
+        info = self.granted(volume, reader)
+        self.revoked(volume, writer)
+        self.assertEqual(b"w" * 512, reading.read(info, 0, 512))
