@@ -7,6 +7,7 @@ Version history of the contract:
 * 1.1: volumes tell where they were copied from, and whether they may be written
 * 1.2: set_log_levels, get_log_levels
 * 1.3: open_connection, close_connections; attachments tell of what kind they are
+* 1.4: detach names the states in which it may; force_detach
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -20,7 +21,7 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
 
-VERSION = "1.3"
+VERSION = "1.4"
 
 
 class Connected(TypedDict):
@@ -75,17 +76,41 @@ def _connect(
     return answer
 
 
-def detach(context: RequestContext, attachment: Attachment) -> list[Attachment]:
+def detach(
+    context: RequestContext, attachment: Attachment, states: Collection[str] | None = None
+) -> list[Attachment]:
     """Take the host's access away and delete the attachment.
 
+    :param states: only if it is in one of these by then: whoever decided that it may go has seen
+        no other; None: in whatever state it is
     :returns: the volume's remaining attachments, without their secrets
+    :raises InvalidTransition: it is in another state by then; nothing was done
     :raises DisconnectFailed: the backend did not; the attachment is in ``error_detaching``
     :raises ManagerTimeout: no answer in time; the work may go on
     :raises Unavailable: the message could not be sent
     """
+    wanted = None if states is None else sorted(states)
+    return _disconnect(context, "detach", attachment, states=wanted)
+
+
+def force_detach(context: RequestContext, attachment: Attachment) -> list[Attachment]:
+    """Do as :func:`detach` in whatever state it is, and tell its owner who had it done.
+
+    :raises: as :func:`detach`
+    """
+    return _disconnect(context, "force_detach", attachment)
+
+
+def _disconnect(
+    context: RequestContext, method: str, attachment: Attachment, **more: Any
+) -> list[Attachment]:
     with _translated(attachment.backend, f"attachment {attachment.id}"):
         remaining: list[Attachment] = _client(attachment.backend).call(
-            context, "detach", attachment_id=attachment.id, volume_id=attachment.volume_id
+            context,
+            method,
+            attachment_id=attachment.id,
+            volume_id=attachment.volume_id,
+            **more,
         )
     return remaining
 

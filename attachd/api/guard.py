@@ -28,38 +28,48 @@ from attachd.states import UNREACHABLE, AttachmentState
 
 LOG = log.getLogger(__name__)
 
-_HARMLESS: Final = UNREACHABLE | {AttachmentState.RESERVED}
+Among = frozenset[AttachmentState] | None
+"""The states in which an attachment may be deleted; None: whatever its state is by then."""
+
+HARMLESS: Final = UNREACHABLE | {AttachmentState.RESERVED}
 """States in which no host reaches the volume by the attachment."""
 
 
-def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -> None:
+def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -> Among:
     """Let the deletion of an attachment go on.
 
+    :returns: what rpcapi.detach() is to be told: the attachment may change after this look at it
     :raises AttachmentInUse: a server uses the volume by it
     :raises Unavailable: Compute cannot tell
     """
     held = Held(**{name: getattr(attachment, name) for name in Held._fields})
     if _endangers(held):
         _check(ctx, request, [held])
+        return None
+    nobody = held.instance_uuid is None or is_service(ctx) or _has_nobody_to_ask(ctx, request)
+    return None if nobody else HARMLESS
 
 
 def check_volume(
     ctx: RequestContext, request: webob.Request, volume_id: str, attachment_id: str | None
-) -> None:
+) -> Mapping[str, Among]:
     """Let a legacy call go on, which may name no attachment: then the only one is meant.
 
+    :returns: as :func:`check`, by the id of the attachment; what is not there may always go
     :raises AttachmentInUse: a server uses the volume, or one of several may
     :raises InvalidInput: the attachment is one of another volume
     :raises Unavailable: Compute cannot tell
     """
-    if _is_service(ctx) or _has_nobody_to_ask(ctx, request):
-        return
+    if is_service(ctx) or _has_nobody_to_ask(ctx, request):
+        return {}
     rows = attachment_queries.brief_of_volumes([volume_id])[volume_id]
     wanted = [_held(row) for row in rows if attachment_id in {None, row["id"]}]
     if attachment_id is not None and not wanted:
         _check_elsewhere(ctx, volume_id, attachment_id)
     if any(map(_endangers, wanted)):
         _check(ctx, request, wanted)
+        return {}
+    return {each.id: HARMLESS for each in wanted if each.instance_uuid is not None}
 
 
 def _has_nobody_to_ask(ctx: RequestContext, request: webob.Request) -> bool:
@@ -92,11 +102,11 @@ def _endangers(held: Held) -> bool:
     What counts is the state, and not whether a connection was noted down: an interrupted
     connect may have let the host in.
     """
-    return held.instance_uuid is not None and AttachmentState(held.state) not in _HARMLESS
+    return held.instance_uuid is not None and AttachmentState(held.state) not in HARMLESS
 
 
 def _check(ctx: RequestContext, request: webob.Request, wanted: Sequence[Held]) -> None:
-    if _is_service(ctx):
+    if is_service(ctx):
         return
     asked = compute.find(ctx, request.environ)
     if asked is None or override.is_given(ctx, request, wanted):
@@ -139,7 +149,7 @@ def _believe(ctx: RequestContext, held: Held, holding: compute.Holding) -> None:
     )
 
 
-def _is_service(ctx: RequestContext) -> bool:
+def is_service(ctx: RequestContext) -> bool:
     """Tell whether a service vouches for the request, with a token of its own."""
     return bool(ctx.service_roles) and not _service_roles().isdisjoint(ctx.service_roles)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages table: what went wrong for users in the background; managers write it, the API
-reads it.
+"""The messages table: what went wrong for users in the background, or was done by others.
 
-A message says by numbers what was done and what went wrong with it.  They are those of the
-Block Storage API, whose table of actions has no deletion and no detach; ours begin with 101.
+Managers write it, and the API reads it.  A message says by numbers what was done and what went
+wrong with it.  They are those of the Block Storage API, whose table of actions has no deletion
+and no detach; ours begin with 101.
 """
 
 from collections.abc import Mapping
@@ -47,6 +47,7 @@ NOT_CREATED: Final = "012"
 NOT_ATTACHED: Final = "021"
 NOT_DETACHED: Final = "022"
 NOT_DELETED: Final = "101"
+FORCED: Final = "102"
 
 DETAILS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -57,9 +58,10 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
         NOT_ATTACHED: "The backend could not let the host in.",
         NOT_DETACHED: "The backend could not take the host's access away.",
         NOT_DELETED: "The backend could not delete the volume.",
+        FORCED: "User %(user_id)s had attachment %(attachment_id)s deleted by force.",
     }
 )
-"""What went wrong, by number."""
+"""What went wrong, or whatever else there is to know, by number."""
 
 
 class News(NamedTuple):
@@ -70,6 +72,7 @@ class News(NamedTuple):
     :ivar action: of ACTIONS
     :ivar detail: of DETAILS
     :ivar request_id: of the request that asked for it; None where none did
+    :ivar facts: what the words of the detail leave open, by name; None: nothing
     """
 
     volume_id: str
@@ -77,6 +80,7 @@ class News(NamedTuple):
     action: str
     detail: str
     request_id: str | None
+    facts: Mapping[str, str | None] | None = None
 
 
 class Filters(TypedDict, total=False):
@@ -110,6 +114,7 @@ def create(news: News, kept_for: float) -> None:
         "resource_uuid": news.volume_id,
         "action_id": news.action,
         "detail_id": news.detail,
+        "facts": None if news.facts is None else dict(news.facts),
         "event_id": f"VOLUME_{VOLUME}_{news.action}_{news.detail}",
         "message_level": ERROR,
         "created_at": moment,

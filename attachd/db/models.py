@@ -307,6 +307,8 @@ messages = sa.Table(
     # what was done, and what went wrong with it, as numbers of three digits
     sa.Column("action_id", sa.String(10), nullable=False),
     sa.Column("detail_id", sa.String(10), nullable=False),
+    # what the words of these numbers leave open, by name; None: nothing
+    sa.Column("facts", Json),
     sa.Column("event_id", sa.String(255), nullable=False),
     sa.Column("message_level", sa.String(16), nullable=False),
     sa.Column("expires_at", Moment, nullable=False),

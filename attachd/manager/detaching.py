@@ -4,7 +4,7 @@
 Called by the endpoint for clients and by recovery for what a dead manager left half-way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from oslo_log import log
@@ -16,22 +16,69 @@ from attachd.db import holders
 from attachd.manager import engine, exports, telling
 from attachd.manager.backends import Backend
 from attachd.manager.flows import detach as detach_flow
-from attachd.states import Event
+from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
 
 
-def detach(backend: Backend, attachment_id: str, volume_id: str) -> list[db.Row]:
-    """Take the host's access away and remove the attachment, whatever state it is in.
+def detach(
+    backend: Backend,
+    attachment_id: str,
+    volume_id: str,
+    states: Collection[str] | None = None,
+) -> list[db.Row]:
+    """Take the host's access away and remove the attachment.
 
     The connections that the older calls opened for it go first.
 
+    :param states: only if it is in one of these; None: in whatever state it is
     :returns: the rows of the volume's remaining attachments, as clients know them
     :raises: as rpcapi.detach()
     """
+
+    def guard(_volume: db.Row, row: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
+        if states is not None and row["state"] not in states:
+            now = AttachmentState(row["state"]).wire
+            raise exception.InvalidTransition(
+                f"Attachment {attachment_id} has become {now} since it was decided that it may be "
+                "deleted. Look at it, and repeat the call if it is still to be deleted."
+            )
+        return steps.taken_over(row)
+
+    return _detach(backend, attachment_id, volume_id, guard, _nobody_is_told)
+
+
+def force(
+    backend: Backend, attachment_id: str, volume_id: str, user_id: str | None
+) -> list[db.Row]:
+    """Do as :func:`detach` in whatever state it is, and tell its owner that this user had it done.
+
+    :raises: as rpcapi.force_detach()
+    """
+    return _detach(
+        backend,
+        attachment_id,
+        volume_id,
+        lambda _volume, row, _others: steps.taken_over(row),
+        lambda row: telling.of_force(row, user_id),
+    )
+
+
+def _nobody_is_told(_row: db.Row) -> None:
+    pass
+
+
+def _detach(
+    backend: Backend,
+    attachment_id: str,
+    volume_id: str,
+    guard: db.Guard,
+    begun: Callable[[db.Row], None],
+) -> list[db.Row]:
     backend.check_ready()
     with backend.lock(volume_id):
-        moved = _begin_disconnect(attachment_id, volume_id)
+        moved = db.move(attachment_id, volume_id, Event.DISCONNECT, guard=guard)
+        begun(moved.attachment)
         telling.of_attachment(backend, "detach.start", moved)
         row = moved.attachment
         try:
@@ -44,12 +91,6 @@ def detach(backend: Backend, attachment_id: str, volume_id: str) -> list[db.Row]
         left = db.move(attachment_id, volume_id, Event.REVOKED, generation=row["generation"])
         telling.of_the_others(backend, "detach.end", left)
         return holders.shown(left.others)
-
-
-def _begin_disconnect(attachment_id: str, volume_id: str) -> db.Moved:
-    return db.move(
-        attachment_id, volume_id, Event.DISCONNECT, guard=lambda _v, row, _o: steps.taken_over(row)
-    )
 
 
 def _end_connections(backend: Backend, moved: db.Moved) -> list[db.Row]:

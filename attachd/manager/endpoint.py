@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a manager answers to over RPC: the server half of rpcapi, one per backend."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 import functools
 from typing import Any, ParamSpec, TypeVar
 
@@ -57,11 +57,23 @@ class Endpoint:
 
     @_answering
     def detach(
-        self, _context: RequestContext, attachment_id: str, volume_id: str
+        self,
+        _context: RequestContext,
+        attachment_id: str,
+        volume_id: str,
+        states: list[str] | None = None,
     ) -> list[Attachment]:
         """See rpcapi.detach()."""
-        rows = detaching.detach(self._backend, attachment_id, volume_id)
-        return [Attachment.from_row(None, _without_secrets(row)) for row in rows]
+        return _remaining(detaching.detach(self._backend, attachment_id, volume_id, states))
+
+    @_answering
+    def force_detach(
+        self, context: RequestContext, attachment_id: str, volume_id: str
+    ) -> list[Attachment]:
+        """See rpcapi.force_detach()."""
+        return _remaining(
+            detaching.force(self._backend, attachment_id, volume_id, context.user_id)
+        )
 
     @_answering
     def open_connection(
@@ -110,5 +122,9 @@ class Endpoint:
         return log_levels.current(prefix)
 
 
-def _without_secrets(row: dict[str, Any]) -> dict[str, Any]:
+def _remaining(rows: Iterable[Mapping[str, Any]]) -> list[Attachment]:
+    return [Attachment.from_row(None, _without_secrets(row)) for row in rows]
+
+
+def _without_secrets(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in _SECRET_COLUMNS}

@@ -28,6 +28,11 @@ def the_user(row: Row, event: Event, cause: Exception) -> None:
     messages.of_attachment(row, event, cause)
 
 
+def of_force(row: Row, user_id: str | None) -> None:
+    """Tell whom an attachment belongs to that this user has it detached by force."""
+    messages.of_force(row, user_id)
+
+
 def _tell(backend: Backend, event: str, moved: Moved, attachments: Iterable[Row]) -> None:
     if moved.attachment["kind"] in SHOWN:  # others belong to one that is, and is told of
         volume = moved.volume

@@ -19,18 +19,20 @@ def delete(
     """Take the host's access away; answers the volume's remaining attachments."""
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.DELETE, attachment)
-    guard.check(ctx, request, attachment)
-    return remove(ctx, request, attachment)
+    return remove(ctx, request, attachment, guard.check(ctx, request, attachment))
 
 
 def remove(
-    ctx: RequestContext, request: webob.Request, attachment: Attachment
+    ctx: RequestContext, request: webob.Request, attachment: Attachment, among: guard.Among
 ) -> dict[str, list[view.Summary]]:
-    """Remove an attachment as the guard has let it go, and answer those that remain."""
+    """Remove an attachment as the guard has let it go, and answer those that remain.
+
+    :param among: what the guard said
+    """
     rows = reservation.cancel(attachment)
     if rows is not None:
         return view.listed(rows)
     if attachment.wire_state == "reserved":
         # It was; somebody connects it at this very moment.
-        guard.check(ctx, request, Attachment.get(ctx, attachment.id))
-    return view.remaining(rpcapi.detach(ctx, attachment))
+        among = guard.check(ctx, request, Attachment.get(ctx, attachment.id))
+    return view.remaining(rpcapi.detach(ctx, attachment, among))

@@ -23,11 +23,11 @@ Body = Mapping[str, Any]
 def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webob.Request) -> None:
     """Remove an attachment, and close what is still open for it; the only one needs no name."""
     volume = load.writable(ctx, volume_id, policy.DETACH)
-    wanted = _named(body)
+    wanted = schema.attachment(body)
     there = There.unguarded(ctx, request, volume.id, wanted)
     chosen = _choose(ctx, volume.id, there, wanted)
     if chosen is not None:
-        remove(ctx, request, volume, chosen)
+        remove(ctx, request, volume, there, chosen)
     elif wanted is None:
         _give_up(ctx, volume, there)
 
@@ -36,23 +36,17 @@ def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webo
 def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob.Request) -> None:
     """Remove one attachment whatever state it is in, with the connection that is named."""
     volume = load.writable(ctx, volume_id, policy.FORCE_DETACH)
-    wanted = _named(body)
+    wanted = schema.attachment(body)
     there = There.unguarded(ctx, request, volume.id, wanted)
     chosen = _choose(ctx, volume.id, there, wanted)
     if chosen is not None:
         if there.connections and body.get("connector"):
             rpcapi.close_connections(ctx, volume, body["connector"], [chosen["id"]])
-        remove(ctx, request, volume, chosen)
+        remove(ctx, request, volume, there, chosen)
     elif wanted is None:
         _give_up(ctx, volume, there)
     else:
         raise exception.AttachmentNotFound(attachment_id=wanted)
-
-
-def _named(body: Body | None) -> str | None:
-    """Return the id of the attachment that a body names, if it names one."""
-    named = (body or {}).get("attachment_id")
-    return named.lower() if named else None
 
 
 def _choose(

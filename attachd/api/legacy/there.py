@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What there is of a volume when one of the older calls comes; used by their handlers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import contextlib
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import webob
@@ -24,12 +25,14 @@ class There(NamedTuple):
     """What there is of a volume, by kind; without secrets, oldest first.
 
     :ivar used: those of the attachments that count: not those that never came to be
+    :ivar among: what the guard said, by the id of the attachment
     """
 
     attachments: Sequence[Row]
     used: Sequence[Row]
     connections: Sequence[Row]
     holds: Sequence[Row]
+    among: Mapping[str, guard.Among] = MappingProxyType({})
 
     @property
     def hold_ids(self) -> list[str]:
@@ -61,8 +64,8 @@ class There(NamedTuple):
         """
         # In this order: what comes after the guard has looked is not there.
         there = cls.of(volume_id)
-        guard.check_volume(ctx, request, volume_id, attachment_id)
-        return there
+        among = guard.check_volume(ctx, request, volume_id, attachment_id)
+        return there._replace(among=among)
 
     @classmethod
     def of(cls, volume_id: str) -> Self:
@@ -86,10 +89,12 @@ def check_company(ctx: RequestContext, volume: Volume, host: str) -> None:
         sharing_rules.check_company(There.of(volume.id).strangers(host), denied)
 
 
-def remove(ctx: RequestContext, request: webob.Request, volume: Volume, chosen: Row) -> None:
+def remove(
+    ctx: RequestContext, request: webob.Request, volume: Volume, there: There, chosen: Row
+) -> None:
     """Have the backend shut the attachment's hosts out, and remove it."""
     seen = {"volume_host": volume.host, "volume_status": volume.status}
     attachment = Attachment.from_row(ctx, {**chosen, **seen})
     # If somebody else was faster, it is as it should be.
     with contextlib.suppress(exception.AttachmentNotFound):
-        deletion.remove(ctx, request, attachment)
+        deletion.remove(ctx, request, attachment, there.among.get(attachment.id))

@@ -13,7 +13,8 @@ Row = Mapping[str, Any]
 def shown(row: Row, links: Links) -> dict[str, Any]:
     """Show a message: its numbers become words here."""
     action = messages.ACTIONS.get(row["action_id"], "unknown action")
-    detail = messages.DETAILS.get(row["detail_id"], messages.DETAILS[messages.UNKNOWN])
+    words = messages.DETAILS.get(row["detail_id"], messages.DETAILS[messages.UNKNOWN])
+    detail = words if row["facts"] is None else words % row["facts"]
     return {
         "id": row["id"],
         "event_id": row["event_id"],

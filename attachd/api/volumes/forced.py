@@ -33,12 +33,14 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
             reason=f"Volume {volume.id} is attached by {', '.join(attached[:5])}: it is not "
             "deleted, not even by force, before it has been detached."
         )
-    for row in holders.shown(rows):
-        guard.check(ctx, request, Attachment.from_row(ctx, row))
+    among = {
+        row["id"]: guard.check(ctx, request, Attachment.from_row(ctx, row))
+        for row in holders.shown(rows)
+    }
     for row in rows:
         # It may go along with another one, or be gone already.
         with contextlib.suppress(exception.NotFound):
-            _take_back(ctx, volume, row)
+            _take_back(ctx, volume, row, among.get(row["id"]))
     try:
         work.delete(ctx, volume)
     except exception.InvalidTransition:
@@ -47,7 +49,9 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
         work.delete(ctx, volume)
 
 
-def _take_back(ctx: RequestContext, volume: Volume, row: Mapping[str, Any]) -> None:
+def _take_back(
+    ctx: RequestContext, volume: Volume, row: Mapping[str, Any], among: guard.Among
+) -> None:
     state = AttachmentState(row["state"])
     if state is AttachmentState.HELD:
         attachments.move(row["id"], volume.id, Event.RELEASE)
@@ -55,4 +59,4 @@ def _take_back(ctx: RequestContext, volume: Volume, row: Mapping[str, Any]) -> N
         attachments.move(row["id"], volume.id, Event.CANCEL)
     elif state not in UNREACHABLE:
         known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
-        rpcapi.detach(ctx, Attachment.from_row(ctx, known))
+        rpcapi.detach(ctx, Attachment.from_row(ctx, known), among)

@@ -26,6 +26,7 @@ WAYS = {
     "attach": lambda **where: rpcapi.attach(CONTEXT, _attachment(**where), CONNECTOR),
     "attach_alone": lambda **where: rpcapi.attach_alone(CONTEXT, _attachment(**where), CONNECTOR),
     "detach": lambda **where: rpcapi.detach(CONTEXT, _attachment(**where)),
+    "force_detach": lambda **where: rpcapi.force_detach(CONTEXT, _attachment(**where)),
     "open_connection": lambda **where: rpcapi.open_connection(
         CONTEXT, _volume(**where), CONNECTOR
     ),
@@ -36,7 +37,12 @@ WAYS = {
     "delete_volume": lambda **where: rpcapi.delete_volume(CONTEXT, _volume(**where)),
     "extend_volume": lambda **where: rpcapi.extend_volume(CONTEXT, _volume(**where)),
 }
-CALLS = frozenset({"attach", "attach_alone", "detach", "open_connection", "close_connections"})
+CALLS = frozenset(
+    {
+        *("attach", "attach_alone", "detach", "force_detach"),
+        *("open_connection", "close_connections"),
+    }
+)
 
 
 class _RpcCase(unittest.TestCase):
@@ -83,9 +89,16 @@ class AskingTest(_RpcCase):
                 CONTEXT, name, attachment_id="a", volume_id="v", connector=CONNECTOR
             )
 
-    def test_detaching_sends_ids(self):
+    def test_detaching_sends_ids_and_in_which_states_it_may(self):
+        ids = {"attachment_id": "a", "volume_id": "v"}
         WAYS["detach"]()
-        self.client.call.assert_called_with(CONTEXT, "detach", attachment_id="a", volume_id="v")
+        self.client.call.assert_called_with(CONTEXT, "detach", **ids, states=None)
+        rpcapi.detach(CONTEXT, _attachment(), frozenset({"reserved", "connect_failed"}))
+        self.client.call.assert_called_with(
+            CONTEXT, "detach", **ids, states=["connect_failed", "reserved"]
+        )
+        WAYS["force_detach"]()
+        self.client.call.assert_called_with(CONTEXT, "force_detach", **ids)
 
     def test_work_on_a_volume_sends_the_volume(self):
         for name in ("create_volume", "delete_volume", "extend_volume"):

@@ -251,6 +251,7 @@ def upgrade() -> None:
         sa.Column("resource_uuid", sa.String(36)),
         sa.Column("action_id", sa.String(10), nullable=False),
         sa.Column("detail_id", sa.String(10), nullable=False),
+        sa.Column("facts", LONG_TEXT),
         sa.Column("event_id", sa.String(255), nullable=False),
         sa.Column("message_level", sa.String(16), nullable=False),
         sa.Column("expires_at", MOMENT, nullable=False),

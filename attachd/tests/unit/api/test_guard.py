@@ -42,7 +42,7 @@ class Case(unittest.TestCase):
         return attachment
 
     def check(self, attachment):
-        guard.check(self.ctx, self.request, attachment)
+        return guard.check(self.ctx, self.request, attachment)
 
     def assert_refused(self, attachment, says):
         with self.assertRaisesRegex(exception.AttachmentInUse, says):
@@ -78,6 +78,24 @@ class CheckTest(Case):
                     self.check(attachment)
                 else:
                     self.assert_refused(attachment, "is in use")
+
+    def test_what_was_harmless_may_go_as_long_as_it_is(self):
+        for state in ("reserved", "connect_failed"):
+            self.assertEqual({"reserved", "connect_failed"}, self.check(self.attached(state)))
+            self.assertIsNone(self.check(self.attached(state, instance_uuid=None)), "nobody minds")
+        self.compute.holding.assert_not_called()
+
+    def test_what_compute_has_let_go_may_go_whatever_becomes_of_it(self):
+        self.assertIsNone(self.check(self.attached()))
+
+    def test_where_nobody_minds_it_may_go_whatever_becomes_of_it(self):
+        failed = self.attached("connect_failed")
+        self.find.return_value = None
+        self.assertIsNone(self.check(failed))
+        self.find.side_effect = exception.Unavailable(reason="no catalogue")
+        self.assertEqual(guard.HARMLESS, self.check(failed))
+        self.ctx.service_roles = ["service"]
+        self.assertIsNone(self.check(failed))
 
     def test_an_interrupted_connect_counts_though_no_connection_was_noted(self):
         self.assert_refused(
@@ -145,7 +163,7 @@ class OverrideTest(Case):
 
 class VolumeTest(Case):
     def check(self, attachment_id=None):
-        guard.check_volume(self.ctx, self.request, self.volume, attachment_id)
+        return guard.check_volume(self.ctx, self.request, self.volume, attachment_id)
 
     def test_without_attachments_there_is_nothing_to_protect(self):
         self.check()
@@ -167,6 +185,16 @@ class VolumeTest(Case):
         self.attached(instance_uuid=None)
         self.attached("reserved")
         self.check()
+
+    def test_each_that_was_harmless_may_go_as_long_as_it_is(self):
+        nobodys = self.attached(instance_uuid=None).id
+        failed, reserved = self.attached("connect_failed").id, self.attached("reserved").id
+        expected = dict.fromkeys((failed, reserved), guard.HARMLESS)
+        self.assertEqual(expected, self.check())
+        self.assertEqual({}, self.check(nobodys))
+
+    def test_what_compute_has_let_go_may_go_whatever_becomes_of_it(self):
+        self.assertEqual({}, self.check(self.attached().id))
 
     def test_an_attachment_of_another_volume_is_told(self):
         other = self.attached(volume_id=rows.add_volume()["id"])

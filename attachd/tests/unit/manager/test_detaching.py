@@ -6,6 +6,8 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import attachments as db
+from attachd.db import messages
+from attachd.db.paging import Page
 from attachd.manager import attachments, detaching
 from attachd.states import AttachmentState
 from attachd.tests import backends, rows
@@ -100,6 +102,76 @@ class DetachTest(unittest.TestCase):
         self.assertEqual(("ready", "error"), (volume["state"], volume["status"]))
         attachments.attach_alone(self.backend, doubtful, self.volume_id, CONNECTOR)
         self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
+
+
+class ChangedTest(unittest.TestCase):
+    """It was decided that an attachment may go; by now it is another one."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.volume_id = rows.add_volume(multiattach=True)["id"]
+
+    def _detach(self, state, seen):
+        mine = rows.add_attachment(self.volume_id, state)["id"]
+        detaching.detach(self.backend, mine, self.volume_id, seen)
+
+    def test_what_is_in_one_of_the_states_goes(self):
+        for state in ("reserved", "connect_failed"):
+            self._detach(state, ["connect_failed", "reserved"])
+        self.assertEqual([], rows.attachments(self.volume_id))
+
+    def test_what_is_not_stays_as_it_is(self):
+        states = set(AttachmentState) - {AttachmentState.HELD, AttachmentState.CONNECT_FAILED}
+        for state in states:
+            with self.assertRaisesRegex(exception.InvalidTransition, f"become {state.wire} since"):
+                self._detach(state.value, ["connect_failed"])
+        self.assertEqual(states, {row["state"] for row in rows.attachments(self.volume_id)})
+        self.assertEqual([], self.backend.driver.handed)
+
+
+class ForceTest(unittest.TestCase):
+    """An administrator has one attachment go."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.volume_id = rows.add_volume(multiattach=True)["id"]
+
+    def _force(self, mine):
+        return detaching.force(self.backend, mine, self.volume_id, "root")
+
+    def _told(self):
+        return [(row["detail_id"], row["facts"]) for row in messages.page({}, Page(limit=9))]
+
+    def test_whatever_its_state_it_goes_and_the_others_stay(self):
+        other = rows.add_attachment(self.volume_id, "attached", connector=OTHER_CONNECTOR)["id"]
+        for state in set(AttachmentState) - {AttachmentState.HELD}:
+            mine = rows.add_attachment(self.volume_id, state.value)["id"]
+            self.assertEqual([other], [row["id"] for row in self._force(mine)], state)
+            self.assertEqual({"user_id": "root", "attachment_id": mine}, self._told()[0][1])
+        self.assertEqual("attached", rows.attachment(other)["state"])
+
+    def test_before_the_backend_is_asked_its_owner_is_told(self):
+        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        seen = []
+        self.driver.script = lambda _call: seen.extend(self._told())
+        self._force(mine)
+        self.assertEqual([("102", {"user_id": "root", "attachment_id": mine})], seen)
+
+    def test_a_backend_that_does_not_let_it_go_is_told_as_well(self):
+        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
+            self._force(mine)
+        self.assertEqual(["022", "102"], [detail for detail, _facts in self._told()])
+
+    def test_where_nothing_is_done_nobody_is_told(self):
+        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        self._force(mine)
+        with self.assertRaises(exception.AttachmentNotFound):
+            self._force(mine)
+        self.assertEqual(1, len(self._told()))
 
 
 class FailingRevokeTest(unittest.TestCase):

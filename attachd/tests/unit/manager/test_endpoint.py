@@ -8,7 +8,9 @@ from oslo_log import log
 import oslo_messaging as messaging
 
 from attachd import context, exception, rpcapi
+from attachd.db import messages
 from attachd.db import volumes as db
+from attachd.db.paging import Page
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume
 from attachd.states import Event
@@ -76,6 +78,19 @@ class EndpointTest(unittest.TestCase):
         for secret in ("connector", "connection_info"):
             self.assertFalse(left.obj_attr_is_set(secret), secret)
         self.assertFalse(left.obj_what_changed())
+
+    def test_force_detach_tells_the_owner_who_had_it_done(self):
+        volume_id = rows.add_volume(multiattach=True)["id"]
+        mine = rows.add_attachment(volume_id, "attached")["id"]
+        other = rows.add_attachment(volume_id, "attached")["id"]
+        root = context.RequestContext(user_id="root", project_id="b" * 32, overwrite=False)
+        (left,) = self.endpoint.force_detach(root, attachment_id=mine, volume_id=volume_id)
+        self.assertEqual(other, left.id)
+        self.assertFalse(left.obj_attr_is_set("connector"))
+        (told,) = messages.page({"project_id": rows.PROJECT}, Page(limit=9))
+        self.assertEqual(("VOLUME_VOLUME_102_102", volume_id),
+                         (told["event_id"], told["resource_uuid"]))  # fmt: skip
+        self.assertEqual({"user_id": "root", "attachment_id": mine}, told["facts"])
 
     def test_a_connection_is_opened_and_closed(self):
         volume = Volume.get(self.context, rows.add_volume()["id"])

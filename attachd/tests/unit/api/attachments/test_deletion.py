@@ -9,6 +9,9 @@ from attachd.api.attachments import deletion, policy
 from attachd.conf import CONF
 from attachd.tests.unit.api.attachments import test_view
 
+SEEN = frozenset({"reserved"})
+"""What the guard says: nothing else is deleted."""
+
 
 class DeleteTest(unittest.TestCase):
     def setUp(self):
@@ -21,6 +24,7 @@ class DeleteTest(unittest.TestCase):
         self.Attachment.get.return_value = self.attachment
         self.reservation.cancel.return_value = None
         self.rpcapi.detach.return_value = []
+        self.guard.check.return_value = SEEN
 
     def delete(self):
         return deletion.delete(self.ctx, "a1", None)
@@ -33,11 +37,11 @@ class DeleteTest(unittest.TestCase):
     def test_whatever_may_be_connected_is_the_managers(self):
         self.attachment.wire_state = "attached"
         self.assertEqual({"attachments": []}, self.delete())
-        self.rpcapi.detach.assert_called_once_with(self.ctx, self.attachment)
+        self.rpcapi.detach.assert_called_once_with(self.ctx, self.attachment, SEEN)
 
     def test_a_reservation_that_somebody_connects_meanwhile_is_the_managers_too(self):
         self.assertEqual({"attachments": []}, self.delete())
-        self.rpcapi.detach.assert_called_once_with(self.ctx, self.attachment)
+        self.rpcapi.detach.assert_called_once_with(self.ctx, self.attachment, SEEN)
 
     def test_what_a_server_uses_stays(self):
         self.guard.check.side_effect = exception.AttachmentInUse(reason="used")

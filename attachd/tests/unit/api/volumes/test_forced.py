@@ -20,7 +20,7 @@ class ForcedTest(unittest.TestCase):
         self.enterContext(mock.patch.object(forced, "rpcapi", self.rpcapi))
         self.rpcapi.detach.side_effect = self.detached
 
-    def detached(self, _ctx, attachment):
+    def detached(self, _ctx, attachment, _among):
         self.assertEqual("here@fake", attachment.backend)
         rows.remove_attachment(attachment.id)
 
@@ -63,7 +63,7 @@ class ForcedTest(unittest.TestCase):
         volume = rows.add_volume()
         mine = rows.add_attachment(volume["id"], "disconnecting")["id"]
 
-        def gone(_ctx, attachment):
+        def gone(_ctx, attachment, _among):
             rows.remove_attachment(attachment.id)
             raise exception.AttachmentNotFound(attachment_id=mine)
 
