@@ -97,7 +97,7 @@ def check(specs: Specs, name: str = "extra_specs") -> None:
     for key, reason in wrong.items():
         value = specs.get(key)
         if value is not None and (why := reason(value)):
-            raise exception.InvalidInput(field=f"{name}.{key}", value=value, reason=why)
+            raise exception.InvalidInput(field=f"{name}.{key}", value=repr(value), reason=why)
 
 
 def _is_no_verdict(value: str) -> str:

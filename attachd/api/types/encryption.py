@@ -3,7 +3,7 @@
 
 from typing import Any, NoReturn
 
-from attachd import exception
+from attachd import exception, sharing
 from attachd.api.endpoint import endpoint
 from attachd.api.types import lookup, policy, schema
 from attachd.context import RequestContext
@@ -30,10 +30,12 @@ def show(ctx: RequestContext, type_id: str) -> NoReturn:
 @endpoint("POST", COLLECTION, policy=policy.CREATE_ENCRYPTION, body=schema.ENCRYPTION)
 def create(ctx: RequestContext, type_id: str) -> NoReturn:
     """Refuse to make a type whose volumes would not be encrypted after all."""
-    lookup.by_id(ctx, type_id)
+    row = lookup.by_id(ctx, type_id)
+    reason = "This service has no encrypted volumes: a volume type cannot have encryption."
+    if sharing.of(row["extra_specs"]).multiattach:
+        reason += " Least of all can a multiattach one, whose volumes several hosts share."
     raise exception.BadRequest(
-        reason="This service has no encrypted volumes: a volume type cannot have encryption. "
-        "Encrypt inside of the server that uses the volume."
+        reason=f"{reason} Encrypt inside of the server that uses the volume."
     )
 
 

@@ -62,6 +62,25 @@ def _encryption(
 
 PROJECT = {"project": "p"}
 
+_SHARING: list[Row] = [
+    row
+    for key, wrong, reason in (
+        ("multiattach", ("True", "<is>", "<is> perhaps", "is True", "<is> <is> True", ""), "<is>"),
+        ("capabilities:multiattach", ("yes", "<in> True"), "<is> True"),
+        ("mode", ("W", "RO RW", "<is> RO", "", "read"), "RW, for hosts that all write, or RO"),
+        ("max_attachments", ("0", "-1", "1.5", "many", "", "1000001", "9" * 30, "٣"), "a number"),
+        ("max_attachments_per_host", ("0", "-1", "two", " 2", "2\n"), "a number, 1 to 1000000"),
+    )
+    for value in wrong
+    for row in (
+        _create(f"{key} of {value[:9]!r}", f"attribute {key}.*{reason}", extra_specs={key: value}),
+        _specs(f"{key} of {value[:9]!r}", f"attribute {key}.*{reason}", {"a": "b", key: value}),
+        Row(f"spec: {key} of {value[:9]!r}", "PUT", f"{SPECS}/{key}", {key: value}, 400,
+            f"attribute {key}.*{reason}", ADMIN),
+    )
+]  # fmt: skip
+"""What says nothing of attaching that could be meant."""
+
 ROWS = [
     Row("create: no type", "POST", URL, {"x": 1}, 400, "'volume_type' is a required|'x'", ADMIN),
     Row("create: null", "POST", URL, {"volume_type": None}, 400, "volume_type", ADMIN),
@@ -140,4 +159,5 @@ ROWS = [
     _encryption("create", "POST", 400, "no encrypted volumes", {"provider": "luks"}),
     _encryption("create: null", "POST", 400, "encryption", None),
     _encryption("update", "PUT", 404, "not exist", {"cipher": "x"}, "/x"),
+    *_SHARING,
 ]

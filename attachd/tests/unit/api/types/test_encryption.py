@@ -22,6 +22,11 @@ class EncryptionTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.BadRequest, "no encrypted volumes"):
             encryption.create(self.admin, self.gold)
 
+    def test_least_of_all_where_hosts_share_volumes(self):
+        shared = asking.add_type("shared", extra_specs={"multiattach": "<is> True"})["id"]
+        with self.assertRaisesRegex(exception.BadRequest, "no encrypted .* multiattach one"):
+            encryption.create(self.admin, shared)
+
     def test_what_is_not_there_is_not_found(self):
         for act in (encryption.show, encryption.update, encryption.delete):
             with self.assertRaisesRegex(exception.NotFound, f"{self.gold} does not exist"):
