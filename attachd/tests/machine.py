@@ -6,6 +6,7 @@ set, it fails instead: there, a test that did not run proves nothing.
 """
 
 from collections.abc import Callable
+import ctypes
 import os
 from pathlib import Path
 import shutil
@@ -45,6 +46,14 @@ def need_folder(test: unittest.TestCase, path: Path) -> None:
     """Go on only where the folder exists, such as /sys/module/loop."""
     if not path.is_dir():
         _lacking(test, f"the folder {path} is missing")
+
+
+def need_library(test: unittest.TestCase, name: str) -> None:
+    """Go on only where the shared library can be loaded, such as libiscsi.so.7."""
+    try:
+        ctypes.CDLL(name)
+    except OSError as error:
+        _lacking(test, f"the library {name} is missing: {error}")
 
 
 def need_server(test: unittest.TestCase, kind: str) -> str:

@@ -14,6 +14,9 @@ class _Needs(unittest.TestCase):
     def a_tool(self):
         machine.need_tool(self, "a-command-that-nobody-has")
 
+    def a_library(self):
+        machine.need_library(self, "liba-library-that-nobody-has.so.1")
+
     def a_server(self):
         machine.need_server(self, "rabbitmq")
 
@@ -33,6 +36,10 @@ class MachineTest(unittest.TestCase):
     def test_a_missing_tool_skips_and_is_named(self):
         ((_, reason),) = _outcome(_Needs("a_tool")).skipped
         self.assertIn("a-command-that-nobody-has", reason)
+
+    def test_a_missing_library_skips_and_is_named(self):
+        ((_, reason),) = _outcome(_Needs("a_library")).skipped
+        self.assertIn("liba-library-that-nobody-has.so.1", reason)
 
     def test_a_missing_tool_fails_in_ci(self):
         result = _outcome(_Needs("a_tool"), CI="true")

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may write, asked of the target itself: real bytes and raw SCSI behind a served API."""
+
+import uuid
+
+from attachd.tests.functional import initiators, scsi, tgtd
+from attachd.tests.functional.several import Case, served
+
+MIB = 2**20
+
+WAYS = {
+    "asked": ({}, {"mode": "ro"}),
+    "said by its connector": ({}, {"connector": {"mode": "ro"}}),
+    "of its type": ({"mode": "RO"}, {}),
+}
+"""How a host comes to read only, beside one that writes: extra specs, and what is asked for."""
+
+NEITHER = frozenset({"COMPARE AND WRITE", "UNMAP", "WRITE SAME(16) UNMAP"})
+"""Commands that these targets offer to nobody."""
+
+
+_started: list[tgtd.Tgtd] = []
+
+
+def start(lasting, _folder):
+    """Start the tgtd of this process, and return the options that lead to it."""
+    made = tgtd.Tgtd(lasting)
+    lasting.addCleanup(made.cleanUp)
+    made.setUp()
+    _started[:] = [made]
+    return made.options
+
+
+class IscsiCase(Case):
+    """tgtd, and two hosts with initiators of their own."""
+
+    def setUp(self):
+        super().setUp()
+        self.api = served(self, "tgt", start)
+        self.tgtd = _started[0]
+        self.a = self.useFixture(initiators.IscsiHost(self, "host-a"))
+        self.b = self.useFixture(initiators.IscsiHost(self, "host-b"))
+
+    def log_in(self, info, host):
+        return scsi.Session(self, info, host.connector)
+
+    def assert_out(self, info, host):
+        """Expect that a host cannot log in."""
+        self.assertRaises(initiators.Refused, self.log_in, info, host)
+
+    def assert_gone(self, volume, *attachments):
+        """Expect that tgtd knows nothing of a volume any more."""
+        self.assertEqual([], [each for each in self.tgtd.targets() if volume in each.name])
+        self.assertEqual(set(), set(attachments) & set(self.tgtd.accounts()))
+
+    def with_reader(self, way="asked"):
+        """Return a volume, and what two hosts are told: the first writes, the second reads."""
+        specs, asked = WAYS[way]
+        volume = self.several(**specs)
+        writer, reader = self.let_in(volume, self.a), self.let_in(volume, self.b, **asked)
+        self.assertEqual(["rw", "ro"], [self.mode(each) for each, _ in (writer, reader)])
+        return volume, writer, reader
+
+
+class WritersTest(IscsiCase):
+    """Hosts that all write."""
+
+    def test_two_hosts_write_and_read_what_the_other_one_wrote(self):
+        volume = self.several()
+        first, info_a = self.let_in(volume, self.a)
+        second, info_b = self.let_in(volume, self.b)
+        self.assertEqual({"rw"}, {self.mode(first), self.mode(second)})
+        a, b = self.log_in(info_a, self.a), self.log_in(info_b, self.b)
+        for round_ in range(1, 20):
+            a.write(2 * round_, bytes([round_]) * 512)
+            b.write(2 * round_ + 1, bytes([100 + round_]) * 512)
+            both = bytes([round_]) * 512 + bytes([100 + round_]) * 512
+            self.assertEqual([both] * 2, [a.read(2 * round_, 2), b.read(2 * round_, 2)])
+        self.a.write(info_a, 5 * MIB, b"from a" * 512)
+        self.b.write(info_b, 6 * MIB, b"from b" * 512)
+        self.assertEqual(b"from a" * 512, self.b.read(info_b, 5 * MIB, 3072))
+        self.assertEqual(b"from b" * 512, self.a.read(info_a, 6 * MIB, 3072))
+
+    def test_one_leaves_and_the_other_goes_on_without_an_error(self):
+        volume = self.several()
+        first, info_a = self.let_in(volume, self.a)
+        second, info_b = self.let_in(volume, self.b)
+        going = scsi.Writer(self, self.log_in(info_a, self.a))
+        staying = scsi.Writer(self, self.log_in(info_b, self.b), range(2000, 2064))
+        for each in (going, staying):
+            each.go_on()
+        self.shut_out(first)
+        self.assertIsInstance(going.fail(), initiators.Refused)
+        self.assert_out(info_a, self.a)
+        staying.go_on(200)
+        third, info_a = self.let_in(volume, self.a)
+        scsi.Writer(self, self.log_in(info_a, self.a)).go_on()
+        staying.go_on()
+        self.shut_out(second)
+        self.assertIsInstance(staying.fail(), initiators.Refused)
+        self.shut_out(third)
+        self.assert_gone(volume, first, second, third)
+
+    def test_a_forced_detach_ends_access_in_the_middle_of_writing(self):
+        volume = self.several()
+        first, info_a = self.let_in(volume, self.a)
+        _second, info_b = self.let_in(volume, self.b, "ro")
+        _third, info_c = self.let_in(volume, self.b)
+        going = scsi.Writer(self, self.log_in(info_a, self.a))
+        staying = scsi.Writer(self, self.log_in(info_c, self.b), range(2000, 2064))
+        reader = self.log_in(info_b, self.b)
+        for each in (going, staying):
+            each.go_on()
+        self.api.get(
+            "POST", f"/volumes/{volume}/action", {"os-force_detach": {"attachment_id": first}}
+        )
+        self.assertIsInstance(going.fail(), initiators.Refused)
+        self.assert_out(info_a, self.a)
+        staying.go_on()
+        reader.read(2000, 64)
+        self.assertEqual("in-use", self.api.volume(volume)["status"])
+
+
+class ReadersTest(IscsiCase):
+    """A host that only reads, beside one that writes all the time."""
+
+    def test_nothing_that_a_reader_sends_is_written(self):
+        for way in WAYS:
+            with self.subTest(way):
+                _volume, (_, info_a), (_, info_b) = self.with_reader(way)
+                a, b = self.log_in(info_a, self.a), self.log_in(info_b, self.b)
+                a.write(7, b"7" * 512)
+                writer = scsi.Writer(self, a)
+                self.assert_refuses_writes(b, 7)
+                self.assert_qemu_only_reads(self.b, info_b)
+                writer.go_on()
+                writer.end()
+                self.assertEqual(b"7" * 512, b.read(7))
+                self.assertEqual(a.read(1000, 64), b.read(1000, 64))
+                self.assertEqual([False, True], [s.is_write_protected() for s in (a, b)])
+
+    def assert_refuses_writes(self, session, block):
+        for name, (cdb, data) in scsi.writes(block, b"x" * 512).items():
+            reply = session.send(cdb, data)
+            self.assertEqual(scsi.CHECK_CONDITION, reply.status, name)
+            if name in NEITHER:
+                self.assertEqual(scsi.ILLEGAL_REQUEST, reply.key, name)
+            else:
+                refusal = (scsi.DATA_PROTECT, scsi.WRITE_PROTECTED)
+                self.assertEqual(refusal, (reply.key, reply.ascq), name)
+
+    def assert_qemu_only_reads(self, host, info):
+        host.read(info, 0, 512)
+        liar = info | {"data": info["data"] | {"access_mode": "rw"}}
+        error = self.assertRaises(initiators.Refused, host.write, liar, 0, b"x" * 512)
+        self.assertIn("write protected", f"{error}".lower())
+        self.assertRaises(initiators.Refused, host.write, info, 0, b"x" * 512)
+
+    def test_a_reader_does_not_get_rid_of_the_protection_or_hinder_the_writer(self):
+        _volume, (_, info_a), (_, info_b) = self.with_reader()
+        writer = scsi.Writer(self, self.log_in(info_a, self.a))
+        b = self.log_in(info_b, self.b)
+        for cdb, data in (
+            (bytes([0x15, 0x10, 0, 0, 16, 0]), bytes(4) + b"\x0a\x0a" + bytes(10)),  # no SWP
+            (bytes([0x1B, 0, 0, 0, 0, 0]), b""),  # STOP UNIT
+            (bytes([0x1B, 0, 0, 0, 1, 0]), b""),  # START UNIT
+            (bytes([0x16, 0, 0, 0, 0, 0]), b""),  # RESERVE(6)
+            (b"\x5f\0\3" + bytes(5) + b"\x18\0", bytes(24)),  # PERSISTENT RESERVE OUT, CLEAR
+        ):
+            b.send(cdb, data)
+            writer.go_on()
+        self.assertTrue(b.is_write_protected())
+        self.assert_refuses_writes(b, 7)
+
+    def test_the_writers_target_is_closed_to_a_reader(self):
+        _volume, (_, info_a), (_, info_b) = self.with_reader()
+        own, writers = info_b["data"], info_a["data"]
+        self.assertNotEqual(own["target_iqn"], writers["target_iqn"])
+        login = {key: writers[key] for key in ("auth_username", "auth_password")}
+        for data, host in (
+            (own | {"target_iqn": writers["target_iqn"]}, self.b),
+            (own | {"target_iqn": writers["target_iqn"]}, self.a),  # under the writer's name
+            (own | {"target_iqn": writers["target_iqn"]} | login, self.b),
+            (own | login, self.b),
+        ):
+            self.assert_out({"data": data}, host)
+        self.log_in(info_b, self.b).read(0)
+
+    def test_both_see_the_same_disk(self):
+        volume, (_, info_a), (_, info_b) = self.with_reader("of its type")
+        a, b = self.log_in(info_a, self.a), self.log_in(info_b, self.b)
+        self.assertEqual(a.page(0x80), b.page(0x80))
+        self.assertEqual(scsi.names(a.page(0x83)), scsi.names(b.page(0x83)))
+        ends = {name[1:] for name in scsi.names(a.page(0x83))}
+        self.assertIn(uuid.UUID(volume).bytes[1:], ends)
+
+    def test_readers_and_writer_come_and_go(self):
+        volume, (first, info_a), (second, info_b) = self.with_reader("of its type")
+        writer = scsi.Writer(self, self.log_in(info_a, self.a))
+        writer.go_on()
+        self.shut_out(second)
+        self.assert_out(info_b, self.b)
+        writer.go_on(200)
+        second, info_b = self.let_in(volume, self.b)
+        self.assertEqual("ro", self.mode(second))
+        reader = self.log_in(info_b, self.b)
+        self.shut_out(first)
+        self.assertIsInstance(writer.fail(), initiators.Refused)
+        reader.read(0, 64)
+        self.assertTrue(reader.is_write_protected())
+
+        third, info_c = self.let_in(volume, self.a)
+        self.assertEqual("rw", self.mode(third))
+        scsi.Writer(self, self.log_in(info_c, self.a)).go_on()
+        self.assertEqual("ro", self.mode(second))
+        self.assert_refuses_writes(reader, 7)
+
+    def test_nobody_writes_to_a_volume_that_is_read_only(self):
+        volume = self.several()
+        first, info = self.let_in(volume, self.a)
+        self.log_in(info, self.a).write(7, b"7" * 512)
+        self.shut_out(first)
+        self.api.get(
+            "POST", f"/volumes/{volume}/action", {"os-update_readonly_flag": {"readonly": True}}
+        )
+        wanted = {"volume_uuid": volume, "connector": self.a.connector, "mode": "rw"}
+        answer = self.api.ask("POST", "/attachments", {"attachment": wanted})
+        self.assertEqual(400, answer.status, answer)
+        self.assertIn("read-only", answer.message)
+        for host in (self.a, self.b):
+            _attachment, info = self.let_in(volume, host)
+            session = self.log_in(info, host)
+            self.assert_refuses_writes(session, 7)
+            self.assert_qemu_only_reads(host, info)
+            self.assertEqual(b"7" * 512, session.read(7))
+
+
+class SharedTest(IscsiCase):
+    """Two servers on one host."""
+
+    def test_they_have_one_session_which_lasts_as_long_as_one_of_them(self):
+        volume = self.several()
+        first, info = self.let_in(volume, self.a)
+        second, other = self.let_in(volume, self.a)
+        _third, beside = self.let_in(volume, self.b)
+        self.assertEqual(info["data"]["target_iqn"], other["data"]["target_iqn"])
+        writer = scsi.Writer(self, self.log_in(info, self.a))
+        stranger = scsi.Writer(self, self.log_in(beside, self.b), range(2000, 2064))
+        writer.go_on()
+        self.shut_out(first)
+        writer.go_on(200)
+        self.assertIn(self.a.connector["initiator"], self.tgtd.sessions())
+        self.assert_out(info, self.a)
+        self.log_in(other, self.a).close()
+        writer.go_on()
+        self.shut_out(second)
+        self.assertIsInstance(writer.fail(), initiators.Refused)
+        self.assert_out(other, self.a)
+        stranger.go_on()
+
+    def test_one_that_reads_and_one_that_writes_share_nothing(self):
+        volume = self.several()
+        first, info = self.let_in(volume, self.a)
+        second, reading = self.let_in(volume, self.a, "ro")
+        self.assertNotEqual(info["data"]["target_iqn"], reading["data"]["target_iqn"])
+        writer, reader = scsi.Writer(self, self.log_in(info, self.a)), self.log_in(reading, self.a)
+        self.assertTrue(reader.is_write_protected())
+        self.shut_out(second)
+        self.assertRaises(initiators.Refused, reader.read, 0)
+        writer.go_on(200)
+        second, reading = self.let_in(volume, self.a, "ro")
+        reader = self.log_in(reading, self.a)
+        self.shut_out(first)
+        self.assertIsInstance(writer.fail(), initiators.Refused)
+        self.assert_out(info, self.a)
+        reader.read(1000, 64)

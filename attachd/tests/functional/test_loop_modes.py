@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may write to a volume of the file driver, asked of the kernel, behind a served API."""
+
+import contextlib
+import fcntl
+import mmap
+import os
+from pathlib import Path
+import struct
+
+from attachd.tests import machine
+from attachd.tests.functional import initiators
+from attachd.tests.functional.several import Case, served
+
+_BLKROSET, _BLKROGET = 0x125D, 0x125E
+
+
+def always(_lasting, folder):
+    """Return the options of a backend with loop devices."""
+    return {"file_loop_devices": "always", "file_devices_dir": f"{folder / 'names'}"}
+
+
+class LoopDevicesTest(Case):
+    """The file driver, and two hosts that are this machine."""
+
+    def setUp(self):
+        super().setUp()
+        machine.need_root(self)
+        machine.need_device(self, "/dev/loop-control")
+        self.a, self.b = initiators.LocalHost("host-a"), initiators.LocalHost("host-b")
+        self.api = served(self, "file", always)
+
+    def test_a_reader_has_a_device_that_is_read_only(self):
+        for specs, mode in (({"mode": "RO"}, None), ({}, "ro")):
+            volume = self.several(**specs)
+            first, info_a = self.let_in(volume, self.a)
+            second, info_b = self.let_in(volume, self.b, mode)
+            self.addCleanup(self.shut_out, first)
+            self.addCleanup(self.shut_out, second)
+            self.a.write(info_a, 0, b"from a" * 1024)
+            self.assertEqual((0, 1), (self.flag(info_a), self.flag(info_b)))
+            self.assertRaises(initiators.Refused, self.b.write, info_b, 0, b"from b" * 1024)
+            self.force(info_b, b"from b" * 1024)
+            self.assertEqual(b"from a", self.direct(info_b)[:6])
+            self.a.write(info_a, 0, b"more a" * 1024)
+            self.assertEqual(b"more a", self.direct(info_b)[:6])
+
+    def test_the_writer_goes_and_the_reader_stays_one(self):
+        volume = self.several(mode="RO")
+        first, info_a = self.let_in(volume, self.a)
+        second, info_b = self.let_in(volume, self.b)
+        self.addCleanup(self.shut_out, second)
+        self.a.write(info_a, 0, b"from a" * 1024)
+        self.shut_out(first)
+        self.assertRaises(initiators.Refused, self.b.write, info_b, 0, b"from b" * 1024)
+        third, info_a = self.let_in(volume, self.a)
+        self.addCleanup(self.shut_out, third)
+        self.a.write(info_a, 0, b"more a" * 1024)
+        self.assertEqual(b"more a", self.direct(info_b)[:6])
+
+    @staticmethod
+    def flag(info):
+        """Return what the kernel says of the device: 1 if it is read-only."""
+        with Path(info["data"]["device_path"]).open("rb") as device:
+            return struct.unpack("i", fcntl.ioctl(device, _BLKROGET, bytes(4)))[0]
+
+    @staticmethod
+    def force(info, data):
+        """Write as root can: take the flag away first.  The file is open for reading only."""
+        path = Path(info["data"]["device_path"])
+        with path.open("rb") as device, contextlib.suppress(OSError):
+            fcntl.ioctl(device, _BLKROSET, struct.pack("i", 0))
+        with contextlib.suppress(OSError), path.open("r+b", buffering=0) as device:
+            os.pwrite(device.fileno(), data, 0)
+            os.fsync(device.fileno())
+
+    @staticmethod
+    def direct(info):
+        """Read past the host's own cache, as those who share a disk have to."""
+        descriptor = os.open(info["data"]["device_path"], os.O_RDONLY | os.O_DIRECT)
+        try:
+            with mmap.mmap(-1, 4096) as page:
+                os.preadv(descriptor, [page], 0)
+                return bytes(page)
+        finally:
+            os.close(descriptor)
+
+
+def never(_lasting, _folder):
+    """Return the options of a backend without loop devices."""
+    return {"file_loop_devices": "never"}
+
+
+class PlainFilesTest(Case):
+    """The file driver where there are no loop devices."""
+
+    def test_a_type_with_readers_is_refused_where_they_could_write(self):
+        self.api = served(self, "file", never)
+        wanted = {"name": "one-writer", "extra_specs": {"multiattach": "<is> True", "mode": "RO"}}
+        self.api.get("POST", "/types", {"volume_type": wanted})
+        answer = self.api.ask(
+            "POST", "/volumes", {"volume": {"size": 1, "volume_type": "one-writer"}}
+        )
+        self.assertEqual(400, answer.status, answer)
+        self.assertIn("read_only_enforced", answer.message)
+        self.several()
