@@ -73,6 +73,19 @@ class BestTest(unittest.TestCase):
         self.assertIn("multiattach, volume_backend_name", told)
         self.assertNotIn("secret-shelf", told)
 
+    def test_what_a_type_says_of_attaching_asks_for_what_it_takes(self):
+        for specs, missing in (
+            ({"multiattach": "<is> True"}, "multiattach"),
+            ({"capabilities:multiattach": "<is> True"}, "multiattach"),
+            ({"mode": "RO"}, "read_only_enforced"),
+            ({"multiattach": "<is> True", "mode": "ro"}, "multiattach, read_only_enforced"),
+        ):
+            able = dict.fromkeys(missing.split(", "), True)
+            self.assertIn(f"asks for: {missing}.", self.refusal(wanted(**specs), candidate()))
+            placement.best(wanted(**specs), [candidate(**able)])
+        limits = {"max_attachments": "3", "max_attachments_per_host": "1"}
+        placement.best(wanted(multiattach="<is> False", mode="RW", **limits), [candidate()])
+
     def test_only_the_capability_that_is_missing_is_named(self):
         told = self.refusal(wanted(ssd="1", compression="1"), candidate(ssd="1"))
         self.assertIn("asks for: compression.", told)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which backends get volumes that are shared or read-only, and what is said while none can.
+
+A backend that cannot has to be there first; what another one reports later counts at once.
+"""
+
+import dataclasses
+import time
+import unittest
+from unittest import mock
+
+import requests
+
+from attachd import service
+from attachd.manager.endpoint import Endpoint
+from attachd.manager.upkeep import Upkeep
+from attachd.tests import backends
+from attachd.tests.functional import processes, served
+from attachd.tests.functional.processes import PATIENCE
+
+SHARED = {"multiattach": "<is> True"}
+ONE_WRITER = {**SHARED, "mode": "RO"}
+ABLE = {"multiattach": True, "read_only_enforced": True}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = served.use(self)
+        self.report(self.api.backend, {})
+
+    def report(self, backend, capabilities):
+        """Have a backend report to have these capabilities, and no others."""
+        real = backend.driver.report
+
+        def less():
+            return dataclasses.replace(real(), capabilities=capabilities)
+
+        with mock.patch.object(backend.driver, "report", less):
+            Upkeep(backend).once()
+
+    def start_another(self, **capabilities):
+        """Have another backend of this host serve and report, as its manager does."""
+        backend = backends.FakeBackend("later", backends.RecordingDriver())
+        backend.setup()
+        server = service.server(Endpoint(backend), backend.host)
+        server.start(override_pool_size=2)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+        self.report(backend, capabilities)
+
+    def add_type(self, name, specs):
+        body = {"volume_type": {"name": name, "extra_specs": specs}}
+        answer = self.api.ask("POST", "/types", body, token=served.ADMIN)
+        self.assertEqual(200, answer.status, answer.raw)
+
+    def create(self, name):
+        return self.api.ask("POST", "/volumes", {"volume": {"size": 1, "volume_type": name}})
+
+    def assert_refused(self, name, says):
+        answer = self.create(name)
+        self.assertEqual(400, answer.status, answer.raw)
+        self.assertRegex(answer.fault, says)
+        self.assertEqual([], self.api.ask("GET", "/volumes").body["volumes"])
+
+    def place_of(self, answer):
+        """Return where a volume is, once it is made."""
+        self.assertEqual(202, answer.status, answer.raw)
+        path = f"/volumes/{answer.body['volume']['id']}"
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            found = self.api.ask("GET", path, token=served.ADMIN).body["volume"]
+            if found["status"] == "available":
+                return found["os-vol-host-attr:host"]
+            self.assertLess(time.monotonic(), deadline, found)
+            time.sleep(0.02)
+
+    def pools(self, name):
+        path = f"/scheduler-stats/get_pools?volume_type={name}"
+        answer = self.api.ask("GET", path, token=served.ADMIN)
+        return [pool["name"] for pool in answer.body["pools"]]
+
+
+class LackingTest(Case):
+    def test_what_is_shared_waits_for_a_backend_that_can(self):
+        self.add_type("shared", SHARED)
+        self.assert_refused("shared", "No backend can serve .* asks for: multiattach")
+        self.assertEqual([], self.pools("shared"))
+        self.start_another(multiattach=True)
+        self.assertEqual(["here@later#later"], self.pools("shared"))
+        for _ in range(4):
+            self.assertEqual("here@later#later", self.place_of(self.create("shared")))
+
+    def test_what_is_only_read_waits_for_a_backend_that_enforces_it(self):
+        self.add_type("archive", {"mode": "RO"})
+        self.assert_refused("archive", "asks for: read_only_enforced")
+        self.start_another(read_only_enforced=True)
+        self.assertEqual(["here@later#later"], self.pools("archive"))
+        self.assertEqual("here@later#later", self.place_of(self.create("archive")))
+
+    def test_all_that_is_missing_is_named(self):
+        self.add_type("cluster", {**ONE_WRITER, "max_attachments": "3"})
+        self.assert_refused("cluster", "asks for: multiattach, read_only_enforced")
+        self.start_another(multiattach=True)
+        self.assert_refused("cluster", "asks for: read_only_enforced")
+
+    def test_two_halves_are_no_whole(self):
+        self.add_type("cluster", ONE_WRITER)
+        self.report(self.api.backend, {"multiattach": True})
+        self.start_another(read_only_enforced=True)
+        self.assert_refused("cluster", "all of multiattach, read_only_enforced together")
+
+    def test_who_can_no_more_gets_nothing_new(self):
+        self.add_type("shared", SHARED)
+        self.report(self.api.backend, ABLE)
+        self.assertEqual("here@fake#fake", self.place_of(self.create("shared")))
+        self.report(self.api.backend, {"multiattach": False})
+        answer = self.create("shared")
+        self.assertEqual(400, answer.status)
+        self.assertIn("multiattach", answer.fault)
+
+    def test_what_asks_for_nothing_goes_anywhere(self):
+        for name, specs in (
+            ("single", {"multiattach": "<is> False"}),
+            ("written", {"mode": "RW", "max_attachments": "1", "max_attachments_per_host": "1"}),
+        ):
+            self.add_type(name, specs)
+            self.assertEqual(["here@fake#fake"], self.pools(name))
+            self.assertEqual("here@fake#fake", self.place_of(self.create(name)))
+
+    def test_another_type_is_refused_where_its_backend_cannot(self):
+        self.add_type("shared", SHARED)
+        self.start_another(**ABLE)
+        self.add_type("here", {"volume_backend_name": "fake"})
+        volume = self.create("here")
+        self.place_of(volume)
+        path = f"/volumes/{volume.body['volume']['id']}"
+        for policy in ("never", "on-demand"):
+            wanted = {"os-retype": {"new_type": "shared", "migration_policy": policy}}
+            answer = self.api.ask("POST", f"{path}/action", wanted)
+            self.assertEqual(400, answer.status)
+            self.assertRegex(answer.fault, "does not migrate .* asks for: multiattach")
+        found = self.api.ask("GET", path).body["volume"]
+        self.assertEqual(("here", False), (found["volume_type"], found["multiattach"]))
+
+
+_LATER = """\
+[DEFAULT]
+host = later
+enabled_backends = shelf
+[shelf]
+driver = fake
+"""
+
+
+class ProcessesTest(unittest.TestCase):
+    """A manager that is started while an API says that nothing will do."""
+
+    def test_the_next_request_is_served(self):
+        deployment = processes.Deployment(self, "mariadb", workers=1)  # files, without devices
+        deployment.start_manager()
+        deployment.start_gunicorn()
+        deployment.wait_until_served()
+        self.url = f"{deployment.url}/v3"
+        body = {"volume_type": {"name": "cluster", "extra_specs": ONE_WRITER}}
+        requests.post(f"{self.url}/types", json=body, timeout=PATIENCE).raise_for_status()
+        self.body = {"volume": {"size": 1, "volume_type": "cluster"}}
+        refused = self.create()
+        self.assertEqual(400, refused.status_code)
+        self.assertIn("asks for: read_only_enforced", refused.text)
+        later = deployment.folder / "later.conf"
+        later.write_text(_LATER)
+        second = processes.Process(
+            self,
+            processes.script("attachd-manager"),
+            f"--config-file={deployment.folder / 'attachd.conf'}",
+            f"--config-file={later}",
+        )
+        second.wait_for("Serving backend")
+        deadline = time.monotonic() + PATIENCE
+        while (answer := self.create()).status_code == 400:
+            self.assertLess(time.monotonic(), deadline, answer.text)
+            time.sleep(0.1)
+        self.assertEqual(202, answer.status_code, answer.text)
+        path = f"{self.url}/volumes/{answer.json()['volume']['id']}"
+        while (found := self.volume(path))["status"] == "creating":
+            self.assertLess(time.monotonic(), deadline, found)
+            time.sleep(0.1)
+        self.assertEqual(
+            ("available", "later@shelf#shelf"), (found["status"], found["os-vol-host-attr:host"])
+        )
+
+    def create(self):
+        return requests.post(f"{self.url}/volumes", json=self.body, timeout=PATIENCE)
+
+    def volume(self, path):
+        return requests.get(path, timeout=PATIENCE).json()["volume"]
