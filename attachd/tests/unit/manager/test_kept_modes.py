@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Access ends in the mode in which it may have been granted, whatever is allowed by then.
+
+Part of manager/attachments.py, connections.py, detaching.py and recovery.py.
+"""
+
+from collections.abc import Callable
+import contextlib
+from typing import Any
+import unittest
+
+from attachd import exception
+from attachd.db import attachments as attachments_db
+from attachd.db import types
+from attachd.db.sharing_rules import READONLY
+from attachd.manager import attachments, connections, detaching, recovery
+from attachd.tests import backends, rows
+from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
+
+
+class KeptModesTest(unittest.TestCase):
+    """A volume that one host writes; what is allowed turns while its connect is in doubt."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        specs = {"multiattach": "<is> True", "mode": "RO"}
+        self.type_id = types.create({"name": "one-writer", "extra_specs": specs})["id"]
+
+    def test_what_may_have_been_granted_is_revoked_as_it_was(self):
+        for begin in (self.attach, self.open):
+            for doubt in (self.lost, self.killed, self.undone, self.let_in):
+                for turn in (self.nobody_writes, self.somebody_else_writes):
+                    for end in (self.detach, self.recover, self.repeat, self.restart):
+                        names = [each.__name__ for each in (begin, doubt, turn, end)]
+                        with self.subTest(" ".join(names)):
+                            self.story(begin, doubt, turn, end)
+
+    def story(self, begin, doubt: Callable[..., None], turn, end):
+        self.volume_id = rows.add_volume(volume_type_id=self.type_id, multiattach=True)["id"]
+        self.driver.handed.clear()
+        self.begin = begin
+        doubt(begin)
+        (mine,) = rows.attachments(self.volume_id)
+        turn()
+        end(mine["id"])
+        if mine["id"] in {row["id"] for row in rows.attachments(self.volume_id)}:
+            self.detach(mine["id"])
+        handed = [each for each in self.driver.handed if self.is_of(each, mine["id"])]
+        self.assertEqual("revoke", handed[-1].method)
+        # A connect that was surely undone is over: another one may be of another mode.
+        over = handed[:2] if doubt == self.undone else []
+        for tried in (over, handed[len(over) :]):
+            modes = {each.export.mode for each in tried if each.export is not None}
+            self.assertLessEqual(len(modes), 1, handed)
+        self.assertNotIn(mine["id"], self.driver.granted())
+
+    @staticmethod
+    def is_of(handed: backends.Handed, attachment_id: str) -> bool:
+        return handed.export is not None and handed.export.attachment_id == attachment_id
+
+    def attach(self) -> Any:
+        there = rows.attachments(self.volume_id)
+        mine = there[0] if there else rows.add_attachment(self.volume_id)
+        return attachments.attach(self.backend, mine["id"], self.volume_id, CONNECTOR)
+
+    def open(self) -> Any:
+        who = (rows.PROJECT, "u")
+        return connections.open_(self.backend, self.volume_id, *who, CONNECTOR)
+
+    def lost(self, begin):
+        with self.driver.failing_late("grant"), self.driver.failing("revoke"):
+            self.assertRaises(exception.AttachdError, begin)
+        self.assert_state("connect_unknown", "rw")
+
+    def killed(self, begin):
+        with self.driver.raising(backends.Killed(), "grant"):
+            self.assertRaises(backends.Killed, begin)
+        self.assert_state("connecting", "rw")
+
+    def undone(self, begin):
+        with self.driver.failing_late("grant"):
+            self.assertRaises(exception.AttachdError, begin)
+        self.assert_state("connect_failed", None)
+
+    def let_in(self, begin):
+        self.assertEqual("rw", begin()["mode"])
+        self.assert_state("connected", "rw")
+
+    def assert_state(self, state, mode):
+        (mine,) = rows.attachments(self.volume_id)
+        self.assertEqual((state, mode), (mine["state"], mine["mode"]))
+
+    def nobody_writes(self):
+        rows.change_volume(self.volume_id, admin_metadata={READONLY: "True"})
+
+    def somebody_else_writes(self):
+        rows.add_attachment(self.volume_id, state="attached", mode="rw", connector=OTHER_CONNECTOR)
+
+    def detach(self, attachment_id):
+        detaching.detach(self.backend, attachment_id, self.volume_id)
+
+    def recover(self, _attachment_id):
+        recovery.resume(self.backend)
+
+    def repeat(self, _attachment_id):
+        with contextlib.suppress(exception.AttachdError):
+            self.begin()
+
+    def restart(self, attachment_id):
+        self.driver.restart()
+        live = attachments_db.live_of_backend(self.backend.host)
+        recovery.heal(self.backend, [row for row in live if row["id"] == attachment_id])
