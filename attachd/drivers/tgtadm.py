@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of tgtd, the iSCSI target in user space; for the tgt driver.
 
-Everything goes through the command tgtadm but what concerns accounts; tgtsocket.py says why.
+What is said for each host goes to its control socket, what is said once for a target through the
+command tgtadm; tgtsocket.py says why.
 
 What one has to know of tgtd (all of it tried with 1.0.85):
 
@@ -12,6 +13,8 @@ What one has to know of tgtd (all of it tried with 1.0.85):
   that is under way just then fails or writes to where it should not.  So there must be none.
 * A target without accounts lets hosts in without a password.
 * A login under way refers to its target by number only, so numbers are not used again.
+* A unit has a second world-wide name, in front of the true one, that begins with the number of
+  its target.  With a 3 as the first digit hosts know it as a local one, and pass it over.
 """
 
 from dataclasses import dataclass
@@ -19,14 +22,13 @@ import secrets
 
 from attachd import exception
 from attachd.drivers import command, tgtshow
-from attachd.drivers.tgtsocket import Code, Control, Operation
+from attachd.drivers.tgtsocket import ANY_TARGET, Code, Control, Mode, Operation
 
 LUN = 1
 
 _MAX_SOCKET_PATH = 100
-_MAX_TID = 2**31 - 1
+_FIRST_TID, _TIDS = 0x3000_0000, 0x1000_0000
 _NEW_TID_TRIES = 5
-_NO_TARGET = 0
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,16 @@ class Tgtd:
 
     def targets(self) -> list[tgtshow.Target]:
         """List all targets."""
-        return list(tgtshow.targets(self._adm("show", "target")))
+        return list(tgtshow.targets(_control(self).show(Mode.TARGET)))
 
     def named(self, *names: str) -> list[tgtshow.Target]:
         """Look up those targets of some names that there are."""
-        return tgtshow.named(self._adm("show", "target"), names)
+        return tgtshow.named(_control(self).show(Mode.TARGET), names)
 
     def new_target(self, name: str) -> int:
         """Make a target of a name that is not in use, closed to everybody, and tell its number."""
         for _ in range(_NEW_TID_TRIES):
-            tid = secrets.randbelow(_MAX_TID) + 1
+            tid = _FIRST_TID + secrets.randbelow(_TIDS)
             outcome = self._ask("new", "target", "--tid", f"{tid}", "--targetname", name)
             if "already exists" not in outcome.complaint:
                 _demand(outcome)
@@ -96,22 +98,17 @@ class Tgtd:
 
     def allow(self, tid: int, initiator: str) -> None:
         """Let hosts of a name log in."""
-        self._adm(
-            "bind", "target", "--tid", f"{tid}", "--initiator-name", initiator,
-            but="already exists",
-        )  # fmt: skip
+        name = f"initiator-name={initiator}"
+        _control(self).ask(Mode.TARGET, Operation.BIND, tid, name, Code.ACL_EXISTS)
 
     def forbid(self, tid: int, initiator: str) -> None:
         """Refuse new logins of a name; sessions stay."""
-        self._adm(
-            "unbind", "target", "--tid", f"{tid}", "--initiator-name", initiator,
-            but="does not exist",
-        )  # fmt: skip
+        name = f"initiator-name={initiator}"
+        _control(self).ask(Mode.TARGET, Operation.UNBIND, tid, name, Code.NO_ACL)
 
     def connections(self, tid: int) -> list[tgtshow.Connection]:
         """List the connections of a target that exists."""
-        listing = self._adm("show", "conn", "--tid", f"{tid}")
-        return tgtshow.connections(listing)
+        return tgtshow.connections(_control(self).show(Mode.CONNECTION, tid))
 
     def close(self, tid: int, connection: tgtshow.Connection) -> None:
         """Begin to end a connection; it is listed until its last command is done."""
@@ -122,30 +119,25 @@ class Tgtd:
 
     def accounts(self) -> list[str]:
         """List the CHAP users of all targets."""
-        return tgtshow.accounts(self._adm("show", "account"))
+        return tgtshow.accounts(_control(self).show(Mode.ACCOUNT))
 
     def new_account(self, user: str, secret: str) -> None:
         """Make a CHAP user; one that exists keeps its secret."""
         body = f"user={user},password={secret}"
-        self._control.account(Operation.NEW, _NO_TARGET, body, Code.USER_EXISTS)
+        _account(self, Operation.NEW, ANY_TARGET, body, Code.USER_EXISTS)
 
     def bind_account(self, tid: int, user: str) -> None:
         """Let a CHAP user log in to a target; an unknown user is passed over."""
         passed = (Code.USER_EXISTS, Code.NO_USER)
-        self._control.account(Operation.BIND, tid, f"user={user}", *passed)
+        _account(self, Operation.BIND, tid, f"user={user}", *passed)
 
     def unbind_account(self, tid: int, user: str) -> None:
         """Take a CHAP user from a target, which must be the last one of it."""
-        self._control.account(Operation.UNBIND, tid, f"user={user}", Code.NO_USER)
+        _account(self, Operation.UNBIND, tid, f"user={user}", Code.NO_USER)
 
     def delete_account(self, user: str) -> None:
         """Remove a CHAP user, which must not be bound to a target that stays."""
-        body = f"user={user}"
-        self._control.account(Operation.DELETE, _NO_TARGET, body, Code.NO_USER)
-
-    @property
-    def _control(self) -> Control:
-        return Control(_address(self), self.timeout)
+        _account(self, Operation.DELETE, ANY_TARGET, f"user={user}", Code.NO_USER)
 
     def _adm(self, operation: str, mode: str, *arguments: str, but: str = "") -> str:
         """Have something done; a complaint that contains ``but`` means that it was before."""
@@ -162,6 +154,14 @@ class Tgtd:
 
 def _address(tgtd: Tgtd) -> str:
     return f"{tgtd.socket}.{tgtd.port}"
+
+
+def _control(tgtd: Tgtd) -> Control:
+    return Control(_address(tgtd), tgtd.timeout)
+
+
+def _account(tgtd: Tgtd, operation: Operation, tid: int, body: str, *passed: Code) -> None:
+    _control(tgtd).ask(Mode.ACCOUNT, operation, tid, body, *passed)
 
 
 def _demand(outcome: command.Outcome) -> str:

@@ -175,7 +175,7 @@ class ByCommandTest(RealDataCase):
         info = self.driver.grant(self.volume, export)
         self.a.read(info, 0, 512)
         self.driver.revoke(self.volume, export, [])
-        self.assertIn(export.attachment_id, told.read_text())
+        self.assertIn(self.volume.id, told.read_text())
         self.assertNotIn(export.secret, told.read_text())
 
     def _probe(self, info):

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests as tgtadm sends them, and answers taken for what they are."""
+
+from pathlib import Path
+import socket
+import struct
+import tempfile
+import threading
+import unittest
+
+from attachd import exception
+from attachd.drivers import tgtsocket
+from attachd.drivers.tgtsocket import Code, Mode, Operation
+
+
+class ControlTest(unittest.TestCase):
+    """A tgtd that hears one request and says one thing."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = Path(folder.name) / "s"
+        self.control = tgtsocket.Control(f"{self.path}", 5)
+        self.heard = b""
+
+    def serve(self, *answers):
+        """Say one thing, in pieces."""
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(f"{self.path}")
+        listener.listen()
+
+        def hear():
+            channel, _ = listener.accept()
+            with channel:
+                head = channel.recv(120, socket.MSG_WAITALL)
+                # The length of it all stands behind mode, operation and driver.
+                rest = struct.unpack_from("=I", head, 72)[0] - len(head)
+                self.heard = head + channel.recv(rest, socket.MSG_WAITALL)
+                for each in answers:
+                    channel.sendall(each)
+
+        thread = threading.Thread(target=hear)
+        thread.start()
+        self.addCleanup(thread.join)
+        return thread
+
+    def test_the_request_is_the_one_that_tgtadm_sends(self):
+        thread = self.serve(struct.pack("=II", 0, 8))
+        self.control.ask(Mode.ACCOUNT, Operation.BIND, 77, "user=user")
+        thread.join()
+        self.assertEqual(struct.pack("=ii", 7, 3) + b"iscsi\0", self.heard[:14])
+        self.assertEqual(77, struct.unpack_from("=i", self.heard, 76)[0])
+        self.assertEqual(b"user=user\0", self.heard[120:])
+
+    def test_a_listing_is_read_to_its_end(self):
+        text = "Target 1: größer\n" * 5000
+        raw = text.encode()
+        thread = self.serve(struct.pack("=II", 0, 8 + len(raw)), raw[:7], raw[7:])
+        self.assertEqual(text, self.control.show(Mode.TARGET))
+        thread.join()
+        self.assertEqual(struct.pack("=ii", 1, 2), self.heard[:8])
+        self.assertEqual(-1, struct.unpack_from("=i", self.heard, 76)[0])
+        self.assertEqual(120, len(self.heard))
+
+    def test_what_was_done_before_is_no_error(self):
+        self.serve(struct.pack("=II", 14, 8))
+        self.control.ask(Mode.ACCOUNT, Operation.NEW, 0, "user=a,password=b", Code.USER_EXISTS)
+
+    def test_errors_do_not_tell_the_secret(self):
+        for answer in (struct.pack("=II", 2, 8), b"", b"\0\0\0", struct.pack("=II", 0, 9)):
+            with self.subTest(answer):
+                thread = self.serve(answer)
+                with self.assertRaisesRegex(exception.BackendError, "NEW ACCOUNT") as caught:
+                    body = "user=user,password=the-secret"
+                    self.control.ask(Mode.ACCOUNT, Operation.NEW, 0, body)
+                self.assertNotIn("the-secret", f"{caught.exception!r}")
+                self.assertFalse(caught.exception.final)
+                thread.join()
+                self.path.unlink()
+
+    def test_a_tgtd_that_hangs_is_given_up(self):
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(f"{self.path}")
+        listener.listen()
+        with self.assertRaisesRegex(exception.BackendError, "did not answer in 0.01 s"):
+            tgtsocket.Control(f"{self.path}", 0.01).show(Mode.ACCOUNT)
+
+    def test_no_tgtd_is_an_error(self):
+        with self.assertRaisesRegex(exception.BackendError, f"{self.path}"):
+            self.control.show(Mode.ACCOUNT)
