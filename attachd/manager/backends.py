@@ -6,14 +6,13 @@ import contextlib
 import pathlib
 from typing import Any
 
-from oslo_concurrency import lockutils
 from oslo_log import log
 from stevedore import driver as entry_point
 
 from attachd import conf, exception
 from attachd.conf import CONF
 from attachd.drivers import base
-from attachd.manager import engine
+from attachd.manager import engine, turns
 from attachd.manager.patience import LongWork
 
 LOG = log.getLogger(__name__)
@@ -59,40 +58,28 @@ class Backend:
 
     @contextlib.contextmanager
     def lock(self, volume_id: str) -> Iterator[None]:
-        """Let one worker at a time work on a volume, among all processes of this machine."""
-        with lockutils.lock(
-            _lock_name(volume_id), external=True, lock_path=_lock_path(), do_log=False
-        ):
+        """Let workers of this machine work on a volume one at a time, in turn."""
+        with turns.taken(_lock_path(volume_id)):
             yield
 
     def is_idle(self, volume_id: str) -> bool:
         """Tell whether nobody on this machine works on a volume at this moment."""
-        try:
-            with lockutils.lock(
-                _lock_name(volume_id),
-                external=True,
-                lock_path=_lock_path(),
-                do_log=False,
-                blocking=False,
-            ):
-                return True
-        except lockutils.AcquireLockFailedException:
-            return False
+        return turns.is_free(_lock_path(volume_id))
 
     def forget_lock(self, volume_id: str) -> None:
         """Remove what a deleted volume's lock leaves on disk; its holder does it.
 
         Somebody may still wait for it: once let in, all they find is that the volume is gone.
         """
-        pathlib.Path(_lock_path(), _lock_name(volume_id)).unlink(missing_ok=True)
+        turns.forget(_lock_path(volume_id))
 
 
-def _lock_name(volume_id: str) -> str:
-    return f"attachd-volume-{volume_id}"
+def _locks_folder() -> pathlib.Path:
+    return pathlib.Path(CONF.state_path) / "locks"
 
 
-def _lock_path() -> str:
-    return str(pathlib.Path(CONF.state_path) / "locks")
+def _lock_path(volume_id: str) -> pathlib.Path:
+    return _locks_folder() / f"attachd-volume-{volume_id}"
 
 
 def load() -> list[Backend]:
@@ -100,7 +87,7 @@ def load() -> list[Backend]:
 
     :raises ConfigurationError: a backend has no ``driver``, or one that is not installed
     """
-    pathlib.Path(_lock_path()).mkdir(mode=0o700, parents=True, exist_ok=True)
+    _locks_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     return [Backend(name, _driver(name)) for name in CONF.enabled_backends]
 
 
