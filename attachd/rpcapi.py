@@ -89,20 +89,21 @@ def detach(
     :raises ManagerTimeout: no answer in time; the work may go on
     :raises Unavailable: the message could not be sent
     """
-    wanted = None if states is None else sorted(states)
-    return _disconnect(context, "detach", attachment, states=wanted)
+    return _disconnect(context, "detach", attachment, states)
 
 
-def force_detach(context: RequestContext, attachment: Attachment) -> list[Attachment]:
-    """Do as :func:`detach` in whatever state it is, and tell its owner who had it done.
+def force_detach(
+    context: RequestContext, attachment: Attachment, states: Collection[str] | None = None
+) -> list[Attachment]:
+    """Do as :func:`detach`, and tell the attachment's owner who had it done.
 
     :raises: as :func:`detach`
     """
-    return _disconnect(context, "force_detach", attachment)
+    return _disconnect(context, "force_detach", attachment, states)
 
 
 def _disconnect(
-    context: RequestContext, method: str, attachment: Attachment, **more: Any
+    context: RequestContext, method: str, attachment: Attachment, states: Collection[str] | None
 ) -> list[Attachment]:
     with _translated(attachment.backend, f"attachment {attachment.id}"):
         remaining: list[Attachment] = _client(attachment.backend).call(
@@ -110,7 +111,7 @@ def _disconnect(
             method,
             attachment_id=attachment.id,
             volume_id=attachment.volume_id,
-            **more,
+            states=None if states is None else sorted(states),
         )
     return remaining
 

@@ -20,8 +20,9 @@
 
 A handler is called with those of these arguments that it names: the variable parts of its path;
 ``ctx``; ``body``, as its schema lets it through, for an action what its name stands for;
-``query``, a dictionary of strings; ``version``, the microversion; ``links``; ``request`` and
-``response``, for their headers.  It returns what is answered in JSON, or None, and raises
+``query``, a dictionary of strings; ``version``, the microversion; ``own``, the version of what is
+attachd's alone, or None where nothing of it may show; ``links``; ``request`` and ``response``, for
+their headers.  It returns what is answered in JSON, or None, and raises
 exceptions of attachd.exception.
 """
 
@@ -62,7 +63,7 @@ NOUNS = (
 )
 """The folders beside this file: their modules declare endpoints, policy.py has their RULES."""
 
-_ARGUMENTS = frozenset({"ctx", "body", "query", "version", "links", "request", "response"})
+_ARGUMENTS = frozenset({"ctx", "body", "query", "version", "own", "links", "request", "response"})
 _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
@@ -105,6 +106,7 @@ class Call:
     version: mv.Version
     variables: dict[str, str]
     body: Any = None
+    own: mv.Version | None = None
 
 
 REGISTER: list[Endpoint] = []
@@ -254,6 +256,7 @@ def answer(chosen: Endpoint, call: Call) -> Any:
         "ctx": call.ctx,
         "body": call.body,
         "version": call.version,
+        "own": call.own,
         "links": call.links,
         "request": call.request,
         "response": call.response,

@@ -42,7 +42,7 @@ def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -
     :raises AttachmentInUse: a server uses the volume by it
     :raises Unavailable: Compute cannot tell
     """
-    held = Held(**{name: getattr(attachment, name) for name in Held._fields})
+    held = Held.of(attachment)
     if _endangers(held):
         _check(ctx, request, [held])
         return None

@@ -8,7 +8,8 @@ A handler compares the version it was asked in with a name of the table::
 
 Block Storage API versions are those of Cinder, so that clients of it need not know us.  What is
 ours alone has versions of its own, asked for in the same header beside the others:
-``OpenStack-API-Version: volume 3.71, attachd 1.0``.
+``OpenStack-API-Version: volume 3.71, attachd 1.0``.  A handler that has something of it takes an
+argument ``own``.
 
 Source: the Block Storage API's REST API version history; the microversion specification of the
 OpenStack API working group.
@@ -159,7 +160,13 @@ EXTEND_VOLUME_COMPLETION = _row(71, "Who uses a growing volume says when it has 
 MINIMUM = BASE
 LATEST = next(reversed(_sentences))
 
-OWN_BASE = _own_row(1, 0, "An administrator may delete what Compute uses, and says why.")
+OWN_BASE = _own_row(
+    1,
+    0,
+    "Attachments tell where they are and what shares their connection, volumes tell of all their "
+    "attachments, and an administrator may delete an attachment although Compute uses it, or by "
+    "force.",
+)
 OWN_LATEST = next(reversed(_own_sentences))
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An administrator takes Compute's part, and says why; called by guard.py.
+"""An administrator takes Compute's part, and says why; called by guard.py and forced.py.
 
 ``?override_reason=...`` under attachd 1.0; who and why is logged and told to listeners.
 """
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Self
 
 from oslo_log import log
 import webob
@@ -16,6 +16,7 @@ from attachd.api import payload
 from attachd.api.attachments import policy
 from attachd.api.validation import Validator
 from attachd.context import RequestContext
+from attachd.objects import Attachment
 
 LOG = log.getLogger(__name__)
 
@@ -42,6 +43,11 @@ class Held(NamedTuple):
     state: str
     host: str | None
 
+    @classmethod
+    def of(cls, attachment: Attachment) -> Self:
+        """Take it of an attachment."""
+        return cls(**{name: getattr(attachment, name) for name in cls._fields})
+
 
 def is_given(ctx: RequestContext, request: webob.Request, wanted: Sequence[Held]) -> bool:
     """Tell whether an administrator takes the responsibility, and write down who and why.
@@ -49,20 +55,47 @@ def is_given(ctx: RequestContext, request: webob.Request, wanted: Sequence[Held]
     :raises Forbidden: the caller may not
     :raises InvalidInput: there is no reason that could be read
     """
-    if mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION")).own is None:
+    why = reason(request)
+    if why is None:
         return False
-    reason = payload.read_query(request.query_string).get(PARAMETER)
-    if reason is None:
-        return False
-    _REASON.check(reason, PARAMETER)
     for each in wanted:
         ctx.authorize(policy.OVERRIDE, each)
     for each in wanted:
-        _record(ctx, each, reason)
+        _record(ctx, each, why)
     return True
 
 
-def _record(ctx: RequestContext, held: Held, reason: str) -> None:
+def parameters(request: webob.Request) -> Mapping[str, str]:
+    """Return the parameters of a request, as far as they are of attachd's own: none elsewhere."""
+    if mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION")).own is None:
+        return {}
+    return payload.read_query(request.query_string)
+
+
+def reason(request: webob.Request) -> str | None:
+    """Return the reason that a request gives, if it gives one.
+
+    :raises InvalidInput: there is none that could be read
+    """
+    given = parameters(request).get(PARAMETER)
+    if given is not None:
+        _REASON.check(given, PARAMETER)
+    return given
+
+
+def note(ctx: RequestContext, held: Held, why: str | None) -> dict[str, str | None]:
+    """Return what listeners are told: what was taken from whom, by whom and why."""
+    return {
+        "attachment_id": held.id,
+        "instance_uuid": held.instance_uuid,
+        "attached_host": held.host,
+        "user_id": ctx.user_id,
+        "project_id": ctx.project_id,
+        "reason": why,
+    }
+
+
+def _record(ctx: RequestContext, held: Held, why: str) -> None:
     LOG.warning(
         "Attachment %s of volume %s, of server %s on host %s, is deleted without asking Compute: "
         "user %s of project %s overrides it, because: %s",
@@ -72,14 +105,7 @@ def _record(ctx: RequestContext, held: Held, reason: str) -> None:
         held.host,
         ctx.user_id,
         ctx.project_id,
-        reason,
+        why,
     )
-    note = {
-        "attachment_id": held.id,
-        "instance_uuid": held.instance_uuid,
-        "attached_host": held.host,
-        "user_id": ctx.user_id,
-        "project_id": ctx.project_id,
-        "reason": reason,
-    }
-    notifications.urgent_volume("detach.override", held.volume_id, override=note)
+    told = note(ctx, held, why)
+    notifications.urgent_volume("detach.override", held.volume_id, override=told)

@@ -153,7 +153,7 @@ class Root:
         context = self._identify(request.environ, match.url_project)
         payload.check_segments(match.values)
         made = links.Links(request, match.url_project)
-        call = Call(request, response, context, made, asked.volume, {})
+        call = Call(request, response, context, made, asked.volume, {}, own=asked.own)
         chosen = endpoint.choose(match.candidates, call)
         call.variables = dict(zip(chosen.variables, match.values, strict=True))
         result = endpoint.answer(chosen, call)

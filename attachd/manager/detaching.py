@@ -35,23 +35,17 @@ def detach(
     :returns: the rows of the volume's remaining attachments, as clients know them
     :raises: as rpcapi.detach()
     """
-
-    def guard(_volume: db.Row, row: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
-        if states is not None and row["state"] not in states:
-            now = AttachmentState(row["state"]).wire
-            raise exception.InvalidTransition(
-                f"Attachment {attachment_id} has become {now} since it was decided that it may be "
-                "deleted. Look at it, and repeat the call if it is still to be deleted."
-            )
-        return steps.taken_over(row)
-
-    return _detach(backend, attachment_id, volume_id, guard, _nobody_is_told)
+    return _detach(backend, attachment_id, volume_id, _only_in(states), _tell_nobody)
 
 
 def force(
-    backend: Backend, attachment_id: str, volume_id: str, user_id: str | None
+    backend: Backend,
+    attachment_id: str,
+    volume_id: str,
+    user_id: str | None,
+    states: Collection[str] | None = None,
 ) -> list[db.Row]:
-    """Do as :func:`detach` in whatever state it is, and tell its owner that this user had it done.
+    """Do as :func:`detach`, and tell the attachment's owner that this user had it done.
 
     :raises: as rpcapi.force_detach()
     """
@@ -59,13 +53,28 @@ def force(
         backend,
         attachment_id,
         volume_id,
-        lambda _volume, row, _others: steps.taken_over(row),
+        _only_in(states),
         lambda row: telling.of_force(row, user_id),
     )
 
 
-def _nobody_is_told(_row: db.Row) -> None:
+def _tell_nobody(_row: db.Row) -> None:
     pass
+
+
+def _only_in(states: Collection[str] | None) -> db.Guard:
+    """Return a guard that takes an attachment over, if it is in one of these states."""
+
+    def guard(_volume: db.Row, row: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
+        if states is not None and row["state"] not in states:
+            now = AttachmentState(row["state"]).wire
+            raise exception.InvalidTransition(
+                f"Attachment {row['id']} has become {now} since it was decided that it may be "
+                "deleted. Look at it, and repeat the call if it is still to be deleted."
+            )
+        return steps.taken_over(row)
+
+    return guard
 
 
 def _detach(

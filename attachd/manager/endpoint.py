@@ -68,11 +68,15 @@ class Endpoint:
 
     @_answering
     def force_detach(
-        self, context: RequestContext, attachment_id: str, volume_id: str
+        self,
+        context: RequestContext,
+        attachment_id: str,
+        volume_id: str,
+        states: list[str] | None = None,
     ) -> list[Attachment]:
         """See rpcapi.force_detach()."""
         return _remaining(
-            detaching.force(self._backend, attachment_id, volume_id, context.user_id)
+            detaching.force(self._backend, attachment_id, volume_id, context.user_id, states)
         )
 
     @_answering

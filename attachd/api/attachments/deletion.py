@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deleting attachments, unless a server uses them: see guard.py."""
+"""Deleting attachments, unless a server uses them, see guard.py; or by force, see forced.py."""
+
+from typing import Any
 
 import webob
 
 from attachd import rpcapi
 from attachd.api import guard
 from attachd.api import microversions as mv
-from attachd.api.attachments import policy, reservation, view
+from attachd.api.attachments import forced, policy, reservation, view
 from attachd.api.endpoint import endpoint
 from attachd.context import RequestContext
 from attachd.objects import Attachment
@@ -14,12 +16,26 @@ from attachd.objects import Attachment
 
 @endpoint("DELETE", "/attachments/{attachment_id}", since=mv.NEW_ATTACH, policy=policy.DELETE)
 def delete(
-    ctx: RequestContext, attachment_id: str, request: webob.Request
-) -> dict[str, list[view.Summary]]:
-    """Take the host's access away; answers the volume's remaining attachments."""
+    ctx: RequestContext,
+    attachment_id: str,
+    request: webob.Request,
+    own: mv.Version | None,
+) -> dict[str, Any]:
+    """Take the host's access away; answers the volume's remaining attachments.
+
+    Under attachd 1.0 it answers those that still use the connection which it had.
+    """
+    by_force = forced.is_wanted(request)
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.DELETE, attachment)
-    return remove(ctx, request, attachment, guard.check(ctx, request, attachment))
+    if by_force:
+        ctx.authorize(policy.FORCE, attachment)
+    connection = None if own is None else view.Connection(ctx, attachment)
+    if by_force:
+        remaining = forced.remove(ctx, request, attachment)
+    else:
+        remaining = remove(ctx, request, attachment, guard.check(ctx, request, attachment))
+    return remaining if connection is None else view.still_connected(connection)
 
 
 def remove(

@@ -20,7 +20,9 @@ ACTION = "/attachments/{attachment_id}/action"
 
 
 @endpoint("POST", COLLECTION, since=mv.NEW_ATTACH, policy=policy.CREATE, body=schema.CREATE)
-def create(ctx: RequestContext, body: dict[str, Any]) -> dict[str, view.Detail]:
+def create(
+    ctx: RequestContext, body: dict[str, Any], own: mv.Version | None
+) -> dict[str, view.Detail]:
     """Reserve a volume, and connect it at once when a connector is given.
 
     The answer tells the state before the connection, as the API has always done.
@@ -33,19 +35,19 @@ def create(ctx: RequestContext, body: dict[str, Any]) -> dict[str, view.Detail]:
     ctx.authorize(policy.CREATE, volume)
     attachment = reservation.make(ctx, volume, wanted)
     if not host:
-        return view.shown(ctx, attachment)
+        return view.shown(ctx, attachment, own)
     try:
         answer = rpcapi.attach(ctx, attachment, host)
     except Exception:
         # The caller never learns of a reservation that no manager has taken up.
         reservation.give_up(attachment)
         raise
-    return view.connected(ctx, attachment, answer, host)
+    return view.connected(ctx, attachment, answer, host, own)
 
 
 @endpoint("PUT", ITEM, since=mv.NEW_ATTACH, policy=policy.UPDATE, body=schema.UPDATE)
 def update(
-    ctx: RequestContext, attachment_id: str, body: dict[str, Any]
+    ctx: RequestContext, attachment_id: str, body: dict[str, Any], own: mv.Version | None
 ) -> dict[str, view.Detail]:
     """Connect a reserved attachment; the answer tells the state before, as in create()."""
     host = body["attachment"]["connector"]
@@ -53,7 +55,7 @@ def update(
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.UPDATE, attachment)
     answer = rpcapi.attach_alone(ctx, attachment, host)
-    return view.connected(ctx, attachment, answer, host)
+    return view.connected(ctx, attachment, answer, host, own)
 
 
 @action(ACTION, "os-complete", since=mv.NEW_ATTACH_COMPLETION, policy=policy.COMPLETE, status=204)
@@ -67,8 +69,10 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
 
 
 @endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW)
-def show(ctx: RequestContext, attachment_id: str) -> dict[str, view.Detail]:
+def show(
+    ctx: RequestContext, attachment_id: str, own: mv.Version | None
+) -> dict[str, view.Detail]:
     """Answer one attachment, with all that is needed to connect to the volume."""
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.SHOW, attachment)
-    return view.shown(ctx, attachment)
+    return view.shown(ctx, attachment, own)

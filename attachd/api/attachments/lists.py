@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of attachments: pages of one statement each, without links to the next one."""
+"""Lists of attachments: pages of one statement each, without links to the next one.
 
-from collections.abc import Mapping
+A page in detail is of two under attachd 1.0.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from attachd.api import microversions as mv
 from attachd.api import paging
@@ -22,9 +25,12 @@ def index(
 
 @endpoint("GET", "/attachments/detail", since=mv.NEW_ATTACH, policy=policy.LIST)
 def detail(
-    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
-) -> dict[str, list[view.Detail]]:
+    ctx: RequestContext,
+    query: Mapping[str, str],
+    version: mv.Version,
+    own: mv.Version | None,
+) -> dict[str, Sequence[view.Detail]]:
     """List attachments, newest first, with all that is needed to connect."""
     page = paging.read(query, filters.SORT_KEYS)
     rows = attachment_queries.page_in_full(filters.read(ctx, query, version), page)
-    return view.listed_in_full(ctx, rows)
+    return view.listed_in_full(ctx, rows, own)

@@ -8,6 +8,7 @@ UPDATE = "volume:attachment_update"
 COMPLETE = "volume:attachment_complete"
 DELETE = "volume:attachment_delete"
 OVERRIDE = "volume:attachment_delete_override"
+FORCE = "volume:attachment_delete_force"
 SHOW = "volume:attachment_get"
 LIST = "volume:attachment_get_all"
 BOOTABLE = "volume:multiattach_bootable_volume"
@@ -56,6 +57,13 @@ RULES = [
         "POST /volumes/{volume_id}/action (os-detach)",
         "POST /volumes/{volume_id}/action (os-force_detach)",
         "POST /volumes/{volume_id}/action (os-terminate_connection)",
+    ),
+    policy.rule(
+        FORCE,
+        policy.ADMIN,
+        "Delete an attachment whatever its state, without asking Compute; who does is recorded, "
+        "and told to its owner.",
+        "DELETE /attachments/{attachment_id}",
     ),
     policy.rule(
         SHOW,

@@ -1,17 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How attachments look in answers: the same from 3.27 to the latest microversion."""
+"""How attachments look in answers: the same from 3.27 to the latest microversion.
 
-from collections.abc import Iterable, Mapping
+Under attachd 1.0 there is more: whoever has an argument ``own`` adds it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 import datetime
 from typing import Any, TypedDict
 
 from attachd import rpcapi
 from attachd.api.attachments import secrecy
+from attachd.api.attachments.shared import Connection, beside
 from attachd.context import RequestContext
 from attachd.objects import Attachment
 from attachd.states import AttachmentKind, AttachmentState
 
+__all__ = [
+    "Connection",
+    "Detail",
+    "Summary",
+    "connected",
+    "connection_data",
+    "detail",
+    "listed",
+    "listed_in_full",
+    "remaining",
+    "shown",
+    "still_connected",
+    "summary",
+]
+
 Row = Mapping[str, Any]
+Own = tuple[int, int] | None
+"""The version of attachd's own API that is asked for."""
 
 
 class Summary(TypedDict):
@@ -37,6 +58,22 @@ class Detail(Summary):
     detached_at: str
     attach_mode: str
     connection_info: dict[str, Any] | None
+
+
+class OwnDetail(Detail):
+    """What attachd 1.0 shows of an attachment.
+
+    :ivar attached_host: by the connector; null as long as there was none
+    :ivar mountpoint: where the device is to show up, by the connector; "na" if that did not say,
+        null as long as there was none
+    :ivar shared_connections_by_attachment: ids of others that use the same connection between
+        host and backend, as far as the caller may see them
+    """
+
+    project_id: str
+    attached_host: str | None
+    mountpoint: str | None
+    shared_connections_by_attachment: list[str]
 
 
 def summary(row: Row) -> Summary:
@@ -88,10 +125,30 @@ def connection_data(stored: Mapping[str, Any], mode: str) -> dict[str, Any]:
     }
 
 
-def shown(ctx: RequestContext, attachment: Attachment) -> dict[str, Detail]:
+def shown(ctx: RequestContext, attachment: Attachment, own: Own) -> dict[str, Detail]:
     """Answer one attachment, as much of it as the caller may see."""
     row = _row(attachment, _DETAIL)
-    return {"attachment": _seen(secrecy.Seer(ctx), row, detail(row))}
+    (full,) = _widened(ctx, own, [row], [_seen(secrecy.Seer(ctx), row, detail(row))])
+    return {"attachment": full}
+
+
+def _widened(
+    ctx: RequestContext, own: Own, rows: Sequence[Row], details: Sequence[Detail]
+) -> Sequence[Detail]:
+    if own is None:
+        return details
+    sharing = beside(ctx, rows)
+    return [_own(row, each, sharing[row["id"]]) for row, each in zip(rows, details, strict=True)]
+
+
+def _own(row: Row, full: Detail, sharing: list[str]) -> OwnDetail:
+    return {
+        **full,
+        "project_id": row["project_id"],
+        "attached_host": row["host"],
+        "mountpoint": row["mountpoint"],
+        "shared_connections_by_attachment": sharing,
+    }
 
 
 def _seen(seer: secrecy.Seer, row: Row, full: Detail) -> Detail:
@@ -105,12 +162,18 @@ def connected(
     attachment: Attachment,
     answer: rpcapi.Connected,
     connector: Mapping[str, Any],
+    own: Own,
 ) -> dict[str, Detail]:
     """Answer an attachment as it was before it was connected, and the connection."""
     row = _row(attachment, _DETAIL)
-    now = {**row, **answer, "connector": connector}
+    now = {**row, **answer, "connector": connector, **_place(connector)}
     full: Detail = {**detail(row), "connection_info": _connection_info(now)}
-    return {"attachment": _seen(secrecy.Seer(ctx), row, full)}
+    (full,) = _widened(ctx, own, [now], [_seen(secrecy.Seer(ctx), row, full)])
+    return {"attachment": full}
+
+
+def _place(connector: Mapping[str, Any]) -> Row:
+    return {"host": connector["host"], "mountpoint": connector.get("mountpoint") or "na"}
 
 
 def remaining(attachments: Iterable[Attachment]) -> dict[str, list[Summary]]:
@@ -123,10 +186,20 @@ def listed(rows: Iterable[Row]) -> dict[str, list[Summary]]:
     return {"attachments": [summary(row) for row in rows]}
 
 
-def listed_in_full(ctx: RequestContext, rows: Iterable[Row]) -> dict[str, list[Detail]]:
+def still_connected(connection: Connection) -> dict[str, Any]:
+    """Answer who uses the connection that a deleted attachment had, for attachd 1.0."""
+    users = connection.users()
+    return {**listed(users), "shared_connections_by_attachment": [row["id"] for row in users]}
+
+
+def listed_in_full(
+    ctx: RequestContext, rows: Sequence[Row], own: Own
+) -> dict[str, Sequence[Detail]]:
     """Answer a list in full, as much of each as the caller may see."""
     seer = secrecy.Seer(ctx)
-    return {"attachments": [_seen(seer, row, detail(row)) for row in rows]}
+    return {
+        "attachments": _widened(ctx, own, rows, [_seen(seer, row, detail(row)) for row in rows])
+    }
 
 
 _SUMMARY = ("id", "state", "instance_uuid", "volume_id")
@@ -139,6 +212,8 @@ _DETAIL = (
     "mode",
     "connection_info",
     "connector",
+    "host",
+    "mountpoint",
 )
 
 

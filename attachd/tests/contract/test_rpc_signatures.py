@@ -24,7 +24,7 @@ FINGERPRINTS = {
     "1.1": "026a06f4bcddc4186c128a6ba6493432",
     "1.2": "e3cad56ac12ba5e3889dcda9457ec78a",
     "1.3": "4f36d5d09f574c26f76fcda9c1fe9002",
-    "1.4": "de7dd6997168afe3bf8cb193017b404d",
+    "1.4": "54e75a22cb5af725fc742f3da54369c8",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)

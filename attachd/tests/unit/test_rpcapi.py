@@ -98,7 +98,7 @@ class AskingTest(_RpcCase):
             CONTEXT, "detach", **ids, states=["connect_failed", "reserved"]
         )
         WAYS["force_detach"]()
-        self.client.call.assert_called_with(CONTEXT, "force_detach", **ids)
+        self.client.call.assert_called_with(CONTEXT, "force_detach", **ids, states=None)
 
     def test_work_on_a_volume_sends_the_volume(self):
         for name in ("create_volume", "delete_volume", "extend_volume"):

@@ -4,6 +4,8 @@
 import unittest
 from unittest import mock
 
+import webob
+
 from attachd import exception
 from attachd.api.attachments import deletion, policy
 from attachd.conf import CONF
@@ -20,6 +22,7 @@ class DeleteTest(unittest.TestCase):
         for name in ("Attachment", "rpcapi", "reservation", "guard"):
             setattr(self, name, self.enterContext(mock.patch.object(deletion, name)))
         self.ctx = mock.Mock()
+        self.request = webob.Request.blank("/")
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
         self.reservation.cancel.return_value = None
@@ -27,7 +30,7 @@ class DeleteTest(unittest.TestCase):
         self.guard.check.return_value = SEEN
 
     def delete(self):
-        return deletion.delete(self.ctx, "a1", None)
+        return deletion.delete(self.ctx, "a1", self.request, None)
 
     def test_a_reservation_is_given_up_without_the_manager(self):
         self.reservation.cancel.return_value = [test_view.row(id="a2")]
@@ -56,8 +59,34 @@ class DeleteTest(unittest.TestCase):
         self.guard.check.side_effect = [None, exception.AttachmentInUse(reason="used")]
         with self.assertRaises(exception.AttachmentInUse):
             self.delete()
-        self.guard.check.assert_called_with(self.ctx, None, connecting)
+        self.guard.check.assert_called_with(self.ctx, self.request, connecting)
         self.rpcapi.detach.assert_not_called()
+
+    def test_under_attachd_1_0_those_are_answered_that_share_its_connection(self):
+        answer = {"attachments": [], "shared_connections_by_attachment": []}
+        view = self.enterContext(mock.patch.object(deletion, "view"))
+        view.still_connected.return_value = answer
+        self.attachment.wire_state = "attached"
+        self.assertEqual(answer, deletion.delete(self.ctx, "a1", self.request, (1, 0)))
+        names = [name for name, _args, _kwargs in view.mock_calls]
+        self.assertEqual(["Connection", "remaining", "still_connected"], names)
+
+    def test_by_force_nobody_is_asked_but_the_policy(self):
+        forced = self.enterContext(mock.patch.object(deletion, "forced"))
+        forced.is_wanted.return_value = True
+        self.delete()
+        forced.remove.assert_called_once_with(self.ctx, self.request, self.attachment)
+        self.guard.check.assert_not_called()
+        asked = [call.args[0] for call in self.ctx.authorize.call_args_list]
+        self.assertEqual([policy.DELETE, policy.FORCE], asked)
+
+    def test_force_without_permission_changes_nothing(self):
+        forced = self.enterContext(mock.patch.object(deletion, "forced"))
+        forced.is_wanted.return_value = True
+        self.ctx.authorize.side_effect = [None, exception.Forbidden(action=policy.FORCE)]
+        with self.assertRaisesRegex(exception.Forbidden, "attachment_delete_force"):
+            self.delete()
+        forced.remove.assert_not_called()
 
     def test_without_permission_nothing_happens(self):
         self.ctx.authorize.side_effect = exception.Forbidden(action=policy.DELETE)

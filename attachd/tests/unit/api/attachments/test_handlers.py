@@ -34,7 +34,7 @@ class Case(unittest.TestCase):
 
 class CreateTest(Case):
     def create(self, **fields):
-        return handlers.create(self.ctx, {"attachment": {"volume_uuid": ID, **fields}})
+        return handlers.create(self.ctx, {"attachment": {"volume_uuid": ID, **fields}}, None)
 
     def test_without_a_connector_it_only_reserves(self):
         for connector in ({}, {"connector": {}}, {"connector": None}):
@@ -83,14 +83,14 @@ class CreateTest(Case):
 
 class UpdateTest(Case):
     def test_it_suffers_no_other_connection(self):
-        shown = handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}})
+        shown = handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
         self.assertEqual("reserved", shown["attachment"]["status"])
         self.rpcapi.attach_alone.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
         self.ctx.authorize.assert_called_once_with(policy.UPDATE, self.attachment)
 
     def test_a_wrong_connector_is_refused_before_anything_is_loaded(self):
         with self.assertRaises(exception.InvalidInput):
-            handlers.update(self.ctx, "a1", {"attachment": {"connector": {"x": 1}}})
+            handlers.update(self.ctx, "a1", {"attachment": {"connector": {"x": 1}}}, None)
         self.Attachment.get.assert_not_called()
 
 
@@ -104,5 +104,5 @@ class CompleteTest(Case):
 
 class ShowTest(Case):
     def test_it_authorises_on_the_attachment(self):
-        self.assertEqual("v1", handlers.show(self.ctx, "a1")["attachment"]["volume_id"])
+        self.assertEqual("v1", handlers.show(self.ctx, "a1", None)["attachment"]["volume_id"])
         self.ctx.authorize.assert_called_once_with(policy.SHOW, self.attachment)

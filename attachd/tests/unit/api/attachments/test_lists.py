@@ -27,6 +27,6 @@ class ListsTest(unittest.TestCase):
         self.assertEqual(({"project_id": "p"}, 5), (asked, page.limit))
 
     def test_a_full_list_is_one_query_too(self):
-        (shown,) = lists.detail(self.ctx, {}, mv.LATEST)["attachments"]
+        (shown,) = lists.detail(self.ctx, {}, mv.LATEST, None)["attachments"]
         self.assertIn("connection_info", shown)
         self.db.page_in_full.assert_called_once()

@@ -14,6 +14,8 @@ ISCSI = {
     "data": {"target_lun": 1, "auth_password": "secret", "access_mode": "ro", "encrypted": True},
 }
 
+MULTIPATH = {"enforce_multipath": True}
+
 
 def row(**values):
     return {
@@ -28,6 +30,8 @@ def row(**values):
         "mode": None,
         "connection_info": None,
         "connector": None,
+        "host": None,
+        "mountpoint": None,
         **values,
     }
 
@@ -76,24 +80,55 @@ class ViewTest(unittest.TestCase):
         attached = row(state="attached", kind="legacy")
         self.assertIsNone(view.detail(attached)["connection_info"])
         self.assertEqual({}, view.detail(row(state="attached"))["connection_info"])
-        (shown,) = view.listed_in_full(asking.context("reader"), [attached])["attachments"]
+        (shown,) = view.listed_in_full(asking.context("reader"), [attached], None)["attachments"]
         self.assertIsNone(shown["connection_info"])
 
     def test_the_connector_says_whether_multipath_is_a_must(self):
-        connected = row(connection_info=ISCSI, connector={"enforce_multipath": True})
+        connected = row(connection_info=ISCSI, connector=MULTIPATH)
         self.assertIs(True, view.detail(connected)["connection_info"]["enforce_multipath"])
 
     def test_what_was_just_connected_shows_the_state_before(self):
         before = Attachment.from_row(None, row())
         answer = {"connection_info": ISCSI, "mode": "ro"}
         ctx = asking.context()
-        shown = view.connected(ctx, before, answer, {"enforce_multipath": True})["attachment"]
+        shown = view.connected(ctx, before, answer, {"host": "h", **MULTIPATH}, None)["attachment"]
         self.assertEqual(
             ("reserved", "null", ""),
             (shown["status"], shown["attach_mode"], shown["attached_at"]),
         )
         self.assertEqual("iscsi", shown["connection_info"]["driver_volume_type"])
         self.assertIs(True, shown["connection_info"]["enforce_multipath"])
+
+    def test_attachd_1_0_tells_where_it_is_and_who_shares_its_connection(self):
+        volume = rows.add_volume(multiattach=True)["id"]
+        mine, other = (
+            rows.add_attachment(volume, "attached", connection_key="1" * 64, mountpoint="/dev/vdb")
+            for _each in range(2)
+        )
+        ctx = asking.context("reader")
+        shown = view.shown(ctx, Attachment.get(ctx, mine["id"]), (1, 0))["attachment"]
+        expected = {
+            "project_id": rows.PROJECT,
+            "attached_host": "compute-1",
+            "mountpoint": "/dev/vdb",
+            "shared_connections_by_attachment": [other["id"]],
+        }
+        self.assertEqual(expected, {key: shown[key] for key in expected})
+        plain = view.shown(ctx, Attachment.get(ctx, mine["id"]), None)["attachment"]
+        self.assertEqual(set(expected), set(shown) - set(plain))
+
+    def test_what_was_just_connected_is_where_its_connector_says(self):
+        volume = rows.add_volume()["id"]
+        ctx = asking.context()
+        before = Attachment.get(ctx, rows.add_attachment(volume)["id"])
+        answer = {"connection_info": ISCSI, "mode": "rw"}
+        for told, mountpoint in (({}, "na"), ({"mountpoint": "/dev/vdc"}, "/dev/vdc")):
+            connector = {"host": "compute-7", **told}
+            shown = view.connected(ctx, before, answer, connector, (1, 0))["attachment"]
+            self.assertEqual(
+                ("compute-7", mountpoint), (shown["attached_host"], shown["mountpoint"])
+            )
+            self.assertEqual([], shown["shared_connections_by_attachment"])
 
     def test_remaining_attachments_need_none_of_their_secrets(self):
         without = {key: row()[key] for key in ("id", "state", "instance_uuid", "volume_id")}
@@ -103,7 +138,7 @@ class ViewTest(unittest.TestCase):
     def test_lists_are_short_or_full(self):
         page = [row(), row(id="a2")]
         self.assertEqual(["a1", "a2"], [each["id"] for each in view.listed(page)["attachments"]])
-        full = view.listed_in_full(asking.context(), page)["attachments"]
+        full = view.listed_in_full(asking.context(), page, None)["attachments"]
         self.assertIn("connection_info", full[0])
 
     def test_whoever_only_looks_sees_no_secrets(self):
@@ -113,7 +148,7 @@ class ViewTest(unittest.TestCase):
             (("member", "reader"), (True, False)),
             (("admin",), (True, True)),
         ):
-            full = view.listed_in_full(asking.context(*roles), page)["attachments"]
+            full = view.listed_in_full(asking.context(*roles), page, None)["attachments"]
             seen = tuple("auth_password" in each["connection_info"] for each in full)
             self.assertEqual(expected, seen, roles)
             self.assertEqual({1}, {each["connection_info"]["target_lun"] for each in full})
