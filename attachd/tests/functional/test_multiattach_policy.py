@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator switches multiattach off while the service runs, and on again.
+
+Nobody gets a shared volume or joins others at one meanwhile, and whoever has one keeps it.
+"""
+
+import time
+import unittest
+
+from attachd.tests.functional import callers, processes
+from attachd.tests.functional.callers import Request
+from attachd.tests.functional.processes import PATIENCE, AllInOne
+
+RULE = "volume:multiattach"
+BOOTABLE = "volume:multiattach_bootable_volume"
+SERVER = "{0}{0}{0}{0}{0}{0}{0}{0}-2222-4333-8444-555555555555"
+ROUNDS = 15
+
+
+class Case(unittest.TestCase):
+    rule = RULE
+
+    def setUp(self):
+        super().setUp()
+        self.folder = processes.folder(self)
+        self.policy = self.folder / "policy.yaml"
+        configuration = self.folder / "more.conf"
+        configuration.write_text(
+            f"[file]\nfile_loop_devices = never\n[oslo_policy]\npolicy_file = {self.policy}\n"
+        )
+        process = AllInOne(self, self.folder / "state", f"--config-file={configuration}")
+        self.api = callers.Caller(f"{process.url}/v3")
+        for name, specs in (("plain", {}), ("shared", {"multiattach": "<is> True"})):
+            body = {"volume_type": {"name": name, "extra_specs": specs}}
+            self.api.get("POST", "/types", body)
+        self.probe = self.new_volume()
+        self.attach(self.probe, 9)
+
+    def new_volume(self, kind="shared"):
+        return self.api.new_volume(volume_type=kind)
+
+    def switch(self, *rules):
+        """Deny everybody what these rules decide on, and wait until that is in force."""
+        new = self.folder / "new"
+        new.write_text("".join(f"'{rule}': '!'\n" for rule in rules) or "{}\n")
+        new.rename(self.policy)
+        deadline = time.monotonic() + PATIENCE
+        while self.is_denied() != (self.rule in rules):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+
+    def is_denied(self):
+        return self.reserve(self.probe, 8).status == 403
+
+    def reserve(self, volume, server, **values):
+        wanted = {"volume_uuid": volume, "instance_uuid": SERVER.format(server), **values}
+        return self.api.ask("POST", "/attachments", {"attachment": wanted})
+
+    def reserved(self, volume, server, **values):
+        answer = self.reserve(volume, server, **values)
+        self.assertEqual(200, answer.status, answer)
+        return answer.body["attachment"]["id"]
+
+    def connect(self, attachment, host):
+        body = {"attachment": {"connector": {"host": host}}}
+        return self.api.ask("PUT", f"/attachments/{attachment}", body)
+
+    def connected(self, volume, server):
+        return self.reserved(volume, server, connector={"host": f"node-{server}"})
+
+    def complete(self, attachment):
+        self.api.get("POST", f"/attachments/{attachment}/action", {"os-complete": {}})
+
+    def attach(self, volume, server):
+        attachment = self.connected(volume, server)
+        self.complete(attachment)
+        return attachment
+
+    def delete(self, attachment):
+        return self.api.get("DELETE", f"/attachments/{attachment}")["attachments"]
+
+    def act(self, volume, action, **body):
+        return self.api.ask("POST", f"/volumes/{volume}/action", {f"os-{action}": body})
+
+    def acted(self, volume, action, **body):
+        answer = self.act(volume, action, **body)
+        self.assertLess(answer.status, 300, answer)
+
+    def initialize(self, volume, host):
+        return self.act(volume, "initialize_connection", connector={"host": host})
+
+    def assert_denied(self, answer):
+        told = f"Policy doesn't allow {self.rule} to be performed."
+        self.assertEqual((403, told), (answer.status, answer.message))
+
+    def servers(self, volume):
+        return sorted(each["server_id"][0] for each in self.api.volume(volume)["attachments"])
+
+    def assert_nobody_joins(self, volume):
+        """Have somebody try each way to be one more at a volume that others have."""
+        before = self.servers(volume), self.api.volume(volume)["status"]
+        self.assert_denied(self.reserve(volume, 7))
+        self.assert_denied(self.reserve(volume, 7, connector={"host": "node-7"}))
+        self.assert_denied(self.act(volume, "reserve"))
+        mine = {"instance_uuid": SERVER.format(7), "mountpoint": "/dev/vdb"}
+        self.assert_denied(self.act(volume, "attach", **mine))
+        self.assert_denied(self.initialize(volume, "node-7"))
+        after = self.servers(volume), self.api.volume(volume)["status"]
+        self.assertEqual(before, after)
+
+    def assert_one_of_many_wins(self, volume):
+        """Have several reserve a free volume at the same moment."""
+        for number in range(ROUNDS):
+            wanted = [
+                Request(
+                    "POST",
+                    "/attachments",
+                    {"attachment": {"volume_uuid": volume, "instance_uuid": SERVER.format(each)}},
+                )
+                for each in range(2 + number % 2)
+            ]
+            answers = self.api.ask_at_once(wanted)
+            winners = [each.body["attachment"]["id"] for each in answers if each.status == 200]
+            self.assertEqual(1, len(winners), answers)
+            for each in answers:
+                if each.status != 200:
+                    self.assert_denied(each)
+            self.assertEqual([], self.delete(winners[0]))
+
+    def assert_the_first_one_may(self, volume):
+        """Attach a free volume once, by either way, and detach it."""
+        attachment = self.reserved(volume, 1)
+        self.assertEqual(200, self.connect(attachment, "node-1").status)
+        self.complete(attachment)
+        self.assertEqual("in-use", self.api.volume(volume)["status"])
+        self.assertEqual([], self.delete(attachment))
+        self.acted(volume, "reserve")
+        self.assertEqual(200, self.initialize(volume, "node-1").status)
+        server = SERVER.format(1)
+        self.acted(volume, "attach", instance_uuid=server, mountpoint="/dev/vdb")
+        self.assertEqual(["1"], self.servers(volume))
+        self.acted(volume, "terminate_connection", connector={"host": "node-1"})
+        self.acted(volume, "detach")
+        self.assertEqual("available", self.api.volume(volume)["status"])
+
+
+class SwitchTest(Case):
+    def test_nobody_gets_a_shared_volume(self):
+        plain = self.new_volume("plain")
+        self.switch(RULE)
+        wanted = {"volume": {"size": 1, "volume_type": "shared"}}
+        self.assert_denied(self.api.ask("POST", "/volumes", wanted))
+        self.assert_denied(self.act(plain, "retype", new_type="shared"))
+        found = self.api.volume(plain)
+        self.assertEqual(("plain", False), (found["volume_type"], found["multiattach"]))
+        self.new_volume("plain")
+        self.switch()
+        self.acted(plain, "retype", new_type="shared")
+        self.new_volume("shared")
+
+    def test_nobody_joins_others_at_one(self):
+        by_the_newer = self.new_volume()
+        self.attach(by_the_newer, 1)
+        by_the_older = self.new_volume()
+        self.acted(by_the_older, "reserve")
+        self.initialize(by_the_older, "node-1")
+        mine = {"instance_uuid": SERVER.format(1), "mountpoint": "/dev/vdb"}
+        self.acted(by_the_older, "attach", **mine)
+        self.switch(RULE)
+        for volume in (by_the_newer, by_the_older):
+            self.assert_nobody_joins(volume)
+        # A host that has it asks once more; a server that moves is no other one.
+        self.assertEqual(200, self.initialize(by_the_older, "node-1").status)
+        moved = self.reserved(by_the_newer, 1, connector={"host": "node-2"})
+        self.complete(moved)
+        self.assertEqual(["1", "1"], self.servers(by_the_newer))
+        self.switch()
+        self.attach(by_the_newer, 2)
+
+    def test_a_free_one_is_attached_once(self):
+        volume = self.new_volume()
+        self.switch(RULE)
+        self.assert_the_first_one_may(volume)
+        self.assert_one_of_many_wins(volume)
+        # It may have got a type that shares nothing, and keep that.
+        self.acted(volume, "retype", new_type="plain")
+        self.assert_the_first_one_may(volume)
+
+    def test_whoever_has_one_keeps_it(self):
+        volume = self.new_volume()
+        used, connected = self.attach(volume, 1), self.connected(volume, 2)
+        reserved = self.reserved(volume, 3)
+        before = self.api.get("GET", f"/attachments/{used}")
+        self.switch(RULE)
+        self.assertEqual(before, self.api.get("GET", f"/attachments/{used}"))
+        self.assertEqual(200, self.connect(used, "node-1").status)
+        self.assertEqual(200, self.connect(connected, "node-2").status)
+        self.complete(connected)
+        self.assertEqual(200, self.connect(reserved, "node-3").status)
+        self.complete(reserved)
+        self.assertEqual(["1", "2", "3"], self.servers(volume))
+        for attachment, left in ((used, 2), (reserved, 1), (connected, 0)):
+            self.assertEqual(left, len(self.delete(attachment)))
+        self.assertEqual("available", self.api.volume(volume)["status"])
+
+
+class BootableTest(Case):
+    """The same rule for volumes that servers boot from."""
+
+    rule = BOOTABLE
+
+    def is_denied(self):
+        self.acted(self.probe, "set_bootable", bootable=True)
+        return super().is_denied()
+
+    def bootable(self):
+        volume = self.new_volume()
+        self.acted(volume, "set_bootable", bootable=True)
+        return volume
+
+    def test_nobody_joins_others_at_one(self):
+        volume, other = self.bootable(), self.new_volume()
+        first = self.attach(volume, 1)
+        self.attach(other, 1)
+        self.switch(BOOTABLE)
+        self.assert_nobody_joins(volume)
+        self.attach(other, 2)
+        self.assertEqual(200, self.connect(first, "node-1").status)
+        self.assertEqual([], self.delete(first))
+        self.switch()
+        self.attach(volume, 1)
+        self.attach(volume, 2)
+
+    def test_a_free_one_is_attached_once(self):
+        volume = self.bootable()
+        self.switch(BOOTABLE)
+        self.assert_the_first_one_may(volume)
+        self.assert_one_of_many_wins(volume)
