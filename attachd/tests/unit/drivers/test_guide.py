@@ -56,4 +56,7 @@ class ExampleTest(unittest.TestCase):
     def test_a_shared_initiator_stays(self):
         here, there = base.Export("1", {"initiator": "a"}), base.Export("2", {"initiator": "a"})
         self.driver.revoke(VOLUME, here, [there])
-        self.run_tool.assert_not_called()
+        removed = [call.args[0][-1] for call in self.run_tool.mock_calls]
+        self.assertEqual(["ro"], removed)
+        keys = {self.driver.connection_key(VOLUME, each) for each in (here, there)}
+        self.assertEqual(1, len(keys))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access ends in the mode in which it may have been granted, whatever is allowed by then.
 
-Part of manager/attachments.py, connections.py, detaching.py and recovery.py.
+Part of manager/admission.py, and of whoever connects, repeats, recovers and detaches.
 """
 
 from collections.abc import Callable
