@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other types for volumes: what changes how they are attached waits until they are available."""
+
+import functools
+import itertools
+import unittest
+
+from attachd.db import quotas, types
+from attachd.tests import databases, rows
+from attachd.tests.functional import served
+from attachd.tests.functional.test_type_races import SEVERAL
+
+TYPES = {
+    "plain": {},
+    "shared": SEVERAL,
+    "one-writer": {**SEVERAL, "mode": "RO"},
+    "archive": {"mode": "RO"},
+    "few": {**SEVERAL, "max_attachments": "2"},
+    "more": {**SEVERAL, "max_attachments": "3"},
+    "apart": {**SEVERAL, "max_attachments_per_host": "1"},
+}
+SAME = {
+    "plain": {"multiattach": "<is> False", "mode": "RW"},
+    "shared": {"multiattach": "<is> yes", "mode": "rw"},
+    "one-writer": {"capabilities:multiattach": "<is> True", "mode": "ro"},
+}
+"""Types that say the same as others in other words."""
+
+ATTACHMENTS = (
+    "held", "reserved", "connecting", "connected", "attached", "disconnecting", "connect_unknown",
+    "disconnect_failed",
+)  # fmt: skip
+STATES = (
+    "creating", "deleting", "extending", "error", "error_deleting", "error_extending",
+    "maintenance",
+)  # fmt: skip
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = served.use(self)
+        self.types = {}
+        for name, specs in TYPES.items():
+            self.add_type(name, specs)
+
+    def add_type(self, name, specs):
+        wanted = {"volume_type": {"name": name, "extra_specs": specs}}
+        answer = self.api.ask("POST", "/types", wanted, token=served.ADMIN)
+        self.types[name] = answer.body["volume_type"]["id"]
+
+    def add(self, name, attachment=None, state="ready"):
+        several = TYPES[name].get("multiattach") is not None
+        values = {"volume_type_id": self.types[name], "multiattach": several}
+        volume = rows.add_volume(state, availability_zone="nova", **values)["id"]
+        if attachment:
+            rows.add_attachment(volume, attachment)
+        return volume
+
+    def retype(self, volume, to):
+        return self.api.ask("POST", f"/volumes/{volume}/action", {"os-retype": {"new_type": to}})
+
+    def seen(self, volume):
+        found = self.api.ask("GET", f"/volumes/{volume}").body["volume"]
+        return found["volume_type"], found["multiattach"], found["status"]
+
+    def assert_refused(self, volume, to, says, status=400):
+        before = self.seen(volume)
+        answer = self.retype(volume, to)
+        self.assertEqual(status, answer.status, answer.raw)
+        self.assertRegex(answer.fault, says)
+        self.assertEqual(before, self.seen(volume))
+
+
+class WhenTest(Case):
+    def test_no_change_of_how_it_is_attached_but_while_available(self):
+        some = list(itertools.permutations(("plain", "shared", "one-writer"), 2))
+        for old, new in itertools.permutations(TYPES, 2):
+            self.check_refused(old, new, attachment="attached")
+        for (old, new), name in itertools.product(some, ATTACHMENTS):
+            self.check_refused(old, new, attachment=name)
+        for (old, new), name in itertools.product(some, STATES):
+            self.check_refused(old, new, state=name)
+
+    def check_refused(self, old, new, **values):
+        volume = self.add(old, **values)
+        status = rows.volume(volume)["status"]
+        with self.subTest(status=status, old=old, new=new):
+            says = f"how often and by whom it can be attached.* {volume} is {status}"
+            self.assert_refused(volume, new, says)
+
+    def test_in_place_while_it_is(self):
+        for old, new in itertools.permutations(TYPES, 2):
+            with self.subTest(old=old, new=new):
+                volume = self.add(old)
+                self.assertEqual(202, self.retype(volume, new).status)
+                several = "multiattach" in TYPES[new]
+                self.assertEqual((new, several, "available"), self.seen(volume))
+
+    def test_the_same_in_other_words_is_no_change(self):
+        for name, specs in SAME.items():
+            self.add_type(f"also {name}", specs)
+            volume = self.add(name, "attached")
+            self.assertEqual(202, self.retype(volume, f"also {name}").status)
+            self.assertEqual(
+                (f"also {name}", "multiattach" in TYPES[name], "in-use"), self.seen(volume)
+            )
+
+    def test_what_has_failed_for_sure_is_in_nobodys_way(self):
+        volume = self.add("plain", "connect_failed")
+        self.assertEqual(202, self.retype(volume, "shared").status)
+        self.assertEqual(("shared", True, "available"), self.seen(volume))
+
+
+class FailureTest(Case):
+    def test_a_quota_leaves_type_and_flag(self):
+        quotas.store(rows.PROJECT, {"volumes_shared": 0, "volumes_plain": 0})
+        self.assert_refused(self.add("plain"), "shared", "volumes_shared", 413)
+        self.assert_refused(self.add("shared"), "plain", "volumes_plain", 413)
+
+    def test_a_backend_that_cannot_leaves_type_and_flag(self):
+        self.add_type("golden", {**SEVERAL, "colour": "gold"})
+        self.assert_refused(self.add("plain"), "golden", "does not migrate .* asks for: colour")
+        self.add_type("single", {"colour": "gold"})
+        self.assert_refused(self.add("shared"), "single", "does not migrate .* asks for: colour")
+
+    def test_a_type_that_goes_or_changes_leaves_type_and_flag(self):
+        for number, change in itertools.product(range(5), (types.delete, self._change)):
+            kind = types.create({"name": f"t{number}{change.__name__}", "extra_specs": SEVERAL})
+            volume = self.add("plain")
+            answer, _ = databases.together(
+                functools.partial(self.retype, volume, kind["id"]),
+                functools.partial(change, kind["id"]),
+            )
+            name, several, _status = self.seen(volume)
+            got = answer.status == 202
+            self.assertEqual(got, name == kind["name"])
+            self.assertIn(answer.status, {202, 404, 409}, answer.raw)
+            asked = types.get(kind["id"])["extra_specs"] if got else {}
+            self.assertEqual(asked == SEVERAL, several, asked)
+
+    @staticmethod
+    def _change(type_id):
+        types.delete_spec(type_id, "multiattach")
+
+    def test_whoever_comes_to_attach_is_faster_or_slower_but_never_both(self):
+        wanted = {"os-retype": {"new_type": "plain"}}
+        for _ in range(10):
+            volume = self.add("shared")
+            mine = {"attachment": {"volume_uuid": volume}}
+            answers = databases.together(
+                lambda path=f"/volumes/{volume}/action": self.api.ask("POST", path, wanted),
+                lambda body=mine: self.api.ask("POST", "/attachments", body),
+                lambda body=mine: self.api.ask("POST", "/attachments", body),
+            )
+            statuses = [each.status for each in answers]
+            self.assertLessEqual(set(statuses), {200, 202, 400})
+            _name, several, status = self.seen(volume)
+            self.assertEqual("reserved", status)
+            self.assertEqual(several, statuses[0] == 400, statuses)
+            self.assertEqual(2 if several else 1, len(rows.attachments(volume)), statuses)
