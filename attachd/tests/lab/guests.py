@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual machines with os-brick, for tests that attach volumes as real hosts do.
+
+They come from the lab, a folder of scripts beside the project; LAB_HOME says where it is.
+"""
+
+import functools
+import json
+import os
+from pathlib import Path
+import shlex
+import subprocess
+import tempfile
+import time
+from typing import Any
+import unittest
+import uuid
+
+BLOCK = 4096
+MACHINE = "10.0.2.2"
+"""Where a guest finds what listens on this machine's 127.0.0.1."""
+
+_BUILD_SECONDS = 1800
+_SECONDS = 600
+_NAP = 0.1
+
+# Importing os-brick takes seconds in an emulated guest, so the guest's command "brick" is run many
+# times in one process.  Each line of input has its arguments, each line of output an answer.
+_BRICK = """\
+import contextlib, io, json, runpy, sys, traceback
+for line in sys.stdin:
+    sys.argv, said = ["brick", *json.loads(line)], io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            runpy.run_path("/usr/local/bin/brick")
+        answer = {"said": json.loads(said.getvalue())}
+    except BaseException:
+        answer = {"failed": traceback.format_exc()}
+    print(json.dumps(answer), flush=True)
+"""
+
+# Each line that it prints is the number of blocks that are on disk.  It ends with its input.
+_WRITER = f"""\
+import mmap, os, select, sys
+device = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+block, count = mmap.mmap(-1, {BLOCK}), 0
+while not select.select([0], [], [], 0)[0]:
+    block[:8] = (count + 1).to_bytes(8, "big")
+    assert os.pwrite(device, block, int(sys.argv[2]) + count % 256 * {BLOCK}) == {BLOCK}
+    count += 1
+    print(count, flush=True)
+"""
+
+
+class Failed(Exception):
+    """A command in a guest failed; the message is what it said."""
+
+
+def need_lab(test: unittest.TestCase) -> Path:
+    """Return the path of the command ``lab``; without a lab the test is skipped, CI or not."""
+    home = os.environ.get("LAB_HOME")
+    if not home:
+        test.skipTest("there is no lab: set LAB_HOME to its folder")
+    command = Path(home).absolute() / "lab"
+    if not os.access(command, os.X_OK):
+        test.fail(f"LAB_HOME is set, but there is no command {command}")
+    return command
+
+
+class Lab:
+    """Guests that nobody else uses."""
+
+    def __init__(self, command: Path) -> None:
+        self._command = command
+        self._name = f"attachd-{uuid.uuid4().hex[:8]}"
+
+    def up(self, hosts: int) -> list["Guest"]:
+        """Boot guests; the first ones ever have to be built before, which takes minutes."""
+        self.run("up", f"hosts={hosts}", seconds=_BUILD_SECONDS)
+        return [Guest(self, f"host{number + 1}") for number in range(hosts)]
+
+    def down(self) -> None:
+        """Stop all guests and forget their disks."""
+        self.run("down")
+
+    def run(self, *arguments: str, data: bytes = b"", seconds: int = _SECONDS) -> bytes:
+        """Run the command ``lab`` and return what it printed.
+
+        :raises Failed: it did not exit with 0
+        """
+        # No pipe: guests would inherit it, and keep it open.
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complaint:
+            done = subprocess.run(
+                [self._command, *arguments],
+                input=data,
+                stdout=said,
+                stderr=complaint,
+                env=self._environment(),
+                timeout=seconds,
+                check=False,
+            )
+            said.seek(0)
+            complaint.seek(0)
+            if done.returncode:
+                raise Failed(f"{done.returncode}: {complaint.read().decode(errors='replace')}")
+            return said.read()
+
+    def start(self, *arguments: str, output: Path, complaint: Path) -> subprocess.Popen[bytes]:
+        """Start the command ``lab``; what it prints and complains of goes to files."""
+        with output.open("wb") as said, complaint.open("wb") as complained:
+            return subprocess.Popen(
+                [self._command, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=complained,
+                env=self._environment(),
+            )
+
+    def _environment(self) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if name != "LAB_STATE"}
+        return {**own, "LAB_NAME": self._name}
+
+
+class Program:
+    """A program in a guest, which ends when its input does."""
+
+    def __init__(self, lab: Lab, guest: str, *command: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self._output, self._complaint = (Path(self._folder.name, n) for n in ("out", "err"))
+        self._process = lab.start(
+            "exec", guest, shlex.join(command), output=self._output, complaint=self._complaint
+        )
+
+    @property
+    def lives(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def lines(self) -> list[str]:
+        """Return the whole lines that it has printed."""
+        return self._output.read_text(encoding="utf-8").split("\n")[:-1]
+
+    def tell(self, line: str) -> None:
+        """Send it a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def wait_for_lines(self, count: int) -> list[str]:
+        """Wait until it has printed so many lines, and return all of them.
+
+        :raises Failed: it does not
+        """
+        deadline = time.monotonic() + _SECONDS
+        while len(lines := self.lines()) < count:
+            if not self.lives or time.monotonic() > deadline:
+                raise Failed(self.complaint())
+            time.sleep(_NAP)
+        return lines
+
+    def complaint(self) -> str:
+        """Return the end of what it complained of."""
+        return self._complaint.read_text(encoding="utf-8", errors="replace")[-2000:]
+
+    def end(self) -> int:
+        """End its input and return its exit code."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self._process.wait(_SECONDS)
+
+    def kill(self) -> None:
+        """End it at once, if it has not ended, and forget what it printed."""
+        self._process.kill()
+        self._process.communicate()
+        self._folder.cleanup()
+
+
+class Guest:
+    """One host, and the volume that it has.
+
+    :ivar path: of the device, once a volume is attached
+    """
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab = lab
+        self.name = name
+        self.path = ""
+        self._device = ""
+        self._brick: Program | None = None
+
+    @functools.cached_property
+    def connector(self) -> dict[str, Any]:
+        """What os-brick tells of the host."""
+        told: dict[str, Any] = self._ask_brick("connector")
+        return told
+
+    def attach(self, info: dict[str, Any]) -> None:
+        """Have os-brick connect to a volume.
+
+        :param info: as drivers.base.ConnectionInfo
+        """
+        device = self._ask_brick("connect", json.dumps(info))
+        self.path, self._device = device["path"], json.dumps(device)
+
+    def detach(self, info: dict[str, Any]) -> None:
+        """Have os-brick disconnect what it connected to."""
+        self._ask_brick("disconnect", json.dumps(info), self._device)
+
+    def detach_by_force(self, info: dict[str, Any]) -> None:
+        """Have os-brick remove what is left of a connection that is broken."""
+        self._ask_brick("disconnect", json.dumps(info), self._device, "--force")
+
+    def _ask_brick(self, *arguments: str) -> Any:
+        if self._brick is None or not self._brick.lives:
+            self.leave()
+            self._brick = Program(self.lab, self.name, "/opt/brick/bin/python", "-c", _BRICK)
+        before = len(self._brick.lines())
+        self._brick.tell(json.dumps(arguments))
+        answer = json.loads(self._brick.wait_for_lines(before + 1)[-1])
+        if "failed" in answer:
+            raise Failed(answer["failed"])
+        return answer["said"]
+
+    def leave(self) -> None:
+        """End what runs in it for us."""
+        if self._brick is not None:
+            self._brick.kill()
+            self._brick = None
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write whole blocks, past all caches."""
+        self.run(
+            f"dd of={self.path} bs={len(data)} count=1 seek={offset} oflag=direct,seek_bytes "
+            "iflag=fullblock conv=nocreat,notrunc,fsync status=none",
+            data,
+        )
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Read whole blocks, past all caches."""
+        return self.run(
+            f"dd if={self.path} bs={length} count=1 skip={offset} iflag=direct,skip_bytes "
+            "status=none"
+        )
+
+    def sessions(self) -> list[str]:
+        """List the iSCSI sessions."""
+        return self.run("ls /sys/class/iscsi_session").decode().split()
+
+    def devices(self) -> list[str]:
+        """List the disks but the guest's own."""
+        disks = self.run("lsblk --nodeps --noheadings --output NAME").decode().split()
+        return [name for name in disks if name != "vda"]
+
+    def run(self, command: str, data: bytes = b"") -> bytes:
+        """Run a line of shell and return what it printed.
+
+        :raises Failed: it did not exit with 0
+        """
+        return self.lab.run("exec", self.name, command, data=data)
+
+    def cut_off(self) -> None:
+        """Pull the cable: nothing comes or goes, and nobody is told."""
+        self.lab.run("link", self.name, "eth0", "off")
+
+    def plug_in(self) -> None:
+        """Plug the cable in again."""
+        self.lab.run("link", self.name, "eth0", "on")
+
+    def crash(self) -> None:
+        """Cut the power."""
+        self.leave()
+        self.lab.run("crash", self.name)
+
+    def boot(self) -> None:
+        """Start it after a crash, with the same disk."""
+        self.lab.run("boot", self.name)
+
+    def forget(self) -> None:
+        """Leave no session and no device behind, whatever has become of a test."""
+        self.run("iscsiadm --mode node --logoutall=all; iscsiadm --mode node --op delete; true")
+
+
+class Writer:
+    """A program in a guest that writes block after block, straight to disk, until it is ended.
+
+    :param offset: where it writes; it takes up a MiB
+    """
+
+    def __init__(self, test: unittest.TestCase, guest: Guest, offset: int) -> None:
+        self._program = Program(
+            guest.lab, guest.name, "python3", "-c", _WRITER, guest.path, f"{offset}"
+        )
+        test.addCleanup(self._program.kill)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """See that it writes some more.
+
+        :raises Failed: it has ended
+        """
+        self._program.wait_for_lines(len(self._program.lines()) + 20)
+
+    def end(self) -> int:
+        """Let it end and tell how many blocks it has written.
+
+        :raises Failed: one of them it could not write
+        """
+        if self._program.end():
+            raise Failed(self._program.complaint())
+        return len(self._program.lines())

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of the tests of this folder where there is no lab."""
+
+import os
+import unittest
+from unittest import mock
+
+from attachd.tests import machine
+from attachd.tests.lab import guests
+
+
+class _Needs(unittest.TestCase):
+    """Run by the tests below only: its name does not begin with test."""
+
+    def a_lab(self):
+        guests.need_lab(self)
+
+
+def _outcome(home: str) -> unittest.TestResult:
+    result = unittest.TestResult()
+    with mock.patch.dict(os.environ, LAB_HOME=home):
+        _Needs("a_lab").run(result)
+    return result
+
+
+class NeedLabTest(unittest.TestCase):
+    def test_without_a_lab_a_test_is_skipped_and_names_the_variable(self):
+        ((_, reason),) = _outcome("").skipped
+        self.assertIn("LAB_HOME", reason)
+
+    def test_a_folder_without_a_lab_is_a_mistake_and_no_reason_to_skip(self):
+        ((_, reason),) = _outcome(os.fspath(machine.__file__)).failures
+        self.assertIn(f"no command {machine.__file__}/lab", reason)
