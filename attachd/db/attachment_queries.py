@@ -74,6 +74,24 @@ def brief_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[Row]]:
     return found
 
 
+@api.retried
+def count_attached(volume_ids: Sequence[str]) -> dict[str, int]:
+    """Return how many attachments of each of some volumes are attached, by volume."""
+    found = dict.fromkeys(volume_ids, 0)
+    if not found:
+        return found
+    statement = (
+        sa.select(_T.c.volume_id, sa.func.count())
+        .where(
+            _T.c.volume_id.in_(volume_ids), _IS_SHOWN, _T.c.state == AttachmentState.ATTACHED.value
+        )
+        .group_by(_T.c.volume_id)
+    )
+    with api.reader() as connection:
+        found.update((volume_id, count) for volume_id, count in connection.execute(statement))
+    return found
+
+
 def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> list[Row]:
     statement = statement.where(*_conditions(filters))
     visible = paging.equal(_T, filters, ("project_id",))

@@ -141,7 +141,7 @@ volumes = sa.Table(
     # how many of its attachments somebody has begun to detach (os-begin_detaching)
     sa.Column("leaving", sa.Integer, nullable=False, default=0),
     sa.Column("multiattach", sa.Boolean, nullable=False, default=False),
-    # whether hosts have to take turns with its connections; None: the question does not arise
+    # whether hosts have to take turns with its connections; None: whatever they connect with
     sa.Column("shared_targets", sa.Boolean),
     sa.Column("bootable", sa.Boolean, nullable=False, default=False),
     sa.Column("volume_type_id", Uuid, sa.ForeignKey("volume_types.id")),

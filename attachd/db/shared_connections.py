@@ -64,7 +64,9 @@ def _others(mine: str, keys: Collection[str], users: dict[str, list[str]]) -> li
 def keys_of(attachment_id: str, volume_id: str) -> list[str]:
     """Return what is stored as equal for all that share a connection with an attachment."""
     wanted = sa.select(_T.c.connection_key).where(
-        _T.c.volume_id == volume_id, attachment_id == _OWNER, _T.c.connection_key.is_not(None)
+        _T.c.volume_id == volume_id,
+        sa.or_(_T.c.id == attachment_id, _T.c.serves == attachment_id),
+        _T.c.connection_key.is_not(None),
     )
     with api.reader() as connection:
         return list(connection.execute(wanted).scalars())

@@ -90,6 +90,21 @@ def _set_readonly(volume_id: str, text: str) -> None:
         connection.execute(sa.update(_V).where(_V.c.id == volume_id).values(admin_metadata=told))
 
 
+@api.retried
+def set_shared_targets(backend: str, shared: bool | None) -> int:  # noqa: FBT001  a value, no choice
+    """Store of all volumes of ``host@backend`` whether hosts have to take turns with them.
+
+    :param shared: as drivers.Driver.SHARED_TARGETS
+    :returns: of how many it was something else
+    """
+    differs = _V.c.shared_targets.is_distinct_from(shared)
+    changed = sa.update(_V).where(models.served_by(backend), differs)
+    # What users did to it is when it was updated.
+    values = {"shared_targets": shared, "updated_at": _V.c.updated_at}
+    with api.writer() as connection:
+        return connection.execute(changed.values(values)).rowcount
+
+
 def _locked(connection: sa.Connection, volume_id: str) -> Row:
     row = connection.execute(
         sa.select(_V).where(_V.c.id == volume_id).with_for_update()

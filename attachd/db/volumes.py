@@ -58,7 +58,7 @@ def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
     state = VolumeState(own.get("state", VolumeState.CREATING))
     row: Row = {column.name: None for column in _V.c} | {
         "multiattach": False,
-        "shared_targets": None,
+        "shared_targets": True,  # unless its backend says otherwise
         "bootable": False,
         "leaving": 0,
         "provider": {},

@@ -101,8 +101,8 @@ class Driver(abc.ABC):
     :param conf: the configuration; ``conf[name]`` has :attr:`OPTIONS` registered
     :cvar VENDOR: the capability ``vendor_name``, unless a report says otherwise
     :cvar SHARED_TARGETS: whether several volumes come to a host through one connection, so that
-        the host must not open and close it for two of them at the same time; None: hosts need
-        not mind, whatever they attach
+        the host must not open and close it for two of them at the same time; None: hosts take
+        turns whatever they connect with, also those that could do without
     """
 
     VENDOR = "attachd"

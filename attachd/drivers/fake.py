@@ -42,6 +42,7 @@ class FakeDriver(base.Driver):
     :ivar script: see :data:`Script`; for tests that need another failure than the options make
     """
 
+    SHARED_TARGETS = False
     OPTIONS = (
         cfg.FloatOpt(
             "fake_delay",

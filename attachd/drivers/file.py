@@ -37,6 +37,7 @@ class FileDriver(base.Driver):
     False.
     """
 
+    SHARED_TARGETS = False
     OPTIONS = (
         cfg.StrOpt(
             "file_folder",

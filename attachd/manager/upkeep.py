@@ -11,7 +11,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import attachments, services
+from attachd.db import attachments, services, volume_changes
 from attachd.drivers.base import Report
 from attachd.manager import messages, recovery
 from attachd.manager.backends import Backend
@@ -87,7 +87,16 @@ class Upkeep:
             recovery.pick_up(self._backend)
             return
         LOG.info("Backend %s is ready", self._backend.name)
+        self._correct_shared_targets()
         self._recovered = recovery.resume(self._backend) == 0
+
+    def _correct_shared_targets(self) -> None:
+        """Have volumes say what this release of the driver says of their connections."""
+        told = self._backend.driver.SHARED_TARGETS
+        if corrected := volume_changes.set_shared_targets(self._backend.host, told):
+            LOG.info(
+                "%d volumes of %s have shared_targets %s now", corrected, self._backend.name, told
+            )
 
     def _ask(self) -> dict[str, Any] | None:
         """Return the backend's report, or None if it is down."""

@@ -10,7 +10,7 @@ from attachd.api import microversions as mv
 from attachd.api.endpoint import endpoint
 from attachd.api.volumes import filters, load, policy, view
 from attachd.context import RequestContext
-from attachd.db import volume_queries
+from attachd.db import attachment_queries, volume_queries
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
@@ -26,17 +26,26 @@ _COUNT: Final = "with_count"
 
 
 @endpoint("GET", "/volumes", policy=policy.GET_ALL)
-def index(ctx: RequestContext, query: Query, version: mv.Version, links: view.Links) -> Body:
-    """Answer ids and names."""
-    viewer = view.Viewer.of(ctx, version, links)
+def index(
+    ctx: RequestContext, query: Query, version: mv.Version, links: view.Links, own: view.Own
+) -> Body:
+    """Answer ids and names, and under attachd 1.0 how many times each is attached."""
+    viewer = view.Viewer.of(ctx, version, links, own)
     rows, answer = _page(ctx, query, viewer, "/volumes")
-    return {"volumes": [view.brief(each, viewer) for each in load.listed(ctx, rows)], **answer}
+    volumes = load.listed(ctx, rows)
+    if own is None:
+        return {"volumes": [view.brief(each, viewer) for each in volumes], **answer}
+    counts = attachment_queries.count_attached([each.id for each in volumes])
+    shown = [view.counted(each, counts[each.id], viewer) for each in volumes]
+    return {"volumes": shown, **answer}
 
 
 @endpoint("GET", "/volumes/detail", policy=policy.GET_ALL)
-def detail(ctx: RequestContext, query: Query, version: mv.Version, links: view.Links) -> Body:
+def detail(
+    ctx: RequestContext, query: Query, version: mv.Version, links: view.Links, own: view.Own
+) -> Body:
     """Answer all of each volume."""
-    viewer = view.Viewer.of(ctx, version, links)
+    viewer = view.Viewer.of(ctx, version, links, own)
     rows, answer = _page(ctx, query, viewer, "/volumes/detail")
     found = load.listed_in_full(ctx, rows)
     return {"volumes": [view.detail(*each, viewer) for each in found], **answer}

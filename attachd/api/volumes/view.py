@@ -17,6 +17,7 @@ from attachd.states import AttachmentState
 Row = Mapping[str, Any]
 Pairs = Mapping[str, str]
 Version = mv.Version
+Own = mv.Version | None
 Links = made.Links
 
 _VISIBLE = ("readonly", "attached_mode")
@@ -34,6 +35,7 @@ class Viewer:
     :ivar project: whether they may see whose volumes they are
     :ivar image_metadata: whether they may see what is known of images on volumes
     :ivar host_names: whether they may see where volumes are attached
+    :ivar own: the version of attachd's own API; None: nothing of it may show
     """
 
     version: mv.Version
@@ -44,20 +46,22 @@ class Viewer:
     project: bool
     image_metadata: bool
     host_names: bool
+    own: Own
 
     @classmethod
-    def of(cls, ctx: RequestContext, version: mv.Version, links: Links) -> Self:
+    def of(cls, ctx: RequestContext, version: mv.Version, links: Links, own: Own) -> Self:
         """Ask policy once, for all volumes of an answer."""
-        own = {"project_id": ctx.project_id, "user_id": ctx.user_id}
+        mine = {"project_id": ctx.project_id, "user_id": ctx.user_id}
         return cls(
             version=version,
             links=links,
             is_admin=bool(ctx.is_admin),
-            host=rules.allows(ctx, policy.HOST_ATTRIBUTE, own),
-            migration=rules.allows(ctx, policy.MIGRATION_ATTRIBUTE, own),
-            project=rules.allows(ctx, policy.PROJECT_ATTRIBUTE, own),
-            image_metadata=rules.allows(ctx, policy.SHOW_IMAGE_METADATA, own),
+            host=rules.allows(ctx, policy.HOST_ATTRIBUTE, mine),
+            migration=rules.allows(ctx, policy.MIGRATION_ATTRIBUTE, mine),
+            project=rules.allows(ctx, policy.PROJECT_ATTRIBUTE, mine),
+            image_metadata=rules.allows(ctx, policy.SHOW_IMAGE_METADATA, mine),
             host_names=bool(ctx.is_admin) or "service" in ctx.roles,
+            own=own,
         )
 
 
@@ -68,6 +72,14 @@ def brief(volume: Volume, viewer: Viewer) -> dict[str, Any]:
         "name": volume.name,
         "links": viewer.links.of("volumes", volume.id),
     }
+
+
+def counted(volume: Volume, attached: int, viewer: Viewer) -> dict[str, Any]:
+    """Show a volume in such a list under attachd 1.0.
+
+    :param attached: how many of its attachments are
+    """
+    return {**brief(volume, viewer), "attachment_count": attached}
 
 
 def created(volume: Volume, viewer: Viewer) -> dict[str, Any]:
@@ -120,7 +132,7 @@ def changed(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[
         "replication_status": None,
         "consistencygroup_id": None,
         "multiattach": volume.multiattach,
-        "attachments": [_attachment(each, viewer) for each in attachments if _attached(each)],
+        **_attachments(attachments, viewer),
     }
     if viewer.is_admin:
         shown["migration_status"] = None
@@ -136,8 +148,10 @@ def _later_fields(volume: Volume, viewer: Viewer) -> dict[str, Any]:
     if viewer.is_admin and version >= mv.VOLUME_DETAIL_PROVIDER_ID:
         shown["provider_id"] = None
     if version >= mv.VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS:
-        # Each attachment has an export of its own: hosts need no lock around theirs.
-        shown |= {"shared_targets": False, "service_uuid": _service_uuid(volume)}
+        shown |= {
+            "shared_targets": _shared_targets(volume, version),
+            "service_uuid": _service_uuid(volume),
+        }
     if viewer.is_admin and version >= mv.VOLUME_CLUSTER_NAME:
         shown["cluster_name"] = None
     if version >= mv.VOLUME_TYPE_ID_IN_VOLUME_DETAIL:
@@ -157,8 +171,29 @@ def _service_uuid(volume: Volume) -> str | None:
     return str(uuid.uuid5(_BACKENDS, volume.backend)) if volume.host else None
 
 
-def _attached(attachment: Row) -> bool:
-    return bool(attachment["state"] == AttachmentState.ATTACHED)
+def _shared_targets(volume: Volume, version: Version) -> bool | None:
+    """Tell whether hosts have to take turns; before null meant that they always do, true did."""
+    shared: bool | None = volume.shared_targets
+    return True if shared is None and version < mv.SHARED_TARGETS_TRISTATE else shared
+
+
+def _attachments(rows: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
+    """Show those that are attached; under attachd 1.0 all, and how many of them are attached."""
+    attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
+    if viewer.own is None:
+        return {"attachments": [_attachment(row, viewer) for row in attached]}
+    shown = [{**_attachment(row, viewer), **_more(row)} for row in rows]
+    return {"attachments": shown, "attachment_count": len(attached)}
+
+
+def _more(attachment: Row) -> dict[str, Any]:
+    """Return what is shown besides under attachd 1.0: the host is the owner's own word."""
+    return {
+        "status": AttachmentState(attachment["state"]).wire,
+        "attach_mode": attachment["mode"],
+        "attached_host": attachment["host"],
+        "created_at": attachment["created_at"],
+    }
 
 
 def _attachment(attachment: Row, viewer: Viewer) -> dict[str, Any]:

@@ -70,6 +70,17 @@ class QueriesTest(unittest.TestCase):
         self.assertEqual([self.third], self._ids(Page(limit=1)))
         self.assertEqual([self.second], self._ids(Page(limit=1, marker=self.third)))
 
+    def test_those_that_are_attached_are_counted_in_one_statement(self):
+        volumes = [rows.add_volume(multiattach=True)["id"] for _each in range(2)]
+        for state in ("attached", "connected", "attached", "disconnecting"):
+            rows.add_attachment(volumes[0], state)
+        rows.add_attachment(volumes[0], "attached", kind="legacy")
+        before = api.counters().statements
+        counted = attachment_queries.count_attached(volumes)
+        self.assertEqual(1, api.counters().statements - before)
+        self.assertEqual({volumes[0]: 3, volumes[1]: 0}, counted)
+        self.assertEqual({}, attachment_queries.count_attached([]))
+
     def test_the_attachments_of_many_volumes_are_one_statement(self):
         before = api.counters().statements
         found = attachment_queries.brief_of_volumes([self.one, self.two, "none"])

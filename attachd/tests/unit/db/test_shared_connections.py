@@ -3,7 +3,7 @@
 
 import unittest
 
-from attachd.db import shared_connections
+from attachd.db import api, shared_connections
 from attachd.states import AttachmentState
 from attachd.tests import databases, rows
 
@@ -38,6 +38,12 @@ class BesideTest(Case):
         ids = [each["id"] for each in (first, second, third)]
         expected = {mine: [each for each in ids if each != mine] for mine in ids}
         self.assertEqual(expected, self.beside(first, second, third))
+
+    def test_a_page_is_one_statement(self):
+        page = [self.attached() for _each in range(5)]
+        before = api.counters().statements
+        self.beside(*page)
+        self.assertEqual(1, api.counters().statements - before)
 
     def test_without_a_connection_nobody_shares(self):
         mine = self.attached(None)

@@ -43,6 +43,31 @@ class ReadonlyTest(unittest.TestCase):
             volume_changes.forbid_writing("gone")
 
 
+class SharedTargetsTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def test_only_what_differs_and_is_of_the_backend_is_changed(self):
+        changed = [rows.add_volume(shared_targets=each)["id"] for each in (True, None)]
+        kept = rows.add_volume(shared_targets=False)["id"]
+        other = rows.add_volume(shared_targets=True, host="here@fake2#pool")["id"]
+        self.assertEqual(2, volume_changes.set_shared_targets("here@fake", False))
+        self.assertEqual(0, volume_changes.set_shared_targets("here@fake", False))
+        for volume_id, expected in ((changed[0], False), (changed[1], False), (kept, False),
+                                    (other, True)):  # fmt: skip
+            self.assertIs(expected, rows.volume(volume_id)["shared_targets"])
+        self.assertEqual(3, volume_changes.set_shared_targets("here@fake", None))
+        self.assertIsNone(rows.volume(kept)["shared_targets"])
+
+    def test_it_is_no_update_that_users_see(self):
+        volume_id = rows.add_volume(shared_targets=True)["id"]
+        volume_changes.set_shared_targets("here@fake", False)
+        self.assertIsNone(rows.volume(volume_id)["updated_at"])
+
+
 class RetypeTest(unittest.TestCase):
     kind = "sqlite"
 

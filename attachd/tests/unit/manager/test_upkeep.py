@@ -45,6 +45,18 @@ class UpkeepTest(unittest.TestCase):
         self.assertIs(True, row["report"]["capabilities"]["multiattach"])
         self.assertEqual("attachd", row["report"]["capabilities"]["vendor_name"])
 
+    def test_a_backend_that_is_ready_corrects_what_its_volumes_say_of_their_connections(self):
+        old = rows.add_volume(shared_targets=None)["id"]
+        self.upkeep.once()
+        self.assertIs(False, rows.volume(old)["shared_targets"])
+        rows.change_volume(old, shared_targets=None)
+        self.upkeep.once()
+        self.assertIsNone(rows.volume(old)["shared_targets"], "once is enough")
+        self.backend.error = "gone for a while"
+        with mock.patch.object(type(self.driver), "SHARED_TARGETS", True):
+            self.upkeep.once()
+        self.assertIs(True, rows.volume(old)["shared_targets"])
+
     def test_whose_backend_it_is_can_be_told_by_class_or_by_report(self):
         with mock.patch.object(type(self.driver), "VENDOR", "Example"):
             self.upkeep.once()
@@ -185,7 +197,7 @@ class RunTest(unittest.TestCase):
         stop = threading.Event()
         thread = threading.Thread(target=self.upkeep.run, args=(stop,), daemon=True)
         thread.start()
-        self.assertTrue(self.upkeep.reported.wait(10))
+        self.assertTrue(self.upkeep.reported.wait(60))
         stop.set()
         thread.join(10)
         self.assertFalse(thread.is_alive())

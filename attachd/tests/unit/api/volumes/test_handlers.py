@@ -20,7 +20,7 @@ class Case(unittest.TestCase):
         self.rpcapi = self.enterContext(mock.patch.object(work, "rpcapi"))
 
     def call(self, handler, *arguments, ctx=None):
-        return handler(ctx or self.ctx, *arguments, mv.LATEST, asking.links())["volume"]
+        return handler(ctx or self.ctx, *arguments, mv.LATEST, asking.links(), None)["volume"]
 
 
 class CreateTest(Case):

@@ -30,11 +30,24 @@ class Case(unittest.TestCase):
         volume.fire(Event.DELETE)
         volume.fire(Event.DELETED)
 
-    def list(self, handler=lists.detail, version=mv.LATEST, **query):
-        return handler(self.ctx, query, version, asking.links())
+    def list(self, handler=lists.detail, version=mv.LATEST, own=None, **query):
+        return handler(self.ctx, query, version, asking.links(), own)
 
     def names(self, **query):
         return "".join(each["name"] for each in self.list(**query)["volumes"])
+
+
+class OwnTest(Case):
+    def test_attachd_1_0_tells_how_many_times_each_is_attached(self):
+        often = self.add("a", multiattach=True)["id"]
+        self.add("b")
+        for _each in range(3):
+            rows.add_attachment(often, "attached")
+        rows.add_attachment(often, "reserved")
+        for handler in (lists.index, lists.detail):
+            found = self.list(handler, own=mv.OWN_BASE)["volumes"]
+            self.assertEqual([0, 3], [each["attachment_count"] for each in found])
+            self.assertNotIn("attachment_count", self.list(handler)["volumes"][0])
 
 
 class PagesTest(Case):

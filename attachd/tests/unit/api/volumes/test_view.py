@@ -61,11 +61,11 @@ class Case(unittest.TestCase):
         super().setUp()
         asking.use(self)
 
-    def viewer(self, version=mv.LATEST, *roles):
-        return view.Viewer.of(asking.context(*roles), version, asking.links())
+    def viewer(self, version=mv.LATEST, *roles, own=None):
+        return view.Viewer.of(asking.context(*roles), version, asking.links(), own)
 
-    def detail(self, version=mv.LATEST, *roles, attachments=(), image=(), **values):
-        viewer = self.viewer(version, *roles)
+    def detail(self, version=mv.LATEST, *roles, attachments=(), image=(), own=None, **values):
+        viewer = self.viewer(version, *roles, own=own)
         return view.detail(volume(**values), attachments, dict(image), viewer)
 
 
@@ -128,6 +128,12 @@ class ValuesTest(Case):
         self.assertNotEqual(named("h@b#p"), named("h@c#p"))
         self.assertIsNone(named(None))
 
+    def test_whether_hosts_take_turns_is_told_as_it_could_be(self):
+        for shared, before in ((True, True), (False, False), (None, True)):
+            for version, expected in (((3, 48), before), ((3, 68), before), ((3, 69), shared)):
+                shown = self.detail(mv.Version(*version), shared_targets=shared)
+                self.assertIs(expected, shown["shared_targets"], (shared, version))
+
     def test_where_it_was_copied_from_is_told(self):
         self.assertEqual("other", self.detail(source_volid="other")["source_volid"])
 
@@ -173,6 +179,25 @@ class AttachmentsTest(Case):
             },
             only,
         )
+
+    def test_attachd_1_0_lists_all_and_counts_those_that_are_attached(self):
+        states = ("reserved", "attached", "connect_failed", "disconnecting", "attached")
+        held = [attachment(state, mode="ro", created_at=NOW) for state in states]
+        shown = self.detail(attachments=held, own=mv.OWN_BASE)
+        self.assertEqual(2, shown["attachment_count"])
+        self.assertEqual(
+            ["reserved", "attached", "error_attaching", "detaching", "attached"],
+            [each["status"] for each in shown["attachments"]],
+        )
+        expected = {"attach_mode": "ro", "attached_host": "compute", "created_at": NOW,
+                    "attached_at": NOW, "host_name": None}  # fmt: skip
+        first = shown["attachments"][0]
+        self.assertEqual(expected, {key: first[key] for key in expected})
+
+    def test_attachd_1_0_counts_in_short_lists_too(self):
+        viewer = self.viewer(own=mv.OWN_BASE)
+        shown = view.counted(volume(), 3, viewer)
+        self.assertEqual({**view.brief(volume(), viewer), "attachment_count": 3}, shown)
 
     def test_hosts_are_told_to_administrators_and_services(self):
         for roles, expected in (
