@@ -260,7 +260,9 @@ class TgtDriver(base.Driver):
             self._tgtd.forbid(target.tid, initiator)
             allowed |= set(target.initiators) - {initiator}
             self._end_sessions(target.tid, allowed)
-        _unbind_account(self._tgtd, target, export.attachment_id)
+        if export.attachment_id in target.accounts:
+            behind = target.accounts[target.accounts.index(export.attachment_id) + 1 :]
+            self._tgtd.unbind_account(target.tid, export.attachment_id, behind)
         for other in staying:
             # An earlier call may have been interrupted while an account was not bound.
             if other.attachment_id not in target.accounts:
@@ -284,21 +286,6 @@ class TgtDriver(base.Driver):
             for connection in left:
                 self._tgtd.close(tid, connection)
             time.sleep(_NAP)
-
-
-def _unbind_account(tgtd: tgtadm.Tgtd, target: tgtshow.Target, user: str) -> None:
-    """Take an account from a target without leaving a gap; see tgtadm.py for what a gap does.
-
-    Accounts in places behind it are taken out from the end and put back; meanwhile, for
-    some milliseconds, their hosts cannot log in, and their sessions do not notice.
-    """
-    if user not in target.accounts:
-        return
-    place = target.accounts.index(user)
-    for other in reversed(target.accounts[place:]):
-        tgtd.unbind_account(target.tid, other)
-    for other in target.accounts[place + 1 :]:
-        tgtd.bind_account(target.tid, other)
 
 
 def _connection_info(

@@ -17,12 +17,13 @@ What one has to know of tgtd (all of it tried with 1.0.85):
   its target.  With a 3 as the first digit hosts know it as a local one, and pass it over.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 import secrets
 
 from attachd import exception
 from attachd.drivers import command, tgtshow
-from attachd.drivers.tgtsocket import ANY_TARGET, Code, Control, Mode, Operation
+from attachd.drivers.tgtsocket import ANY_TARGET, Code, Control, Mode, Operation, Request
 
 LUN = 1
 
@@ -54,11 +55,11 @@ class Tgtd:
 
     def targets(self) -> list[tgtshow.Target]:
         """List all targets."""
-        return list(tgtshow.targets(_control(self).show(Mode.TARGET)))
+        return list(tgtshow.targets(_shown(self, Mode.TARGET)))
 
     def named(self, *names: str) -> list[tgtshow.Target]:
         """Look up those targets of some names that there are."""
-        return tgtshow.named(_control(self).show(Mode.TARGET), names)
+        return tgtshow.named(_shown(self, Mode.TARGET), names)
 
     def new_target(self, name: str) -> int:
         """Make a target of a name that is not in use, closed to everybody, and tell its number."""
@@ -99,16 +100,18 @@ class Tgtd:
     def allow(self, tid: int, initiator: str) -> None:
         """Let hosts of a name log in."""
         name = f"initiator-name={initiator}"
-        _control(self).ask(Mode.TARGET, Operation.BIND, tid, name, Code.ACL_EXISTS)
+        passed = (Code.ACL_EXISTS,)
+        _control(self).ask(Request(Mode.TARGET, Operation.BIND, tid, name, passed))
 
     def forbid(self, tid: int, initiator: str) -> None:
         """Refuse new logins of a name; sessions stay."""
         name = f"initiator-name={initiator}"
-        _control(self).ask(Mode.TARGET, Operation.UNBIND, tid, name, Code.NO_ACL)
+        passed = (Code.NO_ACL,)
+        _control(self).ask(Request(Mode.TARGET, Operation.UNBIND, tid, name, passed))
 
     def connections(self, tid: int) -> list[tgtshow.Connection]:
         """List the connections of a target that exists."""
-        return tgtshow.connections(_control(self).show(Mode.CONNECTION, tid))
+        return tgtshow.connections(_shown(self, Mode.CONNECTION, tid))
 
     def close(self, tid: int, connection: tgtshow.Connection) -> None:
         """Begin to end a connection; it is listed until its last command is done."""
@@ -119,25 +122,37 @@ class Tgtd:
 
     def accounts(self) -> list[str]:
         """List the CHAP users of all targets."""
-        return tgtshow.accounts(_control(self).show(Mode.ACCOUNT))
+        return tgtshow.accounts(_shown(self, Mode.ACCOUNT))
 
     def new_account(self, user: str, secret: str) -> None:
         """Make a CHAP user; one that exists keeps its secret."""
         body = f"user={user},password={secret}"
-        _account(self, Operation.NEW, ANY_TARGET, body, Code.USER_EXISTS)
+        passed = (Code.USER_EXISTS,)
+        _control(self).ask(Request(Mode.ACCOUNT, Operation.NEW, body=body, passed=passed))
 
     def bind_account(self, tid: int, user: str) -> None:
         """Let a CHAP user log in to a target; an unknown user is passed over."""
-        passed = (Code.USER_EXISTS, Code.NO_USER)
-        _account(self, Operation.BIND, tid, f"user={user}", *passed)
+        _control(self).ask(_binding(tid, user))
 
-    def unbind_account(self, tid: int, user: str) -> None:
-        """Take a CHAP user from a target, which must be the last one of it."""
-        _account(self, Operation.UNBIND, tid, f"user={user}", Code.NO_USER)
+    def unbind_account(self, tid: int, user: str, behind: Sequence[str]) -> None:
+        """Take a CHAP user from a target.
+
+        Those behind it are taken out as well, from the end, and put back; meanwhile, for about a
+        millisecond, their hosts cannot log in, and their sessions do not notice.
+
+        :param behind: all that have later places, in their order
+        """
+        # One after the other, as tgtd may take what comes together in another order.
+        out = [
+            [Request(Mode.ACCOUNT, Operation.UNBIND, tid, f"user={each}", (Code.NO_USER,))]
+            for each in [*reversed(behind), user]
+        ]
+        _control(self).ask_at_once(*out, [_binding(tid, each) for each in behind])
 
     def delete_account(self, user: str) -> None:
         """Remove a CHAP user, which must not be bound to a target that stays."""
-        _account(self, Operation.DELETE, ANY_TARGET, f"user={user}", Code.NO_USER)
+        body, passed = f"user={user}", (Code.NO_USER,)
+        _control(self).ask(Request(Mode.ACCOUNT, Operation.DELETE, body=body, passed=passed))
 
     def _adm(self, operation: str, mode: str, *arguments: str, but: str = "") -> str:
         """Have something done; a complaint that contains ``but`` means that it was before."""
@@ -160,8 +175,13 @@ def _control(tgtd: Tgtd) -> Control:
     return Control(_address(tgtd), tgtd.timeout)
 
 
-def _account(tgtd: Tgtd, operation: Operation, tid: int, body: str, *passed: Code) -> None:
-    _control(tgtd).ask(Mode.ACCOUNT, operation, tid, body, *passed)
+def _shown(tgtd: Tgtd, mode: Mode, tid: int = ANY_TARGET) -> str:
+    return _control(tgtd).ask(Request(mode, Operation.SHOW, tid))
+
+
+def _binding(tid: int, user: str) -> Request:
+    passed = (Code.USER_EXISTS, Code.NO_USER)
+    return Request(Mode.ACCOUNT, Operation.BIND, tid, f"user={user}", passed)
 
 
 def _demand(outcome: command.Outcome) -> str:

@@ -6,10 +6,15 @@ runs.  And a process for each request would take too long where a volume has man
 wait for each other, and whoever is behind an account that goes cannot log in meanwhile.
 """
 
+from collections.abc import Collection, Iterator, Sequence
+import contextlib
 from dataclasses import dataclass
 import enum
+import itertools
 import socket
 import struct
+import time
+from typing import NamedTuple
 
 from attachd import exception
 
@@ -19,6 +24,8 @@ _REQUEST = struct.Struct("@ii64sIiQQIIIIII")
 # struct tgtadm_rsp: error, length of it all; a text follows.
 _ANSWER = struct.Struct("@II")
 _DONE = 0
+_LAST = b"\0"
+_NAP = 0.001
 ANY_TARGET = -1
 
 
@@ -49,60 +56,104 @@ class Code(enum.IntEnum):
     NO_USER = 15
 
 
+class Request(NamedTuple):
+    """What tgtd is asked.
+
+    :ivar tid: of the target that is meant, or ANY_TARGET
+    :ivar body: ``user=NAME``, of a new one also ``,password=SECRET``, or ``initiator-name=NAME``
+    :ivar passed: answers that mean that it was done before
+    """
+
+    mode: Mode
+    operation: Operation
+    tid: int = ANY_TARGET
+    body: str = ""
+    passed: Collection[Code] = ()
+
+
 @dataclass(frozen=True)
 class Control:
     """A control socket.
 
     :ivar address: its path, with the dot and the number at its end
-    :ivar timeout: seconds that tgtd has for each request
+    :ivar timeout: seconds that tgtd has for each step
     """
 
     address: str
     timeout: float
 
-    def show(self, mode: Mode, tid: int = ANY_TARGET) -> str:
-        """Return what tgtadm would print.
-
-        :param tid: of the target that is meant
-        :raises BackendError: there was no answer or an error; never final
-        """
-        return self.ask(mode, Operation.SHOW, tid, "")
-
-    def ask(
-        self, mode: Mode, operation: Operation, tid: int, body: str, *passed: Code
-    ) -> str:  # fmt: skip
+    def ask(self, request: Request) -> str:
         """Have something done and return what tgtd says to it.
 
-        :param tid: of the target that is meant, or ANY_TARGET
-        :param body: ``user=NAME``, of a new one also ``,password=SECRET``, or
-            ``initiator-name=NAME``
-        :param passed: answers that mean that it was done before
         :raises BackendError: it was not done, or nobody knows; never final
         """
-        text = body.encode() + b"\0" if body else b""
-        size = _REQUEST.size + len(text)
-        head = _REQUEST.pack(mode, operation, b"iscsi", size, tid, 0, 0, 0, 0, 0, 0, 0, 0)
-        what = f"{operation.name} {mode.name}"
+        return self.ask_at_once([request])[0]
+
+    def ask_at_once(self, *groups: Sequence[Request]) -> list[str]:
+        """Have many things done with as little as can be in between.
+
+        Each request has a connection of its own, and tgtd has all of it but its last byte before
+        any last byte is sent.
+
+        :param groups: those of the next one wait for the answers to all before
+        :raises BackendError: as of :meth:`ask`; all were sent, unless tgtd has ceased to answer
+        """
+        requests = [request for group in groups for request in group]
         try:
-            code, said = self._exchange(head + text)
+            with contextlib.ExitStack() as stack:
+                begun = iter([stack.enter_context(self._begun(each)) for each in requests])
+                answers = []
+                for group in groups:
+                    channels = list(itertools.islice(begun, len(group)))
+                    for channel in channels:
+                        channel.sendall(_LAST)
+                    answers += [_answer(channel) for channel in channels]
         except TimeoutError as error:
             raise exception.BackendError(f"tgtd did not answer in {self.timeout} s.") from error
         except OSError as error:
             raise exception.BackendError(
-                f"tgtd did not take {what} at {self.address}: {error}."
+                f"tgtd did not take {_named(requests[0])} at {self.address}: {error}."
             ) from error
-        if code not in {_DONE, *passed}:
-            raise exception.BackendError(f"tgtd refused {what}: error {code}.")
-        return said
+        for request, (code, _said) in zip(requests, answers, strict=True):
+            if code not in {_DONE, *request.passed}:
+                raise exception.BackendError(f"tgtd refused {_named(request)}: error {code}.")
+        return [said for _code, said in answers]
 
-    def _exchange(self, request: bytes) -> tuple[int, str]:
+    @contextlib.contextmanager
+    def _begun(self, request: Request) -> Iterator[socket.socket]:
+        """Send a request without its last byte."""
+        text = request.body.encode() + _LAST
+        head = _REQUEST.pack(
+            request.mode, request.operation, b"iscsi", _REQUEST.size + len(text), request.tid,
+            0, 0, 0, 0, 0, 0, 0, 0,
+        )  # fmt: skip
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
             channel.settimeout(self.timeout)
-            channel.connect(self.address)
-            channel.sendall(request)
-            code, size = _ANSWER.unpack(_received(channel, _ANSWER.size))
-            said = _received(channel, size - _ANSWER.size)
-        return code, said.decode(errors="replace")
+            self._connect(channel)
+            channel.sendall((head + text)[: -len(_LAST)])
+            yield channel
+
+    def _connect(self, channel: socket.socket) -> None:
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                channel.connect(self.address)
+            except BlockingIOError:  # Many others wait to be heard.
+                if time.monotonic() > deadline:
+                    raise TimeoutError from None
+                time.sleep(_NAP)
+            else:
+                return
+
+
+def _named(request: Request) -> str:
+    return f"{request.operation.name} {request.mode.name}"
+
+
+def _answer(channel: socket.socket) -> tuple[int, str]:
+    code, size = _ANSWER.unpack(_received(channel, _ANSWER.size))
+    said = _received(channel, size - _ANSWER.size)
+    return code, said.decode(errors="replace")
 
 
 def _received(channel: socket.socket, size: int) -> bytes:

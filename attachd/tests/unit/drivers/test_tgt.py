@@ -157,7 +157,7 @@ class RevokeTest(TgtDriverCase):
         readers = dataclasses.replace(target("attachment-1"), tid=8, name=f"{NAME}-ro")
         self.tgtd.named.return_value = [writers, readers]
         self.driver.revoke(VOLUME, export(1, mode="ro"), [export(2, host="b")])
-        self.tgtd.unbind_account.assert_called_once_with(7, "attachment-1")
+        self.tgtd.unbind_account.assert_called_once_with(7, "attachment-1", ())
         self.tgtd.delete_target.assert_called_once_with(8)
         self.assertEqual(
             [mock.call(7, "iqn.2026-01.test:a"), mock.call(8, "iqn.2026-01.test:a")],
@@ -172,21 +172,14 @@ class RevokeTest(TgtDriverCase):
         self.tgtd.delete_target.assert_called_once_with(7)
         self.assertEqual({7}, {each.args[0] for each in self.tgtd.connections.mock_calls})
 
-    def test_accounts_behind_the_one_that_goes_make_way_from_the_end(self):
+    def test_an_account_goes_with_those_behind_it_in_mind(self):
         self.tgtd.named.return_value = targets(*(f"attachment-{n}" for n in range(1, 5)))
         others = [export(n, host="b") for n in (1, 3, 4)]
         self.driver.revoke(VOLUME, export(2), others)
-        self.assertEqual(
-            [
-                ("unbind_account", "attachment-4"),
-                ("unbind_account", "attachment-3"),
-                ("unbind_account", "attachment-2"),
-                ("bind_account", "attachment-3"),
-                ("bind_account", "attachment-4"),
-                ("delete_account", "attachment-2"),
-            ],
-            self.asked("unbind_account", "delete_account", "bind_account"),
-        )
+        behind = ("attachment-3", "attachment-4")
+        self.tgtd.unbind_account.assert_called_once_with(7, "attachment-2", behind)
+        self.assertEqual([("delete_account", "attachment-2")], self.asked("delete_account"))
+        self.tgtd.bind_account.assert_not_called()
 
     def test_an_account_that_an_interrupted_revoke_left_out_comes_back(self):
         self.tgtd.named.return_value = targets()
@@ -278,6 +271,16 @@ class NamesTest(TgtDriverCase):
         with self.assertRaisesRegex(exception.BackendError, "-ro") as caught:
             self.driver.delete(VOLUME)
         self.assertTrue(caught.exception.final)
+
+    def test_attachments_of_a_host_in_one_mode_share_its_session(self):
+        mine, same = export(1), export(2, secret="f" * 32)
+        others = [export(3, mode="ro"), export(4, host="b")]
+        key = self.driver.connection_key(VOLUME, mine)
+        self.assertEqual(key, self.driver.connection_key(VOLUME, same))
+        keys = {self.driver.connection_key(VOLUME, each) for each in (mine, *others)}
+        self.assertEqual(3, len(keys))
+        self.assertNotEqual(key, self.driver.connection_key(base.VolumeRef("another", 1), mine))
+        self.assertEqual([], self.tgtd.mock_calls)
 
     def test_an_id_that_is_no_uuid_has_a_world_wide_name_too(self):
         names = {tgt._scsi_id(each) for each in ("a", "b", VOLUME.id)}

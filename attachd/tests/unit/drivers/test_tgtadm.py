@@ -100,17 +100,32 @@ class HostsTest(unittest.TestCase):
             ({Code.NO_ACL}, lambda: self.tgtd.forbid(5, "iqn.x:a")),
             ({Code.USER_EXISTS}, lambda: self.tgtd.new_account("user", "secret")),
             ({Code.USER_EXISTS, Code.NO_USER}, lambda: self.tgtd.bind_account(5, "user")),
-            ({Code.NO_USER}, lambda: self.tgtd.unbind_account(5, "user")),
+            ({Code.NO_USER}, lambda: self.tgtd.delete_account("other")),
             ({Code.NO_USER}, lambda: self.tgtd.delete_account("user")),
         ):
             with self.subTest(passed):
                 call()
-                self.assertEqual(passed, set(self.ask.call_args.args[4:]))
+                self.assertEqual(passed, set(self.ask.call_args.args[0].passed))
 
     def test_nothing_is_passed_over_in_a_listing(self):
-        self.control.return_value.show.return_value = "Account list:\n    user\n"
+        self.ask.return_value = "Account list:\n    user\n"
         self.assertEqual(["user"], self.tgtd.accounts())
-        self.control.return_value.show.side_effect = exception.BackendError("tgtd hung up")
+        self.ask.side_effect = exception.BackendError("tgtd hung up")
         for call in (self.tgtd.targets, self.tgtd.accounts, lambda: self.tgtd.connections(5)):
             with self.assertRaisesRegex(exception.BackendError, "hung up"):
                 call()
+
+    def test_accounts_behind_the_one_that_goes_make_way_from_the_end(self):
+        self.tgtd.unbind_account(5, "b", ("c", "d"))
+        groups = self.control.return_value.ask_at_once.call_args.args
+        told = [[(each.operation.name, each.body) for each in group] for group in groups]
+        self.assertEqual(
+            [
+                [("UNBIND", "user=d")],
+                [("UNBIND", "user=c")],
+                [("UNBIND", "user=b")],
+                [("BIND", "user=c"), ("BIND", "user=d")],
+            ],
+            told,
+        )
+        self.assertEqual({5}, {each.tid for group in groups for each in group})

@@ -10,7 +10,9 @@ import unittest
 
 from attachd import exception
 from attachd.drivers import tgtsocket
-from attachd.drivers.tgtsocket import Code, Mode, Operation
+from attachd.drivers.tgtsocket import Code, Mode, Operation, Request
+
+SHOW = Request(Mode.TARGET, Operation.SHOW)
 
 
 class ControlTest(unittest.TestCase):
@@ -48,7 +50,7 @@ class ControlTest(unittest.TestCase):
 
     def test_the_request_is_the_one_that_tgtadm_sends(self):
         thread = self.serve(struct.pack("=II", 0, 8))
-        self.control.ask(Mode.ACCOUNT, Operation.BIND, 77, "user=user")
+        self.control.ask(Request(Mode.ACCOUNT, Operation.BIND, 77, "user=user"))
         thread.join()
         self.assertEqual(struct.pack("=ii", 7, 3) + b"iscsi\0", self.heard[:14])
         self.assertEqual(77, struct.unpack_from("=i", self.heard, 76)[0])
@@ -58,15 +60,16 @@ class ControlTest(unittest.TestCase):
         text = "Target 1: größer\n" * 5000
         raw = text.encode()
         thread = self.serve(struct.pack("=II", 0, 8 + len(raw)), raw[:7], raw[7:])
-        self.assertEqual(text, self.control.show(Mode.TARGET))
+        self.assertEqual(text, self.control.ask(SHOW))
         thread.join()
         self.assertEqual(struct.pack("=ii", 1, 2), self.heard[:8])
         self.assertEqual(-1, struct.unpack_from("=i", self.heard, 76)[0])
-        self.assertEqual(120, len(self.heard))
+        self.assertEqual(b"\0", self.heard[120:])
 
     def test_what_was_done_before_is_no_error(self):
         self.serve(struct.pack("=II", 14, 8))
-        self.control.ask(Mode.ACCOUNT, Operation.NEW, 0, "user=a,password=b", Code.USER_EXISTS)
+        body, passed = "user=a,password=b", (Code.USER_EXISTS,)
+        self.control.ask(Request(Mode.ACCOUNT, Operation.NEW, body=body, passed=passed))
 
     def test_errors_do_not_tell_the_secret(self):
         for answer in (struct.pack("=II", 2, 8), b"", b"\0\0\0", struct.pack("=II", 0, 9)):
@@ -74,11 +77,51 @@ class ControlTest(unittest.TestCase):
                 thread = self.serve(answer)
                 with self.assertRaisesRegex(exception.BackendError, "NEW ACCOUNT") as caught:
                     body = "user=user,password=the-secret"
-                    self.control.ask(Mode.ACCOUNT, Operation.NEW, 0, body)
+                    self.control.ask(Request(Mode.ACCOUNT, Operation.NEW, body=body))
                 self.assertNotIn("the-secret", f"{caught.exception!r}")
                 self.assertFalse(caught.exception.final)
                 thread.join()
                 self.path.unlink()
+
+    def test_last_bytes_are_sent_when_tgtd_has_all_the_rest_and_groups_wait_for_each_other(self):
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(f"{self.path}")
+        listener.listen(3)
+        users = ("first", "second", "third")
+        requests = [
+            Request(Mode.ACCOUNT, Operation.UNBIND, 1, f"user={each}", (Code.NO_USER,))
+            for each in users
+        ]
+        asked = threading.Thread(
+            target=self.control.ask_at_once, args=(requests[:1], requests[1:])
+        )
+        asked.start()
+        channels = [listener.accept()[0] for _ in users]
+        for channel, user in zip(channels, users, strict=True):
+            self.addCleanup(channel.close)
+            text = f"user={user}".encode()
+            self.assertEqual(text, channel.recv(120 + len(text), socket.MSG_WAITALL)[120:])
+        for order in ([0], [2, 1]):
+            for number in order:
+                self.assertEqual(b"\0", channels[number].recv(1))
+            channels[2].setblocking(False)
+            self.assertRaises(BlockingIOError, channels[2].recv, 1)
+            channels[2].setblocking(True)
+            for number in order:
+                channels[number].sendall(struct.pack("=II", 15, 8))
+        asked.join()
+
+    def test_a_tgtd_that_hears_nobody_is_given_up(self):
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(f"{self.path}")
+        listener.listen(0)
+        waiting = socket.socket(socket.AF_UNIX)
+        self.addCleanup(waiting.close)
+        waiting.connect(f"{self.path}")
+        with self.assertRaisesRegex(exception.BackendError, "did not answer in 0.01 s"):
+            tgtsocket.Control(f"{self.path}", 0.01).ask(SHOW)
 
     def test_a_tgtd_that_hangs_is_given_up(self):
         listener = socket.socket(socket.AF_UNIX)
@@ -86,8 +129,8 @@ class ControlTest(unittest.TestCase):
         listener.bind(f"{self.path}")
         listener.listen()
         with self.assertRaisesRegex(exception.BackendError, "did not answer in 0.01 s"):
-            tgtsocket.Control(f"{self.path}", 0.01).show(Mode.ACCOUNT)
+            tgtsocket.Control(f"{self.path}", 0.01).ask(SHOW)
 
     def test_no_tgtd_is_an_error(self):
         with self.assertRaisesRegex(exception.BackendError, f"{self.path}"):
-            self.control.show(Mode.ACCOUNT)
+            self.control.ask(SHOW)
