@@ -11,6 +11,7 @@ import json
 import sys
 from typing import Any
 import unittest
+from unittest import mock
 import urllib.parse
 import uuid
 
@@ -176,6 +177,29 @@ class ServedBadly(Served):
         """Begin to serve."""
         super().start_fixture()
         backends.override(self._owner, "fake_fail", ["create"], group=backends.NAME)
+
+
+class ServedThroughOneTarget(Served):
+    """Serves the API, with a backend to which each host has one connection, for all volumes."""
+
+    def start_fixture(self) -> None:
+        """Begin to serve."""
+        driver = backends.RecordingDriver
+        self._patches = [
+            mock.patch.object(driver, "SHARED_TARGETS", None),
+            mock.patch.object(
+                driver, "connection_key", lambda _self, _volume, export: export.connector["host"]
+            ),
+        ]
+        for each in self._patches:
+            each.start()
+        super().start_fixture()
+
+    def stop_fixture(self) -> None:
+        """End it."""
+        super().stop_fixture()
+        for each in self._patches:
+            each.stop()
 
 
 class ServedBesideCompute(Served):

@@ -9,6 +9,8 @@ from attachd.tests.functional.bad_input import Row
 URL = "/attachments"
 RESERVED = "/attachments/{reserved}"
 READER = {"token": served.READER}
+MEMBER = {"token": served.MEMBER}
+ADMIN = {"token": served.ADMIN}
 BEFORE_MODE = {"version": "volume 3.53"}
 HOST = {"host": "compute-9"}
 
@@ -25,6 +27,19 @@ def _update(claim: str, status: int, says: str, connector: Any, path: str = RESE
 
 def _plain(claim: str, method: str, path: str, body: Any, status: int, says: str) -> Row:
     return Row(claim, method, path, body, status, says)
+
+
+def _force(
+    claim: str,
+    value: str,
+    status: int,
+    says: str,
+    who: Any = ADMIN,
+    path: str = RESERVED,
+) -> Row:
+    options = {**who, "version": f"{served.LATEST}, attachd 1.0"}
+    path = f"{path}?force={value}"
+    return Row(f"delete by force: {claim}", "DELETE", path, None, status, says, options)
 
 
 ROWS = [
@@ -150,6 +165,13 @@ ROWS = [
     _plain("show: no uuid", "GET", "/attachments/x'y%22", None, 404, "attachment_id = x'y\""),
     _plain("delete: unknown", "DELETE", "/attachments/{unknown}", None, 404, "{unknown}"),
     _plain("delete: another's", "DELETE", "/attachments/{theirs}", None, 404, "{theirs}"),
+    _force("garbage", "maybe", 400, "force. Value: 'maybe'. It must be true"),
+    _force("nothing", "", 400, "force.*true or false"),
+    _force("a novel", "y" * 5000, 400, "force.*true or false"),
+    _force("a member", "true", 403, "volume:attachment_delete_force", MEMBER),
+    _force("a reader", "true", 403, "volume:attachment_delete ", READER),
+    _force("unknown", "true", 404, "{unknown}", path="/attachments/{unknown}"),
+    _force("no reason", "true&override_reason=%20", 400, "override_reason"),
     Row("delete: a reader", "DELETE", RESERVED, None, 403, "volume:attachment_delete", READER),
     Row(
         "list: nobody in particular",
