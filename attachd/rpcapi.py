@@ -8,6 +8,7 @@ Version history of the contract:
 * 1.2: set_log_levels, get_log_levels
 * 1.3: open_connection, close_connections; attachments tell of what kind they are
 * 1.4: detach names the states in which it may; force_detach
+* 1.5: close_connections names which
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -21,7 +22,7 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
 
-VERSION = "1.4"
+VERSION = "1.5"
 
 
 class Connected(TypedDict):
@@ -140,12 +141,14 @@ def close_connections(
     volume: Volume,
     connector: dict[str, Any] | None,
     attachment_ids: Sequence[str] | None,
+    connection_ids: Collection[str] | None = None,
 ) -> int:
-    """Take access away that :func:`open_connection` gave, and the hold back that it was for.
+    """Take access away that :func:`open_connection` gave, and the holds back that came with it.
 
     :param connector: of the host; None: whatever hosts there are
     :param attachment_ids: only what serves one of these attachments, or none at all; None:
         whatever it serves
+    :param connection_ids: only these; None: whichever there are
     :returns: how many connections were closed
     :raises ConnectionNotClosed: the backend did not
     :raises ManagerTimeout: no answer in time; the work may go on
@@ -158,6 +161,7 @@ def close_connections(
             volume_id=volume.id,
             connector=connector,
             attachment_ids=None if attachment_ids is None else list(attachment_ids),
+            connection_ids=None if connection_ids is None else sorted(connection_ids),
         )
     return closed
 

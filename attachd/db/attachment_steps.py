@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from attachd import exception, states
 from attachd.db import attachment_statements as statements
-from attachd.db import models, sharing_rules
+from attachd.db import holders, models, sharing_rules
 from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -108,7 +108,9 @@ def move(
     if event is Event.CONNECT and source in _NEWCOMERS:
         sharing_rules.check_connect(connection, volume, {**mine, **stored}, others)
     target = swap(connection, mine, event, stored, generation)
-    left = others if target is None else [*others, mine]
+    left: Sequence[Row] = others if target is None else [*others, mine]
+    if event is Event.REVOKED and mine["kind"] == AttachmentKind.CONNECTION:
+        left = _without(connection, volume, mine, others)
     store(connection, volume, left, _consequences(volume, mine, source, event))
     return Moved(volume, mine, others, source)
 
@@ -128,6 +130,31 @@ def _consequences(volume: Row, mine: Row, source: AttachmentState, event: Event)
     elif event is Event.CANCEL:
         changed["state"] = states.after_detach(VolumeState(volume["state"])).value
     return changed
+
+
+def _without(
+    connection: sa.Connection, volume: Row, closed: Row, others: Sequence[Row]
+) -> Sequence[Row]:
+    """Note what the end of a connection means for others of its volume; return what remains.
+
+    The hold is given back that it was opened for.  An attachment that it served, and that asked
+    to read only, does so from now on if no other host of it may write.
+    """
+    if closed["serves"] is None:
+        return released(connection, others, holders.hold_of(volume, others, closed["user_id"]))
+    served = [row for row in others if row["id"] == closed["serves"]]
+    writers = [row for row in others if row["serves"] == closed["serves"] and row["mode"] == "rw"]
+    for row in holders.of_kind(served, AttachmentKind.LEGACY):
+        if row["asked_mode"] == "ro" and not writers:
+            connection.execute(statements.UPDATE, {"the_id": row["id"], "mode": "ro"})
+    return others
+
+
+def released(connection: sa.Connection, held: Sequence[Row], hold: Row | None) -> list[Row]:
+    """Give a hold back, if there is one; return what remains."""
+    if hold is not None:
+        swap(connection, hold, Event.RELEASE, {}, None)
+    return [row for row in held if row is not hold]
 
 
 def without_mode(admin_metadata: Mapping[str, str]) -> dict[str, str]:

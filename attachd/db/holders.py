@@ -25,18 +25,37 @@ def of_kind(rows: Sequence[Row], kind: AttachmentKind) -> list[Row]:
     return [row for row in rows if row["kind"] == kind]
 
 
+def of_user(rows: Sequence[Row], user_id: str | None) -> list[Row]:
+    """Return those that one user made."""
+    return [row for row in rows if row["user_id"] == user_id]
+
+
+def hold_of(volume: Row, rows: Sequence[Row], user_id: str | None) -> Row | None:
+    """Return the hold that a user gives back or makes use of, the oldest one; None: there is none.
+
+    None of the older calls names a hold.  An ordinary volume has one at most; of several, those
+    that other users took are not touched.
+    """
+    holds = of_kind(rows, AttachmentKind.HOLD)
+    return next(iter(of_user(holds, user_id) if volume["multiattach"] else holds), None)
+
+
 def closed_with(mine: Row, others: Sequence[Row]) -> list[Row]:
     """Return the connections that end with an attachment.
 
-    With the last one that was made by a word alone goes what nobody has said the use of, unless
-    somebody is about to: no host keeps a volume that was given back.
+    With the last one that a user made by a word alone goes what nobody has said the use of and
+    this user opened, unless a hold of theirs is left, which it may be for.
 
     :param others: the volume's other rows
     """
     connections = of_kind(others, AttachmentKind.CONNECTION)
-    found = [row for row in connections if row["serves"] == mine["id"]]
-    claimed = of_kind(others, AttachmentKind.HOLD) or counted(shown(others))
-    return found if claimed or mine["kind"] != AttachmentKind.LEGACY else connections
+    reach = {mine["id"]}
+    theirs = of_user(others, mine["user_id"])
+    claims = of_kind(theirs, AttachmentKind.HOLD)
+    claims += counted(of_kind(theirs, AttachmentKind.LEGACY))
+    if mine["kind"] == AttachmentKind.LEGACY and not claims:
+        reach |= {row["id"] for row in theirs if row["serves"] is None}
+    return [row for row in connections if reach & {row["id"], row["serves"]}]
 
 
 def name(row: Row) -> str:

@@ -27,7 +27,7 @@ class Claim(TypedDict):
     """Who says that a volume is attached, and where: columns of the new row.
 
     :ivar host: a host's name, where no server is named
-    :ivar mode: "rw" or "ro"
+    :ivar mode: "rw", "ro", or None: as its host was let in, "rw" if that is not known
     """
 
     project_id: str
@@ -35,7 +35,7 @@ class Claim(TypedDict):
     instance_uuid: str | None
     host: str | None
     mountpoint: str
-    mode: str
+    mode: str | None
 
 
 @api.retried
@@ -123,25 +123,28 @@ def attach(volume_id: str, claim: Claim, denied: str = "") -> Row:
         volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
         there = holders.counted(holders.shown(held))
         mine = next((row for row in there if _is_of(row, claim)), None)
+        known = mine or _new_row(volume_id, claim)
+        opened = _opened_for(known, volume, held, claim)
+        told = _mode(volume, known, held, opened, claim)
+        hold = holders.hold_of(volume, held, claim["user_id"])
         changed: Row = {"leaving": 0}
-        new = _new_row(volume_id, claim)
-        sharing_rules.mode(volume, mine or new, there, claim["mode"])
         if mine is None:
             _check_takable(volume, held)
-            if not holders.of_kind(held, AttachmentKind.HOLD):
-                sharing_rules.check_company(there, denied)
-            connection.execute(statements.INSERT, new)
-            mine = dict.fromkeys(column.name for column in _T.c) | new
+            if hold is None:
+                sharing_rules.check_company(_strangers(held, claim), denied)
+            mine = _inserted(connection, known, told)
             held.append(mine)
             changed["admin_metadata"] = {
                 READONLY: "False",
                 **volume["admin_metadata"],
-                steps.ATTACHED_MODE: claim["mode"],
+                steps.ATTACHED_MODE: told["mode"],
             }
         else:
+            if mine["state"] == AttachmentState.ATTACHED:
+                hold = None  # It was used when this was said for the first time.
             steps.swap(connection, mine, Event.COMPLETE, {}, None)
-        _bind(connection, volume, held, mine)
-        left = _released(connection, held)
+        _bind(connection, opened, mine)
+        left = steps.released(connection, held, hold)
         sharing_rules.check_most(volume, left)
         steps.store(connection, volume, left, changed)
     return mine
@@ -157,20 +160,21 @@ def open_connection(
 ) -> steps.Moved:
     """Move a connection along CONNECT: one that is there, or a new one.
 
-    :param choose: picks among the volume's connections
+    :param choose: picks among the volume's connections that the user may get once more
     :param guard: see attachments.move(); what it raises leaves no new row
     """
     who = {"project_id": project_id, "user_id": user_id}
     with api.writer() as connection:
         volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT)
-        mine = choose(holders.of_kind(held, AttachmentKind.CONNECTION))
+        mine = choose(_open_to(volume, held, user_id))
+        values = who if mine is not None and not holders.counted([mine]) else {}
         if mine is None:
             new = steps.new_row(volume_id, AttachmentKind.CONNECTION, who)
             new["state"] = AttachmentState.RESERVED.value
             connection.execute(statements.INSERT, new)
             mine = dict.fromkeys(column.name for column in _T.c) | new
             held.append(mine)
-        return steps.move(connection, volume, held, mine, Event.CONNECT, {}, guard)
+        return steps.move(connection, volume, held, mine, Event.CONNECT, values, guard)
 
 
 def _locked(
@@ -180,12 +184,11 @@ def _locked(
     return volume, steps.of_volume(connection, volume_id)
 
 
-def _released(connection: sa.Connection, held: Sequence[Row]) -> list[Row]:
-    """Give the oldest hold back; return what remains."""
-    oldest = next(iter(holders.of_kind(held, AttachmentKind.HOLD)), None)
-    if oldest is not None:
-        steps.swap(connection, oldest, Event.RELEASE, {}, None)
-    return [row for row in held if row is not oldest]
+def _strangers(held: Sequence[Row], claim: Claim) -> list[Row]:
+    """Return whoever has a volume beside a user who says that it is attached without a hold."""
+    known = {AttachmentKind.LEGACY, AttachmentKind.ATTACHMENT}
+    rows = holders.counted(held)
+    return [row for row in rows if row["kind"] in known or row["user_id"] != claim["user_id"]]
 
 
 def _is_of(row: Row, claim: Claim) -> bool:
@@ -216,19 +219,71 @@ def _new_row(volume_id: str, claim: Claim) -> Row:
     return row | {"state": AttachmentState.ATTACHED.value, "attached_at": models.now()}
 
 
-def _bind(connection: sa.Connection, volume: Row, held: Sequence[Row], mine: Row) -> None:
-    """Write down which connections an attachment was made for: those are closed with it."""
-    free = [
-        row for row in holders.of_kind(held, AttachmentKind.CONNECTION) if row["serves"] is None
-    ]
+def _inserted(connection: sa.Connection, new: Row, told: Row) -> Row:
+    connection.execute(statements.INSERT, new | told)
+    return dict.fromkeys(column.name for column in _T.c) | new | told
+
+
+def _opened_for(mine: Row, volume: Row, held: Sequence[Row], claim: Claim) -> list[Row]:
+    """Return the connections that an attachment is made for: those are closed with it."""
+    connections = holders.of_kind(held, AttachmentKind.CONNECTION)
+    free = [row for row in connections if row["serves"] is None]
     if volume["multiattach"]:
-        there = [row for row in free if row["host"] == mine["host"]]
-        # Several unknown ones may be of several servers: then nobody can tell.
-        free = there or (free if len(free) == 1 else [])
-    for row in free:
-        bound = {"serves": mine["id"], "instance_uuid": mine["instance_uuid"]}
-        connection.execute(statements.UPDATE, {"the_id": row["id"], **bound})
-        row.update(bound)
+        there = [row for row in free if _is_at(mine, row["host"])]
+        # Several may be of several servers: then nobody can tell.
+        own = holders.of_user(free, claim["user_id"])
+        free = there or (own if len(own) == 1 else [])
+    return free + [row for row in connections if row["serves"] == mine["id"]]
+
+
+def _bind(connection: sa.Connection, opened: Sequence[Row], mine: Row) -> None:
+    bound = {"serves": mine["id"], "instance_uuid": mine["instance_uuid"]}
+    for row in opened:
+        if row["serves"] is None:
+            connection.execute(statements.UPDATE, {"the_id": row["id"], **bound})
+            row.update(bound)
+
+
+def _mode(volume: Row, mine: Row, held: Sequence[Row], opened: Sequence[Row], claim: Claim) -> Row:
+    """Return how an attachment is attached: "ro" is told only of a host that cannot write.
+
+    :returns: ``mode``, what its host may do, and ``asked_mode``, what is asked of connections
+        that are opened for it later
+    :raises ModeNotAllowed: it wants to write, and may only read
+    """
+    let_in = {row["mode"] for row in holders.counted(opened)}
+    only_reads = let_in == {"ro"}
+    asked = claim["mode"]
+    if asked is None:
+        read_only = volume["admin_metadata"].get(READONLY) == "True"
+        asked = "ro" if only_reads and not read_only else "rw"
+    # What nobody has said the use of may be this one's.
+    known = holders.shown(held) + [row for row in held if row["serves"] is not None]
+    own = holders.of_user(held, claim["user_id"])
+    others = known + [row for row in held if row not in known and row not in own]
+    sharing_rules.mode(volume, mine, [row for row in others if row not in opened], asked)
+    if asked == "rw" and only_reads:
+        hosts = ", ".join(sorted({str(row["host"]) for row in opened}))
+        raise exception.ModeNotAllowed(
+            volume_id=volume["id"], reason=f"its host {hosts} was let in to read only"
+        )
+    return {"mode": "rw" if "rw" in let_in else asked, "asked_mode": asked}
+
+
+def _open_to(volume: Row, held: Sequence[Row], user_id: str | None) -> list[Row]:
+    """Return the connections that a user may get once more.
+
+    Whoever has reserved one of several attachments gets another one than those that are used:
+    it is closed by itself, even if it is of the same host.
+    """
+    one_more = volume["multiattach"] and holders.hold_of(volume, held, user_id) is not None
+    connections = holders.of_kind(held, AttachmentKind.CONNECTION)
+    return [row for row in connections if row["serves"] is None or not one_more]
+
+
+def _is_at(made: Row, host: str | None) -> bool:
+    """Tell whether an attachment is on a host; a machine without a server may be named as one."""
+    return host is not None and host in {made["host"], made["instance_uuid"]}
 
 
 def serving(volume: Row, held: Sequence[Row], host: str | None) -> Mapping[str, Any]:
@@ -239,7 +294,7 @@ def serving(volume: Row, held: Sequence[Row], host: str | None) -> Mapping[str, 
     """
     made = [row for row in held if row["kind"] == AttachmentKind.LEGACY]
     if volume["multiattach"]:
-        made = [row for row in made if row["host"] == host]
+        made = [row for row in made if _is_at(row, host)]
     if not made:
         return {}
     return {"serves": made[0]["id"], "instance_uuid": made[0]["instance_uuid"]}

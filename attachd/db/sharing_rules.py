@@ -107,13 +107,17 @@ def check_most(volume: Row, rows: Sequence[Row]) -> None:
 
 
 def _population(rows: Sequence[Row]) -> int:
-    """Count servers, and hosts that have none; a hold and a connection are of the same one."""
+    """Count servers, and hosts that have none; a user's hold and connection are of one of them."""
     attached = holders.counted(holders.shown(rows))
     connections = holders.counted(holders.of_kind(rows, AttachmentKind.CONNECTION))
     unknown = [row for row in connections if row["serves"] is None]
     held = holders.of_kind(rows, AttachmentKind.HOLD)
     servers = {row.get("instance_uuid") or row["id"] for row in attached}
-    return len(servers) + max(len(held), len(unknown))
+    users = {row["user_id"] for row in (*held, *unknown)}
+    return len(servers) + sum(
+        max(len(holders.of_user(held, user)), len(holders.of_user(unknown, user)))
+        for user in users
+    )
 
 
 def _check_host(connection: sa.Connection, new: Row) -> None:

@@ -6,7 +6,7 @@ connection is a row of attachments that clients are not shown: it goes through t
 flows and recovery as any other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from attachd import exception, states
@@ -90,7 +90,8 @@ def _begin(connector: Connector) -> db.Guard:
 
 def _as_served(mine: db.Row, others: Sequence[db.Row]) -> db.Row:
     """Return a connection that asks for no more than the attachment it is for."""
-    modes = [row["mode"] for row in others if row["id"] == mine["serves"]]
+    served = [row for row in others if row["id"] == mine["serves"]]
+    modes = [row["asked_mode"] or row["mode"] for row in served]
     return {**mine, "asked_mode": "ro"} if "ro" in modes else mine
 
 
@@ -120,30 +121,41 @@ def close(
     volume_id: str,
     connector: Connector | None,
     attachment_ids: Sequence[str] | None,
+    connection_ids: Collection[str] | None = None,
 ) -> int:
-    """Shut hosts out that were let in by :func:`open_`, and give the hold back that it was for.
+    """Shut hosts out that were let in by :func:`open_`, and give back the holds they came with.
+
+    Where none is shut out no hold is given back: the call may have come late, or twice.  A host
+    that was let in for several attachments is not shut out before they are detached.
 
     :param connector: of the host; None: whatever hosts there are
     :param attachment_ids: only what serves one of these attachments, or none at all; None:
         whatever it serves
+    :param connection_ids: only these; None: whichever there are
     :returns: how many connections were closed
     :raises: as rpcapi.close_connections()
     """
     backend.check_ready()
     with backend.lock(volume_id):
         rows = db.of_volumes([volume_id])
-        used = holders.counted(holders.shown(rows))
         reach = None if attachment_ids is None else {None, *attachment_ids}
         ending = [
             row
             for row in rows
             if row["kind"] == AttachmentKind.CONNECTION
             and (reach is None or row["serves"] in reach)
+            and (connection_ids is None or row["id"] in connection_ids)
             and (connector is None or _is_of_host(row, connector))
         ]
+        if connector is not None:
+            ending = _closed_by_name(ending)
         for row in ending:
             detaching.close_connection(backend, row, named=connector is not None)
-        if not used or any(row["serves"] is None for row in ending):
-            holds = holders.of_kind(rows, AttachmentKind.HOLD)
-            legacy_db.release(volume_id, [row["id"] for row in holds[:1]])
     return len(ending)
+
+
+def _closed_by_name(rows: Sequence[db.Row]) -> list[db.Row]:
+    """Return those of a host's connections that are closed when only the host is named."""
+    used = [row for row in rows if row["state"] in states.LIVE]
+    several = len({row["serves"] for row in used}) > 1
+    return [row for row in rows if not several or row not in used]

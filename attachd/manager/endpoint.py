@@ -95,9 +95,12 @@ class Endpoint:
         volume_id: str,
         connector: dict[str, Any] | None,
         attachment_ids: list[str] | None,
+        connection_ids: list[str] | None = None,
     ) -> int:
         """See rpcapi.close_connections()."""
-        return connections.close(self._backend, volume_id, connector, attachment_ids)
+        return connections.close(
+            self._backend, volume_id, connector, attachment_ids, connection_ids
+        )
 
     def create_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See rpcapi.create_volume()."""

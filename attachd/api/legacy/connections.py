@@ -12,7 +12,6 @@ from attachd.api.legacy import policy, schema, view
 from attachd.api.legacy.there import PATH, There, check_company
 from attachd.api.volumes import load
 from attachd.context import RequestContext
-from attachd.db import legacy
 
 Body = Mapping[str, Any]
 
@@ -37,19 +36,19 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
 def terminate_connection(
     ctx: RequestContext, volume_id: str, body: Body, request: webob.Request
 ) -> None:
-    """Take a host's access away, and give the volume back unless it is attached."""
+    """Take a host's access away, and give the volume back if that was not used."""
     volume = load.volume(ctx, volume_id, policy.TERMINATE)
     there = There.unguarded(ctx, request, volume.id)
     connector = body["connector"] or None
-    if connector is None and len(there.used) > 1:
+    several = len(there.used) > 1 or (volume.multiattach and len(there.connections) > 1)
+    if connector is None and several:
         raise exception.InvalidInput(
             field="os-terminate_connection.connector",
             value=connector,
-            reason="The volume has several attachments: name the host.",
+            reason="The volume has several attachments or connections: name the host.",
         )
+    # Without any, the call has come late, or twice: a hold may be somebody else's by now.
     if there.connections:
         # Whoever names a host means it, whatever the connection may be used for by then.
         ids = None if connector else [row["id"] for row in there.attachments]
         rpcapi.close_connections(ctx, volume, connector, ids)
-    elif not there.used:
-        legacy.release(volume.id, there.hold_ids[:1])

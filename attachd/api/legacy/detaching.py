@@ -9,12 +9,11 @@ import webob
 
 from attachd import exception, rpcapi
 from attachd.api.endpoint import action
-from attachd.api.legacy import policy, schema
-from attachd.api.legacy.there import PATH, Row, There, remove
+from attachd.api.legacy import giving_back, policy, schema
+from attachd.api.legacy.there import PATH, Row, There, remove, remove_by_force
 from attachd.api.volumes import load
 from attachd.context import RequestContext
-from attachd.db import legacy
-from attachd.objects import Attachment, Volume
+from attachd.objects import Attachment
 
 Body = Mapping[str, Any]
 
@@ -29,7 +28,7 @@ def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webo
     if chosen is not None:
         remove(ctx, request, volume, there, chosen)
     elif wanted is None:
-        _give_up(ctx, volume, there)
+        giving_back.as_begun(ctx, volume, there)
 
 
 @action(PATH, "os-force_detach", policy=policy.FORCE_DETACH, body=schema.FORCE_DETACH)
@@ -42,9 +41,9 @@ def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob
     if chosen is not None:
         if there.connections and body.get("connector"):
             rpcapi.close_connections(ctx, volume, body["connector"], [chosen["id"]])
-        remove(ctx, request, volume, there, chosen)
+        remove_by_force(ctx, request, volume, there, chosen)
     elif wanted is None:
-        _give_up(ctx, volume, there)
+        giving_back.all_of_it(ctx, volume, there)
     else:
         raise exception.AttachmentNotFound(attachment_id=wanted)
 
@@ -75,10 +74,3 @@ def _choose(
                     reason=f"It is an attachment of volume {other.volume_id}, not of {volume_id}.",
                 )
     return next(iter(found), None)
-
-
-def _give_up(ctx: RequestContext, volume: Volume, there: There) -> None:
-    """Give a volume back that has no attachment, and leave nothing of what was begun with it."""
-    if there.connections:
-        rpcapi.close_connections(ctx, volume, None, ())
-    legacy.release(volume.id, there.hold_ids)

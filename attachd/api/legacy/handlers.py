@@ -9,10 +9,9 @@ os-terminate_connection, os-detach).  Bare-metal services do it like this to the
 from collections.abc import Mapping
 from typing import Any
 
-from attachd import rpcapi
 from attachd.api.attachments import several, telling
 from attachd.api.endpoint import action
-from attachd.api.legacy import policy, schema
+from attachd.api.legacy import giving_back, policy, schema
 from attachd.api.legacy.there import PATH, There
 from attachd.api.volumes import load
 from attachd.context import RequestContext
@@ -32,10 +31,7 @@ def reserve(ctx: RequestContext, volume_id: str) -> None:
 def unreserve(ctx: RequestContext, volume_id: str) -> None:
     """Give a volume back, and what was opened in the meantime with it; or do nothing."""
     volume = load.volume(ctx, volume_id, policy.UNRESERVE)
-    there = There.of(volume.id)
-    if there.connections and not there.used and len(there.holds) <= 1:
-        rpcapi.close_connections(ctx, volume, None, ())
-    legacy.release(volume.id, there.hold_ids[:1])
+    giving_back.as_begun(ctx, volume, There.of(volume.id))
 
 
 @action(PATH, "os-begin_detaching", policy=policy.BEGIN_DETACHING)
@@ -62,7 +58,7 @@ def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
             "instance_uuid": schema.server(body),
             "host": body.get("host_name"),
             "mountpoint": body["mountpoint"],
-            "mode": body.get("mode", "rw"),
+            "mode": body.get("mode"),
         },
         several.denied(ctx, volume),
     )

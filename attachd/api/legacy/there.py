@@ -10,7 +10,7 @@ import webob
 
 from attachd import exception
 from attachd.api import guard
-from attachd.api.attachments import deletion, several
+from attachd.api.attachments import deletion, forced, several
 from attachd.context import RequestContext
 from attachd.db import holders, legacy, sharing_rules
 from attachd.objects import Attachment, Volume
@@ -34,17 +34,35 @@ class There(NamedTuple):
     holds: Sequence[Row]
     among: Mapping[str, guard.Among] = MappingProxyType({})
 
+    def of_whom(self, ctx: RequestContext, volume: Volume) -> Self:
+        """Narrow it to what was begun by whoever gives the volume back now.
+
+        That is all of it where there can be one only, else what the caller has begun by the
+        older calls.  Administrators who have not take back what somebody else has.
+        """
+        if not volume.multiattach:
+            return self
+        whose = ctx.user_id
+        if ctx.is_admin and self.holds and not holders.of_user(self.holds, whose):
+            whose = self.holds[0]["user_id"]
+        legacy_ones = holders.of_kind(self.used, AttachmentKind.LEGACY)
+        return self._replace(
+            used=holders.of_user(legacy_ones, whose),
+            connections=holders.of_user(self.connections, whose),
+            holds=holders.of_user(self.holds, whose),
+        )
+
     @property
     def hold_ids(self) -> list[str]:
         """Return the ids of the holds, the oldest first."""
         return [row["id"] for row in self.holds]
 
-    def strangers(self, host: str) -> Sequence[Row]:
+    def strangers(self, host: str, user_id: str | None) -> Sequence[Row]:
         """Return whoever has the volume, if a connection of this host would be one more."""
         rows = (*self.used, *self.connections)
         served = {row["serves"] for row in self.connections}
         unconnected = [row for row in self.used if row["id"] not in served]
-        expected = self.holds or [
+        expected = holders.of_user(self.holds, user_id) or [
             row for row in unconnected if row["kind"] == AttachmentKind.LEGACY
         ]
         return () if expected or any(row["host"] == host for row in rows) else rows
@@ -86,15 +104,28 @@ def check_company(ctx: RequestContext, volume: Volume, host: str) -> None:
     :raises Forbidden: naming the rule
     """
     if denied := several.denied(ctx, volume):
-        sharing_rules.check_company(There.of(volume.id).strangers(host), denied)
+        sharing_rules.check_company(There.of(volume.id).strangers(host, ctx.user_id), denied)
 
 
 def remove(
     ctx: RequestContext, request: webob.Request, volume: Volume, there: There, chosen: Row
 ) -> None:
     """Have the backend shut the attachment's hosts out, and remove it."""
-    seen = {"volume_host": volume.host, "volume_status": volume.status}
-    attachment = Attachment.from_row(ctx, {**chosen, **seen})
     # If somebody else was faster, it is as it should be.
     with contextlib.suppress(exception.AttachmentNotFound):
+        attachment = _attachment(ctx, volume, chosen)
         deletion.remove(ctx, request, attachment, there.among.get(attachment.id))
+
+
+def remove_by_force(
+    ctx: RequestContext, request: webob.Request, volume: Volume, there: There, chosen: Row
+) -> None:
+    """Do as :func:`remove`, and have it on record who did."""
+    with contextlib.suppress(exception.AttachmentNotFound):
+        attachment = _attachment(ctx, volume, chosen)
+        forced.remove(ctx, request, attachment, there.among.get(attachment.id))
+
+
+def _attachment(ctx: RequestContext, volume: Volume, chosen: Row) -> Attachment:
+    seen = {"volume_host": volume.host, "volume_status": volume.status}
+    return Attachment.from_row(ctx, {**chosen, **seen})

@@ -25,6 +25,7 @@ FINGERPRINTS = {
     "1.2": "e3cad56ac12ba5e3889dcda9457ec78a",
     "1.3": "4f36d5d09f574c26f76fcda9c1fe9002",
     "1.4": "54e75a22cb5af725fc742f3da54369c8",
+    "1.5": "ae25a202e9045f51a843bbc14d0834f0",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
@@ -41,6 +42,7 @@ def _sent():
         "volume": volume,
         "connector": {"host": "h"},
         "attachment_ids": ["a"],
+        "connection_ids": ["c"],
         "states": ["reserved"],
         "host": "here@fake",
         "hosts": ["here@fake"],

@@ -6,6 +6,7 @@ A hold, a connection and an attachment are three things: nobody says which belon
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+import itertools
 
 from attachd.tests.functional import model
 from attachd.tests.functional.model import (
@@ -28,10 +29,14 @@ class Connection(Attachment):
 
 @dataclass
 class Volume(model.Volume):
-    """One volume, with all that clients are not shown of it."""
+    """One volume, with all that clients are not shown of it.
+
+    ``last`` is the connection that was asked for last, if there is one.
+    """
 
     holds: int = 0
     connections: dict[str, Connection] = field(default_factory=dict)
+    last: Connection | None = None
 
     def holders(self) -> list[Attachment]:
         """Return all that keeps others from the volume."""
@@ -61,15 +66,39 @@ class Volume(model.Volume):
         return super().detach(mine, faults)
 
     def _ending_with(self, mine: Attachment) -> list[Connection]:
-        claimed = self.holds or [each for each in self.used() if each is not mine]
-        every = mine.legacy and not claimed
-        return [each for each in self.connections.values() if every or each.serves == mine.id]
+        others = [each for each in self.used() if each is not mine and each.legacy]
+        reach = {mine.id}
+        if mine.legacy and not self.holds and not others:
+            reach.add(None)
+        return [each for each in self.connections.values() if each.serves in reach]
 
     def _end(self, mine: Connection, faults: Faults) -> bool:
         done = self.shut_out(mine, faults)
         if done:
-            del self.connections[str(mine.host)]
+            del self.connections[self._key(mine)]
+            if mine.serves is None:
+                self._release()
         return done
+
+    def _key(self, mine: Connection) -> str:
+        (key,) = [key for key, each in self.connections.items() if each is mine]
+        return key
+
+    def _free_key(self, host: str) -> str:
+        keys = (f"{host} {number}" for number in itertools.count())
+        return next(key for key in keys if key not in self.connections)
+
+    def open_to(self, host: str) -> Connection | None:
+        """Return the connection that a host gets once more, if there is one."""
+        one_more = self.multiattach and self.holds
+        return next(
+            (
+                each
+                for each in self.connections.values()
+                if each.host == host and not (one_more and each.serves)
+            ),
+            None,
+        )
 
     def _release(self) -> None:
         self.holds = max(self.holds - 1, 0)
@@ -83,14 +112,15 @@ class Volume(model.Volume):
 
     def unhold(self, faults: Faults) -> int:
         """Give it back."""
-        if (
-            self.connections
-            and not self.used()
-            and self.holds <= 1
-            and not self._close(None, (), faults)
-        ):
+        return self._give_back(faults)
+
+    def _give_back(self, faults: Faults) -> int:
+        alone = self.holds == 1 or not self.multiattach
+        used = [each for each in self.used() if each.legacy or not self.multiattach]
+        left = max(self.holds - 1, 0)
+        if alone and not used and not self._close(None, (), faults):
             return BROKEN
-        self._release()
+        self.holds = min(self.holds, left)
         return ACCEPTED
 
     def begin_detaching(self) -> int:
@@ -107,7 +137,7 @@ class Volume(model.Volume):
 
     def let_in(self, host: str, faults: Faults) -> int:
         """Connect a host; a new connection gets its id from whoever asks."""
-        mine = self.connections.get(host)
+        self.last = mine = self.open_to(host)
         if mine is not None and mine.state == "connected":
             return OK
         if not self._may_let_in(mine):
@@ -115,7 +145,9 @@ class Volume(model.Volume):
         if mine is not None and mine.state == "disconnect_failed":
             return CONFLICT
         if mine is None:
-            mine = self.connections[host] = Connection("", None, host=host)
+            mine = Connection("", None, host=host)
+            self.connections[self._free_key(host)] = mine
+        self.last = mine
         made = [each for each in self.attachments.values() if each.legacy]
         if self.multiattach:
             made = [each for each in made if each.at == host]
@@ -133,15 +165,11 @@ class Volume(model.Volume):
 
     def shut(self, host: str | None, faults: Faults) -> int:
         """Shut a host out, or all."""
-        used = self.used()
-        if host is None and len(used) > 1:
+        several = self.multiattach and len(self.connections) > 1
+        if host is None and (several or len(self.used()) > 1):
             return BAD
-        if self.connections:
-            done = self._close(host, None if host else self.attachments, faults)
-            return ACCEPTED if done else BROKEN
-        if not used:
-            self._release()
-        return ACCEPTED
+        done = self._close(host, None if host else self.attachments, faults)
+        return ACCEPTED if done else BROKEN
 
     def _close(self, host: str | None, ids: Collection[str] | None, faults: Faults) -> bool:
         ending = [
@@ -149,12 +177,11 @@ class Volume(model.Volume):
             for each in self.connections.values()
             if host in {None, each.host} and (ids is None or each.serves in {None, *ids})
         ]
-        unused = not self.used() or any(each.serves is None for each in ending)
-        if not all(self._end(each, faults) for each in ending):
-            return False
-        if unused:
-            self._release()
-        return True
+        counted = [each for each in ending if each.state == "connected"]
+        if host is not None and len({each.serves for each in counted}) > 1:
+            # Nobody has said for which of them it is shut out: it is when they are detached.
+            ending = [each for each in ending if each not in counted]
+        return all(self._end(each, faults) for each in ending)
 
     def attach(self, server: str | None, at: str) -> int:
         """Say that a server, or else a host, uses the volume; add() adds what is new."""
@@ -185,6 +212,8 @@ class Volume(model.Volume):
         self._attached(mine)
 
     def _attached(self, mine: Attachment) -> None:
+        if mine.state != "attached":
+            self._release()
         mine.state, self.leaving = "attached", 0
         free = [each for each in self.connections.values() if each.serves is None]
         if self.multiattach:
@@ -192,7 +221,6 @@ class Volume(model.Volume):
             free = there or (free if len(free) == 1 else [])
         for each in free:
             each.serves, each.server = mine.id, mine.server
-        self._release()
 
     def leave(self, mine: Attachment | None, faults: Faults) -> int:
         """Detach one, or whichever there is."""
@@ -203,14 +231,8 @@ class Volume(model.Volume):
                 return BAD
             chosen = next(iter(used or self.attachments.values()), None)
         if chosen is None:
-            return self._leave_nothing(faults)
+            return self._give_back(faults)
         return ACCEPTED if self.detach(chosen, faults) == OK else BROKEN
-
-    def _leave_nothing(self, faults: Faults) -> int:
-        if self.connections and not self._close(None, (), faults):
-            return BROKEN
-        self.holds = 0
-        return ACCEPTED
 
     def leave_by_force(self, mine: Attachment, host: str | None, faults: Faults) -> int:
         """Detach one whatever state it is in, and close one more connection."""

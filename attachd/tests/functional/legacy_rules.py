@@ -63,20 +63,18 @@ class LegacyRules(stateful.RuleBasedStateMachine):
         sent = {"os-initialize_connection": {"connector": connector(host)}}
         with self._faults(grant=work, revoke=undo):
             answer = self._act(expected, volume, **sent)
-        mine = volume.connections.get(host)
+        mine = volume.last
         if mine is not None and not mine.id:
-            mine.id = self._connection_of(volume, host)
+            mine.id = self._new_connection(volume)
         if expected == model.OK and mine is not None:
             told = answer.body["connection_info"]["data"]
             assert (told["attachment_id"], told["volume_id"]) == (mine.id, volume.id), told
 
     @staticmethod
-    def _connection_of(volume: model.Volume, host: str) -> str:
-        (found,) = [
-            row["id"]
-            for row in rows.attachments(volume.id)
-            if (row["kind"], row["host"]) == ("connection", host)
-        ]
+    def _new_connection(volume: legacy_model.Volume) -> str:
+        known = {each.id for each in volume.connections.values()}
+        held = rows.attachments(volume.id)
+        (found,) = {row["id"] for row in held if row["kind"] == "connection"} - known
         return str(found)
 
     @stateful.precondition(has_volumes)

@@ -65,7 +65,7 @@ class Case(unittest.TestCase):
             self.volume_id,
             "connected",
             kind="connection",
-            **{"connector": connector, "host": connector["host"], **values},
+            **{"connector": connector, "host": connector["host"], "user_id": "u", **values},
         )
         return row["id"]
 
@@ -266,6 +266,21 @@ class BindTest(Case):
         second = self.attach(OTHER_SERVER)["id"]
         self.assertEqual([first, second], self.serves(one, two))
 
+    def test_on_a_multiattach_volume_what_the_same_user_opened_is_meant(self):
+        self.multiattach()
+        theirs, one = self.connect(user_id="other"), self.connect(OTHER_CONNECTOR)
+        mine = self.attach()["id"]
+        self.assertEqual([None, mine], self.serves(theirs, one))
+        self.attach(OTHER_SERVER)
+        self.assertEqual([None, mine], self.serves(theirs, one))
+
+    def test_a_machine_may_be_its_own_server(self):
+        self.multiattach()
+        machine = {"host": SERVER, "initiator": "iqn.2026-01.org.example:node"}
+        one, two = self.connect(machine), self.connect()
+        mine = self.attach()["id"]
+        self.assertEqual([mine, None], self.serves(one, two))
+
     def test_where_nobody_can_tell_nothing_is_guessed(self):
         self.multiattach()
         ids = [self.connect(), self.connect(OTHER_CONNECTOR)]
@@ -303,6 +318,26 @@ class BindTest(Case):
         self.assertEqual({nobodys}, self.closed(mine))
         self.hold()
         self.assertEqual(set(), self.closed(mine))
+
+    def test_what_was_made_otherwise_claims_nothing(self):
+        self.multiattach()
+        mine = self.attach()["id"]
+        nobodys = self.connect()
+        rows.add_attachment(self.volume_id, "attached", user_id="u")
+        self.assertEqual({nobodys}, self.closed(mine))
+
+    def test_what_somebody_else_opened_stays_open(self):
+        self.multiattach()
+        mine = self.attach()["id"]
+        self.connect(user_id="other")
+        self.assertEqual(set(), self.closed(mine))
+
+    def test_each_user_closes_what_is_theirs(self):
+        self.multiattach()
+        mine = self.attach()["id"]
+        theirs = legacy.attach(self.volume_id, claim(OTHER_SERVER, user_id="other"))["id"]
+        one, two = self.connect(), self.connect(OTHER_CONNECTOR, user_id="other")
+        self.assertEqual(({one}, {two}), (self.closed(mine), self.closed(theirs)))
 
     def test_what_the_attachments_api_made_takes_only_its_own_along(self):
         mine = rows.add_attachment(self.volume_id, "attached")["id"]

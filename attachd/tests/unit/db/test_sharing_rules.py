@@ -36,6 +36,7 @@ class Case(unittest.TestCase):
 class JoinTest(Case):
     def join(self, volume_id, server=None, denied="", kind="attachment"):
         new = {"id": "new", "kind": kind, "state": "reserved", "instance_uuid": server}
+        new["user_id"] = None
         if kind == "hold":
             new["state"] = "held"
         with api.writer() as connection:
@@ -85,6 +86,13 @@ class JoinTest(Case):
         rows.add_attachment(volume, "held")
         with self.assertRaisesRegex(exception.LimitReached, "has 2 attachments"):
             self.join(volume, kind="hold")
+
+    def test_a_connection_does_not_count_with_the_hold_of_another_user(self):
+        volume = self.volume({**SEVERAL, "max_attachments": "2"})
+        rows.add_attachment(volume, "held", user_id="other")
+        rows.add_attachment(volume, "connected", kind="connection")
+        with self.assertRaisesRegex(exception.LimitReached, "has 2 attachments"):
+            self.join(volume, "s")
 
 
 class ConnectTest(Case):

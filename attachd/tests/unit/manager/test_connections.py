@@ -161,10 +161,57 @@ class CloseTest(Case):
         self.assertEqual([], self.held())
         self.assertEqual("available", self.status())
 
-    def test_what_is_not_there_is_closed(self):
+    def test_what_is_not_there_is_closed_and_gives_nothing_back(self):
         self.hold()
         self.assertEqual(0, self.close())
+        self.assertEqual("attaching", self.status())
+
+    def test_closing_twice_gives_back_once(self):
+        self.multiattach()
+        self.hold()
+        self.open()
+        self.hold()
+        self.assertEqual([1, 0], [self.close(), self.close()])
+        self.assertEqual([("hold", "held")], self.held())
+
+    def test_what_somebody_else_took_is_not_given_back(self):
+        self.multiattach()
+        legacy.hold(self.volume_id, rows.PROJECT, "other")
+        self.open()
+        self.close()
+        self.assertEqual([("hold", "held")], self.held())
+
+    def test_only_those_that_are_named_are_closed(self):
+        self.open()
+        self.open(OTHER_CONNECTOR)
+        (one, two) = rows.attachments(self.volume_id)
+        closed = connections.close(self.backend, self.volume_id, None, (), [two["id"]])
+        self.assertEqual((1, {one["id"]}), (closed, self.driver.granted()))
+
+    def test_a_host_of_several_attachments_is_shut_out_when_they_are_detached(self):
+        self.multiattach()
+        attached = []
+        for server in (SERVER, OTHER_SERVER):
+            self.hold()
+            self.open()
+            attached.append(self.attach(server))
+        self.assertEqual(2, len(self.driver.granted()))
+        self.assertEqual(0, self.close(CONNECTOR, *attached))
+        for left, mine in ((1, attached[0]), (0, attached[1])):
+            self.detach(mine)
+            self.assertEqual(left, len(self.driver.granted()))
         self.assertEqual("available", self.status())
+
+    def test_what_never_came_to_be_is_closed_beside_what_is_used(self):
+        self.multiattach()
+        self.open()
+        mine = self.attach()
+        self.hold()
+        with self.driver.failing("grant"), self.assertRaises(exception.ConnectionNotOpened):
+            self.open()
+        self.assertEqual(1, self.close())
+        self.assertEqual([("connection", "connected"), ("legacy", "attached")], self.held())
+        self.assertEqual(0, self.close(OTHER_CONNECTOR, mine))
 
     def test_an_attached_volume_stays_attached_without_its_connection(self):
         self.open()

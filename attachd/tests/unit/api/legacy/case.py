@@ -35,9 +35,15 @@ class Case(unittest.TestCase):
         body = {"mountpoint": "/dev/vdb", "instance_uuid": SERVER} | body
         handlers.attach(self.ctx, self.volume_id, body)
 
+    def somebody_else(self):
+        """Return another user of the same project."""
+        ctx = asking.context()
+        ctx.user_id = "other"
+        return ctx
+
     def connect(self, **values):
         """Put a connection there, and return its id."""
-        values = {"kind": "connection", **values}
+        values = {"kind": "connection", "user_id": self.ctx.user_id, **values}
         return rows.add_attachment(self.volume_id, "connected", **values)["id"]
 
     def status(self):

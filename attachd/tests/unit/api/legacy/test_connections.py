@@ -54,11 +54,22 @@ class TerminateTest(case.Case):
         self.close(None)
         self.assertEqual([(CONNECTOR, None), (None, [mine])], self.closed())
 
-    def test_without_any_the_hold_is_given_back(self):
+    def test_without_any_the_hold_stays(self):
         handlers.reserve(self.ctx, self.volume_id)
-        self.close()
-        self.assertEqual("available", self.status())
+        for connector in (CONNECTOR, None):
+            self.close(connector)
+        self.assertEqual("attaching", self.status())
         self.assertEqual([], self.closed())
+
+    def test_a_host_has_to_be_named_where_several_may_be_meant(self):
+        rows.change_volume(self.volume_id, multiattach=True)
+        self.connect()
+        self.connect(host="compute-2")
+        with self.assertRaisesRegex(exception.InvalidInput, "or connections: name the host"):
+            self.close(None)
+        rows.change_volume(self.volume_id, multiattach=False)
+        self.close(None)
+        self.assertEqual([(None, [])], self.closed())
 
     def test_without_any_an_attached_volume_stays_as_it_is(self):
         self.attach()

@@ -83,9 +83,18 @@ class DetachTest(Case):
 
     def test_and_what_was_opened_with_it_is_closed_first(self):
         handlers.reserve(self.ctx, self.volume_id)
-        self.connect()
+        opened = self.connect()
         self.detach()
-        self.assertEqual([(None, ())], self.closed())
+        self.assertEqual([(None, (), [opened])], self.closed())
+
+    def test_what_others_have_begun_is_left_alone(self):
+        rows.change_volume(self.volume_id, multiattach=True)
+        handlers.reserve(self.ctx, self.volume_id)
+        handlers.reserve(self.somebody_else(), self.volume_id)
+        self.connect(user_id="other")
+        self.detach()
+        self.assertEqual([], self.closed())
+        self.assertEqual(["hold", "connection"], self.kinds())
 
     def test_a_volume_in_maintenance_stays_as_it_is(self):
         rows.change_volume(self.volume_id, state="maintenance", status="maintenance")
@@ -145,6 +154,13 @@ class ForceTest(Case):
         self.connect()
         self.force()
         self.assertEqual([(None, ())], self.closed())
+
+    def test_whoever_has_begun_it_nothing_is_left(self):
+        rows.change_volume(self.volume_id, multiattach=True)
+        handlers.reserve(self.ctx, self.volume_id)
+        handlers.reserve(self.somebody_else(), self.volume_id)
+        self.force()
+        self.assertEqual(("available", []), (self.status(), self.kinds()))
 
     def test_what_is_not_there_is_not_found(self):
         with self.assertRaisesRegex(exception.AttachmentNotFound, UNKNOWN):

@@ -25,9 +25,9 @@ class ReserveTest(Case):
 
     def test_what_was_opened_meanwhile_is_closed(self):
         self.reserve()
-        self.connect()
+        opened = self.connect()
         self.unreserve()
-        self.assertEqual([(None, ())], self.closed())
+        self.assertEqual([(None, (), [opened])], self.closed())
 
     def test_what_is_attached_keeps_what_was_opened(self):
         self.connect()
@@ -53,9 +53,9 @@ class ReserveTest(Case):
 
     def test_a_connect_that_never_came_to_be_is_no_use_of_the_volume(self):
         rows.add_attachment(self.volume_id, "connect_failed")
-        self.connect()
+        opened = self.connect()
         self.unreserve()
-        self.assertEqual([(None, ())], self.closed())
+        self.assertEqual([(None, (), [opened])], self.closed())
 
 
 class DetachingTest(Case):

@@ -2,7 +2,8 @@
 """What there is of a volume, sorted."""
 
 from attachd.api.legacy.there import There
-from attachd.tests import rows
+from attachd.objects import Volume
+from attachd.tests import asking, rows
 from attachd.tests.unit.api.legacy import case
 
 
@@ -10,7 +11,7 @@ class ThereTest(case.Case):
     def test_each_row_is_where_it_belongs(self):
         self.volume_id = rows.add_volume(multiattach=True)["id"]
         failed = rows.add_attachment(self.volume_id, "connect_failed")["id"]
-        rows.add_attachment(self.volume_id, "held")
+        rows.add_attachment(self.volume_id, "held", user_id="u")
         connection = self.connect()
         self.attach()
         there = There.of(self.volume_id)
@@ -19,3 +20,56 @@ class ThereTest(case.Case):
         self.assertEqual([connection], [row["id"] for row in there.connections])
         self.assertEqual([], list(there.holds), "os-attach has used it")
         self.assertNotIn("connector", there.connections[0])
+
+
+class OfWhomTest(case.Case):
+    def setUp(self):
+        super().setUp()
+        self.volume_id = rows.add_volume(multiattach=True)["id"]
+
+    def begin(self, user):
+        """Have a user begin to attach; return the ids of what that leaves."""
+        held = rows.add_attachment(self.volume_id, "held", user_id=user)["id"]
+        return [held, self.connect(user_id=user)]
+
+    def narrowed(self, ctx):
+        there = There.of(self.volume_id).of_whom(ctx, Volume.get(ctx, self.volume_id))
+        return [row["id"] for row in (*there.holds, *there.connections)]
+
+    def test_users_give_back_what_is_theirs(self):
+        theirs, mine = self.begin("other"), self.begin("u")
+        self.assertEqual(mine, self.narrowed(self.ctx))
+        self.assertEqual(theirs, self.narrowed(self.somebody_else()))
+
+    def test_what_was_made_otherwise_is_no_use_of_what_they_opened(self):
+        rows.add_attachment(self.volume_id, "attached", user_id="u")
+        there = There.of(self.volume_id)
+        ctx = self.ctx
+        self.assertEqual([], there.of_whom(ctx, Volume.get(ctx, self.volume_id)).used)
+        self.attach()
+        there = There.of(self.volume_id).of_whom(ctx, Volume.get(ctx, self.volume_id))
+        self.assertEqual(["legacy"], [row["kind"] for row in there.used])
+
+    def test_administrators_give_back_what_others_have(self):
+        theirs = self.begin("other")
+        self.assertEqual([], self.narrowed(self.ctx))
+        admin = asking.context(*asking.ADMIN)
+        self.assertEqual(theirs, self.narrowed(admin))
+        mine = self.begin("u")
+        self.assertEqual(mine, self.narrowed(admin))
+
+    def test_an_ordinary_volume_is_given_back_by_anybody(self):
+        theirs = self.begin("other")
+        rows.change_volume(self.volume_id, multiattach=False)
+        self.assertEqual(theirs, self.narrowed(self.ctx))
+
+
+class StrangersTest(case.Case):
+    def test_a_host_is_expected_by_whoever_reserved_for_it(self):
+        self.volume_id = rows.add_volume(multiattach=True)["id"]
+        self.connect(user_id="x", host="elsewhere")
+        rows.add_attachment(self.volume_id, "held", user_id="other")
+        there = There.of(self.volume_id)
+        self.assertEqual([], list(there.strangers("h", "other")))
+        self.assertEqual([], list(there.strangers("elsewhere", "u")))
+        self.assertEqual(1, len(there.strangers("h", "u")))
