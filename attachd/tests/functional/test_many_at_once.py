@@ -11,6 +11,7 @@ from attachd.tests.functional.callers import Request
 CREATES = 200
 DELETES = 50
 PAIRS = 16
+MOST = 5
 
 CONNECTORS = [{"host": name, "ip": "127.0.0.1"} for name in ("host-a", "host-b")]
 
@@ -67,6 +68,20 @@ class OnSqliteTest(testtools.TestCase):
         self.assertEqual("reserved", self.api.volume(volume)["status"])
         (left,) = self.attachments(volume)
         self.assertEqual((won["id"], "reserved"), (left["id"], left["status"]))
+
+    def test_of_40_creates_where_5_may_attach_5_win_and_the_others_hear_count_and_limit(self):
+        specs = {"multiattach": "<is> True", "max_attachments": f"{MOST}"}
+        self.api.get("POST", "/types", {"volume_type": {"name": "few", "extra_specs": specs}})
+        volume = self.api.new_volume(volume_type="few")
+        body = {"attachment": {"volume_uuid": volume}}
+        answers = self.api.ask_at_once([Request("POST", "/attachments", body)] * 40)
+        outcomes = Counter(each.status for each in answers)
+        self.assertEqual({200: MOST, 400: 40 - MOST}, outcomes)
+        for each in answers:
+            if each.status == 400:
+                said = f"{volume} has {MOST} attachments, and may have {MOST} (max_attachments"
+                self.assertIn(said, each.message)
+        self.assertEqual(MOST, len(self.attachments(volume)))
 
     def test_of_50_deletes_of_a_connected_attachment_one_answers_and_the_others_find_nothing(self):
         volume = self.api.new_volume()
