@@ -13,7 +13,9 @@ from attachd.api.legacy import giving_back, policy, schema
 from attachd.api.legacy.there import PATH, Row, There, remove, remove_by_force
 from attachd.api.volumes import load
 from attachd.context import RequestContext
+from attachd.db import holders
 from attachd.objects import Attachment
+from attachd.states import AttachmentState
 
 Body = Mapping[str, Any]
 
@@ -48,6 +50,10 @@ def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob
         raise exception.AttachmentNotFound(attachment_id=wanted)
 
 
+def _wire(row: Row) -> str:
+    return AttachmentState(row["state"]).wire
+
+
 def _choose(
     ctx: RequestContext, volume_id: str, there: There, attachment_id: str | None
 ) -> Row | None:
@@ -58,9 +64,10 @@ def _choose(
     """
     if attachment_id is None:
         if len(there.used) > 1:
+            named = ", ".join(f"{holders.name(row)} ({_wire(row)})" for row in there.used[:10])
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} has {len(there.used)} attachments: name the one to be "
-                "detached, with attachment_id."
+                f"detached, with attachment_id. There are {named}."
             )
         return next(iter(there.used or there.attachments), None)
     found = [row for row in there.attachments if row["id"] == attachment_id]

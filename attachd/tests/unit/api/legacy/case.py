@@ -22,10 +22,10 @@ class Case(unittest.TestCase):
         super().setUp()
         asking.use(self)
         self.rpcapi = mock.Mock(spec=rpcapi)
-        for name in ("open_connection", "close_connections", "detach"):
+        for name in ("open_connection", "close_connections", "detach", "force_detach"):
             self.enterContext(mock.patch.object(rpcapi, name, getattr(self.rpcapi, name)))
         self.rpcapi.open_connection.return_value = {"connection_info": ISCSI, "mode": "ro"}
-        self.rpcapi.detach.return_value = []
+        self.rpcapi.detach.return_value = self.rpcapi.force_detach.return_value = []
         self.request = webob.Request.blank("/")
         self.ctx = asking.context()
         self.volume_id = rows.add_volume()["id"]

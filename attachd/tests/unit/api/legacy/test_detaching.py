@@ -16,7 +16,10 @@ UNKNOWN = "99999999-9999-4999-8999-999999999999"
 class Case(case.Case):
     def detached(self):
         """Return the attachments that the manager was asked to detach, and where."""
-        calls = self.rpcapi.detach.call_args_list
+        return self.asked(self.rpcapi.detach)
+
+    def asked(self, call):
+        calls = call.call_args_list
         return [(call.args[1].id, call.args[1].backend) for call in calls]
 
     def several(self):
@@ -36,7 +39,9 @@ class DetachTest(Case):
 
     def test_one_of_several_needs_a_name(self):
         first, _second = self.several()
-        with self.assertRaisesRegex(exception.InvalidVolume, "has 2 attachments: name the one"):
+        with self.assertRaisesRegex(
+            exception.InvalidVolume, f"has 2 attachments: name the one.*{first} \\(attached\\), "
+        ):
             self.detach()
         self.detach({"attachment_id": first})
         self.assertEqual([(first, "here@fake")], self.detached())
@@ -122,6 +127,11 @@ class ForceTest(Case):
     def setUp(self):
         super().setUp()
         self.ctx = asking.context(*asking.ADMIN)
+
+    def detached(self):
+        """Return those for which it is on record who had it done."""
+        self.assertEqual([], self.asked(self.rpcapi.detach))
+        return self.asked(self.rpcapi.force_detach)
 
     def force(self, **body):
         detaching.force_detach(self.ctx, self.volume_id, body, self.request)
