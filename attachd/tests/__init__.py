@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests of attachd; read by stestr."""
+
+from futurist import _thread
+
+# Seconds in which an idle thread of a pool notices that the pool has been ended; it is one by
+# default, and each test that serves ends a pool.
+_thread.ThreadWorker.MAX_IDLE_FOR = 0.05  # type: ignore[assignment]  # an int by default

@@ -6,13 +6,14 @@ attachd runs as in production, on gunicorn, RabbitMQ and MariaDB, with two backe
 devstack makes it.
 """
 
+import os
 from pathlib import Path
 import unittest
 
 import requests
 
 from attachd.tests.consumers import known, network, written
-from attachd.tests.functional import keystones, processes
+from attachd.tests.functional import commands, keystones, processes
 
 _MORE = """
 [DEFAULT]
@@ -44,6 +45,7 @@ class Cloud:
     """
 
     def __init__(self, test: unittest.TestCase) -> None:
+        self._test = test
         self._keystone = keystone = keystones.Keystone(test, database="mariadb")
         trusted = keystone.user("attachd", "service", "admin", project="service")
         deployment = processes.Deployment(test, "mariadb", backend="first,second", workers=1)
@@ -79,12 +81,14 @@ class Cloud:
         written.clouds(clouds, self._known, admin)
         tempest = folder / "tempest.conf"
         tempest.write_text(written.tempest(self._known, admin, folder), encoding="utf-8")
+        path = commands.path(self._test)
         return processes.environment(
             **admin.environment,  # of python-cinderclient's tests
             ATTACHD_TEST_CLOUD=str(folder / "cloud.json"),
             HOME=str(folder),
             OS_CLIENT_CONFIG_FILE=str(clouds),
-            OS_CINDERCLIENT_EXEC_DIR=str(Path(processes.script("cinder")).parent),
+            OS_CINDERCLIENT_EXEC_DIR=path.partition(os.pathsep)[0],
+            PATH=path,
             TEMPEST_CONFIG=str(tempest),
             TEMPEST_CONFIG_DIR=str(folder),
         )

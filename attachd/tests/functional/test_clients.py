@@ -7,14 +7,14 @@ import subprocess
 import unittest
 import uuid
 
-from attachd.tests.functional import processes, sdk
+from attachd.tests.functional import commands, processes, sdk
 from attachd.tests.functional.processes import PATIENCE, AllInOne
 
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 WAIT = """
 wait_for() {
-    for _ in $(seq 20); do
+    for _ in $(seq 100); do
         [ "$(openstack volume show disk -f value -c status)" = "$1" ] && return
         sleep 0.2
     done
@@ -39,12 +39,15 @@ class Case(unittest.TestCase):
         end = lines.index("}") + 1
         return "\n".join(lines[:end]), "\n".join(lines[end:])
 
-    def shell(self, commands, expected=0):
+    def path(self):
+        return commands.path(self)
+
+    def shell(self, lines, expected=0):
         """Run commands in another terminal where the settings were pasted."""
         settings, _example = self.printed()
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", f"{settings}\n{WAIT}\n{commands}"],
-            env=processes.environment(HOME=str(self.folder), COLUMNS="200"),
+            ["bash", "-euo", "pipefail", "-c", f"{settings}\n{WAIT}\n{lines}"],
+            env=processes.environment(PATH=self.path(), HOME=str(self.folder), COLUMNS="200"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -52,11 +55,15 @@ class Case(unittest.TestCase):
             check=False,
         )
         said = done.stdout + done.stderr
-        self.assertEqual(expected, done.returncode, f"{commands}\n{said}\n{self.process.output}")
+        self.assertEqual(expected, done.returncode, f"{lines}\n{said}\n{self.process.output}")
         return done.stdout.strip() if expected == 0 else said
 
 
 class PrintedTest(Case):
+    def path(self):
+        # The commands as they are installed.
+        return processes.environment()["PATH"]
+
     def test_the_printed_example_works_as_it_is(self):
         _settings, example = self.printed()
         said = self.shell(example + "\nopenstack volume list -f value -c ID -c Status")

@@ -14,7 +14,7 @@ from openstack import exceptions as sdk_exceptions
 import requests
 import testtools
 
-from attachd.tests.functional import keystones, processes
+from attachd.tests.functional import commands, keystones, processes
 from attachd.tests.functional.processes import PATIENCE, AllInOne, Deployment
 
 ALICES, BOBS = "a" * 32, "b" * 32
@@ -49,7 +49,9 @@ class Case(testtools.TestCase):
     def shell(self, command, environment):
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
-            env=processes.environment(HOME=str(self.folder), COLUMNS="200", **environment),
+            env=processes.environment(
+                PATH=commands.path(self), HOME=str(self.folder), COLUMNS="200", **environment
+            ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -11,7 +11,7 @@ import unittest
 import openstack
 from openstack import exceptions
 
-from attachd.tests.functional import keystones, processes
+from attachd.tests.functional import commands, keystones, processes
 from attachd.tests.functional.processes import PATIENCE, AllInOne
 
 
@@ -30,11 +30,12 @@ class Case(unittest.TestCase):
         self.admin = self.keystone.admin
         self.alice = self.keystone.user("alice", "member")
 
-    def shell(self, commands, expected=0, **environment):
+    def shell(self, lines, expected=0, **environment):
         """Run commands as the admin, PROJECT being the id of Alice's project."""
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", commands],
+            ["bash", "-euo", "pipefail", "-c", lines],
             env=processes.environment(
+                PATH=commands.path(self),
                 **{**self.admin.environment, "PROJECT": self.alice.project_id, **environment},
                 COLUMNS="200",
             ),

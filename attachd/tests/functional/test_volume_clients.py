@@ -11,13 +11,13 @@ import subprocess
 import time
 import unittest
 
-from attachd.tests.functional import processes
+from attachd.tests.functional import commands, processes
 from attachd.tests.functional.processes import PATIENCE, AllInOne
 
 MESSAGE = "openstack --os-volume-api-version 3.5 volume message"
 WAIT = """
 wait_for() {
-    for _ in $(seq 40); do
+    for _ in $(seq 100); do
         [ "$(openstack volume show "$1" -f value -c status)" = "$2" ] && return
         sleep 0.2
     done
@@ -35,13 +35,15 @@ class Case(unittest.TestCase):
         plain.write_text("[file]\nfile_loop_devices = never\n")
         self.process = AllInOne(self, self.folder / "state", f"--config-file={plain}")
 
-    def shell(self, commands, expected=0):
+    def shell(self, lines, expected=0):
         """Run commands in another terminal where the settings were pasted."""
         lines = re.findall(r"(?m)^    (.*)$", self.process.output)
         settings = "\n".join(lines[: lines.index("}") + 1])
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", f"{settings}\n{WAIT}\n{commands}"],
-            env=processes.environment(HOME=str(self.folder), COLUMNS="200"),
+            ["bash", "-euo", "pipefail", "-c", f"{settings}\n{WAIT}\n{lines}"],
+            env=processes.environment(
+                PATH=commands.path(self), HOME=str(self.folder), COLUMNS="200"
+            ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -49,7 +51,7 @@ class Case(unittest.TestCase):
             check=False,
         )
         said = done.stdout + done.stderr
-        self.assertEqual(expected, done.returncode, f"{commands}\n{said}\n{self.process.output}")
+        self.assertEqual(expected, done.returncode, f"{lines}\n{said}\n{self.process.output}")
         return done.stdout.strip() if expected == 0 else said
 
     def volume(self, name):

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of commands.py are those that they stand for."""
+
+from pathlib import Path
+import subprocess
+import unittest
+
+from attachd.tests.functional import commands, processes
+
+
+class CommandsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = processes.folder(self)
+        self.real = processes.environment()["PATH"]
+        self.path = commands.path(self)
+
+    def said(self, path, command, **variables):
+        done = subprocess.run(
+            ["bash", "-c", command],
+            env=processes.environment(PATH=path, HOME=str(self.folder), **variables),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=2 * processes.PATIENCE,
+            check=False,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def assert_alike(self, expected, command, **variables):
+        real = self.said(self.real, command, **variables)
+        self.assertEqual(expected, real[0], real)
+        self.assertEqual(real, self.said(self.path, command, **variables))
+
+    def test_they_are_found_instead_of_the_installed_ones(self):
+        _status, said, _wrong = self.said(self.path, "command -v openstack cinder")
+        folders = {Path(each).parent for each in said.split()}
+        self.assertEqual(1, len(folders))
+        self.assertNotIn(Path(processes.script("cinder")).parent, folders)
+
+    def test_what_they_say_and_how_they_end_is_the_same(self):
+        self.assert_alike(0, "openstack volume set --help")
+        self.assert_alike(2, "openstack volume nonsense")
+        self.assert_alike(1, "openstack volume show 'a b' ''")
+        self.assert_alike(0, "cinder help reset-state")
+        self.assert_alike(2, "cinder nonsense")
+
+    def test_they_read_the_environment_of_the_caller(self):
+        variables = {"OS_AUTH_URL": "http://127.0.0.1:1/v3", "OS_USERNAME": "a", "COLUMNS": "50"}
+        self.assert_alike(1, "openstack volume list", **variables)
+        self.assert_alike(0, "cinder help list", COLUMNS="50")
+
+    def test_they_write_where_the_caller_does(self):
+        self.assertEqual((0, "", ""), self.said(self.path, "openstack --version > out"))
+        self.assertRegex((self.folder / "out").read_text(), "^openstack [0-9]")
+
+    def test_nothing_of_one_call_is_there_in_the_next(self):
+        self.said(self.path, "openstack volume list", OS_AUTH_URL="http://127.0.0.1:1/v3")
+        self.assertNotIn("127.0.0.1", self.said(self.path, "openstack volume list")[2])
