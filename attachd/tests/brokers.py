@@ -38,4 +38,4 @@ def url(test: unittest.TestCase, add_cleanup: Callable[..., Any] | None = None) 
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=240)

@@ -82,7 +82,7 @@ def _reset() -> None:
 
 def together(*functions: Callable[[], Any]) -> list[Any]:
     """Call functions at the same moment, each in a thread; return results or exceptions."""
-    start = threading.Barrier(len(functions), timeout=60)
+    start = threading.Barrier(len(functions), timeout=240)
 
     def call(function: Callable[[], Any]) -> Any:
         start.wait()

@@ -67,7 +67,7 @@ def need_server(test: unittest.TestCase, kind: str) -> str:
     url = os.environ.get(variable, default)
     parts = sa.engine.make_url(url)
     try:
-        socket.create_connection((parts.host, parts.port), timeout=5).close()
+        socket.create_connection((parts.host, parts.port), timeout=60).close()
     except OSError as error:
         _lacking(test, f"no {kind} at {parts.host}:{parts.port} (set {variable}): {error}")
     return url

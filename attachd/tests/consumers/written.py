@@ -40,7 +40,7 @@ vendor_name = attachd
 storage_protocol = fake
 backend_names = first,second
 build_interval = 1
-build_timeout = 60
+build_timeout = 240
 volume_size = 1
 [compute-feature-enabled]
 # Lets volumes be retyped to and from multiattach; no server is made.

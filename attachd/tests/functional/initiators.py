@@ -19,7 +19,7 @@ import fixtures
 from attachd.drivers import base
 from attachd.tests import machine
 
-_SECONDS = 60
+_SECONDS = 240
 _NAP = 0.01
 # Whatever qemu-io prints before it complains of this is the answer to the command before.
 _UNKNOWN = "is-that-all"

@@ -24,7 +24,7 @@ from testtools import content
 
 from attachd.tests import brokers, databases
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds for a process to start or to end, on a busy machine."""
 
 _SHOWN = 20_000
@@ -98,6 +98,11 @@ class Process:
             if ended or time.monotonic() > deadline:
                 self._test.fail(f"it never wrote {pattern!r}:\n{self.output}")
             time.sleep(0.05)
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the process, not to its children."""
@@ -177,6 +182,7 @@ class Deployment:
 
     :ivar url: of the API, without a slash at its end, once one is started
     :ivar server: the API's process
+    :ivar database: its URL
     """
 
     def __init__(
@@ -186,13 +192,14 @@ class Deployment:
         self.folder = folder(test)
         self.url = ""
         self.server: Process | None = None
+        self.database = databases.url(test, database)
         configuration = self.folder / "attachd.conf"
         configuration.write_text(
             _CONFIGURATION.format(
                 folder=self.folder,
                 broker=brokers.url(test),
                 backend=backend,
-                database=databases.url(test, database),
+                database=self.database,
                 workers=workers,
             ),
             encoding="utf-8",

@@ -256,7 +256,7 @@ def _id_in(body: dict[str, Any]) -> str:
 
 def sent(api: served.Api, step: Step) -> served.Answer:
     """Send a step, whose ids are filled in, until what is waited for has come."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         answer = api.ask(step.method, step.path, step.body, token=step.token)
         assert answer.status < 400, (step, answer)

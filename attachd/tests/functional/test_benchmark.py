@@ -102,7 +102,7 @@ class BenchmarkTest(unittest.TestCase):
             [sys.executable, "-W", "ignore", str(BENCHMARK), *arguments],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         self.assertEqual(status, done.returncode, done.stdout + done.stderr)

@@ -24,7 +24,7 @@ from attachd.tests.functional import served
 CLIENTS = 8
 STEPS = 15
 NAP = 0.004
-PATIENCE = 30
+PATIENCE = 120
 LITTLE_PATIENCE = 2
 
 ALLOWED = {200, 202, 204, 400, 404, 409}

@@ -7,7 +7,7 @@ import unittest
 
 from attachd.tests.functional import served
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 class CopiesTest(unittest.TestCase):

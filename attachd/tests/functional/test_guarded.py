@@ -172,12 +172,14 @@ class RevokedTest(Case):
 
 class ExpiryTest(unittest.TestCase):
     def test_a_token_is_refused_once_its_time_is_over_unless_a_service_passes_it_on(self):
-        own = keystones.Keystone(self, token_seconds=8)
+        own = keystones.Keystone(self, token_seconds=20)
         api = guarded.use(self, own)
-        token = own.token(own.user("alice", "member"))
-        self.assertEqual(200, api.ask("GET", "/volumes", token=token).status)
         nova = own.user("nova", "service", project="service")
-        time.sleep(8.1)
+        alice = own.user("alice", "member")
+        token = own.token(alice)
+        over = time.monotonic() + 20
+        self.assertEqual(200, api.ask("GET", "/volumes", token=token).status)
+        time.sleep(max(0.0, over - time.monotonic()) + 0.1)
         self.assertEqual(401, api.ask("GET", "/volumes", token=token).status)
         answer = api.ask("GET", "/volumes", token=token, x_service_token=own.token(nova))
         self.assertEqual(200, answer.status, answer.raw)
@@ -261,28 +263,28 @@ class BrokenKeystoneTest(unittest.TestCase):
     def test_nobody_listens(self):
         with socket.create_server(("127.0.0.1", 0)) as closed:
             url = f"http://127.0.0.1:{closed.getsockname()[1]}/v3"
-        self.assert_unavailable(guarded.use(self, auth_url=url), 5)
+        self.assert_unavailable(guarded.use(self, auth_url=url), 30)
 
     def test_it_never_answers(self):
         api = guarded.use(self, auth_url=self.listen(), http_connect_timeout=1)
-        self.assert_unavailable(api, 8)
+        self.assert_unavailable(api, 30)
 
     def test_a_web_page_answers(self):
         page = b"<html>hello</html>"
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n"
         url = self.listen(head % len(page) + page)
-        self.assert_unavailable(guarded.use(self, auth_url=url), 5)
+        self.assert_unavailable(guarded.use(self, auth_url=url), 30)
 
     def test_something_else_than_a_web_server_answers(self):
         url = self.listen(b"SSH-2.0\r\n")
-        self.assert_unavailable(guarded.use(self, auth_url=url), 8)
+        self.assert_unavailable(guarded.use(self, auth_url=url), 30)
 
     def test_it_has_an_error_of_its_own(self):
         wrong = b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"
-        self.assert_unavailable(guarded.use(self, auth_url=self.listen(wrong)), 5)
+        self.assert_unavailable(guarded.use(self, auth_url=self.listen(wrong)), 30)
 
     def test_it_does_not_know_attachd(self):
-        self.assert_unavailable(guarded.use(self, password="wrong"), 5)
+        self.assert_unavailable(guarded.use(self, password="wrong"), 30)
 
     def test_it_is_down_for_a_while(self):
         own = keystones.Keystone(self)
@@ -292,6 +294,6 @@ class BrokenKeystoneTest(unittest.TestCase):
         self.assertEqual(200, api.ask("GET", "/volumes", token=known).status)
         own.process.kill()
         self.assertEqual(200, api.ask("GET", "/volumes", token=known).status)
-        self.assert_unavailable(api, 5)
+        self.assert_unavailable(api, 30)
         self.assertEqual(503, api.ask("GET", "/volumes", token=unknown).status)
         self.assertEqual(401, api.ask("GET", "/volumes", token="").status)

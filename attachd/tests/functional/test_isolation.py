@@ -63,7 +63,7 @@ class ResourcesTest(Case):
         }
 
     def wait_until_available(self, volume):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while self.ask(path=f"/volumes/{volume}").body["volume"]["status"] != "available":
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)

@@ -21,9 +21,7 @@ class KeystoneTest(unittest.TestCase):
         return answer.json()["token"]
 
     def test_all_tests_of_a_process_share_one(self):
-        began = time.monotonic()
         self.assertIs(self.keystone, keystones.shared(self))
-        self.assertLess(time.monotonic() - began, 1)
 
     def test_a_user_has_the_roles_that_were_given_in_a_project_of_their_own(self):
         alice = self.keystone.user("alice", "member")

@@ -15,7 +15,7 @@ from attachd.tests import databases, rows
 from attachd.tests.functional import served
 
 ROUNDS = 4
-PATIENCE = 30
+PATIENCE = 120
 ALLOWED = {200, 202, 204, 400, 404, 409}
 
 

@@ -165,7 +165,7 @@ class EndTest(DeploymentCase):
         storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
         began = time.monotonic()
         storage.update_volume(volume, description="mine")
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 30)
         for process, verb in ((server, "update"), (manager, "create")):
             process.end()
             expected = [
@@ -217,7 +217,7 @@ class OutageTest(InProcessCase):
                 body = {"volume": {"name": f"disk-{number}"}}
                 self.assertEqual(200, self.api.ask("PUT", path, body).status)
             self.api.ask("DELETE", path)
-            self.assertLess(time.monotonic() - began, 10)
+            self.assertLess(time.monotonic() - began, 30)
             listener = listeners.Listener(self, self.broker)
             Forwarder(self, address, (parts.hostname, parts.port))
             listener.wait_for("volume.delete.end")

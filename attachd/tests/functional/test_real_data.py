@@ -143,7 +143,7 @@ class ByCommandTest(RealDataCase):
                 self.assertIsNone(flood.poll(), "the flood is over")
                 time.sleep(0.02)
             self.driver.extend(self.volume, size_gib, [export])
-        printed, _ = flood.communicate(timeout=60)
+        printed, _ = flood.communicate(timeout=240)
         self.assertEqual(0, flood.returncode, printed)
 
     def test_a_restart_of_tgtd_heals(self):
@@ -191,7 +191,7 @@ class ByCommandTest(RealDataCase):
                 f"target={data['target_iqn']},initiator-name={self.a.connector['initiator']}"
             ),
         ]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=240, check=False)
         if done.returncode:
             raise initiators.Refused(done.stderr)
 

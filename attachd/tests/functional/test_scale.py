@@ -217,7 +217,8 @@ class OnMariadb(Pages):
             # Of each volume its size, then its metadata, of which half of them have a pair; the
             # different ones are collected in a table that is read once more.
             cost, _ = self.read(summary, ctx, query)
-            self.assertLess(cost, 5 * volumes)
+            # How often that is depends a little on what the optimiser has guessed.
+            self.assertLess(cost, 6 * volumes)
             self.assertEqual(volumes, summary(ctx, **query)["total_count"])
 
     def plans(self, list_, ctx, query):

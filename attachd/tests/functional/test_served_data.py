@@ -16,7 +16,7 @@ from attachd.tests.functional import callers, initiators, processes, tgtd
 
 MIB = 2**20
 GIB = 2**30
-HEALING = 15
+HEALING = 60
 """Seconds: some report intervals, on a busy machine."""
 
 SETTINGS = """\

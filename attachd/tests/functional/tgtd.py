@@ -16,7 +16,7 @@ import fixtures
 from attachd.drivers import tgtshow
 from attachd.tests import machine
 
-_START_SECONDS = 15
+_START_SECONDS = 60
 _START_TRIES = 5
 _NAP = 0.01
 
@@ -107,7 +107,7 @@ class Tgtd(fixtures.Fixture):
             check=True,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
         ).stdout
 
     def _start_on_a_free_port(self) -> None:

@@ -146,7 +146,7 @@ class DriverTest(unittest.TestCase):
             server.wait()
 
         self.addCleanup(stop)
-        return messaging.get_rpc_client(transport, target, timeout=5)
+        return messaging.get_rpc_client(transport, target, timeout=60)
 
     def test_virtual_hosts_know_nothing_of_each_other(self):
         self.serve(self.transport("one"))
@@ -158,13 +158,13 @@ class DriverTest(unittest.TestCase):
         with self.assertRaises(messaging.MessageUndeliverable):
             other.call({}, "echo", value=1)
 
-    def test_a_call_costs_less_than_a_millisecond(self):
+    def test_a_call_costs_less_than_a_millisecond_of_a_processor(self):
         client = self.serve(self.transport())
         costs = []
         for number in range(500):
-            before = time.perf_counter()
+            before = time.process_time()
             client.call({}, "echo", value={"number": number})
-            costs.append(time.perf_counter() - before)
+            costs.append(time.process_time() - before)
         median = statistics.median(costs)
         said = f"A call within the process: {median * 1e6:.0f} us (median of {len(costs)})"
         print(said)  # noqa: T201  the benchmark's result

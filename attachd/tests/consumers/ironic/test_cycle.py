@@ -19,7 +19,7 @@ import openstack
 
 from attachd.tests.consumers import known
 
-PATIENCE = 30
+PATIENCE = 120
 
 CONFIGURATION = """\
 [cinder]

@@ -19,7 +19,7 @@ from nova.volume import cinder
 
 from attachd.tests.consumers import known
 
-PATIENCE = 30
+PATIENCE = 120
 
 CONFIGURATION = """\
 [cinder]

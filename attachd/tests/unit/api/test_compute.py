@@ -171,7 +171,7 @@ class HoldingTest(Case):
         self.set(read_timeout=0.3)
         began = time.monotonic()
         self.assert_unavailable("longer to answer")
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 30)
 
     def test_nobody_at_all_is_told(self):
         self.fake.close()

@@ -98,7 +98,7 @@ class FinishTest(unittest.TestCase):
     def test_storage_that_hangs_does_not_keep_it_for_ever(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
-        hanging = mock.Mock(stop=lambda: gate.wait(10))
+        hanging = mock.Mock(stop=lambda: gate.wait(60))
         with (
             mock.patch.object(all_in_one, "PATIENCE", 0.1),
             mock.patch("os._exit", side_effect=SystemExit) as end,

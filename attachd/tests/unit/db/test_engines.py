@@ -57,7 +57,7 @@ class SqliteTest(unittest.TestCase):
 
     def test_many_threads_that_read_and_then_write_all_come_through(self):
         volume = rows.add_volume(size_gib=0)
-        together = threading.Barrier(32, timeout=30)
+        together = threading.Barrier(32, timeout=60)
 
         def grow():
             together.wait()

@@ -126,18 +126,18 @@ class LockTest(unittest.TestCase):
 
         thread = threading.Thread(target=hold, daemon=True)
         thread.start()
-        self.addCleanup(thread.join, 10)
+        self.addCleanup(thread.join, 60)
 
     def test_a_second_thread_waits(self):
         with self.backend.lock("one"):
             self._lock_elsewhere("one")
             self.assertFalse(self.got.wait(0.05))
-        self.assertTrue(self.got.wait(10))
+        self.assertTrue(self.got.wait(60))
 
     def test_different_volumes_do_not_wait_for_each_other(self):
         with self.backend.lock("one"):
             self._lock_elsewhere("two")
-            self.assertTrue(self.got.wait(10))
+            self.assertTrue(self.got.wait(60))
 
     def test_a_second_process_waits(self):
         holder = subprocess.Popen(
@@ -150,7 +150,7 @@ class LockTest(unittest.TestCase):
             self.assertEqual("held\n", holder.stdout.readline())
             self._lock_elsewhere("one")
             self.assertFalse(self.got.wait(0.1))
-        self.assertTrue(self.got.wait(10))
+        self.assertTrue(self.got.wait(60))
 
     def test_a_forgotten_lock_leaves_nothing_and_can_be_forgotten_again(self):
         with self.backend.lock("one"):

@@ -10,7 +10,7 @@ from oslo_context import context as oslo_context
 from attachd import context
 from attachd.manager.patience import LongWork
 
-PATIENCE = 10
+PATIENCE = 60
 
 
 class LongWorkTest(unittest.TestCase):

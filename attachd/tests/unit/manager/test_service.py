@@ -17,7 +17,7 @@ from attachd.manager.service import ManagerService
 from attachd.manager.upkeep import Upkeep
 from attachd.tests import backends, hearing
 
-PATIENCE = 10
+PATIENCE = 60
 
 
 class ManagerServiceTest(unittest.TestCase):

@@ -11,7 +11,7 @@ import unittest
 
 from attachd.manager import turns
 
-PATIENCE = 20
+PATIENCE = 60
 
 _OTHER = """
 import pathlib, sys

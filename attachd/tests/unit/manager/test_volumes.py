@@ -137,15 +137,15 @@ class CopyTest(_VolumeCase):
 
         def script(_call):
             begun.set()
-            go_on.wait(10)
+            go_on.wait(60)
 
         self.driver.script = script
         volumes.copy(self.backend, volume_id)
-        self.assertTrue(begun.wait(10))
+        self.assertTrue(begun.wait(60))
         self.assertEqual("creating", rows.volume(volume_id)["status"])
         volumes.copy(self.backend, volume_id)
         go_on.set()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while rows.volume(volume_id)["status"] != "available":
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
