@@ -39,9 +39,14 @@ class Step(NamedTuple):
     path: str
     body: Any = None
     token: str = served.MEMBER
+    version: str = served.LATEST
 
 
 Asker = Callable[[served.Api, Step], served.Answer]
+
+
+def _own(name: str, method: str, path: str) -> Step:
+    return Step(name, method, path, version=f"{served.LATEST}, attachd 1.0")
 
 
 def _admin(name: str, method: str, path: str, body: Any = None) -> Step:
@@ -135,10 +140,13 @@ STORY = [
     Step("attachment-show", "GET", _ATTACHMENT),
     Step("attachment-list", "GET", "/attachments"),
     Step("attachment-list-detail", "GET", "/attachments/detail?limit=1"),
+    _own("own-attachment-show", "GET", _ATTACHMENT),
+    _own("own-volume-show", "GET", _VOLUME),
+    _own("own-volume-list", "GET", "/volumes?limit=1"),
     _admin("volume-show", "GET", _VOLUME),
     _admin("volume-list-detail", "GET", "/volumes/detail?with_count=True&limit=1"),
     Step("attachment-delete", "DELETE", _ATTACHMENT),
-    Step("", "DELETE", "/attachments/{attachment-create-connected}"),
+    _own("own-attachment-delete", "DELETE", "/attachments/{attachment-create-connected}"),
     Step("volume-extend", "POST", f"{_VOLUME}/action", {"os-extend": {"new_size": 20}}),
     Step("available", "GET", _VOLUME),
     Step("volume-reserve", "POST", f"{_VOLUME}/action", {"os-reserve": None}),
@@ -258,7 +266,7 @@ def sent(api: served.Api, step: Step) -> served.Answer:
     """Send a step, whose ids are filled in, until what is waited for has come."""
     deadline = time.monotonic() + 120
     while True:
-        answer = api.ask(step.method, step.path, step.body, token=step.token)
+        answer = api.ask(step.method, step.path, step.body, token=step.token, version=step.version)
         assert answer.status < 400, (step, answer)
         waits = step.name in {"available", "copied"}
         if not waits or answer.body["volume"]["status"] == "available":
