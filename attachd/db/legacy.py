@@ -270,6 +270,14 @@ def _mode(volume: Row, mine: Row, held: Sequence[Row], opened: Sequence[Row], cl
     return {"mode": "rw" if "rw" in let_in else asked, "asked_mode": asked}
 
 
+def _unconnected(held: Sequence[Row], user_id: str | None) -> list[Row]:
+    """Return the attachment that a user's next connection is for; empty if nobody can tell."""
+    own = holders.of_user(held, user_id)
+    served = {row["serves"] for row in held}
+    found = [row for row in holders.of_kind(own, AttachmentKind.LEGACY) if row["id"] not in served]
+    return found if len(found) == 1 and not holders.of_kind(own, AttachmentKind.HOLD) else []
+
+
 def _open_to(volume: Row, held: Sequence[Row], user_id: str | None) -> list[Row]:
     """Return the connections that a user may get once more.
 
@@ -286,15 +294,19 @@ def _is_at(made: Row, host: str | None) -> bool:
     return host is not None and host in {made["host"], made["instance_uuid"]}
 
 
-def serving(volume: Row, held: Sequence[Row], host: str | None) -> Mapping[str, Any]:
+def serving(
+    volume: Row, held: Sequence[Row], host: str | None, user_id: str | None
+) -> Mapping[str, Any]:
     """Return the columns that bind a connection which is opened after the attachment was made.
 
     :param held: the volume's rows
     :param host: that is connected
+    :param user_id: who asks for it
     """
     made = [row for row in held if row["kind"] == AttachmentKind.LEGACY]
     if volume["multiattach"]:
-        made = [row for row in made if _is_at(row, host)]
+        there = [row for row in made if _is_at(row, host)]
+        made = there or _unconnected(held, user_id)
     if not made:
         return {}
     return {"serves": made[0]["id"], "instance_uuid": made[0]["instance_uuid"]}

@@ -44,7 +44,7 @@ def open_(
                 project_id,
                 user_id,
                 lambda rows: _of_host(rows, connector),
-                _begin(connector),
+                _begin(backend, connector),
             )
             return attachments.grant(backend, moved)
         except admission.Replay as replay:
@@ -73,7 +73,7 @@ def _comparable(value: Any) -> Any:
     return sorted(map(str, value)) if isinstance(value, list) else value
 
 
-def _begin(connector: Connector) -> db.Guard:
+def _begin(backend: Backend, connector: Connector) -> db.Guard:
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
         state = AttachmentState(mine["state"])
         if state in states.REACHING:
@@ -81,9 +81,9 @@ def _begin(connector: Connector) -> db.Guard:
         _check_usable(volume, others)
         # What may have been granted is granted again as it was.
         used = mine["connector"] if state in admission.BOUND else connector
-        bound = legacy_db.serving(volume, others, used.get("host"))
+        bound = legacy_db.serving(volume, others, used.get("host"), mine["user_id"])
         served = _as_served({**mine, **bound}, others)
-        return {**admission.begun(volume, served, others, used), **bound}
+        return {**admission.begun(backend, volume, served, others, used), **bound}
 
     return guard
 

@@ -10,12 +10,10 @@ import webob
 from attachd import exception, rpcapi
 from attachd.api.endpoint import action
 from attachd.api.legacy import giving_back, policy, schema
-from attachd.api.legacy.there import PATH, Row, There, remove, remove_by_force
+from attachd.api.legacy.there import PATH, Row, There
 from attachd.api.volumes import load
 from attachd.context import RequestContext
-from attachd.db import holders
 from attachd.objects import Attachment
-from attachd.states import AttachmentState
 
 Body = Mapping[str, Any]
 
@@ -28,7 +26,7 @@ def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webo
     there = There.unguarded(ctx, request, volume.id, wanted)
     chosen = _choose(ctx, volume.id, there, wanted)
     if chosen is not None:
-        remove(ctx, request, volume, there, chosen)
+        giving_back.remove(ctx, request, volume, there, chosen)
     elif wanted is None:
         giving_back.as_begun(ctx, volume, there)
 
@@ -43,15 +41,11 @@ def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob
     if chosen is not None:
         if there.connections and body.get("connector"):
             rpcapi.close_connections(ctx, volume, body["connector"], [chosen["id"]])
-        remove_by_force(ctx, request, volume, there, chosen)
+        giving_back.remove_by_force(ctx, request, volume, there, chosen)
     elif wanted is None:
         giving_back.all_of_it(ctx, volume, there)
     else:
         raise exception.AttachmentNotFound(attachment_id=wanted)
-
-
-def _wire(row: Row) -> str:
-    return AttachmentState(row["state"]).wire
 
 
 def _choose(
@@ -64,10 +58,9 @@ def _choose(
     """
     if attachment_id is None:
         if len(there.used) > 1:
-            named = ", ".join(f"{holders.name(row)} ({_wire(row)})" for row in there.used[:10])
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} has {len(there.used)} attachments: name the one to be "
-                f"detached, with attachment_id. There are {named}."
+                f"detached, with attachment_id. There are {there.listed()}."
             )
         return next(iter(there.used or there.attachments), None)
     found = [row for row in there.attachments if row["id"] == attachment_id]

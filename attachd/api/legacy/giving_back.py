@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Giving volumes back that were taken by the older calls and not attached; used by handlers."""
+"""Giving volumes back by the older calls, attached or merely taken; used by their handlers."""
 
-from attachd import rpcapi
-from attachd.api.legacy.there import There
+import contextlib
+
+import webob
+
+from attachd import exception, rpcapi
+from attachd.api.attachments import deletion, forced
+from attachd.api.legacy.there import Row, There
 from attachd.context import RequestContext
 from attachd.db import legacy
-from attachd.objects import Volume
+from attachd.objects import Attachment, Volume
 
 
 def as_begun(ctx: RequestContext, volume: Volume, there: There) -> None:
@@ -26,3 +31,27 @@ def all_of_it(ctx: RequestContext, volume: Volume, there: There) -> None:
     if there.connections:
         rpcapi.close_connections(ctx, volume, None, ())
     legacy.release(volume.id, there.hold_ids)
+
+
+def remove(
+    ctx: RequestContext, request: webob.Request, volume: Volume, there: There, chosen: Row
+) -> None:
+    """Have the backend shut the attachment's hosts out, and remove it."""
+    # If somebody else was faster, it is as it should be.
+    with contextlib.suppress(exception.AttachmentNotFound):
+        attachment = _attachment(ctx, volume, chosen)
+        deletion.remove(ctx, request, attachment, there.among.get(attachment.id))
+
+
+def remove_by_force(
+    ctx: RequestContext, request: webob.Request, volume: Volume, there: There, chosen: Row
+) -> None:
+    """Do as :func:`remove`, and have it on record who did."""
+    with contextlib.suppress(exception.AttachmentNotFound):
+        attachment = _attachment(ctx, volume, chosen)
+        forced.remove(ctx, request, attachment, there.among.get(attachment.id))
+
+
+def _attachment(ctx: RequestContext, volume: Volume, chosen: Row) -> Attachment:
+    seen = {"volume_host": volume.host, "volume_status": volume.status}
+    return Attachment.from_row(ctx, {**chosen, **seen})

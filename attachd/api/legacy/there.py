@@ -2,19 +2,17 @@
 """What there is of a volume when one of the older calls comes; used by their handlers."""
 
 from collections.abc import Mapping, Sequence
-import contextlib
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import webob
 
-from attachd import exception
 from attachd.api import guard
-from attachd.api.attachments import deletion, forced, several
+from attachd.api.attachments import several
 from attachd.context import RequestContext
 from attachd.db import holders, legacy, sharing_rules
-from attachd.objects import Attachment, Volume
-from attachd.states import AttachmentKind
+from attachd.objects import Volume
+from attachd.states import AttachmentKind, AttachmentState
 
 Row = dict[str, Any]
 
@@ -56,6 +54,11 @@ class There(NamedTuple):
     def hold_ids(self) -> list[str]:
         """Return the ids of the holds, the oldest first."""
         return [row["id"] for row in self.holds]
+
+    def listed(self) -> str:
+        """Name those that count with their states, ten at most."""
+        pairs = [(holders.name(row), AttachmentState(row["state"]).wire) for row in self.used[:10]]
+        return ", ".join(f"{name} ({state})" for name, state in pairs)
 
     def strangers(self, host: str, user_id: str | None) -> Sequence[Row]:
         """Return whoever has the volume, if a connection of this host would be one more."""
@@ -105,27 +108,3 @@ def check_company(ctx: RequestContext, volume: Volume, host: str) -> None:
     """
     if denied := several.denied(ctx, volume):
         sharing_rules.check_company(There.of(volume.id).strangers(host, ctx.user_id), denied)
-
-
-def remove(
-    ctx: RequestContext, request: webob.Request, volume: Volume, there: There, chosen: Row
-) -> None:
-    """Have the backend shut the attachment's hosts out, and remove it."""
-    # If somebody else was faster, it is as it should be.
-    with contextlib.suppress(exception.AttachmentNotFound):
-        attachment = _attachment(ctx, volume, chosen)
-        deletion.remove(ctx, request, attachment, there.among.get(attachment.id))
-
-
-def remove_by_force(
-    ctx: RequestContext, request: webob.Request, volume: Volume, there: There, chosen: Row
-) -> None:
-    """Do as :func:`remove`, and have it on record who did."""
-    with contextlib.suppress(exception.AttachmentNotFound):
-        attachment = _attachment(ctx, volume, chosen)
-        forced.remove(ctx, request, attachment, there.among.get(attachment.id))
-
-
-def _attachment(ctx: RequestContext, volume: Volume, chosen: Row) -> Attachment:
-    seen = {"volume_host": volume.host, "volume_status": volume.status}
-    return Attachment.from_row(ctx, {**chosen, **seen})

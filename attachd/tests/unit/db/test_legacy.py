@@ -290,13 +290,13 @@ class BindTest(Case):
     def test_what_is_opened_later_serves_whoever_has_the_volume(self):
         mine = self.attach()["id"]
         volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
-        self.assertEqual(mine, legacy.serving(volume, held, "anywhere")["serves"])
+        self.assertEqual(mine, legacy.serving(volume, held, "anywhere", "other")["serves"])
         self.multiattach()
         volume = rows.volume(self.volume_id)
-        self.assertEqual({}, legacy.serving(volume, held, "anywhere"))
+        self.assertEqual({}, legacy.serving(volume, held, "anywhere", "other"))
         self.attach(OTHER_SERVER, host="compute-2")
         held = rows.attachments(self.volume_id)
-        bound = legacy.serving(volume, held, "compute-2")
+        bound = legacy.serving(volume, held, "compute-2", "other")
         self.assertEqual(OTHER_SERVER, bound["instance_uuid"])
 
     def closed(self, mine):

@@ -111,3 +111,26 @@ class ModeTest(test_legacy.Case):
         with self.assertRaisesRegex(exception.ModeNotAllowed, f"one writer.*{test_legacy.SERVER}"):
             self.attach(test_legacy.OTHER_SERVER, mode="rw")
         self.attach(test_legacy.OTHER_SERVER, mode="ro")
+
+
+class LaterTest(test_legacy.Case):
+    """For whom a connection is that is opened after the attachment was made."""
+
+    def later(self, user="u"):
+        """Return what a connection would serve that this user opens now."""
+        volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
+        return legacy.serving(volume, held, "anywhere", user).get("serves")
+
+    def test_what_is_opened_later_serves_the_only_one_that_waits_for_it(self):
+        self.multiattach()
+        mine = self.attach()["id"]
+        self.assertEqual([mine, None], [self.later(), self.later("other")])
+        self.hold()
+        self.assertIsNone(self.later())
+        self.release()
+        self.connect(serves=mine)
+        self.assertIsNone(self.later())
+        second = self.attach(test_legacy.OTHER_SERVER)["id"]
+        self.assertEqual(second, self.later())
+        self.attach(None, host="compute-3")
+        self.assertIsNone(self.later())

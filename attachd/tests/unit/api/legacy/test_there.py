@@ -22,6 +22,17 @@ class ThereTest(case.Case):
         self.assertNotIn("connector", there.connections[0])
 
 
+class ListedTest(case.Case):
+    def test_those_that_count_are_named_with_their_states(self):
+        rows.add_attachment(self.volume_id, "connect_failed")
+        first = rows.add_attachment(self.volume_id, "connected")["id"]
+        second = rows.add_attachment(self.volume_id, "attached", instance_uuid="s")["id"]
+        self.assertEqual(
+            f"attachment {first} (attaching), attachment {second} of server s (attached)",
+            There.of(self.volume_id).listed(),
+        )
+
+
 class OfWhomTest(case.Case):
     def setUp(self):
         super().setUp()
