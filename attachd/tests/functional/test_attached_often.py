@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stock commands, which know nothing of attachd 1.0, show each time that a volume is attached."""
+
+import json
+import re
+
+from attachd.tests.functional import test_clients as commands
+from attachd.tests.functional.test_clients import UUID
+
+SERVERS = [f"{number * 8}-2222-4333-8444-555555555555" for number in "123"]
+
+
+class Case(commands.Case):
+    def setUp(self):
+        super().setUp()
+        self.shell(
+            """
+            openstack volume type create --multiattach shared
+            openstack volume create --type shared --size 1 disk; wait_for available
+            """
+        )
+        said = self.shell(
+            "\n".join(
+                f"cinder --os-volume-api-version 3.44 attachment-create disk {server}"
+                for server in SERVERS
+            )
+        )
+        self.mine = re.findall(rf"\| id +\| ({UUID})", said)
+        self.assertEqual(len(SERVERS), len(self.mine), said)
+        self.shell(
+            "\n".join(
+                f"openstack volume attachment set {attachment} --host node-{attachment[:4]} "
+                f"--mountpoint /dev/vd{letter}\n"
+                f"openstack volume attachment complete {attachment}"
+                for attachment, letter in zip(self.mine, "bcd", strict=True)
+            )
+        )
+
+
+class OpenStackCommandTest(Case):
+    def test_show_and_list_name_each_of_three_servers(self):
+        shown = json.loads(self.shell("openstack volume show disk -f json"))
+        self.assertEqual("in-use", shown["status"])
+        self.assertEqual(SERVERS, [each["server_id"] for each in shown["attachments"]])
+        self.assertEqual(self.mine, [each["attachment_id"] for each in shown["attachments"]])
+        self.assertNotIn("attachment_count", shown)
+        (listed,) = json.loads(self.shell("openstack volume list -f json"))
+        self.assertEqual(SERVERS, [each["server_id"] for each in listed["Attached to"]])
+        told = self.shell("openstack volume list -f value -c 'Attached to'")
+        for server, letter in zip(SERVERS, "bcd", strict=True):
+            self.assertRegex(told, rf"{server}.*/dev/vd{letter}")
+        self.shell(f"openstack volume attachment delete {self.mine[1]}")
+        shown = json.loads(self.shell("openstack volume show disk -f json"))
+        left = [SERVERS[0], SERVERS[2]]
+        self.assertEqual(left, [each["server_id"] for each in shown["attachments"]])
+
+
+class CinderCommandTest(Case):
+    def test_show_and_list_name_each_of_three_servers(self):
+        shown = self.shell("cinder show disk")
+        (servers,) = re.findall(r"\| attached_servers +\| (.*?) +\|", shown)
+        (attachments,) = re.findall(r"\| attachment_ids +\| (.*?) +\|", shown)
+        self.assertEqual(SERVERS, re.findall(UUID, servers))
+        self.assertEqual(self.mine, re.findall(UUID, attachments))
+        listed = self.shell("cinder list")
+        self.assertRegex(listed, ",".join(SERVERS))
