@@ -4,7 +4,6 @@
 To load one takes a second of a processor, which is most of what it does.  So for each a process
 that has loaded it waits for calls, and forks: what runs in the child is the ``main()`` that the
 command itself runs, with the arguments, environment, folder, input and output of the caller.
-Only clouds.yaml is not looked for in the caller's folder or home: name it in the environment.
 
     processes.environment(PATH=commands.path(self), ...)
 """
@@ -33,6 +32,9 @@ _PLUGINS = {
     "cinder": (),
 }
 """Groups of entry points of which a call loads some."""
+
+_PATHS = "openstack.config.loader"
+"""The module that notes, when it is loaded, which folder and home it was loaded in."""
 
 _LENGTH = 8
 
@@ -130,6 +132,8 @@ def _become(caller: socket.socket) -> None:
         variable, _, value = each.partition("=")
         os.environ[variable] = value
     os.chdir(folder)
+    if _PATHS in sys.modules:
+        importlib.reload(sys.modules[_PATHS])
 
 
 def _run(module: ModuleType) -> int:

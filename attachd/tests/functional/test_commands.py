@@ -51,6 +51,16 @@ class CommandsTest(unittest.TestCase):
         self.assert_alike(1, "openstack volume list", **variables)
         self.assert_alike(0, "cinder help list", COLUMNS="50")
 
+    def test_they_read_the_folder_and_the_home_of_the_caller(self):
+        command = "openstack configuration show -f value -c auth.username --os-cloud"
+        here, home = self.folder / "here", self.folder / ".config" / "openstack"
+        for place in (here, home):
+            place.mkdir(parents=True)
+            cloud = f"clouds: {{{place.name}: {{auth: {{username: me}}}}}}"
+            (place / "clouds.yaml").write_text(cloud)
+        self.assert_alike(0, f"{command} openstack")
+        self.assert_alike(0, f"cd here; {command} here")
+
     def test_they_write_where_the_caller_does(self):
         self.assertEqual((0, "", ""), self.said(self.path, "openstack --version > out"))
         self.assertRegex((self.folder / "out").read_text(), "^openstack [0-9]")
