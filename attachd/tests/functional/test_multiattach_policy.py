@@ -148,12 +148,13 @@ class SwitchTest(Case):
     def test_nobody_gets_a_shared_volume(self):
         plain = self.new_volume("plain")
         self.switch(RULE)
-        wanted = {"volume": {"size": 1, "volume_type": "shared"}}
-        self.assert_denied(self.api.ask("POST", "/volumes", wanted))
+        for wanted in ({"size": 1, "volume_type": "shared"}, {"source_volid": self.probe}):
+            self.assert_denied(self.api.ask("POST", "/volumes", {"volume": wanted}))
         self.assert_denied(self.act(plain, "retype", new_type="shared"))
         found = self.api.volume(plain)
         self.assertEqual(("plain", False), (found["volume_type"], found["multiattach"]))
         self.new_volume("plain")
+        self.api.new_volume(source_volid=self.probe, volume_type="plain")
         self.switch()
         self.acted(plain, "retype", new_type="shared")
         self.new_volume("shared")
