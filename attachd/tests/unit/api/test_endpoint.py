@@ -104,11 +104,12 @@ class ChooseTest(Case):
 
 class AnswerTest(Case):
     def test_a_handler_gets_what_it_names(self):
-        def handler(snack_id, ctx, body, query, version, links, request, response):
+        def handler(snack_id, ctx, body, query, version, own, links, request, response):
             return locals()
 
         chosen = self.declare(handler, body={"type": "object"})
         asked = call({"x": 1}, query="a=b", snack_id="s1")
+        asked.own = mv.OWN_BASE
         endpoint.choose([chosen], asked)
         expected = {
             "snack_id": "s1",
@@ -116,6 +117,7 @@ class AnswerTest(Case):
             "body": {"x": 1},
             "query": {"a": "b"},
             "version": mv.LATEST,
+            "own": mv.OWN_BASE,
             "links": asked.links,
             "request": asked.request,
             "response": asked.response,
