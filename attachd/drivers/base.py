@@ -64,8 +64,9 @@ class Export:
     :ivar attachment_id: UUID; the same export is always asked for under the same id
     :ivar connector: see :data:`Connector`
     :ivar mode: what the host may do: "rw" or "ro", to be enforced by the backend where it can
-    :ivar secret: 32 hexadecimal digits drawn for this attachment alone, stored before the
-        driver is called, so that a repeated call finds the same; for CHAP and the like
+    :ivar secret: 32 hexadecimal digits drawn for the connection, stored before the driver is
+        called, so that a repeated call finds the same; exports of one volume that share a
+        connection (:meth:`Driver.connection_key`) have the same; for CHAP and the like
     """
 
     attachment_id: str

@@ -3,7 +3,8 @@
 
 A volume has a target, made for its first export and removed with its last, and a second one
 ending in "-ro" for read-only exports; both show the same file under the same world-wide name.
-A host gets in with its initiator's name and the CHAP secret of its attachment.
+A host gets in with its initiator's name and a CHAP secret, one for each volume and mode: it logs
+in once, however many of its servers use the volume.
 
 tgtd remembers nothing: after a restart it is empty, and the manager, told so by :meth:`epoch`,
 grants everything anew.
@@ -29,12 +30,13 @@ _SUFFIXES: dict[base.AccessMode, str] = {"rw": "", "ro": "-ro"}
 # RFC 7143 asks for 96 bits at least, or 12 octets.
 _MIN_SECRET = 12
 _NAP = 0.02
+_ACCOUNTS = uuid.UUID("2d0c5e0c-6d9b-4f0e-8a53-0f8e6a3c1b74")
 
 
 class TgtDriver(base.Driver):
     """iSCSI targets of one tgtd, which must run as the same user and group as the manager.
 
-    Besides the accounts of attachments tgtd has one of ours, the guard, with a secret that
+    Besides the accounts of hosts tgtd has one of ours, the guard, with a secret that
     nobody knows.  It is the first account of each target, so that none is ever open to a host
     without CHAP, and its name is new in each life of tgtd: it is the epoch.
     """
@@ -124,7 +126,7 @@ class TgtDriver(base.Driver):
             self._renew(target, self._volumes.existing(volume.id), size_gib)
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
-        """Let an initiator log in to the volume's target with the secret of its attachment.
+        """Let an initiator log in to the volume's target with the secret of its session.
 
         :returns: "iscsi", for os-brick's ISCSIConnector
         """
@@ -140,8 +142,9 @@ class TgtDriver(base.Driver):
         tid = target.tid if target else self._tgtd.new_target(name)
         self._show_unit(tid, target, path, export.mode)
         self._tgtd.bind_account(tid, self._guard())
-        self._tgtd.new_account(export.attachment_id, export.secret)
-        self._tgtd.bind_account(tid, export.attachment_id)
+        user = _account(name, initiator)
+        self._tgtd.new_account(user, export.secret)
+        self._tgtd.bind_account(tid, user)
         # Last: until here nobody can log in.
         self._tgtd.allow(tid, initiator)
         return _connection_info(volume, export, self.options.tgt_portal, name)
@@ -149,26 +152,25 @@ class TgtDriver(base.Driver):
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
     ) -> None:
-        """Refuse the initiator, end its sessions and remove the account of the attachment.
+        """Refuse the initiator, end its sessions and remove its account.
 
         What it shares with ``others`` from the same initiator stays until the last of them.
-        A target of the other mode that has the account is left as well: whatever the mode says
-        by now, no access remains.
+        A target of the other mode that has an account of the initiator is left as well:
+        whatever the mode says by now, no access remains.
         """
-        own = _target_name(self.options, volume, export.mode)
-        for target in self._targets(volume):
-            if target.name != own and export.attachment_id not in target.accounts:
-                continue
-            staying = [
-                other
-                for other in others
-                if target.name == _target_name(self.options, volume, other.mode)
-            ]
-            if staying:
-                self._withdraw(target, export, staying)
-            else:
-                self._remove(target)
-        self._tgtd.delete_account(export.attachment_id)
+        initiator = _initiator(export)
+        found = {target.name: target for target in self._targets(volume)}
+        for mode in _SUFFIXES:
+            name = _target_name(self.options, volume, mode)
+            user, target = _account(name, initiator), found.get(name)
+            staying = {_initiator(other) for other in others if other.mode == mode}
+            if target and (mode == export.mode or user in target.accounts):
+                if staying:
+                    self._withdraw(target, initiator, staying)
+                else:
+                    self._remove(target)
+            if initiator not in staying:
+                self._tgtd.delete_account(user)
 
     def connection_key(self, volume: base.VolumeRef, export: base.Export) -> str:
         """Name the session: one initiator has one with a target, whatever it is used for."""
@@ -250,23 +252,19 @@ class TgtDriver(base.Driver):
         finally:
             self._tgtd.open_target(tid)
 
-    def _withdraw(
-        self, target: tgtshow.Target, export: base.Export, staying: Sequence[base.Export]
-    ) -> None:
-        """Take one export from a target that others go on using."""
-        initiator = _initiator(export)
-        allowed = {_initiator(other) for other in staying}
-        if initiator and initiator not in allowed:
+    def _withdraw(self, target: tgtshow.Target, initiator: str, staying: set[str]) -> None:
+        """Take one initiator from a target that others go on using, unless it is one of them."""
+        user = _account(target.name, initiator)
+        if initiator and initiator not in staying:
             self._tgtd.forbid(target.tid, initiator)
-            allowed |= set(target.initiators) - {initiator}
-            self._end_sessions(target.tid, allowed)
-        if export.attachment_id in target.accounts:
-            behind = target.accounts[target.accounts.index(export.attachment_id) + 1 :]
-            self._tgtd.unbind_account(target.tid, export.attachment_id, behind)
+            self._end_sessions(target.tid, staying | set(target.initiators) - {initiator})
+            if user in target.accounts:
+                behind = target.accounts[target.accounts.index(user) + 1 :]
+                self._tgtd.unbind_account(target.tid, user, behind)
         for other in staying:
             # An earlier call may have been interrupted while an account was not bound.
-            if other.attachment_id not in target.accounts:
-                self._tgtd.bind_account(target.tid, other.attachment_id)
+            if _account(target.name, other) not in target.accounts:
+                self._tgtd.bind_account(target.tid, _account(target.name, other))
 
     def _remove(self, target: tgtshow.Target) -> None:
         """Remove a target that nobody has a right to any more."""
@@ -298,7 +296,7 @@ def _connection_info(
         "target_lun": tgtadm.LUN,
         "volume_id": volume.id,
         "auth_method": "CHAP",
-        "auth_username": export.attachment_id,
+        "auth_username": _account(name, _initiator(export)),
         "auth_password": export.secret,
         "access_mode": export.mode,
         "discard": False,
@@ -324,6 +322,11 @@ def _target_name(
     options: cfg.ConfigOpts.GroupAttr, volume: base.VolumeRef, mode: base.AccessMode
 ) -> str:
     return f"{options.tgt_iqn_prefix}{volume.id}{_SUFFIXES[mode]}"
+
+
+def _account(target_name: str, initiator: str) -> str:
+    """Name the CHAP user of an initiator at a target: it logs in once, whatever for."""
+    return str(uuid.uuid5(_ACCOUNTS, f"{target_name} {initiator}"))
 
 
 def _initiator(export: base.Export) -> str:

@@ -137,8 +137,8 @@ class Tgtd:
     def unbind_account(self, tid: int, user: str, behind: Sequence[str]) -> None:
         """Take a CHAP user from a target.
 
-        Those behind it are taken out as well, from the end, and put back; meanwhile, for about a
-        millisecond, their hosts cannot log in, and their sessions do not notice.
+        Those behind it are taken out as well, from the end, and put back; meanwhile, for some
+        milliseconds, their hosts cannot log in, and their sessions do not notice.
 
         :param behind: all that have later places, in their order
         """

@@ -14,6 +14,8 @@ from attachd.db import attachment_steps as steps
 from attachd.db import attachments as db
 from attachd.db import holders, sharing_rules
 from attachd.drivers.base import Connector
+from attachd.manager import exports
+from attachd.manager.backends import Backend
 from attachd.states import AttachmentState
 
 _NO_MOUNTPOINT: Final = "na"
@@ -33,33 +35,50 @@ class Replay(Exception):
         self.row = row
 
 
-def begin(connector: Connector, allow: db.Guard) -> db.Guard:
+def begin(backend: Backend, connector: Connector, allow: db.Guard) -> db.Guard:
     """Return a guard that lets a connect begin and notes all that a repetition needs."""
 
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
         _check_same_connector(mine, connector)
         allow(volume, mine, others)
-        return begun(volume, mine, others, connector)
+        return begun(backend, volume, mine, others, connector)
 
     return guard
 
 
 def begun(
-    volume: db.Row, mine: db.Row, others: Sequence[db.Row], connector: Connector
+    backend: Backend,
+    volume: db.Row,
+    mine: db.Row,
+    others: Sequence[db.Row],
+    connector: Connector,
 ) -> dict[str, Any]:
     """Return all that is noted down when a connect begins, and that a repetition needs.
 
     :raises ModeNotAllowed: the host wants to write, and may only read
     """
-    return {
+    values = {
         "connector": connector,
         "host": connector.get("host"),
         "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
         "mode": _mode(volume, mine, others, connector),
-        "secret": mine["secret"] or secrets.token_hex(16),
         "error": None,
         **steps.taken_over(mine),
     }
+    export = exports.export({**mine, **values})
+    key = exports.connection_key(backend, exports.volume_ref(volume), export)
+    secret = _shared_secret(key, others) or mine["secret"] or secrets.token_hex(16)
+    return {**values, "connection_key": key, "secret": secret}
+
+
+def _shared_secret(key: str | None, others: Sequence[db.Row]) -> str | None:
+    """Return the secret of a connection that a host has already, or may have.
+
+    The host logs in once, whatever it uses the connection for, and again after a failure of the
+    network: by then the attachment for which it did may be gone.
+    """
+    bound = (row for row in others if key and AttachmentState(row["state"]) in BOUND)
+    return next((row["secret"] for row in bound if row["connection_key"] == key), None)
 
 
 def _mode(volume: db.Row, mine: db.Row, others: Sequence[db.Row], connector: Connector) -> str:

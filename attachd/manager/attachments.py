@@ -72,9 +72,8 @@ def _connect(
     backend.check_ready()
     with backend.lock(volume_id):
         try:
-            moved = db.move(
-                attachment_id, volume_id, Event.CONNECT, guard=admission.begin(connector, allow)
-            )
+            guard = admission.begin(backend, connector, allow)
+            moved = db.move(attachment_id, volume_id, Event.CONNECT, guard=guard)
         except admission.Replay as replay:
             return answer(replay.row)
         telling.of_attachment(backend, "attach.start", moved)
@@ -87,7 +86,6 @@ def grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
     """Have the backend let the host in, for a row that is connecting under our generation."""
     row = moved.attachment
     volume, export = exports.volume_ref(moved.volume), exports.export(row)
-    row["connection_key"] = exports.connection_key(backend, volume, export)
     work = attach_flow.Work(
         backend.driver,
         volume,
@@ -112,7 +110,6 @@ def _record(row: db.Row, connection: ConnectionInfo) -> None:
     }
     values = {
         "connection_info": row["connection_info"],
-        "connection_key": row["connection_key"],
         "attached_at": timeutils.utcnow(),
         "owner": None,
     }

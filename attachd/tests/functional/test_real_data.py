@@ -93,14 +93,16 @@ class ByCommandTest(RealDataCase):
 
     def test_no_moment_of_an_attachment_lets_a_host_in_without_a_secret(self):
         exports = [self.export(self.a), self.export(self.b)]
-        naked = self._without_secret(self.driver.grant(self.volume, exports[0]))
+        info = self.driver.grant(self.volume, exports[0])
+        naked = self._without_secret(info)
         self.assertRaises(initiators.Refused, self._probe, naked)
         self.driver.grant(self.volume, exports[1])
         # The account of b is gone, the initiator of a still allowed.
         self.driver.revoke(self.volume, exports[1], [exports[0]])
         self.assertRaises(initiators.Refused, self._probe, naked)
         # No account but the guard's is left, as in the middle of a revoke.
-        self.tgtd.adm("--op", "delete", "--mode", "account", "--user", exports[0].attachment_id)
+        user = info["data"]["auth_username"]
+        self.tgtd.adm("--op", "delete", "--mode", "account", "--user", user)
         error = self.assertRaises(initiators.Refused, self._probe, naked)
         self.assertIn("uthentication", f"{error}")
 

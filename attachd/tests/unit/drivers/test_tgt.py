@@ -34,6 +34,12 @@ def targets(*accounts, **changes):
     return [target(*accounts, **changes)]
 
 
+def user(host="a", mode="rw"):
+    """Return the account of a host."""
+    name = NAME if mode == "rw" else f"{NAME}-ro"
+    return tgt._account(name, f"iqn.2026-01.test:{host}")
+
+
 class TgtDriverCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
@@ -67,7 +73,7 @@ class GrantTest(TgtDriverCase):
             [call[0] for call in self.tgtd.mock_calls],
         )  # fmt: skip
         self.assertEqual(
-            [("bind_account", GUARD), ("bind_account", "attachment-1")], self.asked("bind_account")
+            [("bind_account", GUARD), ("bind_account", user())], self.asked("bind_account")
         )
 
     def test_os_brick_is_told_all_it_needs(self):
@@ -81,7 +87,7 @@ class GrantTest(TgtDriverCase):
                 "target_lun": 1,
                 "volume_id": VOLUME.id,
                 "auth_method": "CHAP",
-                "auth_username": "attachment-1",
+                "auth_username": user(),
                 "auth_password": SECRET,
                 "access_mode": "rw",
                 "discard": False,
@@ -97,7 +103,7 @@ class GrantTest(TgtDriverCase):
         )
 
     def test_what_is_as_it_should_be_is_not_touched(self):
-        self.tgtd.named.return_value = targets("attachment-1")
+        self.tgtd.named.return_value = targets(user())
         self.driver.grant(VOLUME, export(1))
         for method in (self.tgtd.new_target, self.tgtd.new_unit, self.tgtd.set_unit):
             method.assert_not_called()
@@ -139,25 +145,25 @@ class GrantTest(TgtDriverCase):
 
 class RevokeTest(TgtDriverCase):
     def test_the_last_export_takes_the_target_along(self):
-        self.tgtd.named.return_value = targets("attachment-1", hosts=("a", "stray"))
+        self.tgtd.named.return_value = targets(user(), hosts=("a", "stray"))
         self.driver.revoke(VOLUME, export(1), [])
         self.assertEqual(2, self.tgtd.forbid.call_count)
         self.assertEqual(
-            [("delete_target", 7), ("delete_account", "attachment-1")],
+            [("delete_target", 7), *(("delete_account", user(mode=m)) for m in ("rw", "ro"))],
             self.asked("delete_target", "delete_account"),
         )
 
     def test_an_export_of_the_other_mode_does_not_keep_the_target(self):
-        self.tgtd.named.return_value = targets("attachment-1")
+        self.tgtd.named.return_value = targets(user())
         self.driver.revoke(VOLUME, export(1), [export(2, mode="ro")])
         self.tgtd.delete_target.assert_called_once_with(7)
 
     def test_what_was_granted_in_the_other_mode_goes_too(self):
-        writers = target("attachment-2", "attachment-1", hosts=("a", "b"))
-        readers = dataclasses.replace(target("attachment-1"), tid=8, name=f"{NAME}-ro")
+        writers = target(user("b"), user("a"), hosts=("a", "b"))
+        readers = dataclasses.replace(target(user(mode="ro")), tid=8, name=f"{NAME}-ro")
         self.tgtd.named.return_value = [writers, readers]
         self.driver.revoke(VOLUME, export(1, mode="ro"), [export(2, host="b")])
-        self.tgtd.unbind_account.assert_called_once_with(7, "attachment-1", ())
+        self.tgtd.unbind_account.assert_called_once_with(7, user("a"), ())
         self.tgtd.delete_target.assert_called_once_with(8)
         self.assertEqual(
             [mock.call(7, "iqn.2026-01.test:a"), mock.call(8, "iqn.2026-01.test:a")],
@@ -166,42 +172,43 @@ class RevokeTest(TgtDriverCase):
         self.assertEqual("delete_account", self.tgtd.mock_calls[-1][0])
 
     def test_a_target_of_the_other_mode_without_the_account_is_left_alone(self):
-        readers = dataclasses.replace(target("attachment-3"), tid=8, name=f"{NAME}-ro")
-        self.tgtd.named.return_value = [*targets("attachment-1"), readers]
+        readers = dataclasses.replace(target(user("c", "ro")), tid=8, name=f"{NAME}-ro")
+        self.tgtd.named.return_value = [*targets(user()), readers]
         self.driver.revoke(VOLUME, export(1), [])
         self.tgtd.delete_target.assert_called_once_with(7)
         self.assertEqual({7}, {each.args[0] for each in self.tgtd.connections.mock_calls})
 
     def test_an_account_goes_with_those_behind_it_in_mind(self):
-        self.tgtd.named.return_value = targets(*(f"attachment-{n}" for n in range(1, 5)))
-        others = [export(n, host="b") for n in (1, 3, 4)]
-        self.driver.revoke(VOLUME, export(2), others)
-        behind = ("attachment-3", "attachment-4")
-        self.tgtd.unbind_account.assert_called_once_with(7, "attachment-2", behind)
-        self.assertEqual([("delete_account", "attachment-2")], self.asked("delete_account"))
+        self.tgtd.named.return_value = targets(*(user(host) for host in "badc"))
+        others = [export(n, host=host) for n, host in enumerate("bcd", 2)]
+        self.driver.revoke(VOLUME, export(1), others)
+        behind = (user("d"), user("c"))
+        self.tgtd.unbind_account.assert_called_once_with(7, user("a"), behind)
+        self.assertIn(("delete_account", user("a")), self.asked("delete_account"))
         self.tgtd.bind_account.assert_not_called()
 
     def test_an_account_that_an_interrupted_revoke_left_out_comes_back(self):
         self.tgtd.named.return_value = targets()
         self.driver.revoke(VOLUME, export(1), [export(2, host="b")])
-        self.assertEqual([("bind_account", "attachment-2")], self.asked("bind_account"))
+        self.assertEqual([("bind_account", user("b"))], self.asked("bind_account"))
 
     def test_an_initiator_with_another_attachment_stays(self):
-        self.tgtd.named.return_value = targets("attachment-1", "attachment-2")
+        self.tgtd.named.return_value = targets(user())
         self.driver.revoke(VOLUME, export(1), [export(2)])
-        self.tgtd.forbid.assert_not_called()
-        self.tgtd.close.assert_not_called()
+        for method in (self.tgtd.forbid, self.tgtd.close, self.tgtd.unbind_account):
+            method.assert_not_called()
+        self.assertEqual([("delete_account", user(mode="ro"))], self.asked("delete_account"))
 
     def test_only_the_sessions_of_the_one_that_goes_are_ended(self):
         going = tgtshow.Connection(3, 0, "iqn.2026-01.test:a")
         staying = tgtshow.Connection(4, 0, "iqn.2026-01.test:b")
-        self.tgtd.named.return_value = targets("attachment-1", "attachment-2", hosts=("a", "b"))
+        self.tgtd.named.return_value = targets(user("a"), user("b"), hosts=("a", "b"))
         self.tgtd.connections.side_effect = [[going, staying], [staying]]
         self.driver.revoke(VOLUME, export(1), [export(2, host="b")])
         self.tgtd.close.assert_called_once_with(7, going)
 
     def test_a_session_that_does_not_end_is_an_error_and_not_final(self):
-        self.tgtd.named.return_value = targets("attachment-1")
+        self.tgtd.named.return_value = targets(user())
         self.tgtd.connections.return_value = [tgtshow.Connection(3, 0, "iqn.2026-01.test:a")]
         with self.assertRaisesRegex(exception.BackendError, "does not end") as caught:
             self.driver.revoke(VOLUME, export(1), [])
@@ -211,12 +218,13 @@ class RevokeTest(TgtDriverCase):
     def test_without_a_target_the_account_goes(self):
         self.tgtd.named.return_value = []
         self.driver.revoke(VOLUME, export(1), [])
-        self.assertEqual([("delete_account", "attachment-1")], self.asked("delete_account"))
+        gone = [("delete_account", user(mode=mode)) for mode in ("rw", "ro")]
+        self.assertEqual(gone, self.asked("delete_account"))
 
 
 class ExtendTest(TgtDriverCase):
     def test_no_session_is_there_while_the_file_is_opened_again(self):
-        self.tgtd.named.return_value = targets("attachment-1")
+        self.tgtd.named.return_value = targets(user())
         session = tgtshow.Connection(3, 0, "iqn.2026-01.test:a")
         self.tgtd.connections.side_effect = [[session], []]
         self.driver.extend(VOLUME, 2, [export(1)])
@@ -227,14 +235,14 @@ class ExtendTest(TgtDriverCase):
         )  # fmt: skip
 
     def test_a_target_is_opened_again_even_if_that_failed(self):
-        self.tgtd.named.return_value = targets("attachment-1")
+        self.tgtd.named.return_value = targets(user())
         self.tgtd.set_unit.side_effect = exception.BackendError("no")
         with self.assertRaises(exception.BackendError):
             self.driver.extend(VOLUME, 2, [export(1)])
         self.tgtd.open_target.assert_called_once_with(7)
 
     def test_a_unit_that_has_the_size_is_left_alone(self):
-        self.tgtd.named.return_value = targets("attachment-1")
+        self.tgtd.named.return_value = targets(user())
         self.driver.extend(VOLUME, 1, [export(1)])
         self.tgtd.shut_target.assert_not_called()
 

@@ -2,10 +2,11 @@
 """Who may be connected beside whom, and with which mode."""
 
 import unittest
+from unittest import mock
 
 from attachd import exception
 from attachd.db import types
-from attachd.manager import attachments, detaching
+from attachd.manager import admission, attachments, detaching
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
@@ -190,3 +191,56 @@ class OneWriterTest(ModeCase):
         self.assertEqual("connect_unknown", rows.attachment(self.mine)["state"])
         rows.change_attachment(self.other, mode="rw", state="attached")  # as nothing may do
         self.assertEqual("rw", self.attach(self.mine)["mode"])
+
+
+class SecretTest(ModeCase):
+    """What a host logs in with."""
+
+    def setUp(self):
+        super().setUp()
+        self.enterContext(mock.patch.object(self.driver, "connection_key", self.key))
+        self.volume_id = rows.add_volume(multiattach=True)["id"]
+
+    @staticmethod
+    def key(volume, export):
+        return f"{volume.id} {export.connector['host']} {export.mode}"
+
+    def secret(self, connector=CONNECTOR, **values):
+        mine = rows.add_attachment(self.volume_id, **values)["id"]
+        self.attach(mine, connector)
+        row = rows.attachment(mine)
+        self.assertEqual(row["secret"], self.driver.handed[-1].export.secret)
+        return mine, row["secret"]
+
+    def test_attachments_that_share_a_connection_have_one(self):
+        (first, known), (_second, same) = self.secret(), self.secret()
+        self.assertEqual(known, same)
+        detaching.detach(self.backend, first, self.volume_id)
+        self.assertEqual(known, self.secret()[1])
+
+    def test_others_have_one_of_their_own(self):
+        secrets = {self.secret()[1], self.secret(OTHER_CONNECTOR)[1], self.secret(mode="ro")[1]}
+        self.assertEqual(3, len(secrets))
+
+    def test_what_may_be_there_still_counts(self):
+        for state in ("connect_unknown", "disconnect_failed", "disconnecting", "connecting"):
+            with self.subTest(state):
+                mine, known = self.secret()
+                rows.change_attachment(mine, state=state)
+                other = rows.add_attachment(self.volume_id)["id"]
+                guard = admission.begin(self.backend, CONNECTOR, lambda *_rows: {})
+                volume, row = rows.volume(self.volume_id), rows.attachment(other)
+                values = guard({**volume, "type_specs": None}, row, [rows.attachment(mine)])
+                self.assertEqual(known, values["secret"])
+                rows.remove_attachment(other)
+                rows.remove_attachment(mine)
+
+    def test_what_surely_failed_does_not(self):
+        mine = rows.add_attachment(self.volume_id)["id"]
+        with self.driver.failing("grant", final=True):
+            self.fail(mine)
+        known = rows.attachment(mine)["secret"]
+        _other, secret = self.secret()
+        self.assertNotEqual(known, secret)
+        self.attach(mine)
+        self.assertEqual(secret, rows.attachment(mine)["secret"])

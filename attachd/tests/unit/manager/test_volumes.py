@@ -172,7 +172,7 @@ class DeleteTest(_VolumeCase):
         volume_id = self._add("deleting")
         with self.driver.failing("delete"):
             volumes.delete(self.backend, volume_id)
-        self.assertEqual(1, len(list(Path(CONF.state_path).rglob(f"*{volume_id}*"))))
+        self.assertTrue(list(Path(CONF.state_path).rglob(f"*{volume_id}*")))
 
     def test_attachments_that_never_came_to_be_go_with_it(self):
         volume_id = self._add("deleting")
