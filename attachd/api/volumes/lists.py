@@ -10,7 +10,7 @@ from attachd.api import microversions as mv
 from attachd.api.endpoint import endpoint
 from attachd.api.volumes import filters, load, policy, view
 from attachd.context import RequestContext
-from attachd.db import attachment_queries, volume_queries
+from attachd.db import volume_queries
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
@@ -32,12 +32,10 @@ def index(
     """Answer ids and names, and under attachd 1.0 how many times each is attached."""
     viewer = view.Viewer.of(ctx, version, links, own)
     rows, answer = _page(ctx, query, viewer, "/volumes")
-    volumes = load.listed(ctx, rows)
     if own is None:
-        return {"volumes": [view.brief(each, viewer) for each in volumes], **answer}
-    counts = attachment_queries.count_attached([each.id for each in volumes])
-    shown = [view.counted(each, counts[each.id], viewer) for each in volumes]
-    return {"volumes": shown, **answer}
+        return {"volumes": [view.brief(each, viewer) for each in load.listed(ctx, rows)], **answer}
+    found = load.listed_and_counted(ctx, rows)
+    return {"volumes": [view.counted(*each, viewer) for each in found], **answer}
 
 
 @endpoint("GET", "/volumes/detail", policy=policy.GET_ALL)

@@ -47,6 +47,13 @@ def listed(ctx: RequestContext, rows: Iterable[Row]) -> list[Volume]:
     return [Volume.from_row(ctx, row) for row in rows]
 
 
+def listed_and_counted(ctx: RequestContext, rows: Iterable[Row]) -> list[tuple[Volume, int]]:
+    """Turn the rows of a page into volumes and how often each is attached: one statement."""
+    volumes = listed(ctx, rows)
+    counts = attachment_queries.count_attached([each.id for each in volumes])
+    return [(each, counts[each.id]) for each in volumes]
+
+
 class Whole(NamedTuple):
     """A volume and what is shown with it.
 

@@ -187,7 +187,7 @@ class ServedThroughOneTarget(Served):
     def start_fixture(self) -> None:
         """Begin to serve."""
         driver = backends.RecordingDriver
-        self._patches = [
+        self._patches: list[Any] = [
             mock.patch.object(driver, "SHARED_TARGETS", None),
             mock.patch.object(
                 driver, "connection_key", lambda _self, _volume, export: export.connector["host"]
