@@ -159,6 +159,7 @@ connection = {database}
 [manager]
 workers = {workers}
 report_interval = 1
+service_down_time = 600
 
 [rpc]
 attach_timeout = 20

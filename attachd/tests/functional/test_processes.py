@@ -220,7 +220,7 @@ class ManagerTest(unittest.TestCase):
     def test_what_a_killed_manager_left_is_finished_by_the_next_one(self):
         configuration = self.deployment.folder / "attachd.conf"
         text = configuration.read_text()
-        configuration.write_text(text.replace("fake_delay = 2", f"fake_delay = {PATIENCE}"))
+        configuration.write_text(text.replace("fake_delay = 2", "fake_delay = 10"))
         manager = self.deployment.start_manager()
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
