@@ -9,6 +9,7 @@ Version history of the contract:
 * 1.3: open_connection, close_connections; attachments tell of what kind they are
 * 1.4: detach names the states in which it may; force_detach
 * 1.5: close_connections names which
+* 1.6: open_connection tells what the caller is denied
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -22,7 +23,7 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
 
-VERSION = "1.5"
+VERSION = "1.6"
 
 
 class Connected(TypedDict):
@@ -118,12 +119,14 @@ def _disconnect(
 
 
 def open_connection(
-    context: RequestContext, volume: Volume, connector: dict[str, Any]
+    context: RequestContext, volume: Volume, connector: dict[str, Any], denied: str = ""
 ) -> Connected:
     """Let the connector's host reach the volume, before anybody has told what for.
 
     A host that does reach it already gets the same answer.
 
+    :param denied: the rule by which the caller must not be one of several; "" if they may
+    :raises Forbidden: somebody else is there already, and ``denied`` names a rule
     :raises InvalidVolume: the volume is in other hands, or in no state for it
     :raises ConnectionNotOpened: the backend did not
     :raises ManagerTimeout: no answer in time; the work may go on
@@ -131,7 +134,7 @@ def open_connection(
     """
     with _translated(volume.backend, f"volume {volume.id}"):
         answer: Connected = _client(volume.backend).call(
-            context, "open_connection", volume=volume, connector=connector
+            context, "open_connection", volume=volume, connector=connector, denied=denied
         )
     return answer
 

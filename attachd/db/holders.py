@@ -40,6 +40,20 @@ def hold_of(volume: Row, rows: Sequence[Row], user_id: str | None) -> Row | None
     return next(iter(of_user(holds, user_id) if volume["multiattach"] else holds), None)
 
 
+def strangers_to(rows: Sequence[Row], host: str | None, user_id: str | None) -> list[Row]:
+    """Return whoever has a volume, if a connection of this host would be one more.
+
+    It would not where the user holds the volume for it, or where something is attached by a word
+    alone whose host is still to be connected.
+    """
+    connections = of_kind(rows, AttachmentKind.CONNECTION)
+    used = [*counted(shown(rows)), *connections]
+    served = {row["serves"] for row in connections}
+    unconnected = [row for row in of_kind(used, AttachmentKind.LEGACY) if row["id"] not in served]
+    expected = of_user(of_kind(rows, AttachmentKind.HOLD), user_id) or unconnected
+    return [] if expected or any(row["host"] == host for row in used) else used
+
+
 def closed_with(mine: Row, others: Sequence[Row]) -> list[Row]:
     """Return the connections that end with an attachment.
 

@@ -7,7 +7,7 @@ one transaction under the volume's lock; used by the handlers of legacy and by t
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 import sqlalchemy as sa
 
@@ -36,6 +36,20 @@ class Claim(TypedDict):
     host: str | None
     mountpoint: str
     mode: str | None
+
+
+class Denied(NamedTuple):
+    """What a host that is connected must not become.
+
+    :ivar rule: by which it must not be one of several; "" if it may
+    :ivar host: its name
+    """
+
+    rule: str = ""
+    host: str | None = None
+
+
+NOTHING_DENIED: Final = Denied()
 
 
 @api.retried
@@ -157,11 +171,13 @@ def open_connection(
     user_id: str | None,
     choose: Callable[[Sequence[Row]], Row | None],
     guard: steps.Guard,
+    denied: Denied = NOTHING_DENIED,
 ) -> steps.Moved:
     """Move a connection along CONNECT: one that is there, or a new one.
 
     :param choose: picks among the volume's connections that the user may get once more
     :param guard: see attachments.move(); what it raises leaves no new row
+    :raises Forbidden: a new one would be one of several, which is denied
     """
     who = {"project_id": project_id, "user_id": user_id}
     with api.writer() as connection:
@@ -169,6 +185,8 @@ def open_connection(
         mine = choose(_open_to(volume, held, user_id))
         values = who if mine is not None and not holders.counted([mine]) else {}
         if mine is None:
+            strangers = holders.strangers_to(held, denied.host, user_id)
+            sharing_rules.check_company(strangers, denied.rule)
             new = steps.new_row(volume_id, AttachmentKind.CONNECTION, who)
             new["state"] = AttachmentState.RESERVED.value
             connection.execute(statements.INSERT, new)

@@ -30,6 +30,7 @@ def open_(
     project_id: str,
     user_id: str | None,
     connector: Connector,
+    denied: str = "",
 ) -> dict[str, Any]:
     """Let a host in; one that is let in already gets the same answer.
 
@@ -45,6 +46,7 @@ def open_(
                 user_id,
                 lambda rows: _of_host(rows, connector),
                 _begin(backend, connector),
+                legacy_db.Denied(denied, connector.get("host")),
             )
             return attachments.grant(backend, moved)
         except admission.Replay as replay:

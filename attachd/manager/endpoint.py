@@ -81,11 +81,15 @@ class Endpoint:
 
     @_answering
     def open_connection(
-        self, context: RequestContext, volume: Volume, connector: dict[str, Any]
+        self,
+        context: RequestContext,
+        volume: Volume,
+        connector: dict[str, Any],
+        denied: str = "",
     ) -> dict[str, Any]:
         """See rpcapi.open_connection()."""
         return connections.open_(
-            self._backend, volume.id, volume.project_id, context.user_id, connector
+            self._backend, volume.id, volume.project_id, context.user_id, connector, denied
         )
 
     @_answering

@@ -7,9 +7,10 @@ from typing import Any
 import webob
 
 from attachd import exception, rpcapi
+from attachd.api.attachments import several
 from attachd.api.endpoint import action
 from attachd.api.legacy import policy, schema, view
-from attachd.api.legacy.there import PATH, There, check_company
+from attachd.api.legacy.there import PATH, There
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 
@@ -28,8 +29,8 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
     connector = body["connector"]
     schema.check_connector(connector)
     volume = load.writable(ctx, volume_id, policy.INITIALIZE)
-    check_company(ctx, volume, connector["host"])
-    return view.connection(rpcapi.open_connection(ctx, volume, connector), connector)
+    denied = several.denied(ctx, volume)
+    return view.connection(rpcapi.open_connection(ctx, volume, connector, denied), connector)
 
 
 @action(PATH, "os-terminate_connection", policy=policy.TERMINATE, body=schema.TERMINATE)

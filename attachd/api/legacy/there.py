@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, Self
 import webob
 
 from attachd.api import guard
-from attachd.api.attachments import several
 from attachd.context import RequestContext
-from attachd.db import holders, legacy, sharing_rules
+from attachd.db import holders, legacy
 from attachd.objects import Volume
 from attachd.states import AttachmentKind, AttachmentState
 
@@ -60,16 +59,6 @@ class There(NamedTuple):
         pairs = [(holders.name(row), AttachmentState(row["state"]).wire) for row in self.used[:10]]
         return ", ".join(f"{name} ({state})" for name, state in pairs)
 
-    def strangers(self, host: str, user_id: str | None) -> Sequence[Row]:
-        """Return whoever has the volume, if a connection of this host would be one more."""
-        rows = (*self.used, *self.connections)
-        served = {row["serves"] for row in self.connections}
-        unconnected = [row for row in self.used if row["id"] not in served]
-        expected = holders.of_user(self.holds, user_id) or [
-            row for row in unconnected if row["kind"] == AttachmentKind.LEGACY
-        ]
-        return () if expected or any(row["host"] == host for row in rows) else rows
-
     @classmethod
     def unguarded(
         cls,
@@ -99,12 +88,3 @@ class There(NamedTuple):
             holders.of_kind(rows, AttachmentKind.CONNECTION),
             holders.of_kind(rows, AttachmentKind.HOLD),
         )
-
-
-def check_company(ctx: RequestContext, volume: Volume, host: str) -> None:
-    """Let a host be connected, unless it would be one more and the caller may not have several.
-
-    :raises Forbidden: naming the rule
-    """
-    if denied := several.denied(ctx, volume):
-        sharing_rules.check_company(There.of(volume.id).strangers(host, ctx.user_id), denied)

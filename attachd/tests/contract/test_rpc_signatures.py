@@ -26,6 +26,7 @@ FINGERPRINTS = {
     "1.3": "4f36d5d09f574c26f76fcda9c1fe9002",
     "1.4": "54e75a22cb5af725fc742f3da54369c8",
     "1.5": "ae25a202e9045f51a843bbc14d0834f0",
+    "1.6": "62308a5ed99df03a7398c0990ca4a20a",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
@@ -46,6 +47,7 @@ def _sent():
         "states": ["reserved"],
         "host": "here@fake",
         "hosts": ["here@fake"],
+        "denied": "a:rule",
         "prefix": "attachd",
         "level": "DEBUG",
     }

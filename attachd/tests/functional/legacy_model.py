@@ -67,7 +67,7 @@ class Volume(model.Volume):
 
     def _ending_with(self, mine: Attachment) -> list[Connection]:
         others = [each for each in self.used() if each is not mine and each.legacy]
-        reach = {mine.id}
+        reach: set[str | None] = {mine.id}
         if mine.legacy and not self.holds and not others:
             reach.add(None)
         return [each for each in self.connections.values() if each.serves in reach]

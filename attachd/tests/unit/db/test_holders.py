@@ -30,6 +30,26 @@ class KindTest(unittest.TestCase):
             self.assertEqual([kind], [each["kind"] for each in holders.of_kind(rows, kind)])
 
 
+class StrangersTest(unittest.TestCase):
+    def test_a_host_is_expected_by_whoever_reserved_for_it(self):
+        there = [
+            row("connected", "connection", host="elsewhere", serves=None, user_id="x"),
+            row("held", "hold", user_id="other"),
+        ]
+        self.assertEqual([], holders.strangers_to(there, "h", "other"))
+        self.assertEqual([], holders.strangers_to(there, "elsewhere", "u"))
+        self.assertEqual(there[:1], holders.strangers_to(there, "h", "u"))
+
+    def test_what_is_attached_by_a_word_alone_expects_its_host(self):
+        there = [row(kind="legacy", host=None)]
+        self.assertEqual([], holders.strangers_to(there, "h", "u"))
+        there.append(row("connected", "connection", id="c", serves="a1", host="x"))
+        self.assertEqual(there, holders.strangers_to(there, "h", "u"))
+
+    def test_a_free_volume_has_none(self):
+        self.assertEqual([], holders.strangers_to([row("connect_failed")], "x", "u"))
+
+
 class NameTest(unittest.TestCase):
     def test_each_kind_is_called_by_what_can_be_done_about_it(self):
         for named, each in (

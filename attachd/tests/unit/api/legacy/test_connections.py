@@ -22,7 +22,12 @@ class InitializeTest(case.Case):
         self.assertEqual((1, "ro"), (shown["data"]["target_lun"], shown["data"]["access_mode"]))
         self.assertIs(True, shown["enforce_multipath"])
         (call,) = self.rpcapi.open_connection.call_args_list
-        self.assertEqual(self.volume_id, call.args[1].id)
+        self.assertEqual((self.volume_id, ""), (call.args[1].id, call.args[3]))
+
+    def test_what_the_caller_is_denied_goes_along(self):
+        with mock.patch.object(connections.several, "denied", return_value="a:rule"):
+            self.open()
+        self.assertEqual("a:rule", self.rpcapi.open_connection.call_args.args[3])
 
     def test_a_connector_has_to_name_its_host(self):
         with self.assertRaisesRegex(exception.InvalidInput, "os-initialize_connection.connector"):

@@ -73,14 +73,3 @@ class OfWhomTest(case.Case):
         theirs = self.begin("other")
         rows.change_volume(self.volume_id, multiattach=False)
         self.assertEqual(theirs, self.narrowed(self.ctx))
-
-
-class StrangersTest(case.Case):
-    def test_a_host_is_expected_by_whoever_reserved_for_it(self):
-        self.volume_id = rows.add_volume(multiattach=True)["id"]
-        self.connect(user_id="x", host="elsewhere")
-        rows.add_attachment(self.volume_id, "held", user_id="other")
-        there = There.of(self.volume_id)
-        self.assertEqual([], list(there.strangers("h", "other")))
-        self.assertEqual([], list(there.strangers("elsewhere", "u")))
-        self.assertEqual(1, len(there.strangers("h", "u")))
