@@ -88,6 +88,8 @@ class Cloud:
             HOME=str(folder),
             OS_CLIENT_CONFIG_FILE=str(clouds),
             OS_CINDERCLIENT_EXEC_DIR=path.partition(os.pathsep)[0],
+            # openstacksdk gives a test 5 seconds, which a busy machine needs for Keystone alone.
+            OS_TEST_TIMEOUT="600",
             PATH=path,
             TEMPEST_CONFIG=str(tempest),
             TEMPEST_CONFIG_DIR=str(folder),
