@@ -7,6 +7,7 @@ the samples (test_api_samples) has a call of it if its body has to be right.
 
 import dataclasses
 import re
+import time
 import unittest
 from unittest import mock
 
@@ -15,6 +16,8 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.tests import rows
 from attachd.tests.functional import personas, served, test_api_samples
+
+PATIENCE = 120
 
 OF_PROJECTS = frozenset({"volume_id", "attachment_id", "message_id", "target_project_id"})
 """The variable parts of paths that name what belongs to one project."""
@@ -170,7 +173,7 @@ class StoryTest(Case):
             "attachment_id": attachment,
             "target_project_id": served.PROJECT,
         }
-        before = (rows.volumes(), rows.attachments())
+        before = self._at_rest()
         for each in endpoint.load():
             if each in self.seen or not OF_PROJECTS & set(each.variables):
                 continue
@@ -178,3 +181,11 @@ class StoryTest(Case):
             said = personas.BODIES.get(each.action, {})
             self._refused_to_strangers(each, path, {each.action: said} if each.action else None)
         self.assertEqual(before, (rows.volumes(), rows.attachments()))
+
+    def _at_rest(self):
+        """Return all rows, once nothing that was begun changes them any more."""
+        deadline = time.monotonic() + PATIENCE
+        while any(row["owner"] for row in rows.volumes()):
+            self.assertLess(time.monotonic(), deadline, rows.volumes())
+            time.sleep(0.05)
+        return rows.volumes(), rows.attachments()

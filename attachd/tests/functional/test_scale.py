@@ -93,11 +93,11 @@ class Case(unittest.TestCase):
             return connection.exec_driver_sql(f"{statement} LIMIT 1").scalar()
 
     def volumes(self, ctx, **query):
-        answer = volume_lists.detail(ctx, query, mv.LATEST, asking.links())
+        answer = volume_lists.detail(ctx, query, mv.LATEST, asking.links(), None)
         return answer["volumes"]
 
     def attachments(self, ctx, **query):
-        return attachment_lists.detail(ctx, query, mv.LATEST)["attachments"]
+        return attachment_lists.detail(ctx, query, mv.LATEST, None)["attachments"]
 
     def lists(self):
         """Yield who may list what, with the table and the condition of its rows."""
@@ -202,7 +202,7 @@ class OnMariadb(Pages):
     def test_counts_and_sums_read_each_row_once(self):
         def count(ctx, **query):
             asked = {**query, "with_count": "1", "limit": "1"}
-            return [volume_lists.index(ctx, asked, mv.LATEST, asking.links())["count"]]
+            return [volume_lists.index(ctx, asked, mv.LATEST, asking.links(), None)["count"]]
 
         def summary(ctx, **query):
             return volume_lists.summary(ctx, query, mv.LATEST)["volume-summary"]

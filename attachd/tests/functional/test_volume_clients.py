@@ -37,8 +37,8 @@ class Case(unittest.TestCase):
 
     def shell(self, lines, expected=0):
         """Run commands in another terminal where the settings were pasted."""
-        lines = re.findall(r"(?m)^    (.*)$", self.process.output)
-        settings = "\n".join(lines[: lines.index("}") + 1])
+        printed = re.findall(r"(?m)^    (.*)$", self.process.output)
+        settings = "\n".join(printed[: printed.index("}") + 1])
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", f"{settings}\n{WAIT}\n{lines}"],
             env=processes.environment(
