@@ -9,7 +9,7 @@ Version history of the contract:
 * 1.3: open_connection, close_connections; attachments tell of what kind they are
 * 1.4: detach names the states in which it may; force_detach
 * 1.5: close_connections names which
-* 1.6: open_connection tells what the caller is denied
+* 1.6: attach, attach_alone and open_connection tell what the caller is denied
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -38,34 +38,47 @@ class Connected(TypedDict):
 
 
 def attach(
-    context: RequestContext, attachment: Attachment, connector: dict[str, Any]
+    context: RequestContext,
+    attachment: Attachment,
+    connector: dict[str, Any],
+    denied: str = "",
 ) -> Connected:
     """Let the connector's host reach the volume, and wait for the backend to say so.
 
     An ordinary volume may be connected for the same server elsewhere at the same time, as it
     is while the server moves from host to host.
 
+    :param denied: the rule by which the caller must not be one of several, asked where a connect
+        that had failed is repeated; "" if they may
+    :raises Forbidden: somebody else is there by now, and ``denied`` names a rule
     :raises ConnectFailed: the backend did not; the attachment is in ``error_attaching``
     :raises ConnectorHeld: the attachment connects another host
     :raises DuplicateConnector: another server's attachment of an ordinary volume does
     :raises ManagerTimeout: no answer in time; the work may go on
     :raises Unavailable: the message could not be sent
     """
-    return _connect(context, "attach", attachment, connector)
+    return _connect(context, "attach", attachment, connector, denied)
 
 
 def attach_alone(
-    context: RequestContext, attachment: Attachment, connector: dict[str, Any]
+    context: RequestContext,
+    attachment: Attachment,
+    connector: dict[str, Any],
+    denied: str = "",
 ) -> Connected:
     """Do as :func:`attach`, but suffer no other connection of an ordinary volume at all.
 
     :raises DuplicateConnector: there is one
     """
-    return _connect(context, "attach_alone", attachment, connector)
+    return _connect(context, "attach_alone", attachment, connector, denied)
 
 
 def _connect(
-    context: RequestContext, method: str, attachment: Attachment, connector: dict[str, Any]
+    context: RequestContext,
+    method: str,
+    attachment: Attachment,
+    connector: dict[str, Any],
+    denied: str,
 ) -> Connected:
     with _translated(attachment.backend, f"attachment {attachment.id}"):
         answer: Connected = _client(attachment.backend).call(
@@ -74,6 +87,7 @@ def _connect(
             attachment_id=attachment.id,
             volume_id=attachment.volume_id,
             connector=connector,
+            denied=denied,
         )
     return answer
 

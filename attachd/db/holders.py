@@ -2,12 +2,15 @@
 """Which of a volume's rows hold it, which of them clients know, and how they are called."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from attachd import states
 from attachd.states import AttachmentKind, AttachmentState
 
 Row = dict[str, Any]
+
+LEAVING: Final = frozenset({AttachmentState.DISCONNECTING, AttachmentState.DISCONNECT_FAILED})
+"""States in which an attachment is on its way out."""
 
 
 def counted(rows: Sequence[Row]) -> list[Row]:
@@ -25,6 +28,11 @@ def of_kind(rows: Sequence[Row], kind: AttachmentKind) -> list[Row]:
     return [row for row in rows if row["kind"] == kind]
 
 
+def staying(rows: Sequence[Row]) -> list[Row]:
+    """Return those that are not on their way out."""
+    return [row for row in rows if row["state"] not in LEAVING]
+
+
 def of_user(rows: Sequence[Row], user_id: str | None) -> list[Row]:
     """Return those that one user made."""
     return [row for row in rows if row["user_id"] == user_id]
@@ -40,18 +48,30 @@ def hold_of(volume: Row, rows: Sequence[Row], user_id: str | None) -> Row | None
     return next(iter(of_user(holds, user_id) if volume["multiattach"] else holds), None)
 
 
+def is_at(made: Row, host: str | None) -> bool:
+    """Tell whether an attachment is on a host; a machine without a server may be named as one."""
+    return host is not None and host in {made["host"], made["instance_uuid"]}
+
+
+def unconnected(rows: Sequence[Row]) -> list[Row]:
+    """Return what is attached by a word alone, and stays, whose host is still to be connected."""
+    connections = counted(of_kind(rows, AttachmentKind.CONNECTION))
+    served = {row["serves"] for row in connections}
+    made = staying(of_kind(rows, AttachmentKind.LEGACY))
+    return [row for row in made if row["id"] not in served]
+
+
 def strangers_to(rows: Sequence[Row], host: str | None, user_id: str | None) -> list[Row]:
     """Return whoever has a volume, if a connection of this host would be one more.
 
-    It would not where the user holds the volume for it, or where something is attached by a word
-    alone whose host is still to be connected.
+    It would not where the user has a hold that is for no connection yet, nor where something is
+    attached by a word alone, by this user or at this host, which is not connected.
     """
-    connections = of_kind(rows, AttachmentKind.CONNECTION)
-    used = [*counted(shown(rows)), *connections]
-    served = {row["serves"] for row in connections}
-    unconnected = [row for row in of_kind(used, AttachmentKind.LEGACY) if row["id"] not in served]
-    expected = of_user(of_kind(rows, AttachmentKind.HOLD), user_id) or unconnected
-    return [] if expected or any(row["host"] == host for row in used) else used
+    connections = counted(of_kind(rows, AttachmentKind.CONNECTION))
+    unused = [row for row in of_user(connections, user_id) if row["serves"] is None]
+    expected = len(of_user(of_kind(rows, AttachmentKind.HOLD), user_id)) > len(unused)
+    waiting = [row for row in unconnected(rows) if row["user_id"] == user_id or is_at(row, host)]
+    return [] if expected or waiting else [*counted(shown(rows)), *connections]
 
 
 def closed_with(mine: Row, others: Sequence[Row]) -> list[Row]:

@@ -156,7 +156,10 @@ def attach(volume_id: str, claim: Claim, denied: str = "") -> Row:
         else:
             if mine["state"] == AttachmentState.ATTACHED:
                 hold = None  # It was used when this was said for the first time.
-            steps.swap(connection, mine, Event.COMPLETE, {}, None)
+            # What was only reserved is told as what its host may do.
+            reserved = mine["state"] == AttachmentState.RESERVED
+            values = {"mode": told["mode"]} if reserved else {}
+            steps.swap(connection, mine, Event.COMPLETE, values, None)
         _bind(connection, opened, mine)
         left = steps.released(connection, held, hold)
         sharing_rules.check_most(volume, left)
@@ -184,9 +187,10 @@ def open_connection(
         volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT)
         mine = choose(_open_to(volume, held, user_id))
         values = who if mine is not None and not holders.counted([mine]) else {}
-        if mine is None:
+        if mine is None or not holders.counted([mine]):
             strangers = holders.strangers_to(held, denied.host, user_id)
             sharing_rules.check_company(strangers, denied.rule)
+        if mine is None:
             new = steps.new_row(volume_id, AttachmentKind.CONNECTION, who)
             new["state"] = AttachmentState.RESERVED.value
             connection.execute(statements.INSERT, new)
@@ -247,7 +251,7 @@ def _opened_for(mine: Row, volume: Row, held: Sequence[Row], claim: Claim) -> li
     connections = holders.of_kind(held, AttachmentKind.CONNECTION)
     free = [row for row in connections if row["serves"] is None]
     if volume["multiattach"]:
-        there = [row for row in free if _is_at(mine, row["host"])]
+        there = [row for row in free if holders.is_at(mine, row["host"])]
         # Several may be of several servers: then nobody can tell.
         own = holders.of_user(free, claim["user_id"])
         free = there or (own if len(own) == 1 else [])
@@ -291,8 +295,7 @@ def _mode(volume: Row, mine: Row, held: Sequence[Row], opened: Sequence[Row], cl
 def _unconnected(held: Sequence[Row], user_id: str | None) -> list[Row]:
     """Return the attachment that a user's next connection is for; empty if nobody can tell."""
     own = holders.of_user(held, user_id)
-    served = {row["serves"] for row in held}
-    found = [row for row in holders.of_kind(own, AttachmentKind.LEGACY) if row["id"] not in served]
+    found = holders.of_user(holders.unconnected(held), user_id)
     return found if len(found) == 1 and not holders.of_kind(own, AttachmentKind.HOLD) else []
 
 
@@ -307,11 +310,6 @@ def _open_to(volume: Row, held: Sequence[Row], user_id: str | None) -> list[Row]
     return [row for row in connections if row["serves"] is None or not one_more]
 
 
-def _is_at(made: Row, host: str | None) -> bool:
-    """Tell whether an attachment is on a host; a machine without a server may be named as one."""
-    return host is not None and host in {made["host"], made["instance_uuid"]}
-
-
 def serving(
     volume: Row, held: Sequence[Row], host: str | None, user_id: str | None
 ) -> Mapping[str, Any]:
@@ -321,9 +319,13 @@ def serving(
     :param host: that is connected
     :param user_id: who asks for it
     """
-    made = [row for row in held if row["kind"] == AttachmentKind.LEGACY]
+    made = [
+        row
+        for row in holders.of_kind(held, AttachmentKind.LEGACY)
+        if row["state"] not in holders.LEAVING
+    ]
     if volume["multiattach"]:
-        there = [row for row in made if _is_at(row, host)]
+        there = [row for row in holders.unconnected(held) if holders.is_at(row, host)]
         made = there or _unconnected(held, user_id)
     if not made:
         return {}

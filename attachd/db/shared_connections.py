@@ -49,7 +49,8 @@ def beside(attachments: Sequence[Row], project_id: str | None) -> dict[str, list
     users = defaultdict(list)
     with api.reader() as connection:
         for row in connection.execute(wanted):
-            keys[row.owner_id].add(row.connection_key)
+            if AttachmentState(row.state) not in states.UNREACHABLE:
+                keys[row.owner_id].add(row.connection_key)
             if AttachmentState(row.state) in SHARING and project_id in {None, row.project_id}:
                 users[row.connection_key].append(row.owner_id)
     return {each["id"]: _others(each["id"], keys[each["id"]], users) for each in attachments}
@@ -67,6 +68,7 @@ def keys_of(attachment_id: str, volume_id: str) -> list[str]:
         _T.c.volume_id == volume_id,
         sa.or_(_T.c.id == attachment_id, _T.c.serves == attachment_id),
         _T.c.connection_key.is_not(None),
+        _T.c.state.not_in(states.UNREACHABLE),
     )
     with api.reader() as connection:
         return list(connection.execute(wanted).scalars())

@@ -4,6 +4,7 @@
 What a type says of it is explained in attachd.sharing.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -40,16 +41,29 @@ def check_join(volume: Row, rows: Sequence[Row], new: Row, denied: str = "") -> 
     free = volume["state"] == VolumeState.READY and volume["status"] != "error"
     there = holders.counted(rows)
     server = new.get("instance_uuid")
-    strangers = [row for row in there if server is None or row["instance_uuid"] != server]
-    if not free or (strangers and not volume["multiattach"]):
+    others = [row for row in there if server is None or row["instance_uuid"] != server]
+    if not free or (others and not volume["multiattach"]):
         named = ", ".join(holders.name(row) for row in there[:3])
         raise exception.VolumeNotFree(
             volume_id=volume["id"],
             status=volume["status"],
             holder=f"; it is held by {named}" if named else "",
         )
-    check_company(strangers, denied)
+    check_company(strangers_to(new, rows), denied)
     check_most(volume, [*rows, new])
+
+
+def strangers_to(new: Row, rows: Sequence[Row]) -> list[Row]:
+    """Return whoever else has a volume: not the same server, on its way to another host.
+
+    It has two attachments then.  With a third one, some of them are something else.
+    """
+    there = holders.counted(rows)
+    server = new.get("instance_uuid")
+    if server is None:
+        return there
+    same = [row for row in holders.shown(there) if row["instance_uuid"] == server]
+    return there if len(same) > 1 else [row for row in there if row["instance_uuid"] != server]
 
 
 def check_company(strangers: Sequence[Row], denied: str) -> None:
@@ -107,14 +121,17 @@ def check_most(volume: Row, rows: Sequence[Row]) -> None:
 
 
 def _population(rows: Sequence[Row]) -> int:
-    """Count servers, and hosts that have none; a user's hold and connection are of one of them."""
+    """Count servers, and hosts that have none; a user's hold and connection are of one of them.
+
+    A server counts once while it moves, when it has two attachments, and not for more than that.
+    """
     attached = holders.counted(holders.shown(rows))
     connections = holders.counted(holders.of_kind(rows, AttachmentKind.CONNECTION))
     unknown = [row for row in connections if row["serves"] is None]
     held = holders.of_kind(rows, AttachmentKind.HOLD)
-    servers = {row.get("instance_uuid") or row["id"] for row in attached}
+    servers = Counter(row.get("instance_uuid") or row["id"] for row in attached)
     users = {row["user_id"] for row in (*held, *unknown)}
-    return len(servers) + sum(
+    return sum(max(1, number - 1) for number in servers.values()) + sum(
         max(len(holders.of_user(held, user)), len(holders.of_user(unknown, user)))
         for user in users
     )
@@ -165,14 +182,22 @@ def why_read_only(volume: Row, mine: Row, others: Sequence[Row]) -> str:
         return ""
     if not rules.multiattach:
         return "its type says mode='RO'"
-    writers = [row for row in holders.counted(others) if _is_another_writer(row, mine)]
+    writers = _other_writers(mine, others)
     if writers:
         return f"its type allows one writer, mode='RO', and that is {holders.name(writers[0])}"
     return ""
 
 
-def _is_another_writer(row: Row, mine: Row) -> bool:
-    server = mine.get("instance_uuid")
-    same = row["id"] == mine.get("serves") or mine["id"] in {row["id"], row["serves"]}
-    moving = server is not None and row["instance_uuid"] == server
-    return row["mode"] == "rw" and not same and not moving
+def _other_writers(mine: Row, others: Sequence[Row]) -> list[Row]:
+    writers = [
+        row
+        for row in holders.counted(others)
+        if row["mode"] == "rw"
+        and row["id"] != mine.get("serves")
+        and mine["id"] not in {row["id"], row["serves"]}
+    ]
+    known = {row["id"] for row in writers}
+    # A connection and what it serves are one.
+    apart = [row for row in writers if row["serves"] not in known]
+    strangers = {row["id"] for row in strangers_to(mine, apart)}
+    return [row for row in apart if row["id"] in strangers]

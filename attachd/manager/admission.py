@@ -35,12 +35,19 @@ class Replay(Exception):
         self.row = row
 
 
-def begin(backend: Backend, connector: Connector, allow: db.Guard) -> db.Guard:
-    """Return a guard that lets a connect begin and notes all that a repetition needs."""
+def begin(backend: Backend, connector: Connector, allow: db.Guard, denied: str = "") -> db.Guard:
+    """Return a guard that lets a connect begin and notes all that a repetition needs.
+
+    :param denied: as of rpcapi.attach()
+    """
 
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
         _check_same_connector(mine, connector)
         allow(volume, mine, others)
+        if AttachmentState(mine["state"]) in states.UNREACHABLE:
+            # Since it was reserved somebody else may have come.
+            strangers = sharing_rules.strangers_to(mine, others)
+            sharing_rules.check_company(strangers, denied)
         return begun(backend, volume, mine, others, connector)
 
     return guard
@@ -67,7 +74,9 @@ def begun(
     }
     export = exports.export({**mine, **values})
     key = exports.connection_key(backend, exports.volume_ref(volume), export)
-    secret = _shared_secret(key, others) or mine["secret"] or secrets.token_hex(16)
+    # Another host must not have what this one may know.
+    kept = mine["secret"] if mine["connection_key"] == key else None
+    secret = _shared_secret(key, others) or kept or secrets.token_hex(16)
     return {**values, "connection_key": key, "secret": secret}
 
 

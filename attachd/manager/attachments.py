@@ -27,7 +27,11 @@ _MAYBE_GRANTED = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECT_
 
 
 def attach(
-    backend: Backend, attachment_id: str, volume_id: str, connector: Connector
+    backend: Backend,
+    attachment_id: str,
+    volume_id: str,
+    connector: Connector,
+    denied: str = "",
 ) -> dict[str, Any]:
     """Connect, beside other attachments of the same server.
 
@@ -36,17 +40,24 @@ def attach(
     :returns: rpcapi.Connected
     :raises: as rpcapi.attach()
     """
-    return _connect(backend, attachment_id, volume_id, connector, admission.refuse_other_servers)
+    allow = admission.refuse_other_servers
+    guard = admission.begin(backend, connector, allow, denied)
+    return _connect(backend, attachment_id, volume_id, guard)
 
 
 def attach_alone(
-    backend: Backend, attachment_id: str, volume_id: str, connector: Connector
+    backend: Backend,
+    attachment_id: str,
+    volume_id: str,
+    connector: Connector,
+    denied: str = "",
 ) -> dict[str, Any]:
     """Connect, with no other connection of an ordinary volume beside this one.
 
     :raises: as rpcapi.attach_alone()
     """
-    return _connect(backend, attachment_id, volume_id, connector, admission.refuse_others)
+    guard = admission.begin(backend, connector, admission.refuse_others, denied)
+    return _connect(backend, attachment_id, volume_id, guard)
 
 
 def finish_attach(backend: Backend, row: db.Row) -> None:
@@ -63,16 +74,16 @@ def finish_attach(backend: Backend, row: db.Row) -> None:
             )
         return {}
 
-    _connect(backend, row["id"], row["volume_id"], row["connector"], unmoved)
+    guard = admission.begin(backend, row["connector"], unmoved)
+    _connect(backend, row["id"], row["volume_id"], guard)
 
 
 def _connect(
-    backend: Backend, attachment_id: str, volume_id: str, connector: Connector, allow: db.Guard
+    backend: Backend, attachment_id: str, volume_id: str, guard: db.Guard
 ) -> dict[str, Any]:
     backend.check_ready()
     with backend.lock(volume_id):
         try:
-            guard = admission.begin(backend, connector, allow)
             moved = db.move(attachment_id, volume_id, Event.CONNECT, guard=guard)
         except admission.Replay as replay:
             return answer(replay.row)

@@ -21,8 +21,6 @@ from attachd.states import AttachmentKind, AttachmentState, VolumeState
 _NAMES: Final = ("host", "initiator", "nqn", "wwpns")
 """What hosts are told apart by; all else in a connector may change from call to call."""
 
-_LEAVING: Final = frozenset({AttachmentState.DISCONNECTING, AttachmentState.DISCONNECT_FAILED})
-
 
 def open_(
     backend: Backend,
@@ -105,7 +103,7 @@ def _check_usable(volume: db.Row, others: Sequence[db.Row]) -> None:
     in_the_way = [
         row
         for row in holders.counted(holders.shown(others))
-        if row["kind"] == AttachmentKind.ATTACHMENT or row["state"] in _LEAVING
+        if row["kind"] == AttachmentKind.ATTACHMENT or row["state"] in holders.LEAVING
     ]
     kept = [AttachmentState(row["state"]) for row in others]
     status = states.derive(VolumeState(volume["state"]), kept).status

@@ -105,20 +105,20 @@ def _detach(
 def _end_connections(backend: Backend, moved: db.Moved) -> list[db.Row]:
     """Close what was opened for an attachment that goes; return the other rows that remain."""
     ending = holders.closed_with(moved.attachment, moved.others)
-    for row in ending:
-        end_connection(backend, row)
-    return [row for row in moved.others if row not in ending]
+    ended = [row["id"] for row in ending if end_connection(backend, row)]
+    return [row for row in moved.others if row["id"] not in ended]
 
 
 class _Taken(Exception):
     """Somebody has said meanwhile that a connection is for an attachment."""
 
 
-def end_connection(backend: Backend, row: db.Row, *, named: bool = False) -> None:
+def end_connection(backend: Backend, row: db.Row, *, named: bool = False) -> bool:
     """Shut the host of a connection out and remove its row, under the volume's lock.
 
     :param row: as it was read; if it serves something else by now, it stays
     :param named: it does not, because it is this host that was meant
+    :returns: whether it is gone
     :raises engine.Failed: the row says why
     """
 
@@ -131,7 +131,7 @@ def end_connection(backend: Backend, row: db.Row, *, named: bool = False) -> Non
         moved = db.move(row["id"], row["volume_id"], Event.DISCONNECT, guard=guard)
     except _Taken:
         LOG.info("Connection %s is of an attachment by now and stays", row["id"])
-        return
+        return False
     try:
         _revoke(backend, moved.volume, moved.attachment, moved.others)
     except engine.Failed as failed:
@@ -139,6 +139,7 @@ def end_connection(backend: Backend, row: db.Row, *, named: bool = False) -> Non
         raise
     generation = moved.attachment["generation"]
     db.move(row["id"], row["volume_id"], Event.REVOKED, generation=generation)
+    return True
 
 
 def close_connection(backend: Backend, row: db.Row, *, named: bool) -> None:

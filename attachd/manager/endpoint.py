@@ -40,9 +40,10 @@ class Endpoint:
         attachment_id: str,
         volume_id: str,
         connector: dict[str, Any],
+        denied: str = "",
     ) -> dict[str, Any]:
         """See rpcapi.attach()."""
-        return attachments.attach(self._backend, attachment_id, volume_id, connector)
+        return attachments.attach(self._backend, attachment_id, volume_id, connector, denied)
 
     @_answering
     def attach_alone(
@@ -51,9 +52,10 @@ class Endpoint:
         attachment_id: str,
         volume_id: str,
         connector: dict[str, Any],
+        denied: str = "",
     ) -> dict[str, Any]:
         """See rpcapi.attach_alone()."""
-        return attachments.attach_alone(self._backend, attachment_id, volume_id, connector)
+        return attachments.attach_alone(self._backend, attachment_id, volume_id, connector, denied)
 
     @_answering
     def detach(

@@ -45,6 +45,7 @@ def is_free(path: Path) -> bool:
     file = _open(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_UN)
     except BlockingIOError:
         return False
     finally:

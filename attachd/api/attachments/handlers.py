@@ -54,7 +54,8 @@ def update(
     schema.check_connector(host)
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.UPDATE, attachment)
-    answer = rpcapi.attach_alone(ctx, attachment, host)
+    denied = reservation.denied(ctx, attachment)
+    answer = rpcapi.attach_alone(ctx, attachment, host, denied)
     return view.connected(ctx, attachment, answer, host, own)
 
 

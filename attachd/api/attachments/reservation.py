@@ -10,6 +10,7 @@ from attachd.api.attachments import schema, several, telling
 from attachd.context import RequestContext
 from attachd.db import attachment_queries
 from attachd.objects import Attachment, Volume
+from attachd.states import UNREACHABLE, AttachmentState
 
 
 def make(ctx: RequestContext, volume: Volume, wanted: Mapping[str, Any]) -> Attachment:
@@ -23,6 +24,18 @@ def make(ctx: RequestContext, volume: Volume, wanted: Mapping[str, Any]) -> Atta
     denied = several.denied(ctx, volume)
     server = schema.identity(wanted, "instance_uuid") if "instance_uuid" in wanted else None
     return Attachment.reserve(ctx, volume, server, mode, denied)
+
+
+def denied(ctx: RequestContext, attachment: Attachment) -> str:
+    """Name the rule that keeps the caller from joining others when a connect is repeated.
+
+    One that failed had given the volume back; a reservation was asked when it was made.
+
+    :returns: "" if none does
+    """
+    if AttachmentState(attachment.state) not in UNREACHABLE:
+        return ""
+    return several.denied(ctx, Volume.get(ctx, attachment.volume_id))
 
 
 def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:

@@ -33,15 +33,16 @@ def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webo
 
 @action(PATH, "os-force_detach", policy=policy.FORCE_DETACH, body=schema.FORCE_DETACH)
 def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob.Request) -> None:
-    """Remove one attachment whatever state it is in, with the connection that is named."""
+    """Remove one attachment whatever state it is in, and what is left of the host's connection."""
     volume = load.writable(ctx, volume_id, policy.FORCE_DETACH)
     wanted = schema.attachment(body)
     there = There.unguarded(ctx, request, volume.id, wanted)
     chosen = _choose(ctx, volume.id, there, wanted)
     if chosen is not None:
-        if there.connections and body.get("connector"):
-            rpcapi.close_connections(ctx, volume, body["connector"], [chosen["id"]])
         giving_back.remove_by_force(ctx, request, volume, there, chosen)
+        unused = there.unused_by(chosen["user_id"])
+        if unused and body.get("connector"):
+            rpcapi.close_connections(ctx, volume, body["connector"], (), unused)
     elif wanted is None:
         giving_back.all_of_it(ctx, volume, there)
     else:

@@ -54,6 +54,11 @@ class There(NamedTuple):
         """Return the ids of the holds, the oldest first."""
         return [row["id"] for row in self.holds]
 
+    def unused_by(self, user_id: str | None) -> list[str]:
+        """Return the ids of the connections that a user opened and nobody has said the use of."""
+        own = holders.of_user(self.connections, user_id)
+        return [row["id"] for row in own if row["serves"] is None]
+
     def listed(self) -> str:
         """Name those that count with their states, ten at most."""
         pairs = [(holders.name(row), AttachmentState(row["state"]).wire) for row in self.used[:10]]

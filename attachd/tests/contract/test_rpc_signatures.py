@@ -26,7 +26,7 @@ FINGERPRINTS = {
     "1.3": "4f36d5d09f574c26f76fcda9c1fe9002",
     "1.4": "54e75a22cb5af725fc742f3da54369c8",
     "1.5": "ae25a202e9045f51a843bbc14d0834f0",
-    "1.6": "62308a5ed99df03a7398c0990ca4a20a",
+    "1.6": "9ccd64a266f7000855ad1014c679a4cb",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)

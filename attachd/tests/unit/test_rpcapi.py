@@ -86,7 +86,7 @@ class AskingTest(_RpcCase):
         for name in ("attach", "attach_alone"):
             WAYS[name]()
             self.client.call.assert_called_with(
-                CONTEXT, name, attachment_id="a", volume_id="v", connector=CONNECTOR
+                CONTEXT, name, attachment_id="a", volume_id="v", connector=CONNECTOR, denied=""
             )
 
     def test_detaching_sends_ids_and_in_which_states_it_may(self):

@@ -37,13 +37,27 @@ class StrangersTest(unittest.TestCase):
             row("held", "hold", user_id="other"),
         ]
         self.assertEqual([], holders.strangers_to(there, "h", "other"))
-        self.assertEqual([], holders.strangers_to(there, "elsewhere", "u"))
+        self.assertEqual(there[:1], holders.strangers_to(there, "elsewhere", "u"))
         self.assertEqual(there[:1], holders.strangers_to(there, "h", "u"))
 
-    def test_what_is_attached_by_a_word_alone_expects_its_host(self):
-        there = [row(kind="legacy", host=None)]
+    def test_one_hold_is_for_one_host(self):
+        there = [
+            row("held", "hold", user_id="u"),
+            row("connected", "connection", host="elsewhere", serves=None, user_id="u"),
+        ]
+        self.assertEqual(there[1:], holders.strangers_to(there, "h", "u"))
+
+    def test_a_connection_that_surely_failed_is_nobody(self):
+        there = [row("connect_failed", "connection", serves=None, user_id="x")]
         self.assertEqual([], holders.strangers_to(there, "h", "u"))
-        there.append(row("connected", "connection", id="c", serves="a1", host="x"))
+
+    def test_what_is_attached_by_a_word_alone_expects_its_host(self):
+        there = [row(kind="legacy", host=None, user_id="u")]
+        self.assertEqual([], holders.strangers_to(there, "h", "u"))
+        self.assertEqual(there, holders.strangers_to(there, "h", "other"))
+        there[0]["host"] = "h"
+        self.assertEqual([], holders.strangers_to(there, "h", "other"))
+        there.append(row("connected", "connection", id="c", serves="a1", host="x", user_id="u"))
         self.assertEqual(there, holders.strangers_to(there, "h", "u"))
 
     def test_a_free_volume_has_none(self):

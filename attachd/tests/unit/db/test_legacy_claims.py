@@ -134,3 +134,47 @@ class LaterTest(test_legacy.Case):
         self.assertEqual(second, self.later())
         self.attach(None, host="compute-3")
         self.assertIsNone(self.later())
+
+
+class ServingTest(test_legacy.Case):
+    """What a connection is for that is opened after the attachments were made."""
+
+    def setUp(self):
+        super().setUp()
+        self.multiattach()
+        self.mine = self.attach(server=None, host="compute-1")["id"]
+
+    def serves(self, user="u", host="compute-1"):
+        held = rows.attachments(self.volume_id)
+        return legacy.serving(rows.volume(self.volume_id), held, host, user).get("serves")
+
+    def test_it_is_for_what_is_at_its_host_and_not_connected(self):
+        self.assertEqual(self.mine, self.serves("other"))
+        self.connect(serves=self.mine)
+        self.hold()
+        self.assertIsNone(self.serves())
+        self.assertIsNone(self.serves("other"))
+
+    def test_a_connection_that_surely_failed_serves_nobody(self):
+        rows.add_attachment(
+            self.volume_id, "connect_failed", kind="connection", serves=self.mine, user_id="u"
+        )
+        self.assertEqual(self.mine, self.serves())
+
+    def test_what_is_on_its_way_out_gets_none(self):
+        for state in ("disconnecting", "disconnect_failed"):
+            rows.change_attachment(self.mine, state=state)
+            self.assertIsNone(self.serves(), state)
+
+
+class ReservedTest(test_legacy.Case):
+    """A reservation of the newer calls that os-attach completes."""
+
+    def test_it_tells_what_its_host_may_do(self):
+        mine = rows.add_attachment(
+            self.volume_id, mode="ro", instance_uuid=test_legacy.SERVER, user_id="u"
+        )["id"]
+        self.connect(mode="rw")
+        self.attach(mode=None)
+        row = rows.attachment(mine)
+        self.assertEqual(("attached", "rw", "ro"), (row["state"], row["mode"], row["asked_mode"]))

@@ -72,11 +72,20 @@ class JoinTest(Case):
         rows.add_attachment(volume, "connect_failed", instance_uuid="x")
         self.join(volume, "other")
         rows.add_attachment(volume, "reserved")
-        with self.assertRaisesRegex(
-            exception.LimitReached, f"Volume {volume} has 2 attachments, and may have 2 .max_att"
-        ):
-            self.join(volume, "other")
-        self.join(volume, "s")
+        full = f"Volume {volume} has 2 attachments, and may have 2 .max_att"
+        for server in ("other", "s"):
+            with self.assertRaisesRegex(exception.LimitReached, full):
+                self.join(volume, server)
+
+    def test_a_server_that_moves_counts_once_and_not_for_more_than_that(self):
+        volume = self.volume({**SEVERAL, "max_attachments": "1"})
+        rows.add_attachment(volume, "attached", instance_uuid="s")
+        self.join(volume, "s", "volume:multiattach")
+        rows.add_attachment(volume, "attached", instance_uuid="s")
+        with self.assertRaises(exception.LimitReached):
+            self.join(volume, "s")
+        with self.assertRaises(exception.Forbidden):
+            self.join(volume, "s", "volume:multiattach")
 
     def test_a_hold_counts_as_well_and_its_connection_does_not_count_twice(self):
         volume = self.volume({**SEVERAL, "max_attachments": "2"})
@@ -182,6 +191,8 @@ class ModeTest(Case):
         rows.add_attachment(volume, "attached", mode="rw", instance_uuid="s")
         self.assertEqual("rw", self.mode(volume, "rw", instance_uuid="s"))
         self.refused("one writer", volume, instance_uuid="other")
+        rows.add_attachment(volume, "attached", mode="rw", instance_uuid="s")
+        self.refused("one writer", volume, instance_uuid="s")
 
     def test_a_connection_and_what_it_serves_are_one_writer(self):
         volume = self.volume({**SEVERAL, "mode": "RO"})

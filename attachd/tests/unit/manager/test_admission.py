@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may be connected beside whom, and with which mode."""
 
+import functools
 import unittest
 from unittest import mock
 
@@ -244,3 +245,28 @@ class SecretTest(ModeCase):
         self.assertNotEqual(known, secret)
         self.attach(mine)
         self.assertEqual(secret, rows.attachment(mine)["secret"])
+
+    def test_another_host_does_not_get_what_this_one_may_know(self):
+        _first, known = self.secret()
+        mine = rows.add_attachment(self.volume_id)["id"]
+        with self.driver.failing("grant", final=True):
+            self.fail(mine)
+        self.assertEqual(known, rows.attachment(mine)["secret"])
+        self.attach(mine, OTHER_CONNECTOR)
+        self.assertNotEqual(known, rows.attachment(mine)["secret"])
+
+
+class DeniedTest(ModeCase):
+    """A connect that failed is repeated when somebody else has come, which is denied."""
+
+    def test_it_is_one_of_several_then(self):
+        volume_id = rows.add_volume(multiattach=True)["id"]
+        mine = rows.add_attachment(volume_id, "connect_failed")["id"]
+        other = rows.add_attachment(volume_id, "attached")["id"]
+        repeat = functools.partial(
+            attachments.attach_alone, self.backend, mine, volume_id, OTHER_CONNECTOR
+        )
+        with self.assertRaisesRegex(exception.Forbidden, "a:rule"):
+            repeat("a:rule")
+        rows.remove_attachment(other)
+        self.assertIn("connection_info", repeat("a:rule"))

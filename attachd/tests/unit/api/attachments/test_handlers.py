@@ -85,7 +85,9 @@ class UpdateTest(Case):
     def test_it_suffers_no_other_connection(self):
         shown = handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
         self.assertEqual("reserved", shown["attachment"]["status"])
-        self.rpcapi.attach_alone.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
+        self.rpcapi.attach_alone.assert_called_once_with(
+            self.ctx, self.attachment, CONNECTOR, self.reservation.denied.return_value
+        )
         self.ctx.authorize.assert_called_once_with(policy.UPDATE, self.attachment)
 
     def test_a_wrong_connector_is_refused_before_anything_is_loaded(self):

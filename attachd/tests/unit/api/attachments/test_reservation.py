@@ -6,6 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.api.attachments import reservation
+from attachd.states import UNREACHABLE, AttachmentState
 from attachd.tests.unit.api.attachments import test_view
 
 MOVED = exception.InvalidTransition(
@@ -45,6 +46,23 @@ class MakeTest(Case):
             self.make(mode="rw")
         self.several.check_mode.assert_called_with(self.volume, "rw")
         self.Attachment.reserve.assert_not_called()
+
+
+class DeniedTest(Case):
+    """What is asked again when a connect is repeated."""
+
+    def test_only_one_that_has_failed_is_asked_again(self):
+        for name in ("Volume", "several"):
+            setattr(self, name, self.enterContext(mock.patch.object(reservation, name)))
+        ctx = mock.Mock()
+        for state in AttachmentState:
+            self.attachment.state = state.value
+            if state in UNREACHABLE:
+                self.several.denied.return_value = "a:rule"
+                self.assertEqual("a:rule", reservation.denied(ctx, self.attachment))
+                self.several.denied.assert_called_with(ctx, self.Volume.get.return_value)
+            else:
+                self.assertEqual("", reservation.denied(ctx, self.attachment))
 
 
 class CancelTest(Case):

@@ -147,10 +147,13 @@ class ForceTest(Case):
             self.force(connector=CONNECTOR)
 
     def test_a_connection_that_is_named_is_closed_unless_it_is_of_another_one(self):
-        first, _second = self.several()
-        self.connect()
+        first, second = self.several()
+        rows.change_attachment(first, user_id="u")
+        mine = self.connect(user_id="u")
+        self.connect(user_id="u", serves=second)
+        self.connect(user_id="other")
         self.force(attachment_id=first, connector=CONNECTOR)
-        self.assertEqual([(CONNECTOR, [first])], self.closed())
+        self.assertEqual([(CONNECTOR, (), [mine])], self.closed())
         self.assertEqual([(first, "here@fake")], self.detached())
 
     def test_without_a_connector_only_the_attachments_own_are_closed(self):
