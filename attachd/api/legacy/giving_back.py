@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Giving volumes back by the older calls, attached or merely taken; used by their handlers."""
 
+from collections.abc import Callable
 import contextlib
 
 import webob
 
 from attachd import exception, rpcapi
+from attachd.api import guard
 from attachd.api.attachments import deletion, forced
 from attachd.api.legacy.there import Row, There
 from attachd.context import RequestContext
@@ -37,21 +39,26 @@ def remove(
     ctx: RequestContext, request: webob.Request, volume: Volume, there: There, chosen: Row
 ) -> None:
     """Have the backend shut the attachment's hosts out, and remove it."""
-    # If somebody else was faster, it is as it should be.
-    with contextlib.suppress(exception.AttachmentNotFound):
-        attachment = _attachment(ctx, volume, chosen)
-        deletion.remove(ctx, request, attachment, there.among.get(attachment.id))
+    _remove(deletion.remove, ctx, request, volume, there, chosen)
 
 
 def remove_by_force(
     ctx: RequestContext, request: webob.Request, volume: Volume, there: There, chosen: Row
 ) -> None:
     """Do as :func:`remove`, and have it on record who did."""
-    with contextlib.suppress(exception.AttachmentNotFound):
-        attachment = _attachment(ctx, volume, chosen)
-        forced.remove(ctx, request, attachment, there.among.get(attachment.id))
+    _remove(forced.remove, ctx, request, volume, there, chosen)
 
 
-def _attachment(ctx: RequestContext, volume: Volume, chosen: Row) -> Attachment:
+def _remove(
+    way: Callable[[RequestContext, webob.Request, Attachment, guard.Among], object],
+    ctx: RequestContext,
+    request: webob.Request,
+    volume: Volume,
+    there: There,
+    chosen: Row,
+) -> None:
     seen = {"volume_host": volume.host, "volume_status": volume.status}
-    return Attachment.from_row(ctx, {**chosen, **seen})
+    attachment = Attachment.from_row(ctx, {**chosen, **seen})
+    # If somebody else was faster, it is as it should be.
+    with contextlib.suppress(exception.AttachmentNotFound):
+        way(ctx, request, attachment, there.among.get(attachment.id))
