@@ -1,28 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """One class for each thing a caller can do differently; api/errors.py alone reads ``code``."""
+# ruff: noqa: PLC0414  what has been moved to other files is still to be found here
 
-from typing import Any, ClassVar
+from typing import Any
 
-
-class AttachdError(Exception):
-    """The root; a message is built from ``msg_fmt`` and the keyword arguments.
-
-    :cvar code: HTTP status the API answers with
-    """
-
-    code: ClassVar[int] = 500
-    msg_fmt: ClassVar[str] = "Something went wrong that attachd did not foresee."
-
-    def __init__(self, message: str | None = None, **details: Any) -> None:
-        self.details = details
-        super().__init__(message if message is not None else self.msg_fmt % details)
-
-
-class BadRequest(AttachdError):
-    """The request itself is wrong: correct it and send it again."""
-
-    code = 400
-    msg_fmt = "%(reason)s"
+from attachd.exception_roots import AttachdError as AttachdError
+from attachd.exception_roots import BadRequest as BadRequest
+from attachd.exception_roots import Conflict as Conflict
+from attachd.exception_roots import NotFound as NotFound
+from attachd.type_exceptions import DefaultTypeMissing as DefaultTypeMissing
+from attachd.type_exceptions import DefaultTypeNotFound as DefaultTypeNotFound
+from attachd.type_exceptions import InvalidVolumeType as InvalidVolumeType
+from attachd.type_exceptions import QosSpecsExist as QosSpecsExist
+from attachd.type_exceptions import QosSpecsInUse as QosSpecsInUse
+from attachd.type_exceptions import QosSpecsNotFound as QosSpecsNotFound
+from attachd.type_exceptions import TypeAccessExists as TypeAccessExists
+from attachd.type_exceptions import TypeAccessNotFound as TypeAccessNotFound
+from attachd.type_exceptions import TypeExists as TypeExists
+from attachd.type_exceptions import TypeInUse as TypeInUse
+from attachd.type_exceptions import TypeIsDefault as TypeIsDefault
+from attachd.type_exceptions import VolumeTypeNotFound as VolumeTypeNotFound
 
 
 class InvalidInput(BadRequest):
@@ -104,23 +101,10 @@ class Forbidden(AttachdError):
     msg_fmt = "Policy doesn't allow %(action)s to be performed."
 
 
-class NotFound(AttachdError):
-    """There is no such thing, or not for this project."""
-
-    code = 404
-    msg_fmt = "The resource could not be found."
-
-
 class VolumeNotFound(NotFound):
     """There is no such volume for this project."""
 
     msg_fmt = "Volume %(volume_id)s could not be found."
-
-
-class VolumeTypeNotFound(NotFound):
-    """There is no such volume type for this project."""
-
-    msg_fmt = "Volume type %(volume_type_id)s could not be found."
 
 
 class AttachmentNotFound(NotFound):
@@ -206,13 +190,6 @@ class UnsupportedMediaType(AttachdError):
     msg_fmt = "Unsupported Content-Type: send application/json."
 
 
-class Conflict(AttachdError):
-    """The state of things forbids it now; it may be allowed later."""
-
-    code = 409
-    msg_fmt = "%(reason)s"
-
-
 class InvalidTransition(Conflict):
     """The row was in no state from which this event is legal, or another call was faster."""
 
@@ -246,81 +223,6 @@ class PreconditionFailed(AttachdError):
 
     code = 412
     msg_fmt = "The metadata of volume %(volume_id)s has been changed since it was read."
-
-
-class TypeExists(Conflict):
-    """A volume type of that name exists."""
-
-    msg_fmt = "Volume Type %(name)s already exists."
-
-
-class TypeInUse(BadRequest):
-    """Volumes still have this type."""
-
-    msg_fmt = (
-        "Volume Type %(volume_type_id)s deletion is not allowed with volumes present with the "
-        "type."
-    )
-
-
-class TypeIsDefault(BadRequest):
-    """Volumes that are created without a type get this one."""
-
-    msg_fmt = "The volume type %(volume_type_id)s is a default volume type and cannot be deleted."
-
-
-class InvalidVolumeType(BadRequest):
-    """This cannot be done with this volume type."""
-
-    msg_fmt = "Invalid volume type: %(reason)s"
-
-
-class TypeAccessExists(Conflict):
-    """The project has access to the volume type already."""
-
-    msg_fmt = (
-        "Volume type access for %(volume_type_id)s / %(project_id)s combination already exists."
-    )
-
-
-class TypeAccessNotFound(NotFound):
-    """The project has no access to the volume type."""
-
-    msg_fmt = "Volume type access not found for %(volume_type_id)s / %(project_id)s combination."
-
-
-class DefaultTypeNotFound(NotFound):
-    """The project has no default volume type of its own."""
-
-    msg_fmt = "Default type for project %(project_id)s not found."
-
-
-class DefaultTypeMissing(AttachdError):
-    """The operator has promised a default volume type and not created it: name another one."""
-
-    code = 503
-    msg_fmt = (
-        "The default volume type of this service, %(name)s, does not exist. Name a volume type, "
-        "or have the operator create this one or correct default_volume_type."
-    )
-
-
-class QosSpecsNotFound(NotFound):
-    """There are no such QoS specs."""
-
-    msg_fmt = "No such QoS spec %(qos_specs_id)s."
-
-
-class QosSpecsExist(Conflict):
-    """There are QoS specs of that name."""
-
-    msg_fmt = "QoS Specs %(name)s already exists."
-
-
-class QosSpecsInUse(BadRequest):
-    """Volume types have these QoS specs: disassociate them, or delete with force."""
-
-    msg_fmt = "Qos specs still in use."
 
 
 class BackendError(AttachdError):
@@ -376,12 +278,20 @@ class ConnectionNotClosed(AttachdError):
 class Unavailable(AttachdError):
     """Something attachd depends on does not answer: try again later.
 
-    :cvar retry_after: seconds, as callers are told
+    Who knows better than the configuration when that makes sense says ``retry_after=SECONDS``.
     """
 
     code = 503
     msg_fmt = "%(reason)s"
-    retry_after: ClassVar[int] = 5
+
+
+class TakenOver(Unavailable):
+    """Another manager works on the volume by now; what ours did before is not written down."""
+
+    msg_fmt = (
+        "The manager that worked on volume %(volume_id)s was taken for dead, and another one has "
+        "taken over. Look at the resource, and repeat the call."
+    )
 
 
 class ManagerTimeout(AttachdError):
@@ -398,3 +308,13 @@ class ConfigurationError(AttachdError):
     """The configuration cannot work: correct the option that the message names."""
 
     msg_fmt = "%(reason)s"
+
+
+def _name_as_ours() -> None:
+    """Have each of the errors say that it is of this module, by which RPC finds its class."""
+    for kind in list(globals().values()):
+        if isinstance(kind, type) and issubclass(kind, AttachdError):
+            kind.__module__ = __name__
+
+
+_name_as_ours()

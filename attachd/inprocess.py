@@ -52,7 +52,9 @@ class Incoming(base.RpcIncomingMessage):
 
     def __init__(self, message: Message) -> None:
         content = jsonutils.loads(message.text)
-        super().__init__(content["context"], content["message"])
+        # As in RabbitMQ, what has no id is a cast.
+        calls = message.replies is not None
+        super().__init__(content["context"], content["message"], "call" if calls else None)
         self.client_timeout = message.monitor
         self._replies = message.replies
 

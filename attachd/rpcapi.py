@@ -10,20 +10,37 @@ Version history of the contract:
 * 1.4: detach names the states in which it may; force_detach
 * 1.5: close_connections names which
 * 1.6: attach, attach_alone and open_connection tell what the caller is denied
+* 1.7: carry_on
+
+A manager of a former release is asked by its own version (managers.py): an argument that it
+does not know is left out where it says nothing, or where the answer is as good as it was in that
+release; else the request is refused until the manager is of this release.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-import contextlib
-from typing import Any, TypedDict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, TypedDict
 
-import oslo_messaging as messaging
-
-from attachd import exception, service
-from attachd.conf import CONF
+from attachd import managers, service
 from attachd.context import RequestContext
+from attachd.managers import Manager, Since, translated
 from attachd.objects import Attachment, Volume
 
-VERSION = "1.6"
+VERSION = "1.7"
+
+_SINCE: Final[Mapping[str, Since]] = {
+    "attach": Since(arguments={"denied": "1.6"}),
+    "attach_alone": Since(arguments={"denied": "1.6"}),
+    "detach": Since(arguments={"states": "1.4"}),
+    "force_detach": Since("1.4"),
+    "create_volume": Since(),
+    "delete_volume": Since(),
+    "extend_volume": Since(),
+    "set_log_levels": Since("1.2"),
+    "get_log_levels": Since("1.2"),
+    "open_connection": Since("1.3", {"denied": "1.6"}),
+    "close_connections": Since("1.3", {"connection_ids": "1.5"}),
+    "carry_on": Since("1.7"),
+}
 
 
 class Connected(TypedDict):
@@ -80,8 +97,8 @@ def _connect(
     connector: dict[str, Any],
     denied: str,
 ) -> Connected:
-    with _translated(attachment.backend, f"attachment {attachment.id}"):
-        answer: Connected = _client(attachment.backend).call(
+    with translated(attachment.backend, f"attachment {attachment.id}"):
+        answer: Connected = _manager(attachment.backend).call(
             context,
             method,
             attachment_id=attachment.id,
@@ -121,15 +138,30 @@ def force_detach(
 def _disconnect(
     context: RequestContext, method: str, attachment: Attachment, states: Collection[str] | None
 ) -> list[Attachment]:
-    with _translated(attachment.backend, f"attachment {attachment.id}"):
-        remaining: list[Attachment] = _client(attachment.backend).call(
+    with translated(attachment.backend, f"attachment {attachment.id}"):
+        manager = _manager(attachment.backend)
+        if method == "force_detach" and not manager.knows(method):
+            method = "detach"  # its owner is not told by whom
+        remaining: list[Attachment] = manager.call(
             context,
             method,
             attachment_id=attachment.id,
             volume_id=attachment.volume_id,
-            states=None if states is None else sorted(states),
+            # It was in one of these a moment ago, which had to do in former releases.
+            **manager.spare(method, states=None if states is None else sorted(states)),
         )
     return remaining
+
+
+def carry_on(context: RequestContext, attachment: Attachment) -> None:
+    """Have done, by and by, what the attachment's row says is due: a connect or a disconnect.
+
+    How it ends shows in the row.
+
+    :raises Unavailable: the message could not be sent; a manager finds the row by itself, later
+    """
+    with translated(attachment.backend, f"attachment {attachment.id}"):
+        _manager(attachment.backend).cast(context, "carry_on", attachment_id=attachment.id)
 
 
 def open_connection(
@@ -146,8 +178,8 @@ def open_connection(
     :raises ManagerTimeout: no answer in time; the work may go on
     :raises Unavailable: the message could not be sent
     """
-    with _translated(volume.backend, f"volume {volume.id}"):
-        answer: Connected = _client(volume.backend).call(
+    with translated(volume.backend, f"volume {volume.id}"):
+        answer: Connected = _manager(volume.backend).call(
             context, "open_connection", volume=volume, connector=connector, denied=denied
         )
     return answer
@@ -171,34 +203,42 @@ def close_connections(
     :raises ManagerTimeout: no answer in time; the work may go on
     :raises Unavailable: the message could not be sent
     """
-    with _translated(volume.backend, f"volume {volume.id}"):
-        closed: int = _client(volume.backend).call(
+    with translated(volume.backend, f"volume {volume.id}"):
+        manager = _manager(volume.backend)
+        which = {"connection_ids": None if connection_ids is None else sorted(connection_ids)}
+        if not manager.knows("close_connections", "connection_ids") and connection_ids is not None:
+            # Where the volume has one user, these are all there are.
+            which = which if volume.multiattach else {}
+        closed: int = manager.call(
             context,
             "close_connections",
             volume_id=volume.id,
             connector=connector,
             attachment_ids=None if attachment_ids is None else list(attachment_ids),
-            connection_ids=None if connection_ids is None else sorted(connection_ids),
+            **which,
         )
     return closed
 
 
 def create_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume made; it becomes ``available`` or ``error``."""
-    with _translated(volume.backend, f"volume {volume.id}"):
-        _client(volume.backend).cast(context, "create_volume", volume=volume)
+    with translated(volume.backend, f"volume {volume.id}"):
+        manager = _manager(volume.backend)
+        if volume.obj_attr_is_set("source_volid") and volume.source_volid is not None:
+            manager.check("1.1")  # an older one would make an empty volume
+        manager.cast(context, "create_volume", volume=volume)
 
 
 def delete_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume removed; it vanishes or becomes ``error_deleting``."""
-    with _translated(volume.backend, f"volume {volume.id}"):
-        _client(volume.backend).cast(context, "delete_volume", volume=volume)
+    with translated(volume.backend, f"volume {volume.id}"):
+        _manager(volume.backend).cast(context, "delete_volume", volume=volume)
 
 
 def extend_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume grow to its row's ``new_size_gib``; or it becomes ``error_extending``."""
-    with _translated(volume.backend, f"volume {volume.id}"):
-        _client(volume.backend).cast(context, "extend_volume", volume=volume)
+    with translated(volume.backend, f"volume {volume.id}"):
+        _manager(volume.backend).cast(context, "extend_volume", volume=volume)
 
 
 def set_log_levels(
@@ -210,10 +250,9 @@ def set_log_levels(
     :param prefix: of the names of loggers, as of log_levels.change(); so is ``level``
     :raises Unavailable: the message could not be sent
     """
-    with _translated(", ".join(hosts), "their log levels"):
-        service.everybody(version=VERSION).cast(
-            context, "set_log_levels", hosts=list(hosts), prefix=prefix, level=level
-        )
+    with translated(", ".join(hosts), "their log levels"):
+        everybody = service.everybody(managers.contract_of_all(VERSION, _SINCE["set_log_levels"]))
+        everybody.cast(context, "set_log_levels", hosts=list(hosts), prefix=prefix, level=level)
 
 
 def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str, str]:
@@ -223,32 +262,10 @@ def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str,
     :raises ManagerTimeout: no answer in time
     :raises Unavailable: the message could not be sent
     """
-    with _translated(host, "its log levels"):
-        levels: dict[str, str] = _client(host).call(context, "get_log_levels", prefix=prefix)
+    with translated(host, "its log levels"):
+        levels: dict[str, str] = _manager(host).call(context, "get_log_levels", prefix=prefix)
     return levels
 
 
-def _client(backend: str) -> Any:
-    return service.client(backend, timeout=CONF.rpc.attach_timeout, version=VERSION)
-
-
-@contextlib.contextmanager
-def _translated(backend: str, about: str) -> Iterator[None]:
-    """Say in our own terms what went wrong on the way to the manager.
-
-    :param about: what the message is about; whoever creates it knows its id from here only
-    """
-    if not backend:
-        raise exception.Conflict(reason="The volume has no backend yet; wait for its creation.")
-    try:
-        yield
-    except messaging.MessagingTimeout:
-        raise exception.ManagerTimeout(backend=backend, about=about) from None
-    except messaging.MessageUndeliverable:
-        raise exception.Unavailable(
-            reason=f"No volume manager serves {backend} at present. Try again later."
-        ) from None
-    except messaging.MessageDeliveryFailure as error:
-        raise exception.Unavailable(
-            reason="The message queue does not answer. Try again later."
-        ) from error
+def _manager(backend: str) -> Manager:
+    return Manager(backend, VERSION, _SINCE)

@@ -12,17 +12,20 @@ from importlib import metadata
 import logging as std_logging
 import os
 import threading
+import time
 from typing import Any
 
 from kombu import exceptions as kombu_exceptions
+from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging as messaging
-from oslo_messaging._drivers import amqpdriver  # pinned by tests/unit/test_service.py
+from oslo_messaging._drivers import amqpdriver, impl_rabbit  # pinned by tests/unit/test_service.py
+from oslo_messaging.rpc.server import RPCServer
 
-from attachd import exception
+from attachd import exception, waiting
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.objects import base
+from attachd.objects import base, manifests
 
 LOG = logging.getLogger(__name__)
 
@@ -32,6 +35,16 @@ CONFIG_FILES_VARIABLE = "ATTACHD_CONFIG_FILES"
 
 RETRIES = 1
 """How often to try again, a second later, to send what the message queue did not take."""
+
+QUEUE_DEFAULTS: Mapping[str, int] = {
+    # A broker that is silent for this long is given up, and so is a message to it.
+    "heartbeat_timeout_threshold": 20,
+    # Who listens comes back this long after the broker, at the latest; until then no answer
+    # arrives, which is why a manager goes on trying to send it for some time longer.
+    "rabbit_interval_max": 5,
+    "kombu_missing_consumer_retry_timeout": 30,
+}
+"""What we would rather have in [oslo_messaging_rabbit] than oslo.messaging's defaults; seconds."""
 
 SHORTEST_WAIT = 0.25
 """Seconds that a listener waits for a message before it looks whether it is to stop; it looks
@@ -102,10 +115,13 @@ def _check_values() -> None:
 
 
 class Serializer(messaging.Serializer):
-    """Sends objects by version and contexts without what only the API needs."""
+    """Sends objects by version and contexts without what only the API needs.
 
-    def __init__(self) -> None:
-        self._objects = base.Serializer()
+    :param known: the objects' versions that the receiver understands; the others go as they are
+    """
+
+    def __init__(self, known: manifests.Manifest = ()) -> None:
+        self._objects = base.Serializer(dict(known))
 
     def serialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
         """Turn an argument or a result into what JSON can say."""
@@ -127,16 +143,34 @@ class Serializer(messaging.Serializer):
         return RequestContext.from_dict(ctxt)
 
 
+class Dispatcher(messaging.RPCDispatcher):
+    """Answers each caller in the objects that the version of its message says it knows."""
+
+    def __init__(self, endpoint: Any) -> None:
+        super().__init__([endpoint], Serializer())
+        self._speaking = functools.lru_cache(maxsize=32)(
+            lambda version: messaging.RPCDispatcher(
+                [endpoint], Serializer(manifests.of_contract(version))
+            )
+        )
+
+    def dispatch(self, incoming: Any) -> Any:
+        """Have a message worked on and return the answer; raises what was raised."""
+        return self._speaking(incoming.message.get("version", "1.0")).dispatch(incoming)
+
+
 class Client:
     """Asks one manager's backend; safe to share between threads."""
 
-    def __init__(self, rpc: Any) -> None:
+    def __init__(self, rpc: Any, backend: str = "") -> None:
         self._rpc = rpc
+        self._queue = waiting.Queue(backend)
 
     def call(self, context: RequestContext, method: str, **arguments: Any) -> Any:
         """Have something done and return the answer.
 
         :raises AttachdError: what the manager raised, as if it had been raised here
+        :raises Unavailable: it has been silent for long, and enough calls wait for it
         :raises RemoteError: the manager raised anything else
         :raises MessagingTimeout: no answer in time
         :raises MessageUndeliverable: there never was such a backend
@@ -144,7 +178,7 @@ class Client:
         """
         _reach()
         try:
-            with _reporting_outages():
+            with self._queue.joined(), _reporting_outages():
                 return self._rpc.call(context, method, **arguments)
         except exception.AttachdError as error:
             raise _as_raised(error) from None
@@ -195,11 +229,17 @@ def transport() -> Any:
     """Return this process's connection to the message queue."""
     with _ends.lock:
         if _ends.transport is None:
+            set_defaults()
             _listen_calmly()
             _ends.transport = messaging.get_rpc_transport(
                 CONF, allowed_remote_exmods=[exception.__name__]
             )
         return _ends.transport
+
+
+def set_defaults() -> None:
+    """Give oslo.messaging's options our defaults; the generator of samples calls it too."""
+    cfg.set_defaults(impl_rabbit.rabbit_opts, **QUEUE_DEFAULTS)
 
 
 def _listen_calmly() -> None:
@@ -214,14 +254,17 @@ def _listen_calmly() -> None:
         amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN = SHORTEST_WAIT
 
 
-def client(server_name: str, timeout: float, version: str) -> Client:
+def client(
+    server_name: str, timeout: float, version: str, objects: manifests.Manifest = ()
+) -> Client:
     """Return this process's client for one manager's backend.
 
     :param server_name: ``host@backend``
     :param timeout: seconds to wait for an answer
     :param version: of the contract, as in rpcapi
+    :param objects: the versions that the manager knows; the others go as they are
     """
-    return _ends.client(server_name, timeout, version)
+    return _ends.client(server_name, timeout, version, objects)
 
 
 def everybody(version: str) -> Client:
@@ -240,12 +283,36 @@ def server(endpoint: Any, server_name: str) -> Any:
 
     :param server_name: ``host@backend``
     """
-    return messaging.get_rpc_server(
+    made = messaging.get_rpc_server(
         transport(),
         messaging.Target(topic=CONF.rpc.topic, server=server_name),
         [endpoint],
-        serializer=Serializer(),
+        server_cls=_Server,
     )
+    made.dispatcher = Dispatcher(endpoint)
+    return made
+
+
+class _Server(RPCServer):
+    """Leaves alone what nobody waits for any more.
+
+    A call waits here while all threads of its backend are at work.  Its sender gives up after
+    [rpc]attach_timeout, and so does the queue, but what is here has left the queue.  If it were
+    begun, a backend that comes back from an outage would work through all that was asked of it
+    meanwhile, and let those wait who ask now.
+    """
+
+    def _on_incoming(self, incoming: Any) -> None:
+        self._work_executor.submit(self._begin, incoming, time.monotonic())
+
+    def _begin(self, incoming: Any, arrived: float) -> None:
+        (message,) = incoming
+        waited = time.monotonic() - arrived
+        if message.msg_id is not None and waited > CONF.rpc.attach_timeout:
+            method = message.message.get("method")
+            LOG.warning("%s is not begun: its caller gave up in these %d s", method, waited)
+            return
+        self._process_incoming(incoming)
 
 
 class _Ends:
@@ -260,16 +327,19 @@ class _Ends:
         self.everybody = functools.cache(_make_client_of_all)
 
 
-def _make_client(server_name: str, timeout: float, version: str) -> Client:
+def _make_client(
+    server_name: str, timeout: float, version: str, objects: manifests.Manifest
+) -> Client:
     return Client(
         messaging.get_rpc_client(
             transport(),
             messaging.Target(topic=CONF.rpc.topic, server=server_name, version=version),
             timeout=timeout,
-            serializer=Serializer(),
+            serializer=Serializer(objects),
             retry=RETRIES,
             transport_options=messaging.TransportOptions(at_least_once=True),
-        ).prepare()
+        ).prepare(),
+        server_name,
     )
 
 

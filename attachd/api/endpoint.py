@@ -22,8 +22,9 @@ A handler is called with those of these arguments that it names: the variable pa
 ``ctx``; ``body``, as its schema lets it through, for an action what its name stands for;
 ``query``, a dictionary of strings; ``version``, the microversion; ``own``, the version of what is
 attachd's alone, or None where nothing of it may show; ``links``; ``request`` and ``response``, for
-their headers.  It returns what is answered in JSON, or None, and raises
-exceptions of attachd.exception.
+their headers, and for a status other than the declared one; ``claim``, the right to make what is
+made once for a key, or None where the request has none; ``later``, the wish not to wait, or None.
+It returns what is answered in JSON, or None, and raises exceptions of attachd.exception.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,8 +36,8 @@ import re
 from typing import Any, TypeVar
 
 from attachd import exception
+from attachd.api import idempotency, payload, preferences, validation
 from attachd.api import microversions as mv
-from attachd.api import payload, validation
 from attachd.api.links import Links
 from attachd.context import RequestContext
 
@@ -63,7 +64,12 @@ NOUNS = (
 )
 """The folders beside this file: their modules declare endpoints, policy.py has their RULES."""
 
-_ARGUMENTS = frozenset({"ctx", "body", "query", "version", "own", "links", "request", "response"})
+_ARGUMENTS = frozenset(
+    {
+        *("ctx", "body", "query", "version", "own", "links", "request", "response"),
+        *("claim", "later"),
+    }
+)
 _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
@@ -82,6 +88,7 @@ class Endpoint:
     handler: Handler
     wants: tuple[str, ...]
     action: str | None = None
+    idempotent: idempotency.Recipe | None = None
 
     @property
     def operation(self) -> str:
@@ -132,6 +139,7 @@ def endpoint(
     body: Steps | None = None,
     query: Steps | None = None,
     status: int = 200,
+    idempotent: idempotency.Recipe | None = None,
 ) -> Callable[[H], H]:
     """Declare what a handler answers to.
 
@@ -141,6 +149,7 @@ def endpoint(
     :param body: how the body has to be; None: none is read
     :param query: how the parameters of the URL have to be; None: anyhow
     :param status: of the answer, unless something is raised
+    :param idempotent: how the answer to a request with a key is kept; None: keys are ignored
     """
 
     def declare(handler: H) -> H:
@@ -156,6 +165,7 @@ def endpoint(
                 status,
                 handler,
                 _wanted(handler, path),
+                idempotent=idempotent,
             )
         )
         return handler
@@ -261,11 +271,22 @@ def answer(chosen: Endpoint, call: Call) -> Any:
         "request": call.request,
         "response": call.response,
     }
+    if "later" in chosen.wants:
+        available["later"] = preferences.later(call.request, call.response, call.links)
     if chosen.query is not None or "query" in chosen.wants:
         available["query"] = _query(chosen, call)
     if chosen.policy is not None:
         call.ctx.authorize(chosen.policy)
-    return chosen.handler(**{name: available[name] for name in chosen.wants})
+
+    def run(claim: idempotency.Claim | None) -> Any:
+        given = {**available, "claim": claim}
+        return chosen.handler(**{name: given[name] for name in chosen.wants})
+
+    if chosen.idempotent is None or (key := idempotency.read(call.request)) is None:
+        return run(None)
+    whatever = (chosen.operation, call.variables, call.request.query_string, call.body)
+    use = idempotency.Use.of(call.ctx, key, *whatever, call.version, call.own)
+    return idempotency.once(call.ctx, call.response, use, chosen.idempotent, run)
 
 
 def _query(chosen: Endpoint, call: Call) -> Mapping[str, str]:

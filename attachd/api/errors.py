@@ -6,12 +6,14 @@ key.
 """
 
 import json
+import math
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from oslo_log import log
 
 from attachd import exception
+from attachd.conf import CONF
 
 LOG = log.getLogger(__name__)
 
@@ -30,6 +32,12 @@ KEYS = MappingProxyType(
     }
 )
 """What the Block Storage API calls the faults of a status; all others are a computeFault."""
+
+PASSING = frozenset({exception.Unavailable.code, exception.ManagerTimeout.code})
+"""What is answered while something else than the request is wrong: the same may work later."""
+
+LONGEST_WAIT = 3600
+"""Seconds: a caller who is told to wait for longer might as well be told never."""
 
 UNDECODABLE = "The URL or the body holds bytes that are not UTF-8."
 UNFORESEEN = (
@@ -55,10 +63,16 @@ def fault(error: Exception, request_id: str) -> Fault:
         return _fault(500, UNFORESEEN.format(request_id=request_id))
     if error.code >= 500:  # noqa: PLR2004  HTTP: the server's own fault
         LOG.warning("Request %s failed: %s", request_id, error)
-    return _fault(error.code, str(error))
+    return _fault(error.code, str(error), _seconds(error))
 
 
-def _fault(code: int, message: str) -> Fault:
+def _seconds(error: exception.AttachdError) -> int:
+    """Tell after how long it makes sense to try again."""
+    said: float = error.details.get("retry_after", CONF.api.retry_after)
+    return min(max(1, math.ceil(said)), LONGEST_WAIT)
+
+
+def _fault(code: int, message: str, seconds: int = 0) -> Fault:
     if code == 401:  # noqa: PLR2004  as Keystone's middleware, which answers it elsewhere
         error = {"code": code, "title": "Unauthorized", "message": message}
         return Fault(code, _encode({"error": error}), {"WWW-Authenticate": "attachd"})
@@ -66,8 +80,8 @@ def _fault(code: int, message: str) -> Fault:
     headers = {}
     if code == 413:  # noqa: PLR2004
         content["retryAfter"] = headers["Retry-After"] = "0"
-    if code == exception.Unavailable.code:
-        headers["Retry-After"] = str(exception.Unavailable.retry_after)
+    if code in PASSING:
+        headers["Retry-After"] = str(seconds)
     return Fault(code, _encode({KEYS.get(code, "computeFault"): content}), headers)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads bodies and query strings sent by anybody; used by root.
+"""Reads bodies and query strings sent by anybody, and writes answers; used by root.
 
 Whatever is wrong with them is the sender's mistake and is told so; what is returned can be
 stored, sent by RPC and shown without any further care: text is UTF-8 without NUL, numbers are
@@ -61,6 +61,17 @@ def parse(raw: bytes) -> Any:
     if _SUSPICIOUS.search(text):
         _check_storable(value)
     return value
+
+
+def encode(result: Any) -> bytes:
+    """Return an answer in JSON, with times as the Block Storage API writes them."""
+    return json.dumps(result, default=_plain).encode()
+
+
+def _plain(value: Any) -> str:
+    """Write a time: 2026-01-31T12:00:00.000000."""
+    text: str = value.isoformat(timespec="microseconds")
+    return text
 
 
 def _read(request: webob.Request) -> bytes:

@@ -2,7 +2,6 @@
 """The route table, the dispatch of a request to its endpoint, and the version documents."""
 
 from collections.abc import Callable, Iterable, Sequence
-import json
 import re
 from typing import Any, NamedTuple
 
@@ -156,19 +155,9 @@ class Root:
         call = Call(request, response, context, made, asked.volume, {}, own=asked.own)
         chosen = endpoint.choose(match.candidates, call)
         call.variables = dict(zip(chosen.variables, match.values, strict=True))
-        result = endpoint.answer(chosen, call)
         response.status_int = chosen.status
-        response.body = b"" if result is None else _encode(result)
-
-
-def _encode(result: Any) -> bytes:
-    return json.dumps(result, default=_plain).encode()
-
-
-def _plain(value: Any) -> str:
-    """Write a time as the Block Storage API does: 2026-01-31T12:00:00.000000."""
-    text: str = value.isoformat(timespec="microseconds")
-    return text
+        result = endpoint.answer(chosen, call)
+        response.body = b"" if result is None else payload.encode(result)
 
 
 def _name_version(response: webob.Response, header: str) -> None:
@@ -194,7 +183,7 @@ def _show_versions(request: webob.Request, response: webob.Response, parts: list
         response.headers["Location"] = href
         return
     response.status_int = 300 if parts == [""] else 200
-    response.body = _encode({"versions": [_version_document(href)]})
+    response.body = payload.encode({"versions": [_version_document(href)]})
 
 
 def _version_document(href: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from oslo_upgradecheck import common_checks, upgradecheck
 from attachd import exception, service
 from attachd.api import app, filters, policy
 from attachd.api.types import lookup
+from attachd.cmd import manager_checks
 from attachd.conf import CONF
 from attachd.db import migration
 
@@ -100,6 +101,8 @@ class Checks(upgradecheck.UpgradeCommands):
 
     _upgrade_checks = (
         ("Database", database),
+        ("Managers", manager_checks.managers),
+        ("Upgrade Level", manager_checks.pin),
         ("Backends", backends),
         ("Policy", policies),
         ("Callers", callers),

@@ -3,12 +3,22 @@
 
 from oslo_config import cfg
 
-from attachd.conf import api, base, manager, messaging, notifications, nova, quota
+from attachd.conf import (
+    api,
+    base,
+    database,
+    manager,
+    messaging,
+    notifications,
+    nova,
+    quota,
+    upgrade_levels,
+)
 
 CONF = cfg.CONF
 """The process-wide configuration: oslo.messaging registers options on this one only."""
 
-GROUPS = (base, api, manager, messaging, notifications, nova, quota)
+GROUPS = (base, api, database, manager, messaging, notifications, nova, quota, upgrade_levels)
 
 for _group in GROUPS:
     # By its name, oslo.config would make another group which only looks like [DEFAULT].

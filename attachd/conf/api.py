@@ -59,6 +59,21 @@ OPTIONS = [
         min=1024,
         help="The largest connector that is kept with an attachment, in bytes of JSON.",
     ),
+    cfg.IntOpt(
+        "idempotency_key_ttl",
+        default=24 * 3600,
+        min=60,
+        help="For how long an Idempotency-Key keeps a request from being done twice, in seconds; "
+        "clients must not repeat a request after that.",
+    ),
+    cfg.IntOpt(
+        "reservation_ttl",
+        default=0,
+        min=0,
+        help="Seconds after which an attachment is removed that was only reserved and never got a "
+        "connector; a request can ask for less. 0: never, as clients of the Block Storage API "
+        "are used to.",
+    ),
     cfg.URIOpt(
         "public_endpoint",
         schemes=["http", "https"],
@@ -69,6 +84,14 @@ OPTIONS = [
         "project_id_regex",
         default=r"[0-9a-f\-]+",
         help="What counts as a project id in URLs.",
+    ),
+    cfg.IntOpt(
+        "retry_after",
+        default=5,
+        min=1,
+        max=3600,
+        help="Seconds after which a caller who got a 503 or a 504 may try again, as the header "
+        "`Retry-After` says.",
     ),
     cfg.StrOpt(
         "resource_query_filters_file",

@@ -42,6 +42,15 @@ OPTIONS = [
         min=2,
         help="Seconds without a report after which a backend counts as down.",
     ),
+    cfg.FloatOpt(
+        "takeover_time",
+        default=30.0,
+        min=1.0,
+        help="Seconds without a sign of life after which a manager process counts as dead, and "
+        "others take over what it was at. Each process gives one in a sixth of that time, and "
+        "touches no backend any more after two thirds of it. All managers have to agree. The "
+        "death of a process on the same machine is seen at once.",
+    ),
     cfg.IntOpt(
         "max_attachments_per_host",
         default=0,

@@ -17,4 +17,12 @@ OPTIONS = [
         min=1,
         help="Seconds the API waits for a manager to connect or disconnect an attachment.",
     ),
+    cfg.IntOpt(
+        "calls_to_silent_backend",
+        default=8,
+        min=1,
+        help="How many calls of one API process wait at the same time for a backend that has "
+        "answered none for 10 seconds; the callers of all others get a 503 at once, so that "
+        "threads remain for the other backends.",
+    ),
 ]

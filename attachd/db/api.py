@@ -7,7 +7,7 @@ def rename(volume_id: str, name: str) -> None:
         connection.execute(...)
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import os
@@ -21,11 +21,12 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import engines
+from attachd.db import engines, time_limits
 from attachd.db.retrying import retried
 
 __all__ = [
     "Counters",
+    "First",
     "counters",
     "dialect",
     "dispose",
@@ -33,6 +34,7 @@ __all__ = [
     "reader",
     "retried",
     "set_defaults",
+    "without_haste",
     "writer",
 ]
 
@@ -61,6 +63,10 @@ class Counters(NamedTuple):
 
     statements: int
     writing_transactions: int
+
+
+First = Callable[[sa.Connection], None]
+"""What a caller has a transaction do before all else; raises to forbid it."""
 
 
 @dataclasses.dataclass
@@ -97,9 +103,11 @@ class _Process:
         # A connection belongs to the process that opened it.  The child must not even close
         # it, which the server would take for the parent's good-bye: it is kept, unused.
         self.inherited: list[_Engines] = []
+        self.patient = 0
 
     def forget(self) -> None:
         self.lock = threading.Lock()
+        self.patient = 0
         if self.engines is not None:
             self.inherited.append(self.engines)
             self.engines = None
@@ -114,17 +122,20 @@ def _engines() -> _Engines:
         return found
     with _process.lock:
         if _process.engines is None:
-            _process.engines = _make_engines()
+            limits = None if _process.patient else time_limits.of(CONF.database)
+            _process.engines = _make_engines(limits)
         return _process.engines
 
 
-def _make_engines() -> _Engines:
+def _make_engines(limits: time_limits.Limits | None) -> _Engines:
     if not CONF.database.connection:
         raise exception.ConfigurationError(
             reason="No database is configured: set connection in [database]."
         )
     try:
-        return _Engines(engines.reader(CONF.database), engines.writer(CONF.database))
+        return _Engines(
+            engines.reader(CONF.database, limits), engines.writer(CONF.database, limits)
+        )
     except (sa.exc.ArgumentError, ImportError, ValueError) as error:
         raise exception.ConfigurationError(
             reason=f"The connection in [database] is of no use: {error}"
@@ -145,9 +156,36 @@ def dispose() -> None:
     """Close all connections; the next use opens new ones, as [database] says by then."""
     with _process.lock:
         found, _process.engines = _process.engines, None
+    _close(found)
+
+
+def _close(found: _Engines | None) -> None:
     if found is not None:
         found.reader.dispose()
         found.writer.dispose()
+
+
+@contextlib.contextmanager
+def without_haste() -> Iterator[None]:
+    """Wait in this process for as long as the database takes; a migration may take hours.
+
+    Of several threads the first opens connections and the last closes them: who waits in a pool
+    for a connection would wait in vain if it was closed on its way.
+    """
+    _become_patient(1)
+    try:
+        yield
+    finally:
+        _become_patient(-1)
+
+
+def _become_patient(more: int) -> None:
+    with _process.lock:
+        before, _process.patient = _process.patient, _process.patient + more
+        if before and _process.patient:
+            return
+        found, _process.engines = _process.engines, None
+    _close(found)
 
 
 def counters() -> Counters:
@@ -200,6 +238,10 @@ def _connect(engine: sa.Engine) -> sa.Connection:
         return engine.connect()
     except db_exception.DBError:
         raise
-    except sa.exc.OperationalError as error:
-        # Not everything that a server can answer to a log-in is known to oslo.db.
+    except (sa.exc.OperationalError, sa.exc.ResourceClosedError, NotImplementedError) as error:
+        # Not everything that a server can answer to a log-in is known to oslo.db.  The others are
+        # SQLAlchemy's when a connection is lost while it looks, once, at what the server can do.
+        raise db_exception.DBConnectionError(error) from error
+    except engine.dialect.loaded_dbapi.Error as error:
+        # Neither of them sees what a driver raises while engines.py sets a connection up.
         raise db_exception.DBConnectionError(error) from error

@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from attachd import states
-from attachd.db import models
+from attachd.db import leases, models
 from attachd.states import AttachmentState, Event, VolumeState
 
 _T = models.attachments
@@ -38,6 +38,7 @@ _OF_A_LOCKED_VOLUME = (
     _V.c.host,
     _V.c.provider,
     _V.c.admin_metadata,
+    *leases.COLUMNS,
 )
 
 # What a host hears of its type's QoS specs, in the statement that locks the volume anyway.

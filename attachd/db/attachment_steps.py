@@ -6,7 +6,6 @@ wherever it depends on what else there is of the volume.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-import os
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -78,8 +77,8 @@ def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> 
 
 
 def taken_over(row: Row) -> dict[str, Any]:
-    """Return the columns that make this process the one that works on a row."""
-    return {"owner": f"{os.uname().nodename}:{os.getpid()}", "generation": row["generation"] + 1}
+    """Return the columns that keep those who have worked on a row from writing to it."""
+    return {"generation": row["generation"] + 1}
 
 
 def move(
@@ -91,9 +90,11 @@ def move(
     values: Mapping[str, Any],
     guard: Guard | None = None,
     generation: int | None = None,
+    lease: Mapping[str, Any] | None = None,
 ) -> Moved:
     """Move one of the rows of a locked volume along an arrow, and the volume with it.
 
+    :param lease: what else changes in the volume's row, see leases.claim()
     :raises: as attachments.move()
     """
     others = [row for row in rows if row is not mine]
@@ -111,7 +112,8 @@ def move(
     left: Sequence[Row] = others if target is None else [*others, mine]
     if event is Event.REVOKED and mine["kind"] == AttachmentKind.CONNECTION:
         left = _without(connection, volume, mine, others)
-    store(connection, volume, left, _consequences(volume, mine, source, event))
+    changed = {**_consequences(volume, mine, source, event), **(lease or {})}
+    store(connection, volume, left, changed)
     return Moved(volume, mine, others, source)
 
 

@@ -7,18 +7,20 @@ what is there.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import api, models, sharing_rules
+from attachd.db import api, leases, models, sharing_rules, twins
 from attachd.db import attachment_statements as statements
 from attachd.db import attachment_steps as steps
 from attachd.db.attachment_steps import Guard, Moved
+from attachd.db.leases import Lease
 from attachd.states import AttachmentKind, AttachmentState, Event
 
 __all__ = [
+    "LOST",
     "Guard",
     "Moved",
     "complete",
@@ -32,19 +34,28 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
+
+LOST: Final = (exception.InvalidTransition, exception.NotFound, exception.TakenOver)
+"""What it raises to write down how work ended that somebody else has taken over."""
+
 _T = models.attachments
 
 _LOCK = statements.LOCK_VOLUME
 _LOCKING = {Event.CONNECT: statements.LOCK_VOLUME_TO_CONNECT}
+_BEGINNINGS = frozenset({Event.CONNECT, Event.DISCONNECT})
 _TRANSITIONAL = (AttachmentState.CONNECTING, AttachmentState.DISCONNECTING)
 
 
 @api.retried
-def reserve(volume_id: str, values: Mapping[str, Any], denied: str = "") -> Row:
-    """Take the volume and store a reservation of it.
+def reserve(
+    volume_id: str, values: Mapping[str, Any], denied: str = "", first: api.First | None = None
+) -> Row:
+    """Take the volume and store a reservation of it, or return the twin that is there already.
 
-    :param values: columns of the new row; ``id``, ``state`` and ``volume_id`` are set here
+    :param values: columns of the new row; ``state`` and ``volume_id`` are set here, and ``id``
+        where it is not given.  With ``connector`` it may have a twin, see twins.of()
     :param denied: the rule by which the caller must not be one of several; "" if they may
+    :param first: what the transaction does first, for a request with a key: that has no twin
     :raises VolumeNotFound: there is no such volume any more
     :raises VolumeNotFree: somebody else was faster, or the volume is in no state for it
     :raises LimitReached: there are as many attachments as may be
@@ -54,8 +65,12 @@ def reserve(volume_id: str, values: Mapping[str, Any], denied: str = "") -> Row:
     row = steps.new_row(volume_id, AttachmentKind.ATTACHMENT, values)
     row["state"] = AttachmentState.RESERVED.value
     with api.writer() as connection:
-        if not _take_free(connection, volume_id):
-            _join(connection, row, denied)
+        if first is not None:
+            first(connection)
+        if not _take_free(connection, volume_id) and (
+            twin := _join(connection, row, denied, may_be_there=first is None)
+        ):
+            return twin
         connection.execute(statements.INSERT, row)
     return row
 
@@ -65,13 +80,19 @@ def _take_free(connection: sa.Connection, volume_id: str) -> bool:
     return taken.rowcount == 1
 
 
-def _join(connection: sa.Connection, row: Row, denied: str) -> None:
-    """Allow one more attachment beside those that are there, or say who holds the volume."""
+def _join(connection: sa.Connection, row: Row, denied: str, *, may_be_there: bool) -> Row | None:
+    """Allow one more attachment beside those that are there, or say who holds the volume.
+
+    :returns: the attachment's twin, instead, if it may have one
+    """
     volume = steps.lock_volume(connection, row["volume_id"], statements.LOCK_VOLUME_TO_JOIN)
     there = steps.of_volume(connection, row["volume_id"])
+    if may_be_there and (twin := twins.of(row, there)):
+        return twin
     sharing_rules.check_join(volume, there, row, denied)
     sharing_rules.mode(volume, row, there, row.get("asked_mode"))
     steps.store(connection, volume, [*there, row])
+    return None
 
 
 @api.retried
@@ -82,36 +103,69 @@ def move(
     values: Mapping[str, Any] | None = None,
     guard: Guard | None = None,
     generation: int | None = None,
+    lease: Lease | None = None,
+    *,
+    last: bool = False,
 ) -> Moved:
     """Move an attachment along one arrow of the table, and its volume with it.
 
     :param values: columns to store with the move
     :param guard: sees everything under the volume's lock and may forbid the move
     :param generation: only if the row still has this one: the caller still owns it
+    :param lease: of the work that this is part of; the first move takes it
+    :param last: the work ends with this move, and gives the lease back
     :raises AttachmentNotFound: it is gone
+    :raises leases.Held: another process works on the volume
+    :raises TakenOver: ... and has taken it from the caller
     :raises InvalidTransition: it is in no state for this event, or owned by somebody else
     """
     with api.writer() as connection:
         volume = steps.lock_volume(connection, volume_id, _LOCKING.get(event, _LOCK))
+        stored = leases.claim(connection, volume, lease) if lease else {}
         rows = steps.of_volume(connection, volume_id)
         mine = next((row for row in rows if row["id"] == attachment_id), None)
         if mine is None:
             raise exception.AttachmentNotFound(attachment_id=attachment_id)
-        return steps.move(connection, volume, rows, mine, event, values or {}, guard, generation)
+        own = {"owner": lease.holder} if lease and event in _BEGINNINGS else {}
+        ended = {"lease_holder": None} if last else {}
+        moved = steps.move(
+            connection,
+            volume,
+            rows,
+            mine,
+            event,
+            {**(values or {}), **own},
+            guard,
+            generation,
+            {**stored, **ended},
+        )
+    if lease:
+        leases.had(lease, stored, ended=last)
+    return moved
 
 
 @api.retried
 def move_alone(
-    attachment_id: str, event: Event, values: Mapping[str, Any], generation: int
+    attachment_id: str,
+    event: Event,
+    values: Mapping[str, Any],
+    generation: int,
+    lease: Lease | None = None,
 ) -> None:
-    """Move an attachment along an arrow that changes nothing for its volume: one statement.
+    """Move an attachment along an arrow that changes nothing for its volume, and end the work.
 
+    :param lease: which is given back
+    :raises TakenOver: somebody else works on the volume by now
     :raises InvalidTransition: it is in no state for this event, or owned by somebody else
     """
     assert states.keeps_wire_name(event), event
     with api.writer() as connection:
+        if lease:
+            leases.end(connection, lease)
         unread = {"id": attachment_id, "state": "in other hands"}
         steps.swap(connection, unread, event, dict(values), generation)
+    if lease:
+        leases.had(lease, {}, ended=True)
 
 
 def complete(attachment_id: str, volume_id: str) -> None:
@@ -159,17 +213,17 @@ def of_volumes(volume_ids: Sequence[str]) -> list[Row]:
 
 
 @api.retried
-def to_recover(backend: str, untouched_for: float = 0) -> list[Row]:
-    """Return what a manager of ``host@backend`` was working on, or is, oldest first.
+def to_recover(backend: str, holder: str) -> list[Row]:
+    """Return what managers of ``host@backend`` have left half-way, oldest first.
 
-    :param untouched_for: only rows that have not changed for so many seconds
-    :returns: rows as of :func:`get`
+    :param holder: the process that is going to finish it: what another living one works on is
+        left out
+    :returns: rows as of :func:`get`, with ``orphaned``: whether a process that is dead by now
+        worked on the volume
     """
     return _rows(
-        statements.WITH_VOLUME.where(
-            _T.c.state.in_(_TRANSITIONAL),
-            models.served_by(backend),
-            *models.untouched(_T, untouched_for),
+        statements.WITH_VOLUME.add_columns(leases.is_orphaned(holder).label("orphaned")).where(
+            _T.c.state.in_(_TRANSITIONAL), models.served_by(backend), leases.is_free(holder)
         )
     )
 

@@ -8,7 +8,7 @@ ping at the checkout (api.retried repeats what met a dead connection) and no ROL
 return (api.writer has ended the transaction by then).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import logging
 import os
 from typing import Any
@@ -16,7 +16,8 @@ from typing import Any
 from oslo_db.sqlalchemy import exc_filters
 import sqlalchemy as sa
 
-from attachd.db import pymysql_columns
+from attachd.db import pymysql_columns, time_limits
+from attachd.db.time_limits import Limits
 
 SQLITE_BUSY_TIMEOUT = 30.0
 """Seconds a process waits for the writer of another process."""
@@ -27,25 +28,31 @@ Options = Any
 """CONF.database, or what has the same attributes: oslo.db's options."""
 
 
-def reader(options: Options) -> sa.Engine:
-    """Make an engine whose statements each see what was committed before them."""
+def reader(options: Options, limits: Limits | None = None) -> sa.Engine:
+    """Make an engine whose statements each see what was committed before them.
+
+    :param limits: of its patience; None: it has no end
+    """
     arguments = {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
-    return _engine(options, arguments)
+    return _engine(options, limits, arguments)
 
 
-def writer(options: Options) -> sa.Engine:
-    """Make an engine for short transactions that lock what they are about to change."""
+def writer(options: Options, limits: Limits | None = None) -> sa.Engine:
+    """Make an engine for short transactions that lock what they are about to change.
+
+    :param limits: as of :func:`reader`
+    """
     url = sa.make_url(options.connection)
     if url.get_backend_name() == "sqlite":
         # SQLite has one writer at a time.  Threads wait in the pool, awake as soon as it is
         # their turn; SQLite itself would have them poll.
-        engine = _engine(options, {"pool_size": 1, "max_overflow": 0})
+        engine = _engine(options, limits, {"pool_size": 1, "max_overflow": 0})
         sa.event.listen(engine, "begin", _begin_immediate)
         return engine
-    return _engine(options, {"isolation_level": "READ COMMITTED"})
+    return _engine(options, limits, {"isolation_level": "READ COMMITTED"})
 
 
-def _engine(options: Options, arguments: Arguments) -> sa.Engine:
+def _engine(options: Options, limits: Limits | None, arguments: Arguments) -> sa.Engine:
     url = sa.make_url(options.connection)
     if options.connection_parameters:
         url = url.update_query_string(options.connection_parameters, append=True)
@@ -53,15 +60,19 @@ def _engine(options: Options, arguments: Arguments) -> sa.Engine:
     # Parameters hold connectors and secrets, which no message of an error may show.
     arguments = {"pool_reset_on_return": None, "hide_parameters": True, **arguments}
     arguments = _pool(options) | arguments
+    told = arguments["connect_args"] = time_limits.arguments(url, limits) if limits else {}
     if dialect == "sqlite":
         _create_private_file(url)
     elif dialect in {"mysql", "mariadb"} and "charset" not in url.query:
-        arguments["connect_args"] = {"charset": "utf8mb4"}
+        told["charset"] = "utf8mb4"
     if url.get_driver_name() == "pymysql":
         pymysql_columns.remember()
     engine = sa.create_engine(url, logging_name="attachd", **arguments)
     exc_filters.register_engine(engine)
-    _set_up_connections(engine, dialect, options)
+    statements = _session_statements(dialect, options)
+    if limits:
+        statements += time_limits.session(dialect, limits)
+    _set_up_connections(engine, dialect, statements)
     return engine
 
 
@@ -87,9 +98,7 @@ def _create_private_file(url: sa.URL) -> None:
         logging.getLogger(__name__).debug("Cannot create %s: %s", url.database, error)
 
 
-def _set_up_connections(engine: sa.Engine, dialect: str, options: Options) -> None:
-    statements = _session_statements(dialect, options)
-
+def _set_up_connections(engine: sa.Engine, dialect: str, statements: Sequence[str]) -> None:
     @sa.event.listens_for(engine, "connect")
     def set_up(connection: Any, _record: Any) -> None:
         if dialect == "sqlite":
@@ -99,6 +108,8 @@ def _set_up_connections(engine: sa.Engine, dialect: str, options: Options) -> No
         for statement in statements:
             cursor.execute(statement)
         cursor.close()
+        if dialect == "postgresql":
+            connection.commit()  # or what was set is undone with the first transaction
 
 
 def _session_statements(dialect: str, options: Options) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypedDict
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.db import api, holders, models, sharing_rules
+from attachd.db import api, holders, leases, models, sharing_rules
 from attachd.db import attachment_statements as statements
 from attachd.db import attachment_steps as steps
 from attachd.db.attachment_queries import BRIEF
@@ -175,16 +175,19 @@ def open_connection(
     choose: Callable[[Sequence[Row]], Row | None],
     guard: steps.Guard,
     denied: Denied = NOTHING_DENIED,
+    lease: leases.Lease | None = None,
 ) -> steps.Moved:
     """Move a connection along CONNECT: one that is there, or a new one.
 
     :param choose: picks among the volume's connections that the user may get once more
     :param guard: see attachments.move(); what it raises leaves no new row
+    :param lease: as there
     :raises Forbidden: a new one would be one of several, which is denied
     """
     who = {"project_id": project_id, "user_id": user_id}
     with api.writer() as connection:
         volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT)
+        stored = leases.claim(connection, volume, lease) if lease else {}
         mine = choose(_open_to(volume, held, user_id))
         values = who if mine is not None and not holders.counted([mine]) else {}
         if mine is None or not holders.counted([mine]):
@@ -196,7 +199,14 @@ def open_connection(
             connection.execute(statements.INSERT, new)
             mine = dict.fromkeys(column.name for column in _T.c) | new
             held.append(mine)
-        return steps.move(connection, volume, held, mine, Event.CONNECT, values, guard)
+        if lease:
+            values = {**values, "owner": lease.holder}
+        moved = steps.move(
+            connection, volume, held, mine, Event.CONNECT, values, guard, None, stored
+        )
+    if lease:
+        leases.had(lease, stored)
+    return moved
 
 
 def _locked(

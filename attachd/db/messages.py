@@ -28,6 +28,7 @@ EXTEND: Final = "007"
 CREATE: Final = "008"
 DELETE: Final = "101"
 DISCONNECT: Final = "102"
+RESERVE: Final = "103"
 
 ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -36,6 +37,7 @@ ACTIONS: Final[Mapping[str, str]] = MappingProxyType(
         CREATE: "create volume at its backend",
         DELETE: "delete volume",
         DISCONNECT: "delete attachment",
+        RESERVE: "reserve volume",
     }
 )
 """What was done, by number."""
@@ -48,17 +50,30 @@ NOT_ATTACHED: Final = "021"
 NOT_DETACHED: Final = "022"
 NOT_DELETED: Final = "101"
 FORCED: Final = "102"
+EXPIRED: Final = "103"
 
 DETAILS: Final[Mapping[str, str]] = MappingProxyType(
     {
         UNKNOWN: "Something went wrong that nobody foresaw.",
-        BACKEND_DOWN: "The backend of the volume is down.",
-        NOT_EXTENDED: "The backend could not extend the volume.",
-        NOT_CREATED: "The backend could not create the volume.",
-        NOT_ATTACHED: "The backend could not let the host in.",
-        NOT_DETACHED: "The backend could not take the host's access away.",
-        NOT_DELETED: "The backend could not delete the volume.",
+        BACKEND_DOWN: "The backend of the volume is down. Try again later.",
+        NOT_EXTENDED: (
+            "The backend could not extend the volume. Have an administrator reset its status, "
+            "then extend it again."
+        ),
+        NOT_CREATED: "The backend could not create the volume. Delete it.",
+        NOT_ATTACHED: (
+            "The backend could not let the host in. Update the attachment to try again, or delete "
+            "it."
+        ),
+        NOT_DETACHED: (
+            "The backend could not take the host's access away. Delete the attachment again."
+        ),
+        NOT_DELETED: "The backend could not delete the volume. Delete it again.",
         FORCED: "User %(user_id)s had attachment %(attachment_id)s deleted by force.",
+        EXPIRED: (
+            "Reservation %(attachment_id)s has expired: nobody connected it in time. Create "
+            "another attachment."
+        ),
     }
 )
 """What went wrong, or whatever else there is to know, by number."""

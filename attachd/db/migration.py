@@ -55,7 +55,8 @@ def upgrade(target: str = HEAD) -> None:
     if target != HEAD:
         _check_known(target)
     try:
-        _upgrade(target)
+        with api.without_haste():
+            _upgrade(target)
     except (db_exception.DBError, sa.exc.DBAPIError) as error:
         said = str(error).partition("\n")[0]
         raise exception.Conflict(reason=f"The database could not be migrated: {said}") from error

@@ -158,6 +158,10 @@ volumes = sa.Table(
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("launched_at", Moment),
     *_times(),
+    # the process that works on it, or worked when it died; None: nobody; and how many times it
+    # changed hands, which fences off whoever had it before
+    sa.Column("lease_holder", Uuid),
+    sa.Column("lease_generation", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),
     sa.Index(None, "volume_type_id"),
@@ -166,6 +170,7 @@ volumes = sa.Table(
     sa.Index(None, "user_id"),
     sa.Index(None, "status"),
     sa.Index(None, "owner"),
+    sa.Index(None, "lease_holder"),
     sa.Index(None, "source_volid"),
     **_IN_MARIADB,
 )
@@ -225,6 +230,8 @@ attachments = sa.Table(
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("attached_at", Moment),
     *_times(),
+    # when a reservation ends that nobody has connected; None: never
+    sa.Column("expires_at", Moment),
     sa.Index(None, "volume_id"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),
@@ -232,6 +239,7 @@ attachments = sa.Table(
     sa.Index(None, "host"),
     sa.Index(None, "state"),
     sa.Index(None, "connection_key"),
+    sa.Index(None, "expires_at"),
     **_IN_MARIADB,
 )
 
@@ -253,7 +261,26 @@ services = sa.Table(
     sa.Column("report", Json),
     sa.Column("seen_at", Moment, nullable=False, default=now),
     *_times(),
+    # the oldest that one of its processes speaks, and when such a one said so last; NULL: of a
+    # release that did not tell
+    sa.Column("rpc_version", sa.String(16)),
+    sa.Column("object_version", sa.String(255)),
+    sa.Column("versioned_at", Moment),
     sa.UniqueConstraint("binary", "host"),
+    **_IN_MARIADB,
+)
+
+# The manager processes that live.  Whoever is not in it is dead, and never comes back under this
+# id: what it held is anybody's.
+processes = sa.Table(
+    "processes",
+    METADATA,
+    sa.Column("id", Uuid, primary_key=True),
+    # host name and process id, for people
+    sa.Column("name", sa.String(255), nullable=False),
+    sa.Column("started_at", Moment, nullable=False, default=now),
+    # by the clock of the database, as all that it is compared with
+    sa.Column("seen_at", Moment, nullable=False),
     **_IN_MARIADB,
 )
 
@@ -319,19 +346,31 @@ messages = sa.Table(
     **_IN_MARIADB,
 )
 
+# What was asked for with an Idempotency-Key, to be done once however often it is asked for.  There
+# is no key in it, only its hash: whoever reads the table cannot use it.
+idempotency_keys = sa.Table(
+    "idempotency_keys",
+    METADATA,
+    # of project, user and key; and of all that makes the request another one
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("fingerprint", sa.String(64), nullable=False),
+    # drawn with the row, and what the resource gets for its id; and whether it did
+    sa.Column("resource_id", Uuid, nullable=False),
+    sa.Column("made", sa.Boolean, nullable=False, default=False),
+    # of the answer, once there is a final one; and what of the answer is no secret
+    sa.Column("status", sa.Integer),
+    sa.Column("answer", Json),
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.Column("created_at", Moment, nullable=False, default=now),
+    sa.Index(None, "expires_at"),
+    **_IN_MARIADB,
+)
+
 
 def served_by(backend: str) -> sa.ColumnElement[bool]:
     """Match the volumes of ``host@backend``, whatever their pools; case counts everywhere."""
     host, prefix = volumes.c.host, f"{backend}#"
     return sa.or_(host == backend, sa.func.substr(host, 1, len(prefix)) == prefix)
-
-
-def untouched(table: sa.Table, seconds: float) -> list[sa.ColumnElement[bool]]:
-    """Match the rows that have not changed for so many seconds; 0: all."""
-    if not seconds:
-        return []
-    changed = sa.func.coalesce(table.c.updated_at, table.c.created_at)
-    return [changed < now() - datetime.timedelta(seconds=seconds)]
 
 
 def backend_of(host: str | None) -> str | None:

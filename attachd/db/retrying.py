@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 import functools
+import itertools
 import logging
 import random
 import time
@@ -12,6 +13,7 @@ from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception
+from attachd.conf import CONF
 
 LOG = logging.getLogger(__name__)
 
@@ -22,13 +24,17 @@ TRIES = 10
 FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 1.0
 """Seconds; pauses double, and vary by chance, lest those that met once meet again.  In all
-they are about 2 seconds, as long as a caller may be kept from the answer that nothing works."""
+they are about 2 seconds, as long as a caller may be kept from the answer that nothing works.
+Where the tries themselves take long, [database]retry_timeout ends them."""
 
 _PASSING = (db_exception.DBConnectionError, db_exception.DBDeadlock)
+_LATER = "Try again later."
 _NO_VALUE = "A value cannot be stored: it is too long, or has characters that are no text."
 _REFUSED_VALUE = (sa.exc.DataError, ValueError)
 _MISSING_TABLE = frozenset({1146, "42P01"})
 """MariaDB's and PostgreSQL's names of it."""
+_WAITED_FOR_LOCKS = "55P03"
+"""PostgreSQL's name of what MariaDB's drivers, and oslo.db, report as a deadlock."""
 
 
 def retried(function: Callable[P, R]) -> Callable[P, R]:
@@ -45,21 +51,25 @@ def retried(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         pause = FIRST_PAUSE
-        for _ in range(TRIES - 1):
+        deadline = time.monotonic() + CONF.database.retry_timeout
+        for tries in itertools.count(1):
             try:
                 return _explained(function, *args, **kwargs)
             except _PASSING as error:
+                if tries == TRIES or time.monotonic() >= deadline:
+                    raise _given_up(error) from error
                 LOG.debug("%s is called again after: %s", function.__qualname__, error)
-                time.sleep(random.uniform(0, pause))  # noqa: S311
-                pause = min(2 * pause, LONGEST_PAUSE)
-        try:
-            return _explained(function, *args, **kwargs)
-        except db_exception.DBDeadlock as error:
-            raise _unavailable("The database is too busy.", error) from error
-        except db_exception.DBConnectionError as error:
-            raise _unavailable("The database does not answer.", error) from error
+            time.sleep(random.uniform(0, pause))  # noqa: S311
+            pause = min(2 * pause, LONGEST_PAUSE)
+        raise AssertionError("it never stops counting")
 
     return call
+
+
+def _given_up(error: Exception) -> exception.Unavailable:
+    if isinstance(error, db_exception.DBDeadlock):
+        return _unavailable(f"The database is too busy. {_LATER}", error)
+    return _unavailable(f"The database does not answer. {_LATER}", error)
 
 
 def _explained(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -69,9 +79,9 @@ def _explained(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R
     except _PASSING:
         raise
     except db_exception.DBNonExistentDatabase as error:
-        raise _unavailable("The database does not exist.", error) from error
+        raise _unavailable(f"The database does not exist. {_LATER}", error) from error
     except sa.exc.TimeoutError as error:
-        raise _unavailable("Too many requests wait for the database.", error) from error
+        raise _unavailable(f"Too many requests wait for the database. {_LATER}", error) from error
     except db_exception.DBInvalidUnicodeParameter as error:
         raise exception.BadRequest(reason=_NO_VALUE) from error
     except (db_exception.DBError, sa.exc.DBAPIError) as error:
@@ -81,6 +91,8 @@ def _explained(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R
 
 def _explain(error: db_exception.DBError | sa.exc.DBAPIError) -> None:
     inner = error.inner_exception if isinstance(error, db_exception.DBError) else error
+    if getattr(getattr(inner, "orig", None), "pgcode", None) == _WAITED_FOR_LOCKS:
+        raise db_exception.DBDeadlock(error) from error
     if _is_missing_table(error, getattr(inner, "orig", None)):
         message = "The database lacks tables: run attachd-manage db sync."
         raise _unavailable(message, error) from error
@@ -88,7 +100,7 @@ def _explain(error: db_exception.DBError | sa.exc.DBAPIError) -> None:
     if isinstance(error, db_exception.DBDataError) or isinstance(inner, _REFUSED_VALUE):
         raise exception.BadRequest(reason=_NO_VALUE) from error
     if isinstance(inner, sa.exc.OperationalError):
-        raise _unavailable("The database is in trouble.", error) from error
+        raise _unavailable(f"The database is in trouble. {_LATER}", error) from error
 
 
 def _is_missing_table(error: Exception, original: BaseException | None) -> bool:

@@ -6,6 +6,7 @@ import datetime
 from typing import Any, NamedTuple, TypedDict
 
 from oslo_db import exception as db_exception
+from oslo_utils.versionutils import convert_version_to_tuple as number
 import sqlalchemy as sa
 
 from attachd import exception
@@ -14,6 +15,19 @@ from attachd.db import api, models
 
 Row = dict[str, Any]
 _T = models.services
+
+
+class Spoken(NamedTuple):
+    """What a service understands.
+
+    :ivar contract: the version of the RPC contract; None: of a release that did not tell
+    :ivar objects: their versions, as objects.manifests.to_text() writes them
+    :ivar alive: whether it reported within ``service_down_time``
+    """
+
+    contract: str | None
+    objects: str | None
+    alive: bool = True
 
 
 class Filters(TypedDict, total=False):
@@ -32,10 +46,13 @@ def report(
     up: bool,
     error: str | None,
     report: Mapping[str, Any] | None,
+    spoken: Spoken | None = None,
 ) -> None:
     """Note that a service lives, and how it is; its first report makes it known.
 
     :param report: the backend's, as drivers.base.Report; None keeps the last one
+    :param spoken: what this process understands. Of several that work on one backend the oldest
+        counts, until it has said nothing for ``service_down_time``
     """
     values: Row = {
         "availability_zone": availability_zone,
@@ -45,19 +62,62 @@ def report(
     }
     if report is not None:
         values["report"] = dict(report)
+    told = _told(spoken) if spoken is not None else {}
     try:
-        if not _update(binary, host, values):
-            with api.writer() as connection:
-                connection.execute(sa.insert(_T).values(binary=binary, host=host, **values))
+        if not _update(binary, host, {**values, **told}, *_unless_older(spoken)):
+            _insert_or_follow(binary, host, values, told)
     except db_exception.DBDuplicateEntry:
         # Another process of the same service was first by a moment.
         _update(binary, host, values)
 
 
-def _update(binary: str, host: str, values: Mapping[str, Any]) -> bool:
-    mine = sa.and_(_T.c.binary == binary, _T.c.host == host)
+def _told(spoken: Spoken) -> Row:
+    return {
+        "rpc_version": spoken.contract,
+        "object_version": spoken.objects,
+        "versioned_at": models.now(),
+    }
+
+
+def _unless_older(spoken: Spoken | None) -> list[sa.ColumnElement[bool]]:
+    """Match where nobody spoke something else a short time ago."""
+    if spoken is None:
+        return []
+    same = _T.c.rpc_version == spoken.contract
+    silent = _T.c.versioned_at < oldest_alive()
+    return [sa.or_(_T.c.rpc_version.is_(None), same, silent)]
+
+
+def _insert_or_follow(binary: str, host: str, values: Row, told: Row) -> None:
+    """Make a service known; or, where processes of two releases work on it, keep the older."""
+    found = sa.select(_T.c.rpc_version).where(_T.c.binary == binary, _T.c.host == host)
+    with api.reader() as connection:
+        row = connection.execute(found).first()
+    if row is None:
+        with api.writer() as connection:
+            new = sa.insert(_T).values(binary=binary, host=host, **values, **told)
+            connection.execute(new)
+    elif told and (row[0] is None or number(told["rpc_version"]) < number(row[0])):
+        _update(binary, host, {**values, **told})
+    else:
+        _update(binary, host, values)
+
+
+def _update(
+    binary: str, host: str, values: Mapping[str, Any], *only: sa.ColumnElement[bool]
+) -> bool:
+    mine = sa.and_(_T.c.binary == binary, _T.c.host == host, *only)
     with api.writer() as connection:
         return connection.execute(sa.update(_T).where(mine).values(**values)).rowcount == 1
+
+
+@api.retried
+def spoken() -> dict[str, Spoken]:
+    """Return what the services understand, by their hosts."""
+    wanted = sa.select(_T.c.host, _T.c.rpc_version, _T.c.object_version, _T.c.seen_at)
+    with api.reader() as connection:
+        rows = connection.execute(wanted).all()
+    return {row[0]: Spoken(row[1], row[2], row[3] >= oldest_alive()) for row in rows}
 
 
 @api.retried

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import api, copies, holders, models, quota_claims, quotas, types
+from attachd.db import api, copies, holders, leases, models, quota_claims, quotas, types
 from attachd.states import AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -22,6 +22,9 @@ _TYPES = models.volume_types
 
 _OWNED = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
 """States in which the backend's manager has work to do."""
+
+_ENDS = frozenset(event for event, move in states.VOLUME_MOVES.items() if move.sources <= _OWNED)
+"""Events that tell how such work has ended."""
 
 
 def with_type() -> sa.Select[Any]:
@@ -42,11 +45,14 @@ _GET_IN_PROJECT = _GET.where(_V.c.project_id == sa.bindparam("the_project"))
 
 
 @api.retried
-def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
+def insert(
+    values: Mapping[str, Any], metadata: Mapping[str, str], first: api.First | None = None
+) -> Row:
     """Store a volume that its backend, ``values["host"]``, is still to create.
 
     :param values: columns; ``state`` may be another one than ``creating``.  Beside them
         ``type_specs``, the extra specs of its type by which they were chosen; none if absent
+    :param first: what the transaction does first, for a request with a key
     :returns: the row, as of :func:`get`
     :raises VolumeTypeNotFound: its type has just been deleted
     :raises Conflict: its type has just got other extra specs
@@ -61,6 +67,7 @@ def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
         "shared_targets": True,  # unless its backend says otherwise
         "bootable": False,
         "leaving": 0,
+        "lease_generation": 0,
         "provider": {},
         "admin_metadata": {},
         "id": models.new_id(),
@@ -71,6 +78,8 @@ def insert(values: Mapping[str, Any], metadata: Mapping[str, str]) -> Row:
     }
     row["owner"] = models.backend_of(row["host"]) if state in _OWNED else None
     with api.writer() as connection:
+        if first is not None:
+            first(connection)
         quotas.lock(connection, row["project_id"])
         if row["volume_type_id"]:
             types.keep(connection, row["volume_type_id"], values.get("type_specs") or {})
@@ -124,20 +133,33 @@ def update(volume_id: str, values: Mapping[str, Any]) -> None:
 
 
 @api.retried
-def move(volume_id: str, event: Event, values: Mapping[str, Any] | None = None) -> Row:
+def move(
+    volume_id: str,
+    event: Event,
+    values: Mapping[str, Any] | None = None,
+    lease: leases.Lease | None = None,
+) -> Row:
     """Move a volume along one arrow of the table.
 
     The owner is set here: the volume's backend where the target says that work is due, else
     nobody.
 
     :param values: columns to store with the move
+    :param lease: of the work that this is the end of; it has to be had
     :returns: the row after it; its last content if the move removed it
     :raises VolumeNotFound: it is gone
     :raises InvalidTransition: it is in no state for this event
     :raises InvalidVolume: it cannot be deleted while it is attached or copied
+    :raises TakenOver: somebody else works on it by now
     """
     with api.writer() as connection:
-        return _move(connection, _lock(connection, volume_id), event, values or {})
+        row = _lock(connection, volume_id)
+        if lease is None and event in _ENDS:
+            leases.refuse_if_held(connection, row, event.value)
+        if lease:
+            assert lease.generation is not None, "the end of work that was never begun"
+            leases.claim(connection, row, lease)
+        return _move(connection, row, event, values or {})
 
 
 @api.retried
@@ -263,11 +285,14 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
     :returns: the row after it
     :raises VolumeNotFound: there is none
     :raises BadRequest: the volume's attachments say something else
+    :raises InvalidTransition: its data is just being removed
     """
     with api.writer() as connection:
         row = _lock(connection, volume_id)
         attachments = _attachments(connection, volume_id)
         state = RESETTABLE[status] if status else VolumeState(row["state"])
+        if row["state"] == VolumeState.DELETING and state is VolumeState.READY:
+            leases.refuse_if_held(connection, row, "become available again")
         if status in {"available", "in-use"}:
             attachments = _without_claims(connection, row, attachments)
         held = [AttachmentState(each["state"]) for each in attachments]
@@ -301,18 +326,16 @@ def _check_claim(name: str, claimed: str | None, real: str, attachments: Sequenc
 
 
 @api.retried
-def to_recover(backend: str, untouched_for: float = 0) -> list[Row]:
+def to_recover(backend: str, holder: str) -> list[Row]:
     """Return the volumes that a manager of ``host@backend`` has work to do on, oldest first.
 
-    :param untouched_for: only rows that have not changed for so many seconds
+    :param holder: the process that is going to do it: what another living one works on is left
+        out
+    :returns: rows, with ``orphaned``: whether a process that is dead by now worked on it
     """
     wanted = (
-        sa.select(_V)
-        .where(
-            _V.c.owner == backend,
-            _V.c.state.in_(_OWNED),
-            *models.untouched(_V, untouched_for),
-        )
+        sa.select(_V, leases.is_orphaned(holder).label("orphaned"))
+        .where(_V.c.owner == backend, _V.c.state.in_(_OWNED), leases.is_free(holder))
         .order_by(_V.c.created_at, _V.c.id)
     )
     with api.reader() as connection:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of a storage driver and its value types; read by the manager and by authors.
 
-Plain values go in and come out: a driver knows nothing of rows, requests or policy.  Two rules
+Plain values go in and come out: a driver knows nothing of rows, requests or policy.  Three rules
 make everything else possible:
 
 * **Idempotent.**  Each method may be called again with the same arguments, after a success, a
@@ -10,6 +10,10 @@ make everything else possible:
 * **Honest errors.**  Whatever goes wrong is a :class:`attachd.exception.BackendError`.  It is
   ``final=True`` only when what was asked for surely did not happen and left nothing behind;
   in doubt it is ``final=False`` and the manager undoes or asks again.
+* **Fenced.**  Immediately before each single change at the backend, be it a command, a file or a
+  row, a driver calls :func:`attachd.drivers.fencing.check`, and lets through what that raises
+  without changing anything more: another process may be at work on the volume by now.  What only
+  looks does not ask, and :meth:`Driver.setup` need not.
 
 The manager never runs two methods on the same volume at the same time; different volumes do
 run in parallel, so a driver guards what its volumes share.
@@ -21,6 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypedDict
 
 from oslo_config import cfg
+
+from attachd import exception
 
 AccessMode = Literal["rw", "ro"]
 
@@ -92,6 +98,43 @@ class Report:
     free_gib: float
     allocated_gib: float
     capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What a backend has, at one moment, of a volume's exports in one mode; for audits.
+
+    There is one for each volume and mode of which anything is left at the backend, and none
+    where nothing is.  Those that :meth:`Driver.expected` returns are what there should be.
+
+    :ivar volume_id: as in VolumeRef
+    :ivar mode: what whoever gets in may do; None: of what lets nobody in by itself
+    :ivar holders: who may get in, now or at any time, by the names that the backend knows them
+        by: initiators (an ACL), or attachment ids where each attachment is let in by itself
+    :ivar parts: what else there is for it to work, each with its kind, for people to read: a unit
+        in service, the CHAP accounts that are bound to a target, a link under a device.  No
+        secrets
+    :ivar sessions: who is in, by the same names as the holders, as far as the backend knows; one
+        who is no holder is not allowed to be.  Never expected
+    """
+
+    volume_id: str
+    mode: AccessMode | None
+    holders: frozenset[str] = frozenset()
+    parts: frozenset[str] = frozenset()
+    sessions: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Unplaced:
+    """Something at a backend that lets nobody in and is of no volume that could be told.
+
+    :ivar name: with its kind, as in :attr:`Exported.parts`
+    :ivar remedy: what an operator may do about it, in one sentence
+    """
+
+    name: str
+    remedy: str
 
 
 class Driver(abc.ABC):
@@ -216,6 +259,55 @@ class Driver(abc.ABC):
         """
         return ""
 
-    def exports(self) -> Iterable[tuple[str, str]]:
-        """List what the backend exports now, as (volume id, attachment id or initiator)."""
+    def exports(self) -> Iterable[Exported]:
+        """List all that this backend exports now, complete or not, and nothing of anybody else.
+
+        Meanwhile others may grant and revoke: what is listed of a volume that nobody touches is
+        right whatever happens to the others, and is of one moment.
+
+        :raises BackendError: it cannot be listed
+        """
+        raise exception.BackendError(f"The driver of {self.name} lists no exports.", final=True)
+
+    def exports_of(self, volume: VolumeRef) -> Iterable[Exported]:
+        """List what :meth:`exports` lists of one volume."""
+        return [each for each in self.exports() if each.volume_id == volume.id]
+
+    def expected(
+        self,
+        volume: VolumeRef,  # noqa: ARG002
+        exports: Sequence[Export],  # noqa: ARG002
+    ) -> Iterable[Exported]:
+        """Tell what is listed of a volume when exactly these exports are granted, sessions apart.
+
+        A plain function of its arguments: nothing is asked of the backend.
+        """
         return ()
+
+    def evict(
+        self,
+        volume: VolumeRef,  # noqa: ARG002
+        staying: Sequence[Export],  # noqa: ARG002
+    ) -> None:
+        """Take all access to a volume away but that of some exports, and end all other sessions.
+
+        What is left is nothing that :meth:`expected` would not list, but some of that may be
+        lacking: for that there is :meth:`grant`.  The volume itself may be gone, or one that
+        nobody knows: nothing is done to its data.
+
+        :param staying: what is live; it must not notice
+        :raises BackendError: somebody else may still reach the volume
+        """
+        raise exception.BackendError(f"The driver of {self.name} cannot do this.", final=True)
+
+    def unplaced(self) -> Iterable[Unplaced]:
+        """List what is probably this backend's, of no use, and of no volume that can be told."""
+        return ()
+
+    def stored(self) -> Mapping[str, int]:
+        """List the volumes that the backend has, with their sizes in bytes, copies in the making
+        left out; those that come and go meanwhile may be listed or not.
+
+        :raises BackendError: they cannot be listed
+        """
+        raise exception.BackendError(f"The driver of {self.name} lists no volumes.", final=True)

@@ -7,6 +7,7 @@ import os
 import subprocess
 
 from attachd import exception
+from attachd.drivers import fencing
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -31,7 +32,7 @@ def run(
     """Run a tool and wait for its end.
 
     Its messages are in English, and a Ctrl-C in our terminal does not reach it: the work of a
-    request in flight is finished.
+    request in flight is finished.  It keeps this process's lifelines open, see fencing.py.
 
     :param timeout: seconds after which the tool is killed
     :param environment: variables beside PATH and LC_ALL, which are all it gets
@@ -47,6 +48,7 @@ def run(
             env={"PATH": f"{os.environ.get('PATH', os.defpath)}:{_PATH}", "LC_ALL": "C"}
             | dict(environment or {}),
             errors="replace",
+            pass_fds=fencing.lifelines(),
             process_group=0,
             stdin=subprocess.DEVNULL,
             text=True,

@@ -14,6 +14,7 @@ import time
 from typing import Final, NamedTuple
 
 from attachd import exception
+from attachd.drivers import fencing
 
 _FICLONE: Final = 0x40049409
 """The ioctl that clones a file; Source: linux/fs.h, ioctl_ficlone(2)."""
@@ -47,6 +48,7 @@ def copy(source: Path, target: Path) -> None:
     reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        fencing.check()
         writing = os.open(target, flags, 0o600)
         try:
             if not _clone(reading, writing):
@@ -60,6 +62,7 @@ def copy(source: Path, target: Path) -> None:
 
 def _clone(reading: int, writing: int) -> bool:
     """Share the blocks; False where the file system cannot."""
+    fencing.check()
     try:
         fcntl.ioctl(writing, _FICLONE, reading)
     except OSError as error:
@@ -74,6 +77,7 @@ def _copy_until_still(source: Path, reading: int, writing: int) -> None:
         before = _rested(reading)
         if before is None:
             continue
+        fencing.check()
         os.ftruncate(writing, 0)
         os.ftruncate(writing, before.size)
         _copy_data(reading, writing)
@@ -115,4 +119,5 @@ def _copy_data(reading: int, writing: int) -> None:
             chunk = os.pread(reading, min(_CHUNK, end - start), start)
             if not chunk:  # it has become shorter, which its mark will tell
                 return
+            fencing.check()
             start += os.pwrite(writing, chunk, start)

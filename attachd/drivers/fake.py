@@ -6,7 +6,7 @@ volumes; by the contract neither minds.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import time
 from typing import Any, NamedTuple
 import uuid
@@ -14,7 +14,7 @@ import uuid
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import base
+from attachd.drivers import base, fencing
 
 _CALLS_KEPT = 10_000
 
@@ -54,7 +54,7 @@ class FakeDriver(base.Driver):
             "fake_fail",
             default=[],
             help="Methods of the fake driver that always fail: create, clone, delete, extend, "
-            "grant, revoke, report, epoch.",
+            "grant, revoke, report, epoch, exports, evict.",
         ),
         cfg.BoolOpt(
             "fake_fail_final",
@@ -68,7 +68,7 @@ class FakeDriver(base.Driver):
         self.calls: deque[Call] = deque(maxlen=_CALLS_KEPT)
         self.script: Script | None = None
         self._sizes: dict[str, int] = {}
-        self._granted: dict[str, set[str]] = {}
+        self._granted: dict[str, dict[str, base.AccessMode]] = {}
         self._epoch = ""
 
     def setup(self) -> None:
@@ -93,12 +93,14 @@ class FakeDriver(base.Driver):
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Remember the size."""
         self._perform(Call("create", volume.id))
+        fencing.check()
         self._sizes.setdefault(volume.id, volume.size_gib)
         return {}
 
     def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
         """Remember the size."""
         self._perform(Call("clone", volume.id, others=(source.id,)))
+        fencing.check()
         self._sizes.setdefault(volume.id, volume.size_gib)
         return {}
 
@@ -107,6 +109,7 @@ class FakeDriver(base.Driver):
         self._perform(Call("delete", volume.id))
         if self._granted.get(volume.id):
             raise exception.BackendError(f"Volume {volume.id} is still exported.", final=True)
+        fencing.check()
         self._sizes.pop(volume.id, None)
 
     def extend(
@@ -114,6 +117,7 @@ class FakeDriver(base.Driver):
     ) -> None:
         """Remember the larger size."""
         self._perform(Call("extend", volume.id, others=_ids(exports)))
+        fencing.check()
         self._sizes[volume.id] = max(size_gib, self._sizes.get(volume.id, 0))
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
@@ -122,7 +126,8 @@ class FakeDriver(base.Driver):
         :returns: ``data`` names the volume, the attachment and the mode
         """
         self._perform(Call("grant", volume.id, export.attachment_id))
-        self._granted.setdefault(volume.id, set()).add(export.attachment_id)
+        fencing.check()
+        self._granted.setdefault(volume.id, {})[export.attachment_id] = export.mode
         data = {
             "volume_id": volume.id,
             "attachment_id": export.attachment_id,
@@ -135,21 +140,44 @@ class FakeDriver(base.Driver):
     ) -> None:
         """Forget the export."""
         self._perform(Call("revoke", volume.id, export.attachment_id, _ids(others)))
-        granted = self._granted.get(volume.id, set())
-        granted.discard(export.attachment_id)
-        if not granted:
-            self._granted.pop(volume.id, None)
+        self._forget(volume.id, [export.attachment_id])
 
     def epoch(self) -> str:
         """Name the life that :meth:`restart` began; the same in all processes until then."""
         self._perform(Call("epoch"))
         return self._epoch
 
-    def exports(self) -> Iterable[tuple[str, str]]:
+    def exports(self) -> Iterable[base.Exported]:
         """List what this process granted."""
-        return [
-            (volume, each) for volume, granted in list(self._granted.items()) for each in granted
-        ]
+        self._perform(Call("exports"))
+        granted = list(self._granted.items())
+        return [each for volume, modes in granted for each in _listed(volume, dict(modes))]
+
+    def expected(
+        self, volume: base.VolumeRef, exports: Sequence[base.Export]
+    ) -> Iterable[base.Exported]:
+        """List them by mode."""
+        return _listed(volume.id, {each.attachment_id: each.mode for each in exports})
+
+    def evict(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
+        """Forget all others, and those in another mode."""
+        self._perform(Call("evict", volume.id, others=_ids(staying)))
+        wanted = {each.attachment_id: each.mode for each in staying}
+        granted = self._granted.get(volume.id, {})
+        self._forget(volume.id, [each for each in granted if granted[each] != wanted.get(each)])
+
+    def stored(self) -> Mapping[str, int]:
+        """List what this process made."""
+        return {volume: size * 2**30 for volume, size in list(self._sizes.items())}
+
+    def _forget(self, volume_id: str, attachment_ids: Collection[str]) -> None:
+        granted = self._granted.get(volume_id, {})
+        for each in attachment_ids:
+            fencing.check()
+            granted.pop(each, None)
+        if not granted:
+            fencing.check()
+            self._granted.pop(volume_id, None)
 
     def restart(self) -> None:
         """Behave like a backend that was restarted: forget the exports, keep the volumes."""
@@ -168,6 +196,12 @@ class FakeDriver(base.Driver):
                 f"fake_fail of {self.name} says that {call.method} fails.",
                 final=self.options.fake_fail_final,
             )
+
+
+def _listed(volume_id: str, modes: Mapping[str, base.AccessMode]) -> list[base.Exported]:
+    wanted: tuple[base.AccessMode, ...] = ("rw", "ro")
+    held = {mode: frozenset(each for each, its in modes.items() if its == mode) for mode in wanted}
+    return [base.Exported(volume_id, mode, held[mode]) for mode in wanted if held[mode]]
 
 
 def _ids(exports: Sequence[base.Export]) -> tuple[str, ...]:

@@ -10,23 +10,40 @@ The number of a loop device is another one after a boot, so a host is never told
 ``<file_devices_dir>/<attachment id>``, a symbolic link to the device.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
 import fcntl
 import os
 from pathlib import Path
 import signal
-from typing import Any
+from typing import Any, NamedTuple
 
 from oslo_config import cfg
 from oslo_log import log
 
 from attachd import exception
-from attachd.drivers import base, loop, sparse
+from attachd.drivers import base, fencing, loop, sparse
 
 LOG = log.getLogger(__name__)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+_PARTS = ("the link", "the name of the device")
+"""What a loop device needs for each attachment."""
+
+
+class _Granted(NamedTuple):
+    """What there is of one attachment.
+
+    :ivar modes: of the devices; of a plain file, what can be done with it
+    :ivar parts: of :data:`_PARTS`
+    """
+
+    volume_id: str
+    attachment_id: str
+    modes: tuple[base.AccessMode, ...]
+    parts: tuple[str, ...] = ()
 
 
 class FileDriver(base.Driver):
@@ -105,7 +122,7 @@ class FileDriver(base.Driver):
     def delete(self, volume: base.VolumeRef) -> None:
         """Remove the volume's file; refused while something exports it."""
         with sparse.honest_errors(f"Volume {volume.id} could not be deleted"):
-            self._remove_folder(self._folder(volume))
+            _remove_folder(self._folder(volume))
         self._volumes.delete(volume.id)
 
     def extend(
@@ -142,12 +159,15 @@ class FileDriver(base.Driver):
         link = self._link(volume, export)
         with sparse.honest_errors(f"Volume {volume.id} could not be withdrawn"):
             loop.detach(link)
-            self._name(link).unlink(missing_ok=True)
+            fencing.check()
+            (self._devices / link.name).unlink(missing_ok=True)
             if not self._loops and not others and _in_use(link):
                 raise exception.BackendError(
                     f"{link} is still open on this host; close it, then detach again."
                 )
+            fencing.check()
             link.unlink(missing_ok=True)
+            fencing.check()
             # The folder stays while others have their links in it.
             with contextlib.suppress(OSError):
                 link.parent.rmdir()
@@ -156,21 +176,59 @@ class FileDriver(base.Driver):
         """Name the boot of the machine, which loop devices do not outlive; links do."""
         return _BOOT_ID.read_text().strip() if self._loops else ""
 
-    def exports(self) -> Iterable[tuple[str, str]]:
-        """List the links."""
+    def exports(self) -> Iterable[base.Exported]:
+        """List links and the devices over them; whether a device is open nobody tells."""
         with sparse.honest_errors(f"{self._exports} could not be listed"):
-            links = list(self._exports.glob("*/*"))
-        return [(link.parent.name, link.name) for link in links]
+            return _listed(self._granted_in(self._exports))
 
-    @staticmethod
-    def _remove_folder(folder: Path) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            if held := sorted(link.name for link in folder.iterdir()):
-                raise exception.BackendError(
-                    f"Volume {folder.name} is still exported: attachment {', '.join(held)}.",
-                    final=True,
-                )
-            folder.rmdir()
+    def exports_of(self, volume: base.VolumeRef) -> Iterable[base.Exported]:
+        """Look into the volume's folder."""
+        folder = self._exports / volume.id
+        if folder.parent != self._exports:
+            return ()  # No volume has such an id.
+        with sparse.honest_errors(f"{folder} could not be listed"):
+            return _listed(self._granted_in(folder))
+
+    def expected(
+        self, volume: base.VolumeRef, exports: Sequence[base.Export]
+    ) -> Iterable[base.Exported]:
+        """Tell of links, and of devices where there are any: a link refuses nobody to write."""
+        modes: dict[str, list[base.AccessMode]] = {
+            each.attachment_id: [each.mode if self._loops else "rw"] for each in exports
+        }
+        parts = _PARTS if self._loops else ()
+        return _listed(_Granted(volume.id, each, tuple(modes[each]), parts) for each in modes)
+
+    def evict(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
+        """Free devices and remove links that are of none of ``staying``, or in another mode."""
+        kept = {each.attachment_id: each for each in staying}
+        with sparse.honest_errors(f"Volume {volume.id} could not be withdrawn"):
+            for each in list(self._granted_in(self._folder(volume))):
+                if each.attachment_id not in kept:
+                    self.revoke(volume, base.Export(each.attachment_id, {}), staying)
+                elif self._loops:
+                    export = kept[each.attachment_id]
+                    loop.detach(self._link(volume, export), set(each.modes) - {export.mode})
+
+    def stored(self) -> Mapping[str, int]:
+        """List the volumes' files."""
+        return self._volumes.sizes()
+
+    def _granted_in(self, folder: Path) -> Iterator["_Granted"]:
+        """Look for links in a folder, and for devices over what are or were links there."""
+        links = set(_files_below(folder, self._exports))
+        over: dict[Path, list[loop.LoopDevice]] = {}
+        for link, device in loop.under(folder) if self._loops else ():
+            over.setdefault(link, []).append(device)
+        for link in sorted(links | over.keys()):
+            devices = over.get(link, [])
+            named = any(_leads_to((self._devices / link.name), device.path) for device in devices)
+            there = (link in links, named) if self._loops else ()
+            parts = tuple(part for part, is_there in zip(_PARTS, there, strict=False) if is_there)
+            modes: set[base.AccessMode] = {device.mode for device in devices}
+            yield _Granted(
+                link.parent.name, link.name, tuple(modes) if self._loops else ("rw",), parts
+            )
 
     def _folder(self, volume: base.VolumeRef) -> Path:
         return self._exports / sparse.plain_name(volume.id)
@@ -179,7 +237,9 @@ class FileDriver(base.Driver):
         return self._folder(volume) / sparse.plain_name(export.attachment_id)
 
     def _make_link(self, file: Path, link: Path) -> None:
+        fencing.check()
         link.parent.mkdir(mode=0o700, exist_ok=True)
+        fencing.check()
         with contextlib.suppress(FileExistsError):
             os.link(file, link)
             if not self._loops:
@@ -193,18 +253,56 @@ class FileDriver(base.Driver):
             device for device in loop.find(link) if device.mode == mode and not device.closing
         ]
         device = usable[0].path if usable else loop.attach(link, mode).path
-        name = self._name(link)
+        name = self._devices / link.name
         if not _leads_to(name, device):
             for other in self._devices.iterdir():
                 # Its device was freed behind our back, and is now this one.
                 if _leads_to(other, device):
+                    fencing.check()
                     other.unlink(missing_ok=True)
+            fencing.check()
             name.unlink(missing_ok=True)
+            fencing.check()
             name.symlink_to(device)
         return name
 
-    def _name(self, link: Path) -> Path:
-        return self._devices / link.name
+
+def _files_below(folder: Path, root: Path) -> Iterator[Path]:
+    """List what is in a folder, or in the folders of the root, while they come and go."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            path = Path(entry.path)
+            if folder == root:
+                yield from _files_below(path, root)
+            else:
+                yield path
+
+
+def _listed(granted: Iterable[_Granted]) -> list[base.Exported]:
+    """Sort by volume and mode; parts let nobody in by themselves."""
+    holders: dict[tuple[str, base.AccessMode], set[str]] = {}
+    parts: dict[str, set[str]] = {}
+    for each in granted:
+        for mode in each.modes:
+            holders.setdefault((each.volume_id, mode), set()).add(each.attachment_id)
+        if each.parts:
+            named = {f"{part} of attachment {each.attachment_id}" for part in each.parts}
+            parts.setdefault(each.volume_id, set()).update(named)
+    return [
+        *(base.Exported(*key, frozenset(found)) for key, found in holders.items()),
+        *(base.Exported(key, None, parts=frozenset(found)) for key, found in parts.items()),
+    ]
+
+
+def _remove_folder(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if held := sorted(link.name for link in folder.iterdir()):
+            raise exception.BackendError(
+                f"Volume {folder.name} is still exported: attachment {', '.join(held)}.",
+                final=True,
+            )
+        fencing.check()
+        folder.rmdir()
 
 
 def _leads_to(name: Path, device: str) -> bool:

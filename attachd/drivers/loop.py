@@ -7,7 +7,7 @@ a tenth of a process, and let a device be checked and freed while nobody else ca
 Source: loop(4) and linux/loop.h; LOOP_CONFIGURE came with Linux 5.8.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 import contextlib
 from dataclasses import dataclass
 import errno
@@ -18,7 +18,7 @@ import struct
 import time
 
 from attachd import exception
-from attachd.drivers import base
+from attachd.drivers import base, fencing
 
 _CONTROL = Path("/dev/loop-control")
 _DEVICES = Path("/dev")
@@ -33,6 +33,7 @@ _LOOP_CTL_GET_FREE = 0x4C82
 _CONFIG = struct.Struct("=I 60x 64s 176x")
 
 _TRIES = 64
+_DELETED = " (deleted)"
 _DETACH_SECONDS = 2.0
 _NAP = 0.02
 
@@ -62,8 +63,14 @@ def unavailable() -> str:
 
 def find(backing: Path) -> list[LoopDevice]:
     """List the devices over a file, by the path under which it was opened."""
-    names = {f"{backing}", f"{backing} (deleted)"}
+    names = {f"{backing}", f"{backing}{_DELETED}"}
     return [_describe(folder) for folder in _attached() if _backing(folder) in names]
+
+
+def under(folder: Path) -> list[tuple[Path, LoopDevice]]:
+    """List the devices over files that are, or were, somewhere in a folder, with those files."""
+    found = ((Path(_backing(each).removesuffix(_DELETED)), each) for each in _attached())
+    return [(file, _describe(each)) for file, each in found if folder in file.parents]
 
 
 def attach(backing: Path, mode: base.AccessMode) -> LoopDevice:
@@ -87,20 +94,22 @@ def attach(backing: Path, mode: base.AccessMode) -> LoopDevice:
 def refresh(device: LoopDevice) -> None:
     """Let a device have the present size of its file."""
     with _opened(Path(device.path), os.O_RDONLY) as descriptor:
+        fencing.check()
         fcntl.ioctl(descriptor, _LOOP_SET_CAPACITY)
 
 
-def detach(backing: Path) -> None:
+def detach(backing: Path, modes: Collection[base.AccessMode] = ("rw", "ro")) -> None:
     """Free all devices over a file; what was written to them is in the file afterwards.
 
+    :param modes: only the devices of these modes
     :raises BackendError: a device is mounted or open; it stays usable until its last user
         closes it, and then goes away by itself
     """
     for device in find(backing):
-        if not device.closing:
+        if device.mode in modes and not device.closing:
             _clear(device, backing)
     deadline = time.monotonic() + _DETACH_SECONDS
-    while left := find(backing):
+    while left := [device for device in find(backing) if device.mode in modes]:
         # Somebody may only have had a look at it, as udev does.
         if time.monotonic() > deadline:
             names = ", ".join(device.path for device in left)
@@ -113,6 +122,7 @@ def detach(backing: Path) -> None:
 def _configure(path: Path, config: bytes) -> bool:
     """Take a device that was free a moment ago; False when somebody else was faster."""
     with _opened(path, os.O_RDWR) as descriptor:
+        fencing.check()
         try:
             fcntl.ioctl(descriptor, _LOOP_CONFIGURE, config)
         except OSError as error:
@@ -127,6 +137,7 @@ def _clear(device: LoopDevice, backing: Path) -> None:
     with _opened(Path(device.path), os.O_RDONLY) as descriptor:
         # While it is open here it cannot become another's.
         if device in find(backing):
+            fencing.check()
             with contextlib.suppress(OSError):
                 fcntl.ioctl(descriptor, _LOOP_CLR_FD)
 

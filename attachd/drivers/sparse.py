@@ -12,7 +12,7 @@ from pathlib import Path
 import re
 
 from attachd import exception
-from attachd.drivers import base, copying
+from attachd.drivers import base, copying, fencing
 
 GIB = 2**30
 
@@ -68,11 +68,15 @@ class SparseFiles:
         try:
             copying.copy(source, part)
             # The source may have grown since its size was asked for.
+            fencing.check()
             os.truncate(part, volume.size_gib * GIB)
             _grow(part, volume.size_gib * GIB)
+            fencing.check()
             part.rename(path)
             sync_folder(self.folder)
         except (OSError, OverflowError, exception.BackendError) as error:
+            # Whoever may no longer go on does not clean up either.
+            fencing.check()
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
             raise exception.BackendError(
@@ -88,8 +92,9 @@ class SparseFiles:
         """Remove the file, if it is there."""
         path = self.path(volume_id)
         with honest_errors(f"Volume {volume_id} could not be deleted"):
-            path.unlink(missing_ok=True)
-            self._part(volume_id).unlink(missing_ok=True)
+            for each in (path, self._part(volume_id)):
+                fencing.check()
+                each.unlink(missing_ok=True)
             sync_folder(self.folder)
 
     def extend(self, volume_id: str, size_gib: int) -> None:
@@ -98,11 +103,16 @@ class SparseFiles:
         with honest_errors(f"Volume {volume_id} could not be extended"):
             _grow(path, size_gib * GIB)
 
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of all volumes in bytes, by id."""
+        with honest_errors(f"The folder {self.folder} could not be listed"):
+            return dict(_sizes(self.folder))
+
     def report(self, protocol: str, **capabilities: bool) -> base.Report:
         """Measure the file system and add up the sizes of the volumes."""
         with honest_errors(f"The folder {self.folder} could not be measured"):
             room = os.statvfs(self.folder)
-            allocated = sum(_sizes(self.folder))
+            allocated = sum(size for _name, size in _sizes(self.folder))
         return base.Report(
             protocol=protocol,
             total_gib=round(room.f_blocks * room.f_frsize / GIB, 2),
@@ -167,20 +177,22 @@ def honest_errors(what_failed: str) -> Iterator[None]:
 
 
 def _grow(path: Path, size: int, flags: int = 0) -> None:
+    fencing.check()
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
     try:
         if os.fstat(descriptor).st_size < size:
+            fencing.check()
             os.ftruncate(descriptor, size)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _sizes(folder: Path) -> Iterator[int]:
+def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith("."):
+            if entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):
                 continue  # a copy that is being made: a volume without data yet
             # A volume may be deleted meanwhile.
             with contextlib.suppress(FileNotFoundError):
-                yield entry.stat(follow_symlinks=False).st_size
+                yield entry.name, entry.stat(follow_symlinks=False).st_size

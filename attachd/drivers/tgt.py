@@ -10,27 +10,20 @@ tgtd remembers nothing: after a restart it is empty, and the manager, told so by
 grants everything anew.
 """
 
-from collections.abc import Iterable, Sequence
-import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 import re
-import secrets
-import time
 from typing import Any
-import uuid
 
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import base, sparse, tgtadm, tgtshow
+from attachd.drivers import base, sparse, tgtadm, tgtlisting, tgtnames, tgtshow
+from attachd.drivers.tgtkeeper import Keeper
 
 _IQN_PREFIX = re.compile(r"iqn\.\d{4}-\d{2}\.[a-z0-9][a-z0-9.-]*:[a-z0-9.:-]*")
-_INITIATOR = re.compile(r"(iqn|eui|naa)\.[\x21-\x7e]{1,219}")
-_SUFFIXES: dict[base.AccessMode, str] = {"rw": "", "ro": "-ro"}
 # RFC 7143 asks for 96 bits at least, or 12 octets.
 _MIN_SECRET = 12
-_NAP = 0.02
-_ACCOUNTS = uuid.UUID("2d0c5e0c-6d9b-4f0e-8a53-0f8e6a3c1b74")
 
 
 class TgtDriver(base.Driver):
@@ -86,14 +79,15 @@ class TgtDriver(base.Driver):
         self._tgtd = tgtadm.Tgtd(
             options.tgt_control_socket, options.tgt_control_port, options.tgt_timeout
         )
-        self._guard_prefix = f"attachd-guard.{re.sub('[^0-9A-Za-z_-]', '_', name)}."
+        self._guard_prefix = f"{tgtlisting.GUARDS}{re.sub('[^0-9A-Za-z_-]', '_', name)}."
+        self._keeper = Keeper(self._tgtd, self._guard_prefix)
 
     def setup(self) -> None:
         """Make the folder, and see that tgtd answers and takes secrets."""
         _check_options(self.options)
         self._volumes.prepare()
         self._tgtd.check()
-        self._guard()
+        self._keeper.guarded()
 
     def report(self) -> base.Report:
         """Measure the folder's file system."""
@@ -123,26 +117,30 @@ class TgtDriver(base.Driver):
         """Lengthen the file and let its targets, which know the exports, open it again."""
         self._volumes.extend(volume.id, size_gib)
         for target in self._targets(volume):
-            self._renew(target, self._volumes.existing(volume.id), size_gib)
+            self._keeper.renew(target, self._volumes.existing(volume.id), size_gib)
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
         """Let an initiator log in to the volume's target with the secret of its session.
 
         :returns: "iscsi", for os-brick's ISCSIConnector
         """
-        initiator = _initiator(export)
+        initiator = tgtnames.initiator(export)
         if not initiator or len(export.secret) < _MIN_SECRET:
             lacking = "secret" if initiator else "'initiator' in its connector, an iSCSI name"
             raise exception.BackendError(
                 f"Attachment {export.attachment_id} has no {lacking}.", final=True
             )
         path = self._volumes.existing(volume.id)
-        name = _target_name(self.options, volume, export.mode)
+        name = self._name(volume, export.mode)
         target = next(iter(self._tgtd.named(name)), None)
         tid = target.tid if target else self._tgtd.new_target(name)
-        self._show_unit(tid, target, path, export.mode)
-        self._tgtd.bind_account(tid, self._guard())
-        user = _account(name, initiator)
+        self._keeper.show_unit(tid, target, path, export.mode)
+        users = self._keeper.guarded()
+        self._tgtd.bind_account(tid, self._keeper.guard_of(users))
+        user = tgtnames.account(name, initiator)
+        if user in users and not (target and user in target.accounts):
+            # It is of no use to anybody, and nobody knows which secret it has.
+            self._tgtd.delete_account(user)
         self._tgtd.new_account(user, export.secret)
         self._tgtd.bind_account(tid, user)
         # Last: until here nobody can log in.
@@ -158,132 +156,85 @@ class TgtDriver(base.Driver):
         A target of the other mode that has an account of the initiator is left as well:
         whatever the mode says by now, no access remains.
         """
-        initiator = _initiator(export)
+        initiator = tgtnames.initiator(export)
         found = {target.name: target for target in self._targets(volume)}
-        for mode in _SUFFIXES:
-            name = _target_name(self.options, volume, mode)
-            user, target = _account(name, initiator), found.get(name)
-            staying = {_initiator(other) for other in others if other.mode == mode}
-            if target and (mode == export.mode or user in target.accounts):
+        for mode in tgtnames.SUFFIXES:
+            name = self._name(volume, mode)
+            user, target = tgtnames.account(name, initiator), found.get(name)
+            staying = {tgtnames.initiator(other) for other in others if other.mode == mode}
+            owed = target and any(
+                tgtnames.account(name, other) not in target.accounts for other in staying
+            )
+            if target and (mode == export.mode or user in target.accounts or owed):
                 if staying:
-                    self._withdraw(target, initiator, staying)
+                    self._keeper.withdraw(target, initiator, staying)
                 else:
-                    self._remove(target)
+                    self._keeper.remove(target)
             if initiator not in staying:
                 self._tgtd.delete_account(user)
 
     def connection_key(self, volume: base.VolumeRef, export: base.Export) -> str:
         """Name the session: one initiator has one with a target, whatever it is used for."""
-        return f"{_initiator(export)} {_target_name(self.options, volume, export.mode)}"
+        return f"{tgtnames.initiator(export)} {self._name(volume, export.mode)}"
 
     def epoch(self) -> str:
         """Name the life of tgtd."""
-        return self._guard().removeprefix(self._guard_prefix)
+        return self._keeper.guard_of(self._keeper.guarded()).removeprefix(self._guard_prefix)
 
-    def exports(self) -> Iterable[tuple[str, str]]:
-        """List initiators by volume; targets of other backends have other guards."""
-        prefix = self.options.tgt_iqn_prefix
-        return [
-            (target.name.removeprefix(prefix).removesuffix(_SUFFIXES["ro"]), initiator)
-            for target in self._tgtd.targets()
-            if any(user.startswith(self._guard_prefix) for user in target.accounts)
-            for initiator in target.initiators
-        ]
+    def exports(self) -> Iterable[base.Exported]:
+        """List the targets whose names begin as ours, unless another backend guards them."""
+        return self._listed(self._tgtd.targets())
+
+    def exports_of(self, volume: base.VolumeRef) -> Iterable[base.Exported]:
+        """Look up the volume's targets."""
+        return self._listed(self._targets(volume))
+
+    def expected(
+        self, volume: base.VolumeRef, exports: Sequence[base.Export]
+    ) -> Iterable[base.Exported]:
+        """Tell of a target for each mode; hosts without an initiator have nothing there."""
+        for mode in tgtnames.SUFFIXES:
+            name = self._name(volume, mode)
+            if holders := tgtnames.initiators(exports, mode):
+                users = [tgtlisting.account(tgtnames.account(name, each)) for each in holders]
+                parts = frozenset([*users, tgtlisting.IN_SERVICE])
+                yield base.Exported(volume.id, mode, frozenset(holders), parts)
+
+    def evict(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
+        """Remove targets, initiators, sessions and accounts that are of none of ``staying``."""
+        for mode in tgtnames.SUFFIXES:
+            name = self._name(volume, mode)
+            initiators = tgtnames.initiators(staying, mode)
+            for target in self._tgtd.named(name):
+                users = {tgtnames.account(name, each) for each in initiators}
+                if initiators:
+                    self._keeper.evict(target, initiators, users)
+                else:
+                    self._keeper.remove(target)
+                for user in target.accounts:
+                    if user not in users and tgtnames.is_account(user):
+                        self._tgtd.delete_account(user)
+
+    def unplaced(self) -> Iterable[base.Unplaced]:
+        """List the accounts that are bound nowhere, before and after that was looked at."""
+        before = set(self._tgtd.accounts())
+        targets = self._tgtd.targets()
+        users = [user for user in self._tgtd.accounts() if user in before]
+        return tgtlisting.unplaced(users, targets)
+
+    def stored(self) -> Mapping[str, int]:
+        """List the volumes' files."""
+        return self._volumes.sizes()
+
+    def _listed(self, targets: Iterable[tgtshow.Target]) -> Iterable[base.Exported]:
+        prefix, folder = self.options.tgt_iqn_prefix, self._volumes.folder
+        return tgtlisting.exports(targets, prefix, self._guard_prefix, folder)
+
+    def _name(self, volume: base.VolumeRef, mode: base.AccessMode) -> str:
+        return tgtnames.target(self.options.tgt_iqn_prefix, volume.id, mode)
 
     def _targets(self, volume: base.VolumeRef) -> list[tgtshow.Target]:
-        return self._tgtd.named(*(_target_name(self.options, volume, mode) for mode in _SUFFIXES))
-
-    def _guard(self) -> str:
-        """Return the name of the guard, made if tgtd has none.
-
-        Two processes that do so at the same moment leave two; the smaller name counts.
-        """
-        users = self._tgtd.accounts()
-        if not any(user.startswith(self._guard_prefix) for user in users):
-            self._tgtd.new_account(
-                f"{self._guard_prefix}{uuid.uuid4().hex}", secrets.token_hex(16)
-            )
-            users = self._tgtd.accounts()
-        guards = [user for user in users if user.startswith(self._guard_prefix)]
-        if not guards:
-            raise exception.BackendError(
-                "tgtd took an account and does not have it: its control socket speaks another "
-                "dialect than that of tgt 1.0.85."
-            )
-        return min(guards)
-
-    def _show_unit(
-        self, tid: int, target: tgtshow.Target | None, path: Path, mode: base.AccessMode
-    ) -> None:
-        """Give the target its unit as it has to be, whatever an interrupted call left."""
-        scsi_id, read_only = _scsi_id(path.name), mode == "ro"
-        unit = target.luns.get(tgtadm.LUN) if target else None
-        if unit is None:
-            self._tgtd.new_unit(tid, f"{path}")
-        elif target and not (target.ready and unit.online):
-            self._reopen(tid, path)
-        if unit is None or unit.scsi_id != scsi_id or unit.read_only != read_only:
-            self._tgtd.set_unit(
-                tid, scsi_id=scsi_id, scsi_sn=path.name[:36], readonly=f"{read_only:d}"
-            )
-
-    def _renew(self, target: tgtshow.Target, path: Path, size_gib: int) -> None:
-        """Let the unit have the file's new size, unless it has."""
-        unit = target.luns.get(tgtadm.LUN)
-        if unit is None:
-            return
-        # tgtd shows sizes rounded to 10**6 bytes; a step is a GiB at least.
-        short = (unit.size_mb + 1) * 10**6 < size_gib * sparse.GIB
-        if short or not (target.ready and unit.online):
-            self._reopen(target.tid, path)
-
-    def _reopen(self, tid: int, path: Path) -> None:
-        """Let tgtd open the unit's file again while no command is under way.
-
-        Hosts that are logged in lose their connection and log in again by themselves, as after
-        a failure of the network: within two seconds with open-iscsi, and without an error.
-        """
-        self._tgtd.shut_target(tid)
-        try:
-            self._end_sessions(tid, set())
-            self._tgtd.set_unit(tid, online="0")
-            self._tgtd.set_unit(tid, path=f"{path}")
-            self._tgtd.set_unit(tid, online="1")
-        finally:
-            self._tgtd.open_target(tid)
-
-    def _withdraw(self, target: tgtshow.Target, initiator: str, staying: set[str]) -> None:
-        """Take one initiator from a target that others go on using, unless it is one of them."""
-        user = _account(target.name, initiator)
-        if initiator and initiator not in staying:
-            self._tgtd.forbid(target.tid, initiator)
-            self._end_sessions(target.tid, staying | set(target.initiators) - {initiator})
-            if user in target.accounts:
-                behind = target.accounts[target.accounts.index(user) + 1 :]
-                self._tgtd.unbind_account(target.tid, user, behind)
-        for other in staying:
-            # An earlier call may have been interrupted while an account was not bound.
-            if _account(target.name, other) not in target.accounts:
-                self._tgtd.bind_account(target.tid, _account(target.name, other))
-
-    def _remove(self, target: tgtshow.Target) -> None:
-        """Remove a target that nobody has a right to any more."""
-        for initiator in target.initiators:
-            self._tgtd.forbid(target.tid, initiator)
-        self._end_sessions(target.tid, set())
-        self._tgtd.delete_target(target.tid)
-
-    def _end_sessions(self, tid: int, allowed: set[str]) -> None:
-        """End the sessions of all others than ``allowed``, and wait for their last command."""
-        deadline = time.monotonic() + self.options.tgt_timeout
-        while left := [c for c in self._tgtd.connections(tid) if c.initiator not in allowed]:
-            if time.monotonic() > deadline:
-                raise exception.BackendError(
-                    f"The session of {left[0].initiator} does not end: a command still runs."
-                )
-            for connection in left:
-                self._tgtd.close(tid, connection)
-            time.sleep(_NAP)
+        return self._tgtd.named(*(self._name(volume, mode) for mode in tgtnames.SUFFIXES))
 
 
 def _connection_info(
@@ -296,7 +247,7 @@ def _connection_info(
         "target_lun": tgtadm.LUN,
         "volume_id": volume.id,
         "auth_method": "CHAP",
-        "auth_username": _account(name, _initiator(export)),
+        "auth_username": tgtnames.account(name, tgtnames.initiator(export)),
         "auth_password": export.secret,
         "access_mode": export.mode,
         "discard": False,
@@ -316,31 +267,3 @@ def _check_options(options: cfg.ConfigOpts.GroupAttr) -> None:
             "tgt_volumes_dir must not contain a comma, which tgtadm takes for a separator.",
             final=True,
         )
-
-
-def _target_name(
-    options: cfg.ConfigOpts.GroupAttr, volume: base.VolumeRef, mode: base.AccessMode
-) -> str:
-    return f"{options.tgt_iqn_prefix}{volume.id}{_SUFFIXES[mode]}"
-
-
-def _account(target_name: str, initiator: str) -> str:
-    """Name the CHAP user of an initiator at a target: it logs in once, whatever for."""
-    return str(uuid.uuid5(_ACCOUNTS, f"{target_name} {initiator}"))
-
-
-def _initiator(export: base.Export) -> str:
-    """Return the iSCSI name in the connector, or "" if there is none that is one."""
-    name = export.connector.get("initiator")
-    return name if isinstance(name, str) and _INITIATOR.fullmatch(name) else ""
-
-
-def _scsi_id(volume_id: str) -> str:
-    """Return 32 hexadecimal digits; tgtd makes a world-wide name of the last 31 ("naa.6...").
-
-    They are the volume's own for good: a host recognizes it by them, whichever way it comes.
-    """
-    try:
-        return uuid.UUID(volume_id).hex
-    except ValueError:
-        return hashlib.sha256(volume_id.encode()).hexdigest()[:32]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import secrets
 
 from attachd import exception
-from attachd.drivers import command, tgtshow
+from attachd.drivers import command, fencing, tgtshow
 from attachd.drivers.tgtsocket import ANY_TARGET, Code, Control, Mode, Operation, Request
 
 LUN = 1
@@ -162,8 +162,11 @@ class Tgtd:
         return _demand(outcome)
 
     def _ask(self, operation: str, mode: str, *arguments: str) -> command.Outcome:
+        """Run tgtadm once; whoever may change nothing any more may only have things shown."""
         line = ["tgtadm", "--control-port", f"{self.port}", "--lld", "iscsi"]
         line += ["--op", operation, "--mode", mode, *arguments]
+        if operation != "show":
+            fencing.check()
         return command.run(line, self.timeout, {"TGT_IPC_SOCKET": self.socket})
 
 

@@ -13,6 +13,7 @@ import re
 from attachd import exception
 
 _TARGET = re.compile(r"^Target (\d+): (.*)$", re.MULTILINE)
+_LOGGED_IN = re.compile(r"^ +Initiator: (\S+)")
 _SECTION_INDENT = 4
 _ITEM_INDENT = 8
 _SESSION = re.compile(
@@ -44,6 +45,7 @@ class Target:
     :ivar ready: whether it takes logins and commands
     :ivar accounts: CHAP users, in the order of their places in tgtd
     :ivar initiators: the names that may log in
+    :ivar sessions: the names that are logged in
     """
 
     tid: int
@@ -52,6 +54,7 @@ class Target:
     luns: dict[int, Lun]
     accounts: tuple[str, ...]
     initiators: tuple[str, ...]
+    sessions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,11 @@ def _target(tid: int, name: str, block: str) -> Target:
         luns=_luns(sections.get("LUN information:", [])),
         accounts=tuple(map(str.strip, sections.get("Account information:", []))),
         initiators=tuple(map(str.strip, sections.get("ACL information:", []))),
+        sessions=tuple(
+            found[1]
+            for found in map(_LOGGED_IN.match, sections.get("I_T nexus information:", []))
+            if found
+        ),
     )
 
 

@@ -17,6 +17,7 @@ import time
 from typing import NamedTuple
 
 from attachd import exception
+from attachd.drivers import fencing
 
 # struct tgtadm_req: mode, operation, driver, length of it all, target, session, unit,
 # connection, host, device type, account direction, packed, forced; unchanged since 2012.
@@ -93,10 +94,11 @@ class Control:
         """Have many things done with as little as can be in between.
 
         Each request has a connection of its own, and tgtd has all of it but its last byte before
-        any last byte is sent.
+        any last byte is sent.  Whether we still may is asked before the last bytes of a group.
 
         :param groups: those of the next one wait for the answers to all before
-        :raises BackendError: as of :meth:`ask`; all were sent, unless tgtd has ceased to answer
+        :raises BackendError: as of :meth:`ask`; all were sent, unless tgtd has ceased to answer or
+            we may no longer go on
         """
         requests = [request for group in groups for request in group]
         try:
@@ -105,6 +107,8 @@ class Control:
                 answers = []
                 for group in groups:
                     channels = list(itertools.islice(begun, len(group)))
+                    if any(each.operation is not Operation.SHOW for each in group):
+                        fencing.check()
                     for channel in channels:
                         channel.sendall(_LAST)
                     answers += [_answer(channel) for channel in channels]

@@ -16,7 +16,7 @@ from attachd import exception, states
 from attachd.db import attachments as db
 from attachd.drivers.base import ConnectionInfo, Connector
 from attachd.manager import admission, engine, exports, telling
-from attachd.manager.backends import Backend
+from attachd.manager.backends import Backend, Turn
 from attachd.manager.flows import attach as attach_flow
 from attachd.states import AttachmentState, Event
 
@@ -82,19 +82,26 @@ def _connect(
     backend: Backend, attachment_id: str, volume_id: str, guard: db.Guard
 ) -> dict[str, Any]:
     backend.check_ready()
-    with backend.lock(volume_id):
+    with backend.turn(volume_id) as turn:
         try:
-            moved = db.move(attachment_id, volume_id, Event.CONNECT, guard=guard)
+            moved = turn.begin(
+                lambda lease: db.move(
+                    attachment_id, volume_id, Event.CONNECT, guard=guard, lease=lease
+                ),
+            )
         except admission.Replay as replay:
             return answer(replay.row)
         telling.of_attachment(backend, "attach.start", moved)
-        granted = grant(backend, moved)
+        granted = grant(backend, moved, turn)
     telling.until_heard()
     return granted
 
 
-def grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
-    """Have the backend let the host in, for a row that is connecting under our generation."""
+def grant(backend: Backend, moved: db.Moved, turn: Turn) -> dict[str, Any]:
+    """Have the backend let the host in, for a row that is connecting under our generation.
+
+    :param turn: whose work ends with it
+    """
     row = moved.attachment
     volume, export = exports.volume_ref(moved.volume), exports.export(row)
     work = attach_flow.Work(
@@ -102,19 +109,19 @@ def grant(backend: Backend, moved: db.Moved) -> dict[str, Any]:
         volume,
         export,
         exports.live(moved.others),
-        lambda connection: _record(row, exports.with_qos(connection, moved.volume)),
-        lambda: _is_wanted(row),
+        lambda connection: _record(row, exports.with_qos(connection, moved.volume), turn),
+        lambda: _is_wanted(row, turn),
         repeated=moved.source in _MAYBE_GRANTED,
     )
     try:
         engine.run_again(attach_flow.build, {"work": work})
     except engine.Failed as failed:
-        _note_failed_connect(row, failed)
+        _note_failed_connect(row, failed, turn)
         raise _as_connect_failure(row, failed) from failed
     return answer(row)
 
 
-def _record(row: db.Row, connection: ConnectionInfo) -> None:
+def _record(row: db.Row, connection: ConnectionInfo, turn: Turn) -> None:
     row["connection_info"] = {
         **connection,
         "data": {**connection["data"], "access_mode": row["mode"]},
@@ -124,17 +131,21 @@ def _record(row: db.Row, connection: ConnectionInfo) -> None:
         "attached_at": timeutils.utcnow(),
         "owner": None,
     }
-    db.move_alone(row["id"], Event.GRANTED, values, row["generation"])
+    db.move_alone(row["id"], Event.GRANTED, values, row["generation"], turn.lease)
 
 
-def _is_wanted(row: db.Row) -> bool:
+def _is_wanted(row: db.Row, turn: Turn) -> bool:
     """Tell whether the host is to be let in although our connect has failed.
 
     Where a second manager has taken the row over and connects it too, its grant is the same as
-    ours.  And while nobody can tell whether the row says connected, the grant has to stay: the
-    row is at least connecting, and whoever asks again finishes it.
+    ours.  Without the lease nothing is taken back: either the end of our work was stored after
+    all, although nobody told us, or somebody else decides by now.  And while nobody can tell
+    whether the row says connected, the grant has to stay: the row is at least connecting, and
+    whoever asks again finishes it.
     """
     try:
+        if not turn.is_ours():
+            return True
         now = db.get(row["id"], None)
     except exception.NotFound:
         return False
@@ -144,7 +155,9 @@ def _is_wanted(row: db.Row) -> bool:
     return theirs or now["state"] in states.REACHING
 
 
-def _note_failed_connect(row: db.Row, failed: engine.Failed) -> None:
+def _note_failed_connect(row: db.Row, failed: engine.Failed, turn: Turn) -> None:
+    if turn.is_lost():
+        return
     event = Event.CONNECT_FAILED if failed.clean else Event.CONNECT_LOST
     values: dict[str, Any] = {
         "error": engine.reason(failed.cause),
@@ -155,8 +168,16 @@ def _note_failed_connect(row: db.Row, failed: engine.Failed) -> None:
         values["mode"] = row["asked_mode"]  # Nothing was decided after all.
     LOG.warning("Attachment %s was not connected: %s", row["id"], values["error"])
     try:
-        db.move(row["id"], row["volume_id"], event, values, generation=row["generation"])
-    except (exception.InvalidTransition, exception.NotFound):
+        db.move(
+            row["id"],
+            row["volume_id"],
+            event,
+            values,
+            generation=row["generation"],
+            lease=turn.lease,
+            last=True,
+        )
+    except db.LOST:
         LOG.warning("Attachment %s has been taken over by somebody else", row["id"])
     else:
         telling.the_user(row, event, failed.cause)

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 import contextlib
+from contextlib import AbstractContextManager
 import pathlib
 from typing import Any
 
@@ -11,9 +12,14 @@ from stevedore import driver as entry_point
 
 from attachd import conf, exception
 from attachd.conf import CONF
+from attachd.db import leases as leases_db
 from attachd.drivers import base
-from attachd.manager import engine, turns
+from attachd.manager import engine, leases, turns
+from attachd.manager.leases import Turn
 from attachd.manager.patience import LongWork
+from attachd.manager.presence import Presence
+
+__all__ = ["Backend", "Turn", "load"]
 
 LOG = log.getLogger(__name__)
 
@@ -24,11 +30,13 @@ class Backend:
     :ivar name: the configuration group
     :ivar host: ``host@backend``, the name of its RPC server
     :ivar error: why it is not ready, or None once it is
+    :ivar presence: this process, among those that serve the backend
     :ivar long_work: what is done for it beside the threads that answer
     """
 
-    def __init__(self, name: str, driver: base.Driver) -> None:
+    def __init__(self, name: str, driver: base.Driver, presence: Presence | None = None) -> None:
         self.name = name
+        self.presence = presence or Presence()
         self.host = f"{CONF.host}@{name}"
         self.driver = driver
         self.error: str | None = "The backend has not been set up yet."
@@ -56,39 +64,62 @@ class Backend:
         if self.error is not None:
             raise exception.Unavailable(reason=f"Backend {self.name} is down: {self.error}")
 
+    def turn(self, volume_id: str) -> AbstractContextManager[Turn]:
+        """Have a volume to oneself from the first move on.
+
+        ::
+
+            with backend.turn(volume_id) as turn:
+                moved = turn.begin(lambda lease: db.move(..., lease=lease))
+
+        :raises Unavailable: others have it for too long
+        """
+        return leases.turn(self.presence, volume_id, _turn_path(volume_id))
+
     @contextlib.contextmanager
-    def lock(self, volume_id: str) -> Iterator[None]:
-        """Let workers of this machine work on a volume one at a time, in turn."""
-        with turns.taken(_lock_path(volume_id)):
-            yield
+    def lock(self, volume_id: str) -> Iterator[Turn]:
+        """Have a volume to oneself at once, at the price of two transactions.
+
+        :raises VolumeNotFound: there is no such volume
+        :raises Unavailable: others have it for too long
+        """
+        with self.turn(volume_id) as turn:
+            turn.begin(leases_db.take)
+            yield turn
 
     def is_idle(self, volume_id: str) -> bool:
-        """Tell whether nobody on this machine works on a volume at this moment."""
-        return turns.is_free(_lock_path(volume_id))
+        """Tell whether it is nobody's turn on this machine at this moment."""
+        return turns.is_free(_turn_path(volume_id))
 
-    def forget_lock(self, volume_id: str) -> None:
-        """Remove what a deleted volume's lock leaves on disk; its holder does it.
+    def leftovers(self) -> list[str]:
+        """Return the volumes whose leases nobody works under, on this machine or at all."""
+        found = leases_db.leftovers(self.host, self.presence.id)
+        return [each for each in found if self.is_idle(each)]
+
+    def forget_turn(self, volume_id: str) -> None:
+        """Remove what the turns of a deleted volume leave on disk; the last one does it.
 
         Somebody may still wait for it: once let in, all they find is that the volume is gone.
         """
-        turns.forget(_lock_path(volume_id))
+        turns.forget(_turn_path(volume_id))
 
 
-def _locks_folder() -> pathlib.Path:
+def _turns_folder() -> pathlib.Path:
     return pathlib.Path(CONF.state_path) / "locks"
 
 
-def _lock_path(volume_id: str) -> pathlib.Path:
-    return _locks_folder() / f"attachd-volume-{volume_id}"
+def _turn_path(volume_id: str) -> pathlib.Path:
+    return _turns_folder() / f"attachd-volume-{volume_id}"
 
 
-def load() -> list[Backend]:
+def load(presence: Presence | None = None) -> list[Backend]:
     """Make a backend of each name in ``enabled_backends``.
 
+    :param presence: of the process that is going to work on them; None: nobody is
     :raises ConfigurationError: a backend has no ``driver``, or one that is not installed
     """
-    _locks_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-    return [Backend(name, _driver(name)) for name in CONF.enabled_backends]
+    _turns_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+    return [Backend(name, _driver(name), presence) for name in CONF.enabled_backends]
 
 
 def _driver(name: str) -> base.Driver:

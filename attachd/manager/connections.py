@@ -36,17 +36,20 @@ def open_(
     :raises: as rpcapi.open_connection()
     """
     backend.check_ready()
-    with backend.lock(volume_id):
+    with backend.turn(volume_id) as turn:
         try:
-            moved = legacy_db.open_connection(
-                volume_id,
-                project_id,
-                user_id,
-                lambda rows: _of_host(rows, connector),
-                _begin(backend, connector),
-                legacy_db.Denied(denied, connector.get("host")),
+            moved = turn.begin(
+                lambda lease: legacy_db.open_connection(
+                    volume_id,
+                    project_id,
+                    user_id,
+                    lambda rows: _of_host(rows, connector),
+                    _begin(backend, connector),
+                    legacy_db.Denied(denied, connector.get("host")),
+                    lease,
+                ),
             )
-            return attachments.grant(backend, moved)
+            return attachments.grant(backend, moved, turn)
         except admission.Replay as replay:
             return attachments.answer(replay.row)
         except exception.ConnectFailed as failed:
@@ -136,7 +139,7 @@ def close(
     :raises: as rpcapi.close_connections()
     """
     backend.check_ready()
-    with backend.lock(volume_id):
+    with backend.turn(volume_id) as turn:
         rows = db.of_volumes([volume_id])
         reach = None if attachment_ids is None else {None, *attachment_ids}
         ending = [
@@ -150,7 +153,7 @@ def close(
         if connector is not None:
             ending = _closed_by_name(ending)
         for row in ending:
-            detaching.close_connection(backend, row, named=connector is not None)
+            detaching.close_connection(backend, row, turn, named=connector is not None)
     return len(ending)
 
 

@@ -14,7 +14,7 @@ from attachd.db import attachment_steps as steps
 from attachd.db import attachments as db
 from attachd.db import holders
 from attachd.manager import engine, exports, telling
-from attachd.manager.backends import Backend
+from attachd.manager.backends import Backend, Turn
 from attachd.manager.flows import detach as detach_flow
 from attachd.states import AttachmentState, Event
 
@@ -85,27 +85,38 @@ def _detach(
     begun: Callable[[db.Row], None],
 ) -> list[db.Row]:
     backend.check_ready()
-    with backend.lock(volume_id):
-        moved = db.move(attachment_id, volume_id, Event.DISCONNECT, guard=guard)
+    with backend.turn(volume_id) as turn:
+        moved = turn.begin(
+            lambda lease: db.move(
+                attachment_id, volume_id, Event.DISCONNECT, guard=guard, lease=lease
+            ),
+        )
         begun(moved.attachment)
         telling.of_attachment(backend, "detach.start", moved)
         row = moved.attachment
         try:
-            _revoke(backend, moved.volume, row, _end_connections(backend, moved))
+            _revoke(backend, moved.volume, row, _end_connections(backend, moved, turn))
         except engine.Failed as failed:
-            _note_failed_disconnect(row, failed)
+            _note_failed_disconnect(row, failed, turn)
             raise exception.DisconnectFailed(
                 attachment_id=attachment_id, reason=engine.reason(failed.cause)
             ) from failed
-        left = db.move(attachment_id, volume_id, Event.REVOKED, generation=row["generation"])
+        left = db.move(
+            attachment_id,
+            volume_id,
+            Event.REVOKED,
+            generation=row["generation"],
+            lease=turn.lease,
+            last=True,
+        )
         telling.of_the_others(backend, "detach.end", left)
         return holders.shown(left.others)
 
 
-def _end_connections(backend: Backend, moved: db.Moved) -> list[db.Row]:
+def _end_connections(backend: Backend, moved: db.Moved, turn: Turn) -> list[db.Row]:
     """Close what was opened for an attachment that goes; return the other rows that remain."""
     ending = holders.closed_with(moved.attachment, moved.others)
-    ended = [row["id"] for row in ending if end_connection(backend, row)]
+    ended = [row["id"] for row in ending if end_connection(backend, row, turn)]
     return [row for row in moved.others if row["id"] not in ended]
 
 
@@ -113,10 +124,11 @@ class _Taken(Exception):
     """Somebody has said meanwhile that a connection is for an attachment."""
 
 
-def end_connection(backend: Backend, row: db.Row, *, named: bool = False) -> bool:
-    """Shut the host of a connection out and remove its row, under the volume's lock.
+def end_connection(backend: Backend, row: db.Row, turn: Turn, *, named: bool = False) -> bool:
+    """Shut the host of a connection out and remove its row, as a part of some work.
 
     :param row: as it was read; if it serves something else by now, it stays
+    :param turn: with the volume; it goes on
     :param named: it does not, because it is this host that was meant
     :returns: whether it is gone
     :raises engine.Failed: the row says why
@@ -128,27 +140,31 @@ def end_connection(backend: Backend, row: db.Row, *, named: bool = False) -> boo
         return steps.taken_over(mine)
 
     try:
-        moved = db.move(row["id"], row["volume_id"], Event.DISCONNECT, guard=guard)
+        moved = turn.begin(
+            lambda lease: db.move(
+                row["id"], row["volume_id"], Event.DISCONNECT, guard=guard, lease=lease
+            ),
+        )
     except _Taken:
         LOG.info("Connection %s is of an attachment by now and stays", row["id"])
         return False
     try:
         _revoke(backend, moved.volume, moved.attachment, moved.others)
     except engine.Failed as failed:
-        _note_failed_disconnect(moved.attachment, failed)
+        _note_failed_disconnect(moved.attachment, failed, turn)
         raise
     generation = moved.attachment["generation"]
-    db.move(row["id"], row["volume_id"], Event.REVOKED, generation=generation)
+    db.move(row["id"], row["volume_id"], Event.REVOKED, generation=generation, lease=turn.lease)
     return True
 
 
-def close_connection(backend: Backend, row: db.Row, *, named: bool) -> None:
+def close_connection(backend: Backend, row: db.Row, turn: Turn, *, named: bool) -> None:
     """Do as :func:`end_connection`, for a client.
 
     :raises ConnectionNotClosed: with the reason
     """
     try:
-        end_connection(backend, row, named=named)
+        end_connection(backend, row, turn, named=named)
     except engine.Failed as failed:
         raise exception.ConnectionNotClosed(
             volume_id=row["volume_id"], host=row["host"], reason=engine.reason(failed.cause)
@@ -164,7 +180,9 @@ def _revoke(backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.R
     engine.run_again(detach_flow.build, {"work": work})
 
 
-def _note_failed_disconnect(row: db.Row, failed: engine.Failed) -> None:
+def _note_failed_disconnect(row: db.Row, failed: engine.Failed, turn: Turn) -> None:
+    if turn.is_lost():
+        return
     values = {"error": engine.reason(failed.cause), "owner": None}
     LOG.warning("Attachment %s was not disconnected: %s", row["id"], values["error"])
     try:
@@ -174,8 +192,9 @@ def _note_failed_disconnect(row: db.Row, failed: engine.Failed) -> None:
             Event.DISCONNECT_FAILED,
             values,
             generation=row["generation"],
+            lease=turn.lease,
         )
-    except (exception.InvalidTransition, exception.NotFound):
+    except db.LOST:
         LOG.warning("Attachment %s has been taken over by somebody else", row["id"])
     else:
         telling.the_user(row, Event.DISCONNECT_FAILED, failed.cause)

@@ -1,39 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a manager answers to over RPC: the server half of rpcapi, one per backend."""
 
-from collections.abc import Callable, Iterable, Mapping
-import functools
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import oslo_messaging as messaging
 
-from attachd import exception, log_levels, rpcapi
+from attachd import rpcapi
 from attachd.context import RequestContext
-from attachd.manager import attachments, connections, detaching, volumes
+from attachd.manager import attachments, background, connections, detaching, volumes
+from attachd.manager.answering import LogLevels, answering
 from attachd.manager.backends import Backend
 from attachd.objects import Attachment, Volume
 
 _SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def _answering(method: Callable[P, R]) -> Callable[P, R]:
-    """Have AttachdErrors be answers to the caller, and no accidents to be logged."""
-    answering = messaging.expected_exceptions(exception.AttachdError)(method)
-    return functools.wraps(method)(answering)
-
-
-class Endpoint:
+class Endpoint(LogLevels):
     """The calls and casts for one backend; AttachdErrors are answers to calls."""
 
     target = messaging.Target(version=rpcapi.VERSION)
 
     def __init__(self, backend: Backend) -> None:
+        super().__init__(backend.host)
         self._backend = backend
 
-    @_answering
+    @answering
     def attach(
         self,
         _context: RequestContext,
@@ -45,7 +37,7 @@ class Endpoint:
         """See rpcapi.attach()."""
         return attachments.attach(self._backend, attachment_id, volume_id, connector, denied)
 
-    @_answering
+    @answering
     def attach_alone(
         self,
         _context: RequestContext,
@@ -57,7 +49,7 @@ class Endpoint:
         """See rpcapi.attach_alone()."""
         return attachments.attach_alone(self._backend, attachment_id, volume_id, connector, denied)
 
-    @_answering
+    @answering
     def detach(
         self,
         _context: RequestContext,
@@ -68,7 +60,7 @@ class Endpoint:
         """See rpcapi.detach()."""
         return _remaining(detaching.detach(self._backend, attachment_id, volume_id, states))
 
-    @_answering
+    @answering
     def force_detach(
         self,
         context: RequestContext,
@@ -81,7 +73,11 @@ class Endpoint:
             detaching.force(self._backend, attachment_id, volume_id, context.user_id, states)
         )
 
-    @_answering
+    def carry_on(self, _context: RequestContext, attachment_id: str) -> None:
+        """See rpcapi.carry_on()."""
+        background.carry_on(self._backend, attachment_id)
+
+    @answering
     def open_connection(
         self,
         context: RequestContext,
@@ -94,7 +90,7 @@ class Endpoint:
             self._backend, volume.id, volume.project_id, context.user_id, connector, denied
         )
 
-    @_answering
+    @answering
     def close_connections(
         self,
         _context: RequestContext,
@@ -121,18 +117,6 @@ class Endpoint:
     def extend_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See rpcapi.extend_volume()."""
         volumes.extend(self._backend, volume.id)
-
-    def set_log_levels(
-        self, _context: RequestContext, hosts: list[str], prefix: str, level: str
-    ) -> None:
-        """See rpcapi.set_log_levels(); everybody gets it, whether meant or not."""
-        if self._backend.host in hosts:
-            log_levels.change(prefix, level)
-
-    @_answering
-    def get_log_levels(self, _context: RequestContext, prefix: str) -> dict[str, str]:
-        """See rpcapi.get_log_levels()."""
-        return log_levels.current(prefix)
 
 
 def _remaining(rows: Iterable[Mapping[str, Any]]) -> list[Attachment]:

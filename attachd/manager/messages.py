@@ -14,6 +14,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.conf import CONF
+from attachd.db import idempotency_keys
 from attachd.db import messages as db
 from attachd.states import Event
 
@@ -40,6 +41,12 @@ def of_force(row: Mapping[str, Any], user_id: str | None) -> None:
     """Tell whom an attachment belongs to who has it deleted by force."""
     facts = {"user_id": user_id, "attachment_id": row["id"]}
     _store(row["volume_id"], row["project_id"], db.DISCONNECT, db.FORCED, facts)
+
+
+def of_expiry(row: Mapping[str, Any]) -> None:
+    """Tell whom a reservation belonged to that it was removed."""
+    facts = {"attachment_id": row["id"]}
+    _store(row["volume_id"], row["project_id"], db.RESERVE, db.EXPIRED, facts)
 
 
 def of_attachment(row: Mapping[str, Any], event: Event, cause: Exception) -> None:
@@ -72,6 +79,7 @@ def _store(
 
 
 def reap() -> None:
-    """Remove what has been kept for long enough."""
+    """Remove what has been kept for long enough: messages, and keys of requests to the API."""
     if gone := db.reap():
         LOG.info("%d messages to users were old and are gone", gone)
+    idempotency_keys.reap()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a volume's row says before and after a manager's work on it; used by volumes.py."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 from typing import Any, Final
 
 from oslo_log import log
@@ -9,6 +10,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.db import volumes as db
 from attachd.manager import engine, messages
+from attachd.manager.backends import Turn
 from attachd.states import Event, VolumeState
 
 LOG = log.getLogger(__name__)
@@ -35,6 +37,15 @@ def due(volume_id: str, expected: VolumeState) -> db.Row | None:
     return row
 
 
+@contextlib.contextmanager
+def unless_gone(volume_id: str) -> Iterator[None]:
+    """Do nothing to a volume that is gone."""
+    try:
+        yield
+    except exception.VolumeNotFound:
+        LOG.info("Volume %s is gone, nothing to do", volume_id)
+
+
 def source_of(row: db.Row) -> db.Row | None:
     """Return the row of the volume that a volume is to be a copy of; None: of none.
 
@@ -43,19 +54,22 @@ def source_of(row: db.Row) -> db.Row | None:
     return db.get(row["source_volid"], None) if row["source_volid"] else None
 
 
-def fail(volume_id: str, event: Event, failed: Exception) -> None:
-    """Store that it failed, and tell its user."""
+def fail(turn: Turn, event: Event, failed: Exception) -> None:
+    """Store that it failed, and tell its user; unless another manager is to go on."""
+    if turn.is_lost():
+        return
     cause = failed.cause if isinstance(failed, engine.Failed) else failed
-    if row := note(volume_id, event, {"error": engine.reason(cause)}):
+    if row := note(turn, event, {"error": engine.reason(cause)}):
         messages.of_volume(row, event, cause)
 
 
-def note(volume_id: str, event: Event, values: Mapping[str, Any]) -> db.Row | None:
+def note(turn: Turn, event: Event, values: Mapping[str, Any]) -> db.Row | None:
     """Store how it ended and return the row; None where somebody else has changed it."""
+    volume_id = turn.lease.volume_id
     if values.get("error"):
         LOG.warning("Volume %s did %s: %s", volume_id, event.value, values["error"])
     try:
-        return db.move(volume_id, event, {**values, "owner": None})
-    except (exception.InvalidTransition, exception.NotFound):
+        return db.move(volume_id, event, {**values, "owner": None}, turn.lease)
+    except (exception.InvalidTransition, exception.NotFound, exception.TakenOver):
         LOG.warning("Volume %s was changed by somebody else; left as it is", volume_id)
         return None

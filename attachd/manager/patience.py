@@ -51,6 +51,12 @@ class LongWork:
             self._threads += 1
         threading.Thread(target=self._work, name=f"long-{self._name}", daemon=True).start()
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is done, or waits to be."""
+        with self._mutex:
+            return bool(self._known)
+
     def _work(self) -> None:
         while (piece := self._next()) is not None:
             try:

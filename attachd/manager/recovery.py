@@ -1,69 +1,123 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finish what a dead manager left half-way, and grant again what a backend forgot.
+"""Finish what a dead manager left half-way; healing.py grants again what a backend forgot.
 
 Everything is read from the rows.  Each piece of work goes through the same functions as a
-client's call, under the same lock: a worker that is alive still holds it, and once it lets go
-its row is no longer as it was read here.
+client's call, under the same lease: what a living process has is left to it, and what a dead one
+had is taken over with it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+import datetime
 import functools
-import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oslo_log import log
+from oslo_utils import timeutils
 
-from attachd import exception
-from attachd.conf import CONF
 from attachd.db import attachments as attachments_db
 from attachd.db import volumes as volumes_db
-from attachd.manager import attachments, detaching, exports, volumes
+from attachd.manager import attachments, detaching, volumes
+from attachd.manager.attempts import attempt
 from attachd.manager.backends import Backend
+from attachd.manager.retries import Retries
 from attachd.states import AttachmentState, VolumeState
 
 LOG = log.getLogger(__name__)
 
+A_WHILE = 3.0
+"""Seconds in which a message should have come to a manager."""
+
 
 class Work(NamedTuple):
-    """What is still to be done for one row."""
+    """What is still to be done for one row.
 
-    row_id: str
+    :ivar volume_id: whose lease it takes
+    :ivar row: as it was read
+    """
+
     volume_id: str
+    row: Mapping[str, Any]
     do: Callable[[], object]
 
+    @property
+    def row_id(self) -> str:
+        """Of the volume, or of the attachment."""
+        return str(self.row["id"])
 
-def resume(backend: Backend) -> int:
-    """Carry every transitional row of this backend to a state of rest.
 
+def resume(backend: Backend, retries: Retries) -> int:
+    """Carry every transitional row of this backend to a state of rest that nobody works on.
+
+    :param retries: knows of former failures
     :returns: how many rows were left as they were, to be tried again
     """
-    return [_attempt(each.row_id, each.do) for each in _pending(backend, 0)].count(False)
+    return _work_off(_pending(backend, retries), retries)
 
 
-def pick_up(backend: Backend) -> None:
-    """Do what somebody should have done long ago: a message was lost, or an end not written down.
+def pick_up(backend: Backend, retries: Retries) -> int:
+    """Do what a dead process has left, and what nobody has begun for a while.
 
-    Long is longer than the API waits for an answer.  Nobody who is at work is waited for, and
-    what does not fit between two reports is left to the next round.
+    Its message was lost, with the API or with a manager, or the end of some work could not be
+    written down.  To be early does no harm: a message that comes later finds it done.  Nobody who
+    is at work is waited for.
+
+    :param retries: knows of former failures
+    :returns: as :func:`resume`
     """
-    deadline = time.monotonic() + CONF.manager.report_interval
-    for each in _pending(backend, CONF.rpc.attach_timeout):
-        if time.monotonic() > deadline:
-            return
-        if backend.is_idle(each.volume_id):
-            _attempt(each.row_id, each.do)
+    long_ago = timeutils.utcnow() - datetime.timedelta(seconds=A_WHILE)
+    left = _work_off(
+        [
+            each
+            for each in _pending(backend, retries)
+            if each.row["orphaned"]
+            or retries.knows(each.row_id)
+            or (_touched(each.row) < long_ago and backend.is_idle(each.volume_id))
+        ],
+        retries,
+    )
+    free_leftovers(backend)
+    return left
 
 
-def _pending(backend: Backend, untouched_for: float) -> list[Work]:
-    volume_rows = volumes_db.to_recover(backend.host, untouched_for)
-    attachment_rows = attachments_db.to_recover(backend.host, untouched_for)
-    return [
-        *(Work(row["id"], row["id"], _volume_step(backend, row)) for row in volume_rows),
-        *(
-            Work(row["id"], row["volume_id"], _attachment_step(backend, row))
-            for row in attachment_rows
-        ),
+def _touched(row: Mapping[str, Any]) -> datetime.datetime:
+    at: datetime.datetime = row["updated_at"] or row["created_at"]
+    return at
+
+
+def _work_off(pending: Iterable[Work], retries: Retries) -> int:
+    left = 0
+    for each in pending:
+        if not retries.is_due(each.row_id):
+            left += 1
+        elif attempt(each.row_id, each.do):
+            retries.succeeded(each.row_id)
+        else:
+            retries.failed(each.row_id)
+            left += 1
+    return left
+
+
+def free_leftovers(backend: Backend) -> None:
+    """Give back leases whose work has ended, while they could not be given back."""
+    for volume_id in backend.leftovers():
+        attempt(volume_id, functools.partial(_free, backend, volume_id))
+
+
+def _free(backend: Backend, volume_id: str) -> None:
+    with backend.lock(volume_id):
+        LOG.info("The lease of volume %s was left over", volume_id)
+
+
+def _pending(backend: Backend, retries: Retries) -> list[Work]:
+    ours = backend.presence.id
+    volume_rows = volumes_db.to_recover(backend.host, ours)
+    attachment_rows = attachments_db.to_recover(backend.host, ours)
+    found = [
+        *(Work(row["id"], row, _volume_step(backend, row)) for row in volume_rows),
+        *(Work(row["volume_id"], row, _attachment_step(backend, row)) for row in attachment_rows),
     ]
+    retries.keep_only({each.row_id for each in found})
+    return found
 
 
 def _volume_step(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
@@ -80,35 +134,3 @@ def _attachment_step(backend: Backend, row: attachments_db.Row) -> Callable[[], 
     if row["state"] == AttachmentState.CONNECTING:
         return lambda: attachments.finish_attach(backend, row)
     return lambda: detaching.detach(backend, row["id"], row["volume_id"])
-
-
-def heal(backend: Backend, rows: Sequence[attachments_db.Row]) -> list[attachments_db.Row]:
-    """Grant attachments anew after the backend was restarted.
-
-    :param rows: of live attachments
-    :returns: those whose hosts still do not reach their volumes, to be tried again
-    """
-    return [
-        row
-        for row in rows
-        if not _attempt(row["id"], functools.partial(exports.grant_again, backend, row))
-    ]
-
-
-def _attempt(row_id: str, work: Callable[[], object]) -> bool:
-    """Tell whether a row needs no more work; its trouble must not keep the others from theirs."""
-    try:
-        work()
-    except (exception.NotFound, exception.InvalidTransition):
-        LOG.info("%s is gone or in other hands, nothing to recover", row_id)
-    except (exception.ConnectFailed, exception.DisconnectFailed) as error:
-        LOG.warning("What was begun has failed: %s", error)
-    except exception.AttachdError as error:
-        LOG.warning("%s could not be recovered now: %s", row_id, error)
-        return False
-    except Exception:
-        LOG.exception("%s could not be recovered now", row_id)
-        return False
-    else:
-        LOG.info("%s was recovered", row_id)
-    return True

@@ -28,6 +28,11 @@ def the_user(row: Row, event: Event, cause: Exception) -> None:
     messages.of_attachment(row, event, cause)
 
 
+def of_expiry(row: Row) -> None:
+    """Tell whom a reservation belonged to that it has ended."""
+    messages.of_expiry(row)
+
+
 def of_force(row: Row, user_id: str | None) -> None:
     """Tell whom an attachment belongs to that this user has it detached by force."""
     messages.of_force(row, user_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of one backend in one manager process: set up, recover, then report and watch."""
+"""The life of one backend in one manager process: set up, then report and watch."""
 
 import dataclasses
 import math
@@ -9,12 +9,13 @@ from typing import Any
 
 from oslo_log import log
 
-from attachd import exception
+from attachd import exception, rpcapi
 from attachd.conf import CONF
-from attachd.db import attachments, services, volume_changes
+from attachd.db import services, volume_changes
 from attachd.drivers.base import Report
-from attachd.manager import messages, recovery
+from attachd.manager import messages
 from attachd.manager.backends import Backend
+from attachd.objects import manifests
 
 LOG = log.getLogger(__name__)
 
@@ -30,9 +31,7 @@ class Upkeep:
     def __init__(self, backend: Backend) -> None:
         self.reported = threading.Event()
         self._backend = backend
-        self._epoch: str | None = None
-        self._forgotten: list[dict[str, Any]] = []
-        self._recovered = False
+        self._ready = False
         self._reaped = -math.inf
 
     def run(self, stop: threading.Event) -> None:
@@ -42,8 +41,6 @@ class Upkeep:
                 self.once()
             except Exception as error:  # noqa: BLE001  the next one may go well
                 self._tell_of(error)
-                # Without the database, workers could not write down how their work ended.
-                self._recovered = False
             if stop.wait(CONF.manager.report_interval):
                 return
 
@@ -58,12 +55,14 @@ class Upkeep:
         )
 
     def once(self) -> None:
-        """Set a broken backend up again, finish what was left, heal a restarted one, report."""
+        """Set a broken backend up again, and report."""
         if self._backend.error is not None:
-            self._recovered = False
+            self._ready = False
             self._backend.setup()
-        if self._backend.error is None:
-            self._recover()
+        if self._backend.error is None and not self._ready:
+            LOG.info("Backend %s is ready", self._backend.name)
+            self._correct_shared_targets()
+            self._ready = True
         report = self._ask()
         services.report(
             binary=BINARY,
@@ -72,6 +71,7 @@ class Upkeep:
             up=report is not None,
             error=self._backend.error,
             report=report,
+            spoken=services.Spoken(rpcapi.VERSION, manifests.to_text(manifests.newest())),
         )
         self.reported.set()
         self._reap()
@@ -80,15 +80,6 @@ class Upkeep:
         if time.monotonic() >= self._reaped + CONF.manager.message_reap_interval:
             self._reaped = time.monotonic()
             messages.reap()
-
-    def _recover(self) -> None:
-        """Finish all that was left half-way; later, what has been lying around for too long."""
-        if self._recovered:
-            recovery.pick_up(self._backend)
-            return
-        LOG.info("Backend %s is ready", self._backend.name)
-        self._correct_shared_targets()
-        self._recovered = recovery.resume(self._backend) == 0
 
     def _correct_shared_targets(self) -> None:
         """Have volumes say what this release of the driver says of their connections."""
@@ -103,23 +94,11 @@ class Upkeep:
         if self._backend.error is not None:
             return None
         try:
-            self._heal_if_restarted()
+            self._backend.driver.epoch()
             return _jsonable(self._backend.driver.report(), self._backend.driver.VENDOR)
         except Exception as error:  # noqa: BLE001  logged there
             self._backend.take_down(error)
             return None
-
-    def _heal_if_restarted(self) -> None:
-        epoch = self._backend.driver.epoch()
-        if epoch != self._epoch:
-            self._forgotten = attachments.live_of_backend(self._backend.host)
-            self._epoch = epoch
-            LOG.info(
-                "Backend %s: %d attachments to grant again",
-                self._backend.name,
-                len(self._forgotten),
-            )
-        self._forgotten = recovery.heal(self._backend, self._forgotten)
 
 
 def _jsonable(report: Report, vendor: str) -> dict[str, Any]:

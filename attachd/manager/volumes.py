@@ -10,7 +10,7 @@ from taskflow.patterns.linear_flow import Flow
 
 from attachd.db import attachments as attachments_db
 from attachd.manager import engine, exports, outcomes, telling
-from attachd.manager.backends import Backend
+from attachd.manager.backends import Backend, Turn
 from attachd.manager.flows import create as create_flow
 from attachd.manager.flows import delete as delete_flow
 from attachd.manager.flows import extend as extend_flow
@@ -24,7 +24,7 @@ def copy(backend: Backend, volume_id: str) -> None:
 
 def create(backend: Backend, volume_id: str) -> None:
     """Make the volume; its row becomes ``ready``, or ``error`` with the reason."""
-    with backend.lock(volume_id):
+    with outcomes.unless_gone(volume_id), backend.lock(volume_id) as turn:
         row = outcomes.due(volume_id, VolumeState.CREATING)
         if row is None:
             return
@@ -33,14 +33,14 @@ def create(backend: Backend, volume_id: str) -> None:
             backend.check_ready()
             made = engine.run(_making(backend, row), {})
         except outcomes.FAILURES as failed:
-            outcomes.fail(volume_id, Event.CREATE_FAILED, failed)
+            outcomes.fail(turn, Event.CREATE_FAILED, failed)
             return
         values = {
             "provider": made["provider"],
             "launched_at": timeutils.utcnow(),
             "shared_targets": backend.driver.SHARED_TARGETS,
         }
-        if after := outcomes.note(volume_id, Event.CREATED, {**values, **outcomes.NO_ERROR}):
+        if after := outcomes.note(turn, Event.CREATED, {**values, **outcomes.NO_ERROR}):
             telling.of_volume(backend, "create.end", row, **after)
 
 
@@ -54,13 +54,12 @@ def _making(backend: Backend, row: outcomes.Row) -> Flow:
 
 def delete(backend: Backend, volume_id: str) -> None:
     """Remove the volume and its row; or the row becomes ``error_deleting`` with the reason."""
-    with backend.lock(volume_id):
-        gone = _delete(backend, volume_id)
-    if gone:
-        backend.forget_lock(volume_id)
+    with outcomes.unless_gone(volume_id), backend.lock(volume_id) as turn:
+        if _delete(backend, volume_id, turn):
+            backend.forget_turn(volume_id)
 
 
-def _delete(backend: Backend, volume_id: str) -> bool:
+def _delete(backend: Backend, volume_id: str, turn: Turn) -> bool:
     """Tell whether nothing is left."""
     row = outcomes.due(volume_id, VolumeState.DELETING)
     if row is None:
@@ -70,9 +69,9 @@ def _delete(backend: Backend, volume_id: str) -> bool:
         backend.check_ready()
         engine.run(delete_flow.build(backend.driver, exports.volume_ref(row)), {})
     except outcomes.FAILURES as failed:
-        outcomes.fail(volume_id, Event.DELETE_FAILED, failed)
+        outcomes.fail(turn, Event.DELETE_FAILED, failed)
         return False
-    if outcomes.note(volume_id, Event.DELETED, {}) is None:
+    if outcomes.note(turn, Event.DELETED, {}) is None:
         return False
     telling.of_volume(backend, "delete.end", row, status="deleted")
     return True
@@ -80,7 +79,7 @@ def _delete(backend: Backend, volume_id: str) -> bool:
 
 def extend(backend: Backend, volume_id: str) -> None:
     """Grow the volume to its row's ``new_size_gib``; or it becomes ``error_extending``."""
-    with backend.lock(volume_id):
+    with outcomes.unless_gone(volume_id), backend.lock(volume_id) as turn:
         row = outcomes.due(volume_id, VolumeState.EXTENDING)
         if row is None:
             return
@@ -93,9 +92,9 @@ def extend(backend: Backend, volume_id: str) -> None:
             backend.check_ready()
             engine.run(flow, {})
         except outcomes.FAILURES as failed:
-            outcomes.fail(volume_id, Event.EXTEND_FAILED, failed)
+            outcomes.fail(turn, Event.EXTEND_FAILED, failed)
             return
         if after := outcomes.note(
-            volume_id, Event.EXTENDED, {"size_gib": size_gib, **outcomes.NO_ERROR}
+            turn, Event.EXTENDED, {"size_gib": size_gib, **outcomes.NO_ERROR}
         ):
             telling.of_volume(backend, "resize.end", row, attached, **after)

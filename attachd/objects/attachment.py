@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An attachment as it crosses RPC; loaded by the API, returned by the manager."""
 
+from collections.abc import Mapping
+import datetime
+from types import MappingProxyType
 from typing import Any
 
 from oslo_versionedobjects import fields
@@ -8,6 +11,7 @@ from oslo_versionedobjects import fields
 from attachd import exception, states
 from attachd.context import RequestContext
 from attachd.db import attachments as db
+from attachd.db.idempotency_keys import Claim
 from attachd.objects import base
 from attachd.objects.volume import Volume, backend_of
 
@@ -23,7 +27,9 @@ class Attachment(base.AttachdObject):
     # 1.0: Initial version
     # 1.1: kind
     # 1.2: connection_key
-    VERSION = "1.2"
+    # 1.3: expires_at
+    VERSION = "1.3"
+    ADDED = MappingProxyType({"kind": "1.1", "connection_key": "1.2", "expires_at": "1.3"})
 
     fields = {
         "id": fields.StringField(),
@@ -41,6 +47,7 @@ class Attachment(base.AttachdObject):
         "connection_key": fields.StringField(nullable=True),
         "error": fields.StringField(nullable=True),
         "attached_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
+        "expires_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
         "created_at": fields.DateTimeField(tzinfo_aware=False),
         "updated_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
         "volume_host": fields.StringField(nullable=True),
@@ -63,23 +70,32 @@ class Attachment(base.AttachdObject):
         instance_uuid: str | None = None,
         mode: str | None = None,
         denied: str = "",
+        connector: Mapping[str, Any] | None = None,
+        claim: Claim | None = None,
+        expires_at: datetime.datetime | None = None,
     ) -> "Attachment":
         """Take the volume for somebody; raises as db.attachments.reserve().
 
         :param mode: "rw", "ro", or None: as much as is allowed
         :param denied: the rule by which the caller must not be one of several; "" if they may
+        :param connector: with which it is connected at once, if it is; a twin has it too
+        :param claim: of the key that it is made for
+        :param expires_at: when it ends if nobody connects it; None: never
         """
-        row = db.reserve(
-            volume.id,
-            {
-                "project_id": volume.project_id,
-                "user_id": context.user_id,
-                "instance_uuid": instance_uuid,
-                "mode": "ro" if volume.readonly else mode,
-                "asked_mode": mode,
-            },
-            denied,
-        )
+        values: dict[str, Any] = {
+            "project_id": volume.project_id,
+            "user_id": context.user_id,
+            "instance_uuid": instance_uuid,
+            "mode": "ro" if volume.readonly else mode,
+            "asked_mode": mode,
+            "connector": connector or None,
+            "expires_at": expires_at,
+        }
+        if claim is None:
+            row = db.reserve(volume.id, values, denied)
+        else:
+            values["id"] = claim.resource_id
+            row = db.reserve(volume.id, values, denied, claim.note)
         volume_seen = {"volume_host": volume.host, "volume_status": volume.status}
         return cls.from_row(context, {**_EMPTY, **row, **volume_seen})
 

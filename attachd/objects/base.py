@@ -2,18 +2,27 @@
 """The base of the objects that cross RPC, and their serializer; used by rpcapi and the manager."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
+from oslo_utils.versionutils import convert_version_to_tuple as number
 from oslo_versionedobjects import base, fields
 
 from attachd.context import RequestContext
 
 
 class AttachdObject(base.VersionedObject):
-    """An object with a version: fields, a few one-line verbs, and nothing else."""
+    """An object with a version: fields, a few one-line verbs, and nothing else.
+
+    A new minor version only adds fields, which whoever does not know them can do without; what
+    nobody may overlook takes a new major version.
+
+    :cvar ADDED: since which version there are those fields that version 1.0 did not have
+    """
 
     OBJ_PROJECT_NAMESPACE = "attachd"
     OBJ_SERIAL_NAMESPACE = "attachd_object"
+    ADDED: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @classmethod
     def from_row(cls, context: RequestContext | None, row: Mapping[str, Any]) -> Self:
@@ -25,15 +34,66 @@ class AttachdObject(base.VersionedObject):
         obj.obj_reset_changes()
         return obj
 
+    def obj_make_compatible(self, primitive: dict[str, Any], target_version: str) -> None:
+        """Leave out what an older version does not have."""
+        super().obj_make_compatible(primitive, target_version)
+        for name, since in self.ADDED.items():
+            if number(target_version) < number(since):
+                primitive.pop(name, None)
+
 
 class Registry(base.VersionedObjectRegistry):
     """Knows every object class by name and version."""
 
 
 class Serializer(base.VersionedObjectSerializer):
-    """Turns our objects, anywhere in the arguments of a call, into primitives and back."""
+    """Turns our objects, anywhere in the arguments of a call, into primitives and back.
+
+    Of an object that somebody newer has sent, what is known here is read.
+
+    :param targets: the versions to send, by the names of objects; the others go as they are
+    """
 
     OBJ_BASE_CLASS = AttachdObject
+
+    def __init__(self, targets: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self._targets = dict(targets or {})
+
+    def serialize_entity(self, context: Any, entity: Any) -> Any:
+        """Turn what the receiver knows of an object into what JSON can say."""
+        if isinstance(entity, AttachdObject):
+            known = self._targets.get(entity.obj_name(), entity.VERSION)
+            return entity.obj_to_primitive(min(known, entity.VERSION, key=number))
+        return super().serialize_entity(context, entity)
+
+    def deserialize_entity(self, context: Any, entity: Any) -> Any:
+        """Rebuild an object.
+
+        :raises IncompatibleObjectVersion: its major version is another one
+        """
+        if isinstance(entity, dict) and _NAME in entity:
+            entity = _as_known(entity)
+        return super().deserialize_entity(context, entity)
+
+
+_NAME, _VERSION, _DATA, _CHANGES = (
+    f"{AttachdObject.OBJ_SERIAL_NAMESPACE}.{each}"
+    for each in ("name", "version", "data", "changes")
+)
+
+
+def _as_known(primitive: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of a newer object the fields that only the sender knows."""
+    kinds = Registry.obj_classes().get(primitive[_NAME])
+    if not kinds:
+        return primitive
+    ours, theirs = number(kinds[0].VERSION), number(primitive[_VERSION])
+    if ours[0] != theirs[0] or ours >= theirs:
+        return primitive
+    data = {name: value for name, value in primitive[_DATA].items() if name in kinds[0].fields}
+    changes = [name for name in primitive.get(_CHANGES, ()) if name in data]
+    return {**primitive, _VERSION: kinds[0].VERSION, _DATA: data, _CHANGES: changes}
 
 
 class JsonType(fields.FieldType[Any]):

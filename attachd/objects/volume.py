@@ -2,6 +2,7 @@
 """A volume as it crosses RPC; loaded by the API, worked on by the manager."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from oslo_versionedobjects import fields
@@ -9,6 +10,7 @@ from oslo_versionedobjects import fields
 from attachd import states
 from attachd.context import RequestContext
 from attachd.db import volumes as db
+from attachd.db.idempotency_keys import Claim
 from attachd.db.sharing_rules import READONLY
 from attachd.objects import base
 
@@ -24,6 +26,9 @@ class Volume(base.AttachdObject):
     # 1.1: source_volid, admin_metadata
     # 1.2: shared_targets
     VERSION = "1.2"
+    ADDED = MappingProxyType(
+        {"source_volid": "1.1", "admin_metadata": "1.1", "shared_targets": "1.2"}
+    )
 
     fields = {
         "id": fields.StringField(),
@@ -57,9 +62,18 @@ class Volume(base.AttachdObject):
         return cls.from_row(context, db.get(volume_id, base.scope(context)))
 
     @classmethod
-    def create(cls, context: RequestContext, values: Mapping[str, Any]) -> "Volume":
-        """Store a volume that a backend, ``values["host"]``, is still to create."""
-        row = db.insert(values, values.get("metadata", {}))
+    def create(
+        cls, context: RequestContext, values: Mapping[str, Any], claim: Claim | None = None
+    ) -> "Volume":
+        """Store a volume that a backend, ``values["host"]``, is still to create.
+
+        :param claim: of the key that it is made for
+        """
+        metadata = values.get("metadata", {})
+        if claim is None:
+            row = db.insert(values, metadata)
+        else:
+            row = db.insert({**values, "id": claim.resource_id}, metadata, claim.note)
         return cls.from_row(context, row)
 
     @property

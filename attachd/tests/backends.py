@@ -80,7 +80,7 @@ class RecordingDriver(fake.FakeDriver):
 
     def granted(self) -> set[str]:
         """The attachments whose hosts reach their volumes."""
-        return {attachment for _volume, attachment in self.exports()}
+        return {each for granted in list(self._granted.values()) for each in granted}
 
     def sizes(self) -> dict[str, int]:
         """The volumes that exist, and their sizes in GiB."""

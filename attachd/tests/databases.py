@@ -20,6 +20,8 @@ from attachd.tests.lasting import Lasting
 
 KINDS = ("sqlite", "mariadb", "postgresql")
 QUOTAS = ("quota_volumes", "quota_gigabytes")
+PATIENCE = 120
+"""Seconds that a database may be silent."""
 
 
 def url(test: unittest.TestCase, kind: str) -> str:
@@ -65,6 +67,8 @@ def _configure(test: unittest.TestCase, connection: str) -> str:
     CONF.set_override("connection", connection, group="database")
     # A slow disk is no part of the claim; what a test shows holds with and without it.
     CONF.set_override("sqlite_synchronous", False, group="database")
+    # Nor is a slow machine, on which many wait for one row.
+    CONF.set_override("answer_timeout", PATIENCE, group="database")
     # So is a quota, except where one is set: many tests make many volumes.
     for option in QUOTAS:
         CONF.set_override(option, -1, group="quota")
@@ -76,6 +80,7 @@ def _reset() -> None:
     api.dispose()
     CONF.clear_override("connection", group="database")
     CONF.clear_override("sqlite_synchronous", group="database")
+    CONF.clear_override("answer_timeout", group="database")
     for option in QUOTAS:
         CONF.clear_override(option, group="quota")
 

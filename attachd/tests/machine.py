@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 import shutil
 import socket
+import subprocess
 from typing import NoReturn
 import unittest
 import uuid
@@ -54,6 +55,18 @@ def need_library(test: unittest.TestCase, name: str) -> None:
         ctypes.CDLL(name)
     except OSError as error:
         _lacking(test, f"the library {name} is missing: {error}")
+
+
+def need_commit(test: unittest.TestCase, top: Path, commit: str) -> None:
+    """Go on only where the tree is a clone of the repository which has the commit.
+
+    :param top: the tree
+    """
+    command = [need_tool(test, "git"), "-C", str(top), "-c", f"safe.directory={top}"]
+    asked = [*command, "cat-file", "-e", f"{commit}^{{commit}}"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if found.returncode:
+        _lacking(test, f"commit {commit} is not here: {found.stderr.strip()}")
 
 
 def need_server(test: unittest.TestCase, kind: str) -> str:

@@ -5,10 +5,9 @@ from typing import Any
 
 import webob
 
-from attachd import rpcapi
 from attachd.api import guard
 from attachd.api import microversions as mv
-from attachd.api.attachments import forced, policy, reservation, view
+from attachd.api.attachments import connecting, forced, policy, reservation, view
 from attachd.api.endpoint import endpoint
 from attachd.context import RequestContext
 from attachd.objects import Attachment
@@ -20,10 +19,12 @@ def delete(
     attachment_id: str,
     request: webob.Request,
     own: mv.Version | None,
+    later: connecting.Later | None = None,
 ) -> dict[str, Any]:
     """Take the host's access away; answers the volume's remaining attachments.
 
-    Under attachd 1.0 it answers those that still use the connection which it had.
+    Under attachd 1.0 it answers those that still use the connection which it had.  Whoever
+    prefers not to wait gets the attachment as it is until it goes; with force everybody waits.
     """
     by_force = forced.is_wanted(request)
     attachment = Attachment.get(ctx, attachment_id)
@@ -33,6 +34,8 @@ def delete(
     connection = None if own is None else view.Connection(ctx, attachment)
     if by_force:
         remaining = forced.remove(ctx, request, attachment)
+    elif later is not None:
+        return _remove_later(ctx, request, attachment, own, later)
     else:
         remaining = remove(ctx, request, attachment, guard.check(ctx, request, attachment))
     return remaining if connection is None else view.still_connected(connection)
@@ -48,7 +51,29 @@ def remove(
     rows = reservation.cancel(attachment)
     if rows is not None:
         return view.listed(rows)
-    if attachment.wire_state == "reserved":
-        # It was; somebody connects it at this very moment.
-        among = guard.check(ctx, request, Attachment.get(ctx, attachment.id))
-    return view.remaining(rpcapi.detach(ctx, attachment, among))
+    return connecting.disconnected(ctx, attachment, _among(ctx, request, attachment, among))
+
+
+def _remove_later(
+    ctx: RequestContext,
+    request: webob.Request,
+    attachment: Attachment,
+    own: mv.Version | None,
+    later: connecting.Later,
+) -> dict[str, Any]:
+    among = guard.check(ctx, request, attachment)
+    rows = reservation.cancel(attachment)
+    if rows is not None:
+        return dict(view.listed(rows))
+    among = _among(ctx, request, attachment, among)
+    return dict(connecting.disconnected_later(ctx, attachment, among, own, later))
+
+
+def _among(
+    ctx: RequestContext, request: webob.Request, attachment: Attachment, among: guard.Among
+) -> guard.Among:
+    """Return in which states an attachment may go that is no mere reservation."""
+    if attachment.wire_state != "reserved":
+        return among
+    # It was; somebody connects it at this very moment.
+    return guard.check(ctx, request, Attachment.get(ctx, attachment.id))

@@ -3,27 +3,57 @@
 
 from collections.abc import Mapping
 import contextlib
+import datetime
 from typing import Any
 
 from attachd import exception
-from attachd.api.attachments import schema, several, telling
+from attachd.api import idempotency
+from attachd.api.attachments import expiry, schema, several, telling
+from attachd.api.idempotency import AlreadyMade, Claim
 from attachd.context import RequestContext
 from attachd.db import attachment_queries
 from attachd.objects import Attachment, Volume
 from attachd.states import UNREACHABLE, AttachmentState
 
 
-def make(ctx: RequestContext, volume: Volume, wanted: Mapping[str, Any]) -> Attachment:
-    """Take a volume for somebody who will connect to it later.
+def make(
+    ctx: RequestContext,
+    volume: Volume,
+    wanted: Mapping[str, Any],
+    own: tuple[int, int] | None,
+    claim: Claim | None = None,
+) -> Attachment:
+    """Take a volume for somebody who connects to it at once or later.
 
     :param wanted: ``attachment`` of the body, as its schema lets it through
+    :param own: the version of attachd's own API that is asked for
+    :param claim: of the key that the attachment is made for
+    :returns: what an earlier run of the same request has made, if it has
     :raises: as Attachment.reserve()
     """
+    found = idempotency.earlier(
+        claim, "attachment", lambda: Attachment.get(ctx, claim.resource_id if claim else "")
+    )
+    return found or _reserve(ctx, volume, wanted, expiry.moment(wanted, own), claim)
+
+
+def _reserve(
+    ctx: RequestContext,
+    volume: Volume,
+    wanted: Mapping[str, Any],
+    expires_at: datetime.datetime | None,
+    claim: Claim | None,
+) -> Attachment:
     mode = wanted.get("mode")
     several.check_mode(volume, mode)
     denied = several.denied(ctx, volume)
     server = schema.identity(wanted, "instance_uuid") if "instance_uuid" in wanted else None
-    return Attachment.reserve(ctx, volume, server, mode, denied)
+    made = Attachment.reserve(
+        ctx, volume, server, mode, denied, wanted.get("connector"), claim, expires_at
+    )
+    if claim is not None:
+        claim.held = True
+    return made
 
 
 def denied(ctx: RequestContext, attachment: Attachment) -> str:
@@ -50,10 +80,18 @@ def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:
     return rows
 
 
-def give_up(attachment: Attachment) -> None:
-    """Give a reservation up that was made a moment ago, unless it is more than that by now."""
-    with contextlib.suppress(exception.AttachdError):
-        _cancelled(attachment)
+def give_up(attachment: Attachment, claim: Claim | None = None) -> None:
+    """Give a reservation up that was made a moment ago, unless it is more than that by now.
+
+    :param claim: of the key that it was made for: whoever repeats the request may make it anew
+    """
+    with contextlib.suppress(exception.AttachdError, AlreadyMade):
+        if claim is None:
+            _cancelled(attachment)
+        elif attachment.wire_state == "reserved":
+            claim.release()
+            if not _cancelled(attachment):
+                claim.take_back()
 
 
 def _cancelled(attachment: Attachment) -> bool:

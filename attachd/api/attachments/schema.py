@@ -21,6 +21,8 @@ _CREATE: Final[dict[str, Schema]] = {
     "instance_uuid": _UUID,
     # An empty connector, as cinderclient sends it, only reserves.
     "connector": {"type": ["object", "null"]},
+    # attachd 1.0; refused without it, see expiry.py
+    "expires_in": {"type": "integer", "minimum": 1, "maximum": 10**9},
 }
 _MODE: Final[dict[str, Schema]] = {"mode": {"type": "string", "enum": ["rw", "ro"]}}
 _CONNECT: Final[dict[str, Schema]] = {"connector": {"type": "object", "minProperties": 1}}

@@ -66,6 +66,8 @@ class OwnDetail(Detail):
     :ivar attached_host: by the connector; null as long as there was none
     :ivar mountpoint: where the device is to show up, by the connector; "na" if that did not say,
         null as long as there was none
+    :ivar expires_at: when it ends, if nobody connects it by then; null: it does not
+    :ivar error: why it is in error_attaching or error_detaching, or null
     :ivar shared_connections_by_attachment: ids of others that use the same connection between
         host and backend, as far as the caller may see them
     """
@@ -73,6 +75,8 @@ class OwnDetail(Detail):
     project_id: str
     attached_host: str | None
     mountpoint: str | None
+    expires_at: datetime.datetime | None
+    error: str | None
     shared_connections_by_attachment: list[str]
 
 
@@ -147,6 +151,8 @@ def _own(row: Row, full: Detail, sharing: list[str]) -> OwnDetail:
         "project_id": row["project_id"],
         "attached_host": row["host"],
         "mountpoint": row["mountpoint"],
+        "expires_at": row["expires_at"] if row["state"] == AttachmentState.RESERVED else None,
+        "error": row["error"],
         "shared_connections_by_attachment": sharing,
     }
 
@@ -214,6 +220,8 @@ _DETAIL = (
     "connector",
     "host",
     "mountpoint",
+    "expires_at",
+    "error",
 )
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes: create, look at, change; lists.py lists them, deletion.py deletes them."""
 
-from typing import Any
+import functools
+from typing import Any, Final
 
+from attachd.api import idempotency
 from attachd.api.endpoint import endpoint
 from attachd.api.volumes import description, load, policy, schema, view, wishes, work
 from attachd.context import RequestContext
@@ -10,14 +12,32 @@ from attachd.context import RequestContext
 ITEM = "/volumes/{volume_id}"
 
 Body = dict[str, Any]
+RECIPE: Final = idempotency.Recipe(keep=lambda answer: answer, remake=work.remake)
+"""There are no secrets in a volume's answer."""
 
 
-@endpoint("POST", "/volumes", policy=policy.CREATE, body=schema.CREATE, status=202)
+@endpoint(
+    "POST",
+    "/volumes",
+    policy=policy.CREATE,
+    body=schema.CREATE,
+    status=202,
+    idempotent=RECIPE,
+)
 def create(
-    ctx: RequestContext, body: Body, version: view.Version, links: view.Links, own: view.Own
+    ctx: RequestContext,
+    body: Body,
+    version: view.Version,
+    links: view.Links,
+    own: view.Own,
+    claim: idempotency.Claim | None = None,
 ) -> Body:
     """Store a volume at the backend that fits best, and have that make it."""
-    volume = work.create(ctx, wishes.of_new_volume(ctx, body["volume"]))
+    if claim is None:
+        volume = work.create(ctx, wishes.of_new_volume(ctx, body["volume"]))
+    else:
+        values = functools.partial(wishes.of_new_volume, ctx, body["volume"])
+        volume = work.create_once(ctx, claim, values)
     return {"volume": view.created(volume, view.Viewer.of(ctx, version, links, own))}
 
 

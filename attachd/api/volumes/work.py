@@ -5,16 +5,16 @@ Each row says what is due before the message is sent, so that a manager which is
 Where the message cannot even be sent, the row says so: nothing waits for ever.
 """
 
-from collections.abc import Mapping
-import contextlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attachd import exception, placement, rpcapi
+from attachd.api import idempotency
 from attachd.api.quotas import claims
 from attachd.context import RequestContext
 from attachd.db import quota_claims
 from attachd.objects import Volume
-from attachd.states import Event
+from attachd.states import Event, VolumeState
 
 
 def create(ctx: RequestContext, values: Mapping[str, Any]) -> Volume:
@@ -26,11 +26,36 @@ def create(ctx: RequestContext, values: Mapping[str, Any]) -> Volume:
     try:
         rpcapi.create_volume(ctx, volume)
     except exception.AttachdError as error:
-        _give_up(volume, Event.CREATE_FAILED, error=str(error))
-        raise exception.Unavailable(
-            reason=f"Volume {volume.id} was not created and is in error: {error} Delete it."
-        ) from error
+        if _gave_up(volume, Event.CREATE_FAILED, error=str(error)):
+            raise exception.Unavailable(
+                reason=f"Volume {volume.id} was not created and is in error: {error} Delete it."
+            ) from error
     return volume
+
+
+def create_once(
+    ctx: RequestContext, claim: idempotency.Claim, values: Callable[[], Mapping[str, Any]]
+) -> Volume:
+    """Store a volume and have it made, or have that made which an earlier run has stored.
+
+    :param claim: of the key that it is made for
+    :param values: of the volume, asked for only if there is none yet
+    :raises Unavailable: the message could not be sent.  The volume stays as it is: a repetition
+        sends it again, and without one a manager makes the volume when it finds the row
+    """
+    volume = idempotency.earlier(claim, "volume", lambda: Volume.get(ctx, claim.resource_id))
+    if volume is None:
+        volume = Volume.create(ctx, values(), claim)
+        claim.held = True
+    if volume.state == VolumeState.CREATING:
+        rpcapi.create_volume(ctx, volume)
+    return volume
+
+
+def remake(ctx: RequestContext, volume_id: str, kept: Any) -> Any:
+    """Answer what :func:`create_once` was answered with, as long as the volume is there."""
+    idempotency.still_there(volume_id, "volume", lambda: Volume.get(ctx, volume_id))
+    return kept
 
 
 def delete(ctx: RequestContext, volume: Volume) -> None:
@@ -46,8 +71,8 @@ def delete(ctx: RequestContext, volume: Volume) -> None:
     try:
         rpcapi.delete_volume(ctx, volume)
     except exception.AttachdError as error:
-        _give_up(volume, Event.DELETE_FAILED, error=str(error))
-        raise
+        if _gave_up(volume, Event.DELETE_FAILED, error=str(error)):
+            raise
 
 
 def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
@@ -67,11 +92,17 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
     try:
         rpcapi.extend_volume(ctx, volume)
     except exception.AttachdError:
-        _give_up(volume, Event.EXTENDED, new_size_gib=None)
-        raise
+        if _gave_up(volume, Event.EXTENDED, new_size_gib=None):
+            raise
 
 
-def _give_up(volume: Volume, event: Event, **values: Any) -> None:
-    # The message may have been sent after all, and its work be done.
-    with contextlib.suppress(exception.InvalidTransition, exception.NotFound):
+def _gave_up(volume: Volume, event: Event, **values: Any) -> bool:
+    """Tell whether nobody will do what a message that failed was about.
+
+    It may have arrived all the same, or a manager have found the row by itself.
+    """
+    try:
         volume.fire(event, **values)
+    except (exception.InvalidTransition, exception.NotFound):
+        return False
+    return True

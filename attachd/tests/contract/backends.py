@@ -62,6 +62,13 @@ class Backend(fixtures.Fixture):
         """List what there should not be when no volume is left: names, for the message."""
         raise NotImplementedError
 
+    def seen(self, driver: base.Driver) -> Any:
+        """Return whatever there is at the backend, to be compared with a later time.
+
+        The more it shows, the more a test sees of what is changed by whoever may not.
+        """
+        return list(driver.exports()), dict(driver.stored())
+
 
 class Fake(Backend):
     """Nothing at all."""
@@ -106,8 +113,16 @@ class Files(Backend):
 
     def leftovers(self) -> list[str]:
         """Look for files, and for devices over them."""
-        used = [path for path in loop_backings() if path.startswith(f"{self.folder}/")]
-        return used + [f"{path}" for path in self.folder.glob("*/*")]
+        return self._used() + [f"{path}" for path in self.folder.glob("*/*")]
+
+    def seen(self, driver: base.Driver) -> Any:
+        """Look at all files, links and devices."""
+        files = {path: path.lstat() for path in self.folder.rglob("*")}
+        known = [(path, it.st_ino, it.st_size, it.st_blocks) for path, it in files.items()]
+        return sorted(known), sorted(self._used())
+
+    def _used(self) -> list[str]:
+        return [path for path in loop_backings() if path.startswith(f"{self.folder}/")]
 
 
 class LoopDevices(Files):
@@ -185,6 +200,11 @@ class Tgt(Backend):
     def leftovers(self) -> list[str]:
         """Ask tgtd, and look into the folder."""
         return self.tgtd.leftovers()
+
+    def seen(self, driver: base.Driver) -> Any:
+        """Ask tgtd for all it has, and look at the files."""
+        shown = [self.tgtd.adm("--op", "show", "--mode", each) for each in ("target", "account")]
+        return shown, driver.stored()
 
 
 BACKENDS: dict[str, Sequence[Callable[[unittest.TestCase], Backend]]] = {

@@ -13,9 +13,9 @@ from unittest import mock
 
 from oslo_versionedobjects import fixture
 
-from attachd import context, rpcapi, service
+from attachd import context, rpcapi, service, upgrade_levels
 from attachd.manager.endpoint import Endpoint
-from attachd.objects import Attachment, Volume, base
+from attachd.objects import Attachment, Volume, base, manifests
 
 # The contract of each version.  A change gets a new version: a line in the history at the top
 # of rpcapi, VERSION, and its fingerprint here.  The old lines stay as they are.
@@ -27,6 +27,7 @@ FINGERPRINTS = {
     "1.4": "54e75a22cb5af725fc742f3da54369c8",
     "1.5": "ae25a202e9045f51a843bbc14d0834f0",
     "1.6": "9ccd64a266f7000855ad1014c679a4cb",
+    "1.7": "ddd35d4928fd6d72c864cbf9160be797",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
@@ -51,7 +52,10 @@ def _sent():
         "prefix": "attachd",
         "level": "DEBUG",
     }
+    newest = upgrade_levels.Level(rpcapi.VERSION, manifests.newest())
     with (
+        mock.patch.object(upgrade_levels, "of_backend", return_value=newest),
+        mock.patch.object(upgrade_levels, "of_everybody", return_value=newest),
         mock.patch.object(service, "client", return_value=client),
         mock.patch.object(service, "everybody", return_value=client),
     ):

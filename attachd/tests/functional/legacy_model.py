@@ -243,6 +243,7 @@ class Volume(model.Volume):
 
     def leave_by_force(self, mine: Attachment, host: str | None, faults: Faults) -> int:
         """Detach one whatever state it is in, and close one more connection."""
-        if self.connections and host is not None and not self._close(host, [mine.id], faults):
+        gone = self.leave(mine, faults)
+        if gone == ACCEPTED and host is not None and not self._close(host, (), faults):
             return BROKEN
-        return self.leave(mine, faults)
+        return gone

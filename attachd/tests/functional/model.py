@@ -101,6 +101,16 @@ class Volume:
         same = server is not None and all(each.server == server for each in holders)
         return OK if self.multiattach or not holders or same else BAD
 
+    def twins(self, server: str | None, host: str) -> set[str]:
+        """Return what a request to connect a host for a server may have made before."""
+        return {
+            each.id
+            for each in self.attachments.values()
+            if server is not None
+            and (each.server, each.host, each.state) == (server, host, "connected")
+            and not each.legacy
+        }
+
     def add(self, attachment_id: str, server: str | None) -> Attachment:
         """Add what was reserved."""
         new = self.attachments[attachment_id] = Attachment(attachment_id, server)

@@ -5,8 +5,9 @@ Each has a free port, a folder, a database and a virtual host of its own.  All o
 when the test is over, whatever happened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 import contextlib
+import json
 import os
 from pathlib import Path
 import re
@@ -57,7 +58,11 @@ class Process:
     """A process and all its children."""
 
     def __init__(
-        self, test: unittest.TestCase, *command: str, env: Mapping[str, str] | None = None
+        self,
+        test: unittest.TestCase,
+        *command: str,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         self._test = test
         self._log = folder(test) / "log"
@@ -69,6 +74,7 @@ class Process:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=dict(env or environment()),
+                cwd=cwd,
                 start_new_session=True,
             )
         self.pid = self._process.pid
@@ -155,6 +161,7 @@ enabled_backends = {backend}
 
 [database]
 connection = {database}
+answer_timeout = 120
 
 [manager]
 workers = {workers}
@@ -209,10 +216,27 @@ class Deployment:
         self._environment = environment(
             ATTACHD_CONFIG_FILES=str(configuration), HOME=str(self.folder)
         )
+        self._code = self._environment.get("PYTHONPATH")
         self.run("attachd-manage", self._argument, "db", "sync")
 
-    def run(self, name: str, *arguments: str) -> str:
-        """Run a command to its end and return what it wrote."""
+    def use_code(self, top: Path) -> None:
+        """Start from now on the attachd of another source tree."""
+        self._environment = {**self._environment, "PYTHONPATH": str(top)}
+
+    def use_own_code(self) -> None:
+        """Start from now on what :meth:`use_code` was not called for."""
+        self._environment = {**self._environment, "PYTHONPATH": self._code or ""}
+
+    def configure(self, text: str) -> None:
+        """Add to the configuration of what is started from now on."""
+        with (self.folder / "attachd.conf").open("a", encoding="utf-8") as configuration:
+            configuration.write(f"\n{text}\n")
+
+    def run(self, name: str, *arguments: str, codes: Collection[int] = (0,)) -> str:
+        """Run a command to its end and return what it wrote.
+
+        :param codes: which exit codes it may have
+        """
         done = subprocess.run(
             [script(name), *arguments],
             env=self._environment,
@@ -221,8 +245,15 @@ class Deployment:
             timeout=PATIENCE,
             check=False,
         )
-        self._test.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self._test.assertIn(done.returncode, codes, done.stdout + done.stderr)
         return done.stdout
+
+    def checks(self) -> dict[str, int]:
+        """Return what attachd-status says of each check: 0 ready, 1 look, 2 not ready."""
+        text = self.run(
+            "attachd-status", self._argument, "upgrade", "check", "--json", codes=(0, 1, 2)
+        )
+        return {each["check"]: each["result"] for each in json.loads(text)["checks"]}
 
     def start_manager(self) -> Process:
         """Start attachd-manager; all its workers listen when this returns."""
@@ -246,6 +277,8 @@ class Deployment:
             f"--config={ROOT / 'etc/attachd/gunicorn.conf.py'}",
             "--bind=127.0.0.1:0",
             env=self._environment,
+            # Where it runs, it looks for modules before it looks anywhere else.
+            cwd=self.folder,
         )
         self.url = process.wait_for(r"Listening at: (http://127.0.0.1:\d+)")[1]
         self._wait_until_it_answers()

@@ -9,6 +9,7 @@ import dataclasses
 import io
 import json
 import sys
+import threading
 from typing import Any
 import unittest
 from unittest import mock
@@ -21,6 +22,7 @@ import oslo_messaging as messaging
 from attachd import service
 from attachd.api import app, policy
 from attachd.conf import CONF
+from attachd.manager.caretaker import Caretaker
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.upkeep import Upkeep
 from attachd.tests import backends, computes, rows
@@ -164,7 +166,8 @@ class Served(fixture.GabbiFixture):
     def start_fixture(self) -> None:
         """Begin to serve."""
         self._owner = unittest.TestCase()
-        Served.application = use(self._owner).application
+        api = use(self._owner)
+        self.backend, Served.application = api.backend, api.application
 
     def stop_fixture(self) -> None:
         """End it, and remove all that was made."""
@@ -179,6 +182,20 @@ class ServedBadly(Served):
         """Begin to serve."""
         super().start_fixture()
         backends.override(self._owner, "fake_fail", ["create"], group=backends.NAME)
+
+
+class ServedWithCare(Served):
+    """Serves the API, with somebody who looks after the backend each second."""
+
+    def start_fixture(self) -> None:
+        """Begin to serve."""
+        super().start_fixture()
+        backends.override(self._owner, "report_interval", 1, "manager")
+        stop, caretaker = threading.Event(), Caretaker(self.backend)
+        caring = threading.Thread(target=caretaker.run, args=(stop,))
+        caring.start()
+        for each in (caring.join, caretaker.wake, stop.set):
+            self._owner.addCleanup(each)
 
 
 class ServedThroughOneTarget(Served):

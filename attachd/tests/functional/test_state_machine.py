@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from attachd import exception
 from attachd.drivers.fake import Call
+from attachd.manager.healing import Healer
 from attachd.manager.upkeep import Upkeep
 from attachd.tests import rows
 from attachd.tests.functional import legacy_model, model, served
@@ -57,6 +58,8 @@ class Machine(Rules):
         rows.remove_all()
         # However long the stories before took, the backend is not forgotten.
         self.upkeep.once()
+        self.healer = Healer(api.backend)
+        self.healer.once()
 
     def _volume(self, data: st.DataObject) -> legacy_model.Volume:
         return self.volumes[data.draw(st.sampled_from(list(self.volumes)))]
@@ -192,12 +195,16 @@ class Machine(Rules):
         self, data: st.DataObject, server: str | None, host: str, work: str, undo: str
     ) -> None:
         volume = self._volume(data)
+        body = _wanted(volume, server, connector=connector(host))
+        if twins := volume.twins(server, host):
+            answer = self._ask(model.OK, "POST", "/attachments", body)
+            assert answer.body["attachment"]["id"] in twins, "a repetition makes nothing"
+            return
         expected = volume.reserve(server)
         mine = model.Attachment("not known yet", server)
         if expected == model.OK:
             mine = volume.add(mine.id, server)
             expected = volume.connect(mine, host, Faults(work, undo), alone=False)
-        body = _wanted(volume, server, connector=connector(host))
         with self._faults(grant=work, revoke=undo):
             answer = self._ask(expected, "POST", "/attachments", body)
         if volume.attachments.pop(mine.id, None):
@@ -261,7 +268,7 @@ class Machine(Rules):
     @stateful.rule()
     def restart_backend(self) -> None:
         self.driver.restart()
-        self.upkeep.once()
+        self.healer.once()
         for volume in self.volumes.values():
             for each in volume.every():
                 each.reachable = each.state in {"connected", "attached"} and each.host is not None

@@ -47,6 +47,7 @@ CODES = {
     "DisconnectFailed": 500,
     "ConfigurationError": 500,
     "Unavailable": 503,
+    "TakenOver": 503,
     "ManagerTimeout": 504,
     "AttachmentInUse": 409,
     "DefaultTypeMissing": 503,
@@ -91,6 +92,10 @@ class ErrorsTest(unittest.TestCase):
             for value in error.details.values():
                 self.assertIn(str(value), str(error), name)
             self.assertNotIn("%(", str(error), name)
+
+    def test_each_is_named_by_the_module_that_rpc_lets_through(self):
+        modules = {kind.__module__ for kind in _classes().values()}
+        self.assertEqual({exception.__name__}, modules)
 
     def test_a_forgotten_detail_is_noticed_at_once(self):
         with self.assertRaises(KeyError):

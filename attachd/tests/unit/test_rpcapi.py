@@ -7,7 +7,7 @@ from unittest import mock
 import oslo_messaging as messaging
 
 from attachd import context, exception, rpcapi, service
-from attachd.objects import Attachment, Volume
+from attachd.objects import Attachment, Volume, manifests
 from attachd.tests.backends import override
 
 CONTEXT = context.RequestContext(project_id="p", overwrite=False)
@@ -27,6 +27,7 @@ WAYS = {
     "attach_alone": lambda **where: rpcapi.attach_alone(CONTEXT, _attachment(**where), CONNECTOR),
     "detach": lambda **where: rpcapi.detach(CONTEXT, _attachment(**where)),
     "force_detach": lambda **where: rpcapi.force_detach(CONTEXT, _attachment(**where)),
+    "carry_on": lambda **where: rpcapi.carry_on(CONTEXT, _attachment(**where)),
     "open_connection": lambda **where: rpcapi.open_connection(
         CONTEXT, _volume(**where), CONNECTOR
     ),
@@ -48,6 +49,7 @@ CALLS = frozenset(
 class _RpcCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
+        override(self, "attachd_manager", rpcapi.VERSION, group="upgrade_levels")
         self.client = mock.Mock()
         patched = mock.patch.object(service, "client", return_value=self.client)
         self.made = patched.start()
@@ -61,7 +63,9 @@ class AskingTest(_RpcCase):
         override(self, "attach_timeout", 7, group="rpc")
         for ask in WAYS.values():
             ask()
-            self.made.assert_called_with("here@fake", timeout=7, version=rpcapi.VERSION)
+            self.made.assert_called_with(
+                "here@fake", timeout=7, version=rpcapi.VERSION, objects=manifests.newest()
+            )
 
     def test_what_has_an_answer_is_a_call_and_the_rest_a_cast(self):
         for name, ask in WAYS.items():
@@ -74,7 +78,7 @@ class AskingTest(_RpcCase):
     def test_log_levels_are_set_everywhere_and_read_somewhere(self):
         with mock.patch.object(service, "everybody") as everybody:
             rpcapi.set_log_levels(CONTEXT, {"here@fake"}, "attachd", "DEBUG")
-        everybody.assert_called_once_with(version=rpcapi.VERSION)
+        everybody.assert_called_once_with(rpcapi.VERSION)
         everybody.return_value.cast.assert_called_once_with(
             CONTEXT, "set_log_levels", hosts=["here@fake"], prefix="attachd", level="DEBUG"
         )
@@ -140,3 +144,82 @@ class TroubleTest(_RpcCase):
                 with self.subTest(name, host=host), self.assertRaises(exception.Conflict):
                     ask(host=host)
         self.made.assert_not_called()
+
+
+class FormerReleasesTest(_RpcCase):
+    """Managers of a former release are asked for what they know, in their words."""
+
+    def pin(self, version):
+        override(self, "attachd_manager", version, group="upgrade_levels")
+
+    def sent(self):
+        (((_context, method), arguments),) = self.client.call.call_args_list
+        self.client.reset_mock()
+        return method, set(arguments)
+
+    def test_what_says_nothing_is_left_out(self):
+        self.pin("1.3")
+        ids = {"attachment_id", "volume_id"}
+        WAYS["attach"]()
+        self.assertEqual(("attach", ids | {"connector"}), self.sent())
+        WAYS["detach"]()
+        self.assertEqual(("detach", ids), self.sent())
+        WAYS["open_connection"]()
+        self.assertEqual(("open_connection", {"volume", "connector"}), self.sent())
+        self.made.assert_called_with(
+            "here@fake", timeout=mock.ANY, version="1.3", objects=manifests.of_contract("1.3")
+        )
+
+    def test_states_are_left_out_as_they_were_in_those_releases(self):
+        for version, among in (("1.3", set()), ("1.4", {"states"})):
+            self.pin(version)
+            rpcapi.detach(CONTEXT, _attachment(), {"reserved"})
+            self.assertEqual(("detach", {"attachment_id", "volume_id"} | among), self.sent())
+
+    def test_detaching_by_force_is_a_detach_where_it_is_not_known(self):
+        for version, method in (("1.3", "detach"), ("1.4", "force_detach")):
+            self.pin(version)
+            WAYS["force_detach"]()
+            self.assertEqual(method, self.sent()[0])
+
+    def test_connections_are_not_named_where_the_volume_has_one_user(self):
+        volume = _volume()
+        for multiattach, version, named in (
+            (False, "1.4", set()),
+            (False, "1.5", {"connection_ids"}),
+            (True, "1.5", {"connection_ids"}),
+        ):
+            self.pin(version)
+            volume.multiattach = multiattach
+            rpcapi.close_connections(CONTEXT, volume, None, (), ["c"])
+            always = {"volume_id", "connector", "attachment_ids"}
+            self.assertEqual(("close_connections", always | named), self.sent())
+
+    def test_what_would_mean_something_else_is_refused_and_not_sent(self):
+        shared, copy = _volume(), _volume()
+        shared.multiattach = True
+        copy.source_volid = "s"
+        for version, ask in (
+            ("1.5", lambda: rpcapi.attach(CONTEXT, _attachment(), CONNECTOR, "a:rule")),
+            ("1.5", lambda: rpcapi.attach_alone(CONTEXT, _attachment(), CONNECTOR, "a:rule")),
+            ("1.5", lambda: rpcapi.open_connection(CONTEXT, shared, CONNECTOR, "a:rule")),
+            ("1.4", lambda: rpcapi.close_connections(CONTEXT, shared, None, (), ["c"])),
+            ("1.2", WAYS["open_connection"]),
+            ("1.2", WAYS["close_connections"]),
+            ("1.1", lambda: rpcapi.get_log_levels(CONTEXT, "here@fake", "attachd")),
+            ("1.1", lambda: rpcapi.set_log_levels(CONTEXT, {"here@fake"}, "attachd", "DEBUG")),
+            ("1.0", lambda: rpcapi.create_volume(CONTEXT, copy)),
+        ):
+            self.pin(version)
+            with (
+                self.subTest(version),
+                self.assertRaisesRegex(exception.Unavailable, "being upgraded.*upgrade_levels"),
+            ):
+                ask()
+        self.client.call.assert_not_called()
+        self.client.cast.assert_not_called()
+
+    def test_a_volume_that_is_no_copy_is_made_by_the_oldest_too(self):
+        self.pin("1.0")
+        WAYS["create_volume"]()
+        self.client.cast.assert_called_once()

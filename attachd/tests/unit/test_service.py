@@ -7,17 +7,21 @@ import os
 from pathlib import Path
 import socket
 import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
 import uuid
 
 import oslo_messaging as messaging
-from oslo_messaging._drivers import amqpdriver, common
+from oslo_messaging._drivers import amqpdriver, common, impl_rabbit
+from oslo_messaging.rpc import server as rpc_server
 
 from attachd import exception, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.objects import Volume
+from attachd.tests import backends
 
 
 class PrepareTest(unittest.TestCase):
@@ -111,6 +115,33 @@ class SerializerTest(unittest.TestCase):
         self.assertEqual({"request_id"}, set(sent))
 
 
+class DispatcherTest(unittest.TestCase):
+    """Callers of former releases get answers that they can read."""
+
+    def test_an_answer_has_the_objects_of_the_contract_that_the_caller_speaks(self):
+        class Endpoint:
+            target = messaging.Target(version="1.9")
+
+            def ask(self, _context):
+                return [Volume(id="v", shared_targets=True)]
+
+        dispatcher = service.Dispatcher(Endpoint())
+        for said, version in (("1.0", "1.0"), ("1.3", "1.1"), ("1.9", "1.2"), (None, "1.0")):
+            message = {"method": "ask"} if said is None else {"method": "ask", "version": said}
+            incoming = mock.Mock(message=message, ctxt={}, client_timeout=None)
+            (answer,) = dispatcher.dispatch(incoming)
+            self.assertEqual(version, answer["attachd_object.version"], said)
+            self.assertEqual(
+                version == "1.2", "shared_targets" in answer["attachd_object.data"], said
+            )
+
+    def test_who_is_too_new_is_told_so(self):
+        dispatcher = service.Dispatcher(mock.Mock(target=messaging.Target(version="1.9")))
+        message = {"method": "ask", "version": "1.10"}
+        with self.assertRaises(messaging.UnsupportedVersion):
+            dispatcher.dispatch(mock.Mock(message=message, ctxt={}, client_timeout=None))
+
+
 class ClientTest(unittest.TestCase):
     def use(self, url):
         messaging.TransportURL(CONF)
@@ -159,6 +190,66 @@ class ClientTest(unittest.TestCase):
             with self.assertRaises(messaging.MessageDeliveryFailure):
                 way(context, "method")
             self.assertLess(time.monotonic() - before, 20)
+
+
+class PunctualityTest(unittest.TestCase):
+    """A server with one thread, which the test keeps busy, over the in-process transport."""
+
+    def setUp(self):
+        super().setUp()
+        messaging.set_transport_defaults(service.EXCHANGE)
+        messaging.TransportURL(CONF)
+        backends.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
+        backends.override(self, "attach_timeout", 1, "rpc")
+        service.forget()
+        self.addCleanup(service.close)
+        self.busy, self.free = threading.Event(), threading.Event()
+        self.addCleanup(self.free.set)
+        self.done = []
+        server = service.server(self, "h@b")
+        server.start(override_pool_size=1)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+        self.client = service.client("h@b", 1, "1.0")
+        self.context = RequestContext(overwrite=False)
+
+    def occupy(self, _context):
+        self.busy.set()
+        self.free.wait(60)
+
+    def note(self, _context, name):
+        self.done.append(name)
+
+    def test_a_call_whose_caller_has_given_up_is_not_begun_but_a_cast_is(self):
+        self.client.cast(self.context, "occupy")
+        self.assertTrue(self.busy.wait(60))
+        with self.assertRaises(messaging.MessagingTimeout):
+            self.client.call(self.context, "note", name="late call")
+        self.client.cast(self.context, "note", name="late cast")
+        time.sleep(0.1)
+        with self.assertLogs("attachd.service", "WARNING") as logged:
+            self.free.set()
+            service.client("h@b", 60, "1.0").call(self.context, "note", name="call")
+        self.assertEqual(["late cast", "call"], self.done)
+        self.assertIn("note is not begun", logged.output[0])
+
+    def test_oslo_messaging_still_gives_us_the_messages(self):
+        for name in ("_on_incoming", "_process_incoming"):
+            self.assertTrue(any(name in vars(each) for each in rpc_server.RPCServer.__mro__))
+        known = inspect.signature(amqpdriver.AMQPIncomingMessage.__init__).parameters
+        self.assertIn("msg_id", known)
+
+
+class DefaultsTest(unittest.TestCase):
+    def test_they_are_of_options_that_there_are(self):
+        service.set_defaults()
+        found = {each.dest: each.default for each in impl_rabbit.rabbit_opts}
+        self.assertEqual(service.QUEUE_DEFAULTS, {n: found[n] for n in service.QUEUE_DEFAULTS})
+
+    def test_an_answer_is_tried_until_its_caller_must_have_come_back(self):
+        told = service.QUEUE_DEFAULTS
+        back = told["rabbit_interval_max"] + told["heartbeat_timeout_threshold"]
+        self.assertGreater(told["kombu_missing_consumer_retry_timeout"], back)
 
 
 class CalmTest(unittest.TestCase):

@@ -42,7 +42,37 @@ def _force(
     return Row(f"delete by force: {claim}", "DELETE", path, None, status, says, options)
 
 
+def _keyed(claim: str, key: str, status: int, says: str) -> Row:
+    body = {"attachment": {"volume_uuid": "{volume}"}}
+    return Row(f"create: {claim}", "POST", URL, body, status, says, {"idempotency_key": key})
+
+
 ROWS = [
+    _keyed("an empty key", "", 400, "Idempotency-Key must be"),
+    _keyed("a key of nothing but quotes", '""', 400, "Idempotency-Key must be"),
+    _keyed("half a key", '"x', 400, "Idempotency-Key must be"),
+    _keyed("two keys", '"a", "b"', 400, "Idempotency-Key must be"),
+    _keyed("a key that is a novel", "x" * 100_000, 400, "Idempotency-Key must be"),
+    _keyed("a key with control characters", "a\x1b[2J", 400, r"a\\x1b\[2J"),
+    _keyed("a key with an umlaut", "\xe4", 400, "Idempotency-Key must be"),
+    Row(
+        "update: another connector, without waiting",
+        "PUT",
+        "/attachments/{attached}",
+        {"attachment": {"connector": HOST}},
+        409,
+        "already connects",
+        {"prefer": "respond-async"},
+    ),
+    Row(
+        "delete: unknown, without waiting",
+        "DELETE",
+        "/attachments/{unknown}",
+        None,
+        404,
+        "{unknown}",
+        {"prefer": "respond-async"},
+    ),
     _plain("create: no attachment", "POST", URL, {}, 400, "'attachment' is a required"),
     _plain("create: null", "POST", URL, None, 400, "no body"),
     _plain(

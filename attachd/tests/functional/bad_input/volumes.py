@@ -40,6 +40,15 @@ def _delete(claim: str, status: int, says: str, path: str, options: Any = None) 
 
 
 ROWS = [
+    Row(
+        "create: half a key",
+        "POST",
+        "/volumes",
+        {"volume": {"size": 1}},
+        400,
+        "Idempotency-Key must be",
+        {"idempotency_key": '"x'},
+    ),
     Row("create: no volume", "POST", URL, {"size": 1}, 400, "'volume' is a required|'size' was"),
     Row("create: null", "POST", URL, {"volume": None}, 400, "volume. Value: None"),
     Row("create: a list", "POST", URL, {"volume": [1]}, 400, "not of type 'object'"),

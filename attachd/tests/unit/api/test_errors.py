@@ -6,6 +6,7 @@ import unittest
 
 from attachd import exception
 from attachd.api import errors
+from attachd.tests import backends
 
 REQUEST = "req-1"
 
@@ -59,6 +60,26 @@ class FaultTest(unittest.TestCase):
         self.assertIn("serviceUnavailable", json.loads(fault.body))
         self.assertEqual({"Retry-After": "5"}, fault.headers)
         self.assertEqual(1, len(logged.records))
+
+    def test_what_passes_may_be_retried_after_a_while(self):
+        late = exception.ManagerTimeout(backend="h@b", about="attachment x")
+        cases = [
+            (late, "5"),
+            (exception.Unavailable(reason="x", retry_after=30), "30"),
+            (exception.Unavailable(reason="x", retry_after=0.2), "1"),
+            (exception.Unavailable(reason="x", retry_after=1e9), "3600"),
+            (exception.DefaultTypeMissing(name="x"), "5"),
+        ]
+        for error, seconds in cases:
+            with self.subTest(error=error):
+                fault = errors.fault(error, REQUEST)
+                self.assertEqual({"Retry-After": seconds}, fault.headers)
+        backends.override(self, "retry_after", 17, "api")
+        self.assertEqual({"Retry-After": "17"}, errors.fault(late, REQUEST).headers)
+
+    def test_what_does_not_pass_is_not_to_be_retried(self):
+        for error in (exception.BadRequest(reason="x"), KeyError("x")):
+            self.assertNotIn("Retry-After", errors.fault(error, REQUEST).headers)
 
     def test_a_mistake_of_the_sender_is_not_logged(self):
         with self.assertNoLogs("attachd.api.errors"):

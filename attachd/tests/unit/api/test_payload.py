@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bodies and query strings of all kinds."""
 
+import datetime
 import io
 import json
 import unittest
@@ -163,3 +164,10 @@ class SegmentsTest(unittest.TestCase):
         for value in ("x" * 256, "a\x00", "a\n"):
             with self.subTest(value[:3]), self.assertRaises(exception.NotFound):
                 payload.check_segments(("a", value))
+
+
+class TimesTest(unittest.TestCase):
+    def test_times_are_written_to_the_microsecond_without_a_zone(self):
+        moment = datetime.datetime(2026, 1, 31, 12)  # noqa: DTZ001  as the tables store it
+        written = json.loads(payload.encode({"at": moment}))
+        self.assertEqual({"at": "2026-01-31T12:00:00.000000"}, written)

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The route table, and what every answer has in common."""
 
-import datetime
-import json
 import unittest
 
 from attachd import exception
@@ -236,10 +234,3 @@ class VersionsTest(Case):
             for method in ("POST", "DELETE", "PUT"):
                 with self.subTest(path, method=method):
                     self.assertEqual(404, self.ask(method, path).status)
-
-
-class TimesTest(unittest.TestCase):
-    def test_times_are_written_to_the_microsecond_without_a_zone(self):
-        moment = datetime.datetime(2026, 1, 31, 12)  # noqa: DTZ001  as the tables store it
-        written = json.loads(root._encode({"at": moment}))
-        self.assertEqual({"at": "2026-01-31T12:00:00.000000"}, written)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attachd-status as people and deployment tools type it."""
 
+import datetime
 import json
 import os
 from pathlib import Path
@@ -8,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
-from attachd.db import migration, types
+from attachd import rpcapi
+from attachd.db import migration, models, services, types
 from attachd.tests import databases
 
 COMMAND = "import sys; from attachd.cmd.status import main; sys.exit(main())"
@@ -46,7 +49,7 @@ class StatusTest(unittest.TestCase):
         migration.upgrade()
         code, checks = self._check()
         self.assertEqual(SUCCESS, code)
-        self.assertEqual(7, len(checks))
+        self.assertEqual(9, len(checks))
         self.assertEqual({SUCCESS}, {each["result"] for each in checks.values()})
 
     def test_the_variable_names_the_configuration_too(self):
@@ -63,6 +66,40 @@ class StatusTest(unittest.TestCase):
         self.url = "sqlite:////nonexistent/folder/x"
         code, checks = self._check()
         self.assertEqual((FAILURE, FAILURE), (code, checks["Database"]["result"]))
+
+    def _report(self, host, contract):
+        services.report(
+            binary="attachd-manager",
+            host=host,
+            availability_zone="nova",
+            up=True,
+            error=None,
+            report=None,
+            spoken=services.Spoken(contract, "Volume 1.2") if contract else None,
+        )
+
+    def test_managers_of_a_former_release_are_a_warning_that_names_them(self):
+        migration.upgrade()
+        self._report("a@new", rpcapi.VERSION)
+        code, _checks = self._check()
+        self.assertEqual(SUCCESS, code)
+        self._report("b@old", "1.3")
+        self._report("c@silent", None)
+        long_ago = models.now() - datetime.timedelta(days=1)
+        with mock.patch.object(models, "now", return_value=long_ago):
+            self._report("d@dead", "1.3")
+        code, checks = self._check()
+        self.assertEqual((WARNING, WARNING), (code, checks["Managers"]["result"]))
+        details = checks["Managers"]["details"].replace("\n", " ")
+        self.assertIn("b@old (1.3), c@silent (not told).", details)
+
+    def test_a_pin_that_was_left_is_a_warning(self):
+        migration.upgrade()
+        for pinned, expected in (("1.3", WARNING), (rpcapi.VERSION, SUCCESS), ("auto", SUCCESS)):
+            with self.subTest(pinned):
+                pin = f"{BACKEND}[upgrade_levels]\nattachd_manager = {pinned}\n"
+                code, checks = self._check(pin)
+                self.assertEqual((expected, expected), (code, checks["Upgrade Level"]["result"]))
 
     def test_a_backend_without_a_driver_fails_by_name(self):
         migration.upgrade()

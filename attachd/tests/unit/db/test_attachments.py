@@ -300,18 +300,18 @@ class ReadTest(Case):
         self.assertEqual([], attachments.of_volumes([]))
 
     def test_recovery_finds_what_is_half_way_at_its_own_backend(self):
-        found = self._by_state(attachments.to_recover)
+        found = self._by_state(attachments.to_recover, "us")
         self.assertEqual({"connecting", "disconnecting"}, found)
 
     def test_healing_finds_what_is_live_at_its_own_backend(self):
         self.assertEqual(set(states.LIVE), self._by_state(attachments.live_of_backend))
 
-    def _by_state(self, function):
+    def _by_state(self, function, *args):
         for host in ("h@b#p", "h@b", "h@bb#p", None):
             volume = rows.add_volume(host=host, multiattach=True)["id"]
             for state in AttachmentState:
                 rows.add_attachment(volume, state)
-        found = function("h@b")
+        found = function("h@b", *args)
         self.assertEqual({"h@b#p", "h@b"}, {row["volume_host"] for row in found})
         by_state = {row["state"] for row in found}
         self.assertEqual(2 * len(by_state), len(found))

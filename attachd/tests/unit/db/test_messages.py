@@ -97,6 +97,11 @@ class MessagesTest(unittest.TestCase):
         self.assertEqual([young], [row["id"] for row in self.all()])
         self.assertEqual(0, messages.reap())
 
+    def test_each_failure_names_what_to_do(self):
+        for number, words in messages.DETAILS.items():
+            if number not in {messages.UNKNOWN, messages.FORCED}:
+                self.assertRegex(words, r"\. (Try|Have|Delete|Update|Create) ", number)
+
     def test_every_number_has_its_words_and_its_three_digits(self):
         for table in (messages.ACTIONS, messages.DETAILS):
             for number, words in table.items():

@@ -46,8 +46,21 @@ class RetriedTest(unittest.TestCase):
         self.assertEqual(10, self.calls)
         self.assertLess(sum(pauses) / 2, 3)
 
+    def test_no_try_begins_when_the_time_is_over(self):
+        clock = iter([0.0, 4.0, 8.0, 10.5])
+        with mock.patch.object(retrying.time, "monotonic", side_effect=lambda: next(clock)):
+            self.assertRaises(exception.Unavailable, self._call, db_exception.DBConnectionError())
+        self.assertEqual(3, self.calls)
+
+    def test_postgresql_tells_in_its_own_way_that_locks_took_too_long(self):
+        held = mock.Mock(spec=Exception, pgcode="55P03", args=())
+        locked = sa.exc.OperationalError("UPDATE", {}, held)
+        self.assertEqual("done", self._call(locked, "done"))
+        with self.assertRaisesRegex(exception.Unavailable, "too busy"):
+            self._call(locked)
+
     def test_a_database_that_stays_away_is_said_to_be(self):
-        with self.assertRaisesRegex(exception.Unavailable, "does not answer"):
+        with self.assertRaisesRegex(exception.Unavailable, "does not answer. Try again later"):
             self._call(db_exception.DBConnectionError())
 
     def test_deadlocks_without_end_are_said_to_be_too_much(self):

@@ -51,6 +51,33 @@ class ServicesTest(unittest.TestCase):
         self.assertEqual(({"free_gib": 5}, False), (row["report"], row["up"]))
         self.assertEqual("x" * 1023, row["error"])
 
+    def test_what_a_service_speaks_is_kept(self):
+        report(spoken=services.Spoken("1.9", "Volume 1.3"))
+        self.assertEqual({"h@b": ("1.9", "Volume 1.3", True)}, services.spoken())
+        before = api.counters()
+        report(spoken=services.Spoken("1.9", "Volume 1.3"))
+        self.assertEqual(1, api.counters()[0] - before[0])
+
+    def test_of_two_releases_at_one_backend_the_older_counts_while_it_lives(self):
+        old, new = services.Spoken("1.9", "Volume 1.3"), services.Spoken("1.10", "Volume 1.4")
+        for each in (new, old, new, old, new):
+            report(spoken=each, report={"free_gib": int(each.contract[2:])})
+        self.assertEqual(old, services.spoken()["h@b"])
+        self.assertEqual({"free_gib": 10}, self._row()["report"])
+        later = models.now() + datetime.timedelta(seconds=CONF.manager.service_down_time + 1)
+        with mock.patch.object(models, "now", return_value=later):
+            report(spoken=new)
+            self.assertEqual(new, services.spoken()["h@b"])
+
+    def test_a_release_that_does_not_tell_is_followed_by_one_that_does(self):
+        report()
+        self.assertEqual({"h@b": (None, None, True)}, services.spoken())
+        report(spoken=services.Spoken("1.9", "Volume 1.3"))
+        self.assertEqual("1.9", services.spoken()["h@b"].contract)
+        report(report={"free_gib": 1})
+        self.assertEqual("1.9", services.spoken()["h@b"].contract)
+        self.assertEqual({"free_gib": 1}, self._row()["report"])
+
     def test_two_first_reports_at_the_same_time_make_one_service(self):
         report(report={"free_gib": 1})
         real = services._update

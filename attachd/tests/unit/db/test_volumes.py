@@ -37,7 +37,7 @@ class StoreTest(Case):
         row = self._insert()
         self.assertEqual(("creating", "creating"), (row["state"], row["status"]))
         self.assertEqual(("detached", "h@b"), (row["attach_status"], row["owner"]))
-        self.assertEqual([row["id"]], [each["id"] for each in volumes.to_recover("h@b")])
+        self.assertEqual([row["id"]], [each["id"] for each in volumes.to_recover("h@b", "us")])
 
     def test_what_is_returned_is_what_is_stored(self):
         of_type = types.create({"name": "t"})
@@ -175,7 +175,7 @@ class MoveTest(Case):
                 volume = rows.add_volume(state, owner=owner)["id"]
                 if state in OWNED and owner == "h@b":
                     expected.append(volume)
-        self.assertEqual(expected, [row["id"] for row in volumes.to_recover("h@b")])
+        self.assertEqual(expected, [row["id"] for row in volumes.to_recover("h@b", "us")])
 
 
 class ResetTest(Case):
@@ -272,7 +272,7 @@ class ResetTest(Case):
         volume = rows.add_volume(host="h@b#p")["id"]
         for status in ("creating", "deleting"):
             volumes.reset(volume, status, None)
-            self.assertEqual([], volumes.to_recover("h@b"))
+            self.assertEqual([], volumes.to_recover("h@b", "us"))
 
     def test_a_volume_that_is_gone_is_not_found(self):
         self.assertRaises(exception.VolumeNotFound, volumes.reset, "gone", "error", None)

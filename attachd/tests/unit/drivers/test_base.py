@@ -4,6 +4,7 @@
 import dataclasses
 import unittest
 
+from attachd import exception
 from attachd.drivers import base, fake
 from attachd.tests.unit.drivers import configured
 
@@ -45,9 +46,16 @@ class DriverTest(unittest.TestCase):
         driver = configured.driver(fake.FakeDriver, fake_delay=1.5)
         self.assertEqual((configured.GROUP, 1.5), (driver.name, driver.options.fake_delay))
 
-    def test_a_backend_is_taken_to_remember_its_exports_and_to_list_none(self):
+    def test_a_backend_is_taken_to_remember_its_exports(self):
         driver = configured.driver(Least)
-        self.assertEqual((driver.epoch(), list(driver.exports())), (driver.epoch(), []))
+        self.assertEqual(driver.epoch(), driver.epoch())
+
+    def test_a_driver_that_lists_nothing_does_not_claim_that_there_is_nothing(self):
+        driver, volume = configured.driver(Least), base.VolumeRef("v", 1)
+        for call in (driver.exports, driver.stored, lambda: driver.evict(volume, [])):
+            self.assertRaises(exception.BackendError, call)
+        self.assertRaises(exception.BackendError, driver.exports_of, volume)
+        self.assertEqual([], [*driver.expected(volume, []), *driver.unplaced()])
 
 
 class ValuesTest(unittest.TestCase):

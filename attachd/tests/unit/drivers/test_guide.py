@@ -9,7 +9,7 @@ from unittest import mock
 
 import attachd
 from attachd import exception
-from attachd.drivers import base, command
+from attachd.drivers import base, command, fencing
 from attachd.tests.unit.drivers import configured
 
 GUIDE = Path(attachd.__file__).parents[1] / "doc/source/contributor/drivers.rst"
@@ -45,6 +45,29 @@ class ExampleTest(unittest.TestCase):
         self.run_tool.return_value = command.Outcome(0, pool, "")
         report = self.driver.report()
         self.assertEqual((9, 8, 7), (report.total_gib, report.free_gib, report.allocated_gib))
+
+    def test_what_nobody_wants_is_evicted_and_what_is_expected_stays(self):
+        listed = [{"volume": VOLUME.id, "mode": "rw", "initiators": ["a", "b"]},
+                  {"volume": VOLUME.id, "mode": "ro", "initiators": ["a"]}]  # fmt: skip
+        self.run_tool.return_value = command.Outcome(0, json.dumps(listed), "")
+        staying = base.Export("1", {"initiator": "a"})
+        (expected,) = self.driver.expected(VOLUME, [staying])
+        self.assertEqual(("rw", {"a"}), (expected.mode, expected.holders))
+        self.driver.evict(VOLUME, [staying])
+        removed = [call.args[0][-2:] for call in self.run_tool.mock_calls[1:]]
+        self.assertEqual([["b", "rw"], ["a", "ro"]], removed)
+        sizes = [{"name": VOLUME.id, "bytes": 7}]
+        self.run_tool.return_value = command.Outcome(0, json.dumps(sizes), "")
+        self.assertEqual({VOLUME.id: 7}, self.driver.stored())
+
+    def test_only_changes_ask_whether_they_may_be_made(self):
+        def no():
+            raise exception.BackendError("Somebody else works on it.")
+
+        with fencing.asking(no):
+            self.driver.setup()
+            self.assertRaises(exception.BackendError, self.driver.delete, VOLUME)
+        self.assertEqual(1, self.run_tool.call_count)
 
     def test_what_is_gone_is_no_error_and_what_is_refused_is(self):
         self.run_tool.return_value = command.Outcome(1, "", "no such volume")

@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.drivers import base, tgt, tgtadm, tgtshow
+from attachd.drivers import base, tgt, tgtadm, tgtnames, tgtshow
 from attachd.tests.unit.drivers import configured
 
 VOLUME = base.VolumeRef("8f5a1d0a-94a4-4a57-9df9-6e2d6f4f7f11", 1)
@@ -37,7 +37,7 @@ def targets(*accounts, **changes):
 def user(host="a", mode="rw"):
     """Return the account of a host."""
     name = NAME if mode == "rw" else f"{NAME}-ro"
-    return tgt._account(name, f"iqn.2026-01.test:{host}")
+    return tgtnames.account(name, f"iqn.2026-01.test:{host}")
 
 
 class TgtDriverCase(unittest.TestCase):
@@ -52,7 +52,9 @@ class TgtDriverCase(unittest.TestCase):
         self.tgtd = mock.create_autospec(tgtadm.Tgtd, instance=True)
         self.tgtd.accounts.return_value = [GUARD]
         self.tgtd.connections.return_value = []
+        self.tgtd.timeout = 0.1
         self.driver._tgtd = self.tgtd
+        self.driver._keeper = dataclasses.replace(self.driver._keeper, tgtd=self.tgtd)
 
     def asked(self, *methods):
         """Return the calls of some methods of tgtd, in order, as (method, last argument)."""
@@ -103,10 +105,25 @@ class GrantTest(TgtDriverCase):
         )
 
     def test_what_is_as_it_should_be_is_not_touched(self):
-        self.tgtd.named.return_value = targets(user())
+        unit = dataclasses.replace(UNIT, path=f"{self.driver._volumes.path(VOLUME.id)}")
+        self.tgtd.named.return_value = targets(user(), unit=unit)
         self.driver.grant(VOLUME, export(1))
         for method in (self.tgtd.new_target, self.tgtd.new_unit, self.tgtd.set_unit):
             method.assert_not_called()
+
+    def test_an_account_that_is_of_no_use_is_made_anew_as_nobody_knows_its_secret(self):
+        self.tgtd.accounts.return_value = [GUARD, user()]
+        self.driver.grant(VOLUME, export(1))
+        self.assertEqual(
+            [("delete_account", user()), ("new_account", SECRET)],
+            self.asked("delete_account", "new_account"),
+        )
+
+    def test_the_account_of_a_session_is_not_touched(self):
+        self.tgtd.accounts.return_value = [GUARD, user()]
+        self.tgtd.named.return_value = targets(user())
+        self.driver.grant(VOLUME, export(1))
+        self.tgtd.delete_account.assert_not_called()
 
     def test_what_an_interrupted_grant_left_is_completed(self):
         self.tgtd.named.return_value = [dataclasses.replace(target(), luns={})]
@@ -270,9 +287,8 @@ class NamesTest(TgtDriverCase):
         foreign = dataclasses.replace(target(), accounts=("attachd-guard.backend2.aaaa",))
         reader = dataclasses.replace(target(hosts=("c",)), name=f"{NAME}-ro")
         self.tgtd.targets.return_value = [target(hosts=("a", "b")), reader, foreign]
-        hosts = [whom.rpartition(":")[2] for volume, whom in self.driver.exports()]
-        self.assertEqual(["a", "b", "c"], hosts)
-        self.assertEqual({VOLUME.id}, {volume for volume, whom in self.driver.exports()})
+        found = [(each.volume_id, each.mode) for each in self.driver.exports()]
+        self.assertEqual([(VOLUME.id, "rw"), (VOLUME.id, "ro")], found)
 
     def test_a_volume_that_is_exported_is_not_deleted(self):
         self.tgtd.named.return_value = [dataclasses.replace(target(), name=f"{NAME}-ro")]
@@ -291,6 +307,6 @@ class NamesTest(TgtDriverCase):
         self.assertEqual([], self.tgtd.mock_calls)
 
     def test_an_id_that_is_no_uuid_has_a_world_wide_name_too(self):
-        names = {tgt._scsi_id(each) for each in ("a", "b", VOLUME.id)}
+        names = {tgtnames.scsi_id(each) for each in ("a", "b", VOLUME.id)}
         self.assertEqual(3, len(names))
         self.assertEqual({32}, {len(each) for each in names})

@@ -81,6 +81,7 @@ class TargetsTest(unittest.TestCase):
         )
         self.assertEqual(("guard", "user-b", "user-a"), target.accounts)
         self.assertEqual(("10.0.0.0/8", "iqn.2026-01.test:host"), target.initiators)
+        self.assertEqual(("iqn.2026-01.test:host",), target.sessions)
         self.assertEqual({0, 1}, set(target.luns))
         path = "/volumes/with space: and colon"
         expected = tgtshow.Lun("0123456789abcdef", path, 1074, online=True, read_only=True)
@@ -89,6 +90,7 @@ class TargetsTest(unittest.TestCase):
     def test_an_idle_target_is_empty(self):
         (target,) = tgtshow.named(PLAIN, {"iqn.2026-01.test:two"})
         self.assertEqual(((), (), False), (target.accounts, target.initiators, target.ready))
+        self.assertEqual((), target.sessions)
         self.assertFalse(target.luns[0].online)
 
     def test_a_name_that_is_part_of_another_is_not_found(self):

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connects that go wrong, or lose their row; part of manager/attachments.py."""
 
+from pathlib import Path
+import tempfile
 import unittest
 from unittest import mock
 
 from attachd import exception
 from attachd.db import attachments as db
+from attachd.db import processes
 from attachd.manager import attachments, detaching
+from attachd.manager import backends as manager_backends
 from attachd.states import Event
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR
@@ -111,6 +115,10 @@ class FailingGrantTest(_AttachCase):
 class LostRowTest(_AttachCase):
     """Somebody takes the row over while the driver works."""
 
+    def setUp(self):
+        super().setUp()
+        self.backend.presence.beat()
+
     def _meanwhile(self, change):
         """Do something once, at the moment when the driver lets the host in."""
 
@@ -145,9 +153,9 @@ class LostRowTest(_AttachCase):
         self.assertEqual([], rows.attachments(self.volume_id))
 
     def test_what_a_second_manager_granted_meanwhile_stays_granted(self):
-        # Managers on two machines share no lock; the repeated call went to the other one.
+        # The first one was taken for dead, and the repeated call went to the other one.
         self._meanwhile(self._attach_elsewhere)
-        with self.assertRaises(exception.InvalidTransition):
+        with self.assertRaises(exception.TakenOver):
             self._attach()
         self.assertEqual({self.attachment_id}, self.driver.granted())
         self.assertEqual("connected", self._state()[0])
@@ -161,10 +169,32 @@ class LostRowTest(_AttachCase):
         self.assertEqual({self.attachment_id}, self.driver.granted())
 
     def _attach_elsewhere(self):
+        processes.bury(self.backend.presence.id)
         elsewhere = backends.FakeBackend(backends.NAME, self.driver)
+        elsewhere.presence.beat()
         elsewhere.setup()
-        with mock.patch.object(elsewhere, "lock", mock.MagicMock()):
+        # On another machine there are other files.
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch.object(manager_backends, "_turns_folder", lambda: Path(folder)),
+        ):
             attachments.attach_alone(elsewhere, self.attachment_id, self.volume_id, CONNECTOR)
+
+    def test_nobody_else_works_on_the_volume_while_its_manager_lives(self):
+        backends.override(self, "attach_timeout", 1, group="rpc")
+        refused = []
+
+        def busy():
+            with mock.patch.object(processes, "bury"):
+                try:
+                    self._attach_elsewhere()
+                except exception.Unavailable as error:
+                    refused.append(str(error))
+
+        self._meanwhile(busy)
+        self._attach()
+        self.assertEqual(("connected", ["grant"]), (self._state()[0], self.driver.methods))
+        self.assertIn("busy", refused[0])
 
     def test_a_failure_does_not_overwrite_what_the_new_owner_wrote(self):
         def taken_over():

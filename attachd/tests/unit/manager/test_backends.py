@@ -14,6 +14,7 @@ from attachd.conf import CONF
 from attachd.drivers import fake, file
 from attachd.manager import backends
 from attachd.tests import backends as made
+from attachd.tests import rows
 from attachd.tests.backends import override
 
 
@@ -104,7 +105,8 @@ import sys
 from attachd.conf import CONF
 from attachd.manager import backends
 CONF.set_override("state_path", sys.argv[1])
-with backends.Backend("fake", None).lock("one"):
+CONF.set_override("connection", sys.argv[2], group="database")
+with backends.Backend("fake", None).lock(sys.argv[3]):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -116,8 +118,9 @@ class LockTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = made.use(self)
-        self.other = made.FakeBackend(made.NAME, self.backend.driver)
+        self.other = made.FakeBackend(made.NAME, self.backend.driver, self.backend.presence)
         self.got = threading.Event()
+        self.one, self.two = (rows.add_volume()["id"] for _ in range(2))
 
     def _lock_elsewhere(self, volume_id):
         def hold():
@@ -129,32 +132,52 @@ class LockTest(unittest.TestCase):
         self.addCleanup(thread.join, 60)
 
     def test_a_second_thread_waits(self):
-        with self.backend.lock("one"):
-            self._lock_elsewhere("one")
+        with self.backend.lock(self.one):
+            self._lock_elsewhere(self.one)
             self.assertFalse(self.got.wait(0.05))
         self.assertTrue(self.got.wait(60))
 
     def test_different_volumes_do_not_wait_for_each_other(self):
-        with self.backend.lock("one"):
-            self._lock_elsewhere("two")
+        with self.backend.lock(self.one):
+            self._lock_elsewhere(self.two)
             self.assertTrue(self.got.wait(60))
 
     def test_a_second_process_waits(self):
+        where = (CONF.state_path, CONF.database.connection, self.one)
         holder = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", _HOLDER, CONF.state_path],
+            [sys.executable, "-W", "ignore", "-c", _HOLDER, *where],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         with holder:
             self.assertEqual("held\n", holder.stdout.readline())
-            self._lock_elsewhere("one")
+            self._lock_elsewhere(self.one)
             self.assertFalse(self.got.wait(0.1))
         self.assertTrue(self.got.wait(60))
 
-    def test_a_forgotten_lock_leaves_nothing_and_can_be_forgotten_again(self):
-        with self.backend.lock("one"):
-            pass
-        self.backend.forget_lock("one")
-        self.backend.forget_lock("one")
-        self.assertEqual([], list(Path(CONF.state_path).rglob("*one*")))
+    def test_a_forgotten_turn_leaves_nothing_and_can_be_forgotten_again(self):
+        with self.backend.lock(self.one):
+            self.assertTrue(list(Path(CONF.state_path).rglob(f"*{self.one}*")))
+        self.backend.forget_turn(self.one)
+        self.backend.forget_turn(self.one)
+        self.assertEqual([], list(Path(CONF.state_path).rglob(f"*{self.one}*")))
+
+    def test_whoever_has_it_has_the_lease_which_is_given_back(self):
+        ours = self.backend.presence.id
+        with self.backend.lock(self.one) as turn:
+            row = rows.volume(self.one)
+            self.assertEqual((ours, 1), (row["lease_holder"], row["lease_generation"]))
+            self.assertEqual((ours, 1), (turn.lease.holder, turn.lease.generation))
+        row = rows.volume(self.one)
+        self.assertEqual((None, 1), (row["lease_holder"], row["lease_generation"]))
+
+    def test_a_turn_alone_takes_no_lease(self):
+        with self.backend.turn(self.one):
+            self.assertFalse(self.backend.is_idle(self.one))
+            self.assertIsNone(rows.volume(self.one)["lease_holder"])
+        self.assertTrue(self.backend.is_idle(self.one))
+
+    def test_a_volume_that_is_gone_cannot_be_had(self):
+        with self.assertRaises(exception.VolumeNotFound), self.backend.lock("gone"):
+            self.fail("nothing is to be done here")

@@ -13,7 +13,8 @@ from attachd import exception
 from attachd.db import attachments as attachments_db
 from attachd.db import types
 from attachd.db.sharing_rules import READONLY
-from attachd.manager import attachments, connections, detaching, recovery
+from attachd.manager import attachments, connections, detaching, healing, recovery
+from attachd.manager.retries import Retries
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
@@ -102,7 +103,7 @@ class KeptModesTest(unittest.TestCase):
         detaching.detach(self.backend, attachment_id, self.volume_id)
 
     def recover(self, _attachment_id):
-        recovery.resume(self.backend)
+        recovery.resume(self.backend, Retries())
 
     def repeat(self, _attachment_id):
         with contextlib.suppress(exception.AttachdError):
@@ -111,4 +112,4 @@ class KeptModesTest(unittest.TestCase):
     def restart(self, attachment_id):
         self.driver.restart()
         live = attachments_db.live_of_backend(self.backend.host)
-        recovery.heal(self.backend, [row for row in live if row["id"] == attachment_id])
+        healing.heal(self.backend, [row for row in live if row["id"] == attachment_id])

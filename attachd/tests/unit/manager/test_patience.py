@@ -59,6 +59,15 @@ class LongWorkTest(unittest.TestCase):
         self.begin("a")
         self.wait_for(lambda: self.begun == ["a", "a"])
 
+    def test_it_is_busy_until_everything_is_done(self):
+        self.assertFalse(self.work.busy)
+        for name in "abc":
+            self.begin(name)
+        self.assertTrue(self.work.busy)
+        self.go_on.set()
+        self.wait_for(lambda: not self.work.busy)
+        self.assertEqual(3, len(self.begun))
+
     def test_trouble_does_not_keep_others_from_their_work(self):
         def fail():
             raise ZeroDivisionError

@@ -11,11 +11,12 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.conf import CONF
 from attachd.db import attachments as attachments_db
-from attachd.db import models
+from attachd.db import leases as leases_db
+from attachd.db import models, processes
 from attachd.db import volumes as volumes_db
 from attachd.manager import attachments, detaching, recovery, volumes
+from attachd.manager.retries import FIRST_PAUSE, Retries
 from attachd.states import Event
 from attachd.tests import backends, deaths, rows
 from attachd.tests.rows import CONNECTOR
@@ -147,19 +148,19 @@ class ResumeTest(unittest.TestCase):
             volume_id = rows.add_volume(host=host)["id"]
             rows.add_attachment(volume_id, "connecting")
             rows.add_volume("creating", host=host, owner=(host or "").partition("#")[0] or None)
-        self.assertEqual(0, recovery.resume(self.backend))
+        self.assertEqual(0, recovery.resume(self.backend, Retries()))
         self.assertEqual([], self.driver.handed)
 
     def test_a_volume_without_a_pool_is_the_backends_own_too(self):
         volume_id = rows.add_volume(host=backends.HOST)["id"]
         mine = rows.add_attachment(volume_id, "connecting")["id"]
-        recovery.resume(self.backend)
+        recovery.resume(self.backend, Retries())
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
     def test_what_an_administrator_has_reset_is_nobodys_work(self):
         for state in ("creating", "deleting", "extending"):
             rows.add_volume(state, owner=None)
-        recovery.resume(self.backend)
+        recovery.resume(self.backend, Retries())
         self.assertEqual([], self.driver.handed)
 
     def test_rows_at_rest_stay_as_they_are(self):
@@ -169,7 +170,7 @@ class ResumeTest(unittest.TestCase):
         for state in ("connect_unknown", "disconnect_failed"):
             rows.add_attachment(volume_id, state)
         before = rows.attachments()
-        recovery.resume(self.backend)
+        recovery.resume(self.backend, Retries())
         self.assertEqual(before, rows.attachments())
 
     def test_a_failure_of_one_does_not_keep_the_others(self):
@@ -181,7 +182,7 @@ class ResumeTest(unittest.TestCase):
         failing, *others = (
             rows.add_attachment(rows.add_volume()["id"], "connecting")["id"] for _ in range(3)
         )
-        self.assertEqual(0, recovery.resume(self.backend))
+        self.assertEqual(0, recovery.resume(self.backend, Retries()))
         # What the dead manager did may have landed, and cannot be undone either.
         self.assertEqual("connect_unknown", rows.attachment(failing)["state"])
         self.assertEqual({"connected"}, {rows.attachment(each)["state"] for each in others})
@@ -191,24 +192,26 @@ class ResumeTest(unittest.TestCase):
         mine = rows.add_attachment(volume_id, "connecting")["id"]
         rows.add_attachment(volume_id, "connect_unknown")
         rows.change_volume(volume_id, state="error", status="error")
-        self.assertEqual(0, recovery.resume(self.backend))
+        self.assertEqual(0, recovery.resume(self.backend, Retries()))
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
     def test_a_connect_that_a_living_worker_ended_meanwhile_is_not_begun_again(self):
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id, "connecting", generation=1)["id"]
-        (read,) = attachments_db.to_recover(backends.HOST)
+        (read,) = attachments_db.to_recover(backends.HOST, "us")
         for values in ({"state": "connect_failed"}, {"generation": 2}):
             rows.change_attachment(mine, **{"state": "connecting", "generation": 1} | values)
             with mock.patch.object(attachments_db, "to_recover", return_value=[read]):
-                self.assertEqual(0, recovery.resume(self.backend))
+                self.assertEqual(0, recovery.resume(self.backend, Retries()))
         self.assertEqual([], self.driver.handed)
 
     def test_a_worker_that_lives_is_waited_for(self):
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id, "connecting")["id"]
         with self.backend.lock(volume_id):
-            resuming = threading.Thread(target=recovery.resume, args=(self.backend,), daemon=True)
+            resuming = threading.Thread(
+                target=recovery.resume, args=(self.backend, Retries()), daemon=True
+            )
             resuming.start()
             resuming.join(0.1)
             self.assertTrue(resuming.is_alive())
@@ -224,8 +227,8 @@ class ResumeTest(unittest.TestCase):
             mock.patch.object(attachments_db, "move", side_effect=gone),
             mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError),
         ):
-            self.assertEqual(2, recovery.resume(self.backend))
-        self.assertEqual(0, recovery.resume(self.backend))
+            self.assertEqual(2, recovery.resume(self.backend, Retries()))
+        self.assertEqual(0, recovery.resume(self.backend, Retries()))
 
 
 class PickUpTest(unittest.TestCase):
@@ -235,13 +238,13 @@ class PickUpTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.long_ago = models.now() - datetime.timedelta(seconds=CONF.rpc.attach_timeout + 1)
+        self.long_ago = models.now() - datetime.timedelta(seconds=recovery.A_WHILE + 1)
 
     def test_what_a_lost_message_asked_for_is_done(self):
         waiting = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id, "disconnecting", updated_at=self.long_ago)
-        recovery.pick_up(self.backend)
+        recovery.pick_up(self.backend, Retries())
         self.assertEqual("available", rows.volume(waiting["id"])["status"])
         self.assertEqual([], rows.attachments(volume_id))
         self.assertIn(
@@ -252,59 +255,79 @@ class PickUpTest(unittest.TestCase):
         rows.add_volume("creating", owner=backends.HOST)
         long_known = {"created_at": self.long_ago, "updated_at": models.now()}
         rows.add_attachment(rows.add_volume()["id"], "connecting", **long_known)
-        recovery.pick_up(self.backend)
+        recovery.pick_up(self.backend, Retries())
         self.assertEqual([], self.driver.handed)
 
     def test_a_worker_that_lives_is_not_waited_for(self):
         volume_id = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)[
             "id"
         ]
+        processes.join(self.backend.presence.id, "ours")
         with self.backend.lock(volume_id):
-            upkeep = threading.Thread(target=recovery.pick_up, args=(self.backend,), daemon=True)
+            upkeep = threading.Thread(
+                target=recovery.pick_up, args=(self.backend, Retries()), daemon=True
+            )
             upkeep.start()
             upkeep.join(10)
             self.assertFalse(upkeep.is_alive())
             self.assertEqual([], self.driver.handed)
 
-    def test_it_ends_when_the_next_report_is_due(self):
-        for _ in range(2):
-            rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
-        clock = mock.Mock(side_effect=[0, CONF.manager.report_interval, 10**6])
-        with mock.patch.object(recovery, "time", mock.Mock(monotonic=clock)):
-            recovery.pick_up(self.backend)
+    def test_what_a_dead_process_has_left_is_done_at_once(self):
+        volume_id = rows.add_volume(lease_holder="dead", lease_generation=4)["id"]
+        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        recovery.pick_up(self.backend, Retries())
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+        row = rows.volume(volume_id)
+        self.assertEqual((None, 5), (row["lease_holder"], row["lease_generation"]))
+
+    def test_what_another_process_works_on_is_left_to_it(self):
+        processes.join("other", "elsewhere:1")
+        volume_id = rows.add_volume(lease_holder="other", lease_generation=4)["id"]
+        rows.add_attachment(volume_id, "connecting", updated_at=self.long_ago)
+        before = rows.volume(volume_id)
+        for work in (recovery.pick_up, recovery.resume):
+            self.assertEqual(0, work(self.backend, Retries()))
+        self.assertEqual([], self.driver.handed)
+        self.assertEqual(before, rows.volume(volume_id))
+        processes.bury("other")
+        recovery.pick_up(self.backend, Retries())
+        self.assertEqual(["grant"], self.driver.methods)
+
+    def test_what_fails_is_tried_again_but_not_at_once(self):
+        rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
+        retries = Retries()
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with mock.patch.object(volumes_db, "move", side_effect=gone):
+            self.assertEqual(1, recovery.pick_up(self.backend, retries))
+        self.driver.handed.clear()
+        self.assertEqual(1, recovery.pick_up(self.backend, retries))
+        self.assertEqual([], self.driver.handed)
+        later = time.monotonic() + FIRST_PAUSE
+        with mock.patch("attachd.manager.retries.time.monotonic", return_value=later):
+            self.assertEqual(0, recovery.pick_up(self.backend, retries))
         self.assertEqual(["create"], self.driver.methods)
 
+    def test_a_failure_of_what_is_gone_is_forgotten(self):
+        gone = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)["id"]
+        retries = Retries()
+        with mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError):
+            recovery.pick_up(self.backend, retries)
+        self.assertTrue(retries.knows(gone))
+        rows.remove_all()
+        recovery.pick_up(self.backend, retries)
+        self.assertFalse(retries.knows(gone))
 
-class HealTest(unittest.TestCase):
-    """A backend was restarted and forgot its exports."""
+    def test_a_lease_that_was_left_over_is_given_back(self):
+        ours = self.backend.presence.id
+        left = [rows.add_volume(lease_holder=each)["id"] for each in (ours, "dead")]
+        busy = rows.add_volume(lease_holder=ours)["id"]
+        with self.backend.turn(busy):
+            recovery.pick_up(self.backend, Retries())
+            self.assertEqual(ours, rows.volume(busy)["lease_holder"])
+        self.assertEqual([None, None], [rows.volume(each)["lease_holder"] for each in left])
 
-    def setUp(self):
-        super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
-        self.ids = []
-        for _ in range(3):
-            volume_id = rows.add_volume()["id"]
-            self.ids.append(rows.add_attachment(volume_id)["id"])
-            attachments.attach(self.backend, self.ids[-1], volume_id, CONNECTOR)
-        self.read = attachments_db.live_of_backend(backends.HOST)
-        self.driver.restart()
-
-    def test_all_are_granted_again(self):
-        self.assertEqual([], recovery.heal(self.backend, self.read))
-        self.assertEqual(set(self.ids), self.driver.granted())
-
-    def test_those_that_failed_are_returned_for_another_time(self):
-        def script(call):
-            if call.attachment == self.ids[1]:
-                raise exception.BackendError("still booting")
-
-        self.driver.script = script
-        left = recovery.heal(self.backend, self.read)
-        self.assertEqual([self.ids[1]], [row["id"] for row in left])
-        self.assertEqual({self.ids[0], self.ids[2]}, self.driver.granted())
-
-    def test_what_was_detached_meanwhile_stays_out(self):
-        detaching.detach(self.backend, self.ids[0], self.read[0]["volume_id"])
-        self.assertEqual([], recovery.heal(self.backend, self.read))
-        self.assertEqual({self.ids[1], self.ids[2]}, self.driver.granted())
+    def test_a_leftover_whose_volume_is_gone_does_not_keep_the_others(self):
+        left = rows.add_volume(lease_holder="dead")["id"]
+        with mock.patch.object(leases_db, "leftovers", return_value=["gone", left]):
+            recovery.pick_up(self.backend, Retries())
+        self.assertIsNone(rows.volume(left)["lease_holder"])

@@ -12,7 +12,9 @@ from oslo_messaging.notify import _impl_test
 from attachd import exception, notifications, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import services
+from attachd.db import processes, services
+from attachd.manager import service as manager_service
+from attachd.manager.presence import Presence
 from attachd.manager.service import ManagerService
 from attachd.manager.upkeep import Upkeep
 from attachd.tests import backends, hearing
@@ -80,6 +82,31 @@ class ManagerServiceTest(unittest.TestCase):
             self.assertTrue(self.manager.wait_until_reported(PATIENCE))
         self.assertEqual(["set up", "serving"], order)
 
+    def test_nothing_is_served_before_others_know_of_the_process(self):
+        gone = exception.Unavailable(reason="The database does not answer.")
+        server = mock.Mock()
+        self.addCleanup(self.backend.presence.stop)
+        with (
+            mock.patch.object(processes, "join", side_effect=gone),
+            mock.patch("attachd.service.server", return_value=server),
+        ):
+            self.backend.presence.start()
+            self.manager.start()
+            self.assertFalse(self.manager.wait_until_reported(0.3))
+            self.assertEqual(0, server.start.call_count)
+        self.backend.presence.beat()
+        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        self.assertEqual(1, server.start.call_count)
+
+    def test_a_stopped_process_is_not_among_the_living(self):
+        self.manager.start()
+        deadline = time.monotonic() + PATIENCE
+        while not processes.living():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        self.manager.stop()
+        self.assertEqual([], processes.living())
+
     def test_it_works_with_as_many_threads_as_configured(self):
         backends.override(self, "threads_per_backend", 2, group="manager")
         self.manager.start()
@@ -121,6 +148,62 @@ class ManagerServiceTest(unittest.TestCase):
             self.manager.stop()
         caller.join(PATIENCE)
         self.assertEqual([[]], answers)
+
+    def test_who_leaves_with_nothing_to_do_tells_so(self):
+        self.manager.start()
+        with mock.patch.object(Presence, "stop") as leave:
+            self.manager.stop()
+        leave.assert_called_once_with()
+
+    def test_who_leaves_work_behind_is_dead_only_when_it_has_ended(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        self.manager.start()
+        self.backend.long_work.begin("v", lambda: gate.wait(PATIENCE))
+        with (
+            mock.patch.object(Presence, "stop") as leave,
+            self.assertLogs("attachd.manager.service", "WARNING") as logged,
+        ):
+            self.manager.stop()
+        leave.assert_not_called()
+        self.assertIn("left to another manager", logged.output[0])
+
+    def test_a_call_that_takes_too_long_is_left_to_others(self):
+        self.manager.start()
+        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        entered, gate = threading.Event(), threading.Event()
+        self.addCleanup(gate.set)
+
+        def detach(*_args):
+            entered.set()
+            gate.wait(PATIENCE)
+            return []
+
+        with (
+            mock.patch("attachd.manager.detaching.detach", detach),
+            mock.patch("attachd.manager.service._deadline", lambda: time.monotonic() + 0.1),
+            mock.patch.object(Presence, "stop") as leave,
+            mock.patch.object(notifications, "stop") as told,
+        ):
+            caller = threading.Thread(target=self.ask)
+            caller.start()
+            self.assertTrue(entered.wait(PATIENCE))
+            self.manager.stop()
+            leave.assert_not_called()
+            told.assert_called_once_with()
+            gate.set()
+            caller.join(PATIENCE)
+
+    def test_some_of_the_grace_period_is_kept_for_last_words(self):
+        def patience(allowed):
+            conf = mock.Mock(graceful_shutdown_timeout=allowed)
+            with mock.patch("attachd.manager.service.CONF", conf):
+                return manager_service._deadline()
+
+        self.assertIsNone(patience(0))
+        for allowed, expected in ((60, 55), (4, 2)):
+            left = patience(allowed) - time.monotonic()
+            self.assertTrue(expected - 1 < left <= expected, left)
 
     def test_stopping_ends_the_upkeep(self):
         self.manager.start()

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks that threads and processes have in turn."""
 
+import contextlib
 from pathlib import Path
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,7 @@ import pathlib, sys
 from attachd.manager import turns
 sys.stdout.write("comes\\n")
 sys.stdout.flush()
-with turns.taken(pathlib.Path(sys.argv[1])):
+with turns.taken(pathlib.Path(sys.argv[1]), 60, 60):
     sys.stdout.write("has it\\n")
     sys.stdout.flush()
     sys.stdin.read()
@@ -39,7 +41,7 @@ class TurnsTest(unittest.TestCase):
         """Let a thread want the lock, and return once it is in the line."""
 
         def want():
-            with turns.taken(self.path):
+            with turns.taken(self.path, PATIENCE, PATIENCE):
                 self.order.append(name)
 
         before = len(turns._lines.get(self.path, ()))
@@ -74,7 +76,7 @@ class TurnsTest(unittest.TestCase):
         return any("->" in line and f"{process.pid}" in line for line in waiting)
 
     def test_threads_have_it_in_the_order_in_which_they_came(self):
-        with turns.taken(self.path):
+        with turns.taken(self.path, PATIENCE, PATIENCE):
             threads = [self.begin(number) for number in range(20)]
             self.assertEqual([], self.order)
         for each in threads:
@@ -82,7 +84,7 @@ class TurnsTest(unittest.TestCase):
         self.assertEqual(list(range(20)), self.order)
 
     def test_an_accident_of_its_holder_frees_it(self):
-        with self.assertRaises(ZeroDivisionError), turns.taken(self.path):
+        with self.assertRaises(ZeroDivisionError), turns.taken(self.path, PATIENCE, PATIENCE):
             raise ZeroDivisionError
         self.begin("next").join(PATIENCE)
         self.assertEqual(["next"], self.order)
@@ -90,7 +92,7 @@ class TurnsTest(unittest.TestCase):
 
     def test_it_is_free_while_nobody_has_it(self):
         self.assertTrue(turns.is_free(self.path))
-        with turns.taken(self.path):
+        with turns.taken(self.path, PATIENCE, PATIENCE):
             self.assertFalse(turns.is_free(self.path))
             self.assertTrue(turns.is_free(self.path.with_name("two")))
         self.assertTrue(turns.is_free(self.path))
@@ -106,7 +108,7 @@ class TurnsTest(unittest.TestCase):
         self.assertTrue(turns.is_free(self.path))
 
     def test_another_process_has_it_before_our_own_threads_that_came_later(self):
-        with turns.taken(self.path):
+        with turns.taken(self.path, PATIENCE, PATIENCE):
             other = self.start_process()
             self.wait_until(lambda: self.is_waiting(other))
             threads = [self.begin(number) for number in range(5)]
@@ -117,8 +119,72 @@ class TurnsTest(unittest.TestCase):
             each.join(PATIENCE)
         self.assertEqual(list(range(5)), self.order)
 
+    def test_who_waits_for_too_long_steps_out_of_the_line(self):
+        with turns.taken(self.path, PATIENCE, PATIENCE):
+            with self.assertRaises(turns.Late), turns.taken(self.path, 0.05, PATIENCE):
+                self.fail("two at once")
+            next_one = self.begin("next")
+            self.assertEqual([], self.order)
+        next_one.join(PATIENCE)
+        self.assertEqual(["next"], self.order)
+        self.assertEqual({}, turns._lines)
+
+    def start_sleeping_process(self):
+        """Return a process that has it, and sleeps."""
+        other = self.start_process()
+        self.assertEqual("has it\n", other.stdout.readline())
+        other.send_signal(signal.SIGSTOP)
+        return other
+
+    def waiting_threads(self):
+        return [each for each in threading.enumerate() if each.name == "turn"]
+
+    def test_a_process_that_sleeps_with_it_is_waited_for_only_so_long(self):
+        self.start_sleeping_process()
+        begun = time.monotonic()
+        with turns.taken(self.path, PATIENCE, 0.2):
+            self.assertGreaterEqual(time.monotonic() - begun, 0.2)
+
+    def test_whoever_waits_behind_it_at_the_gate_goes_on_as_well(self):
+        self.start_sleeping_process()
+        third = self.start_process()
+        self.wait_until(lambda: self.is_waiting(third))
+        with turns.taken(self.path, PATIENCE, 0.2):
+            self.assertFalse(turns.is_free(self.path.with_name(self.path.name + ".gate")))
+
+    def test_what_was_given_up_is_free_once_the_sleeper_has_gone(self):
+        sleeper = self.start_sleeping_process()
+        before = self.open_files()
+        for _ in range(3):
+            with turns.taken(self.path, PATIENCE, 0.01):
+                pass
+        self.assertFalse(turns.is_free(self.path))
+        self.assertEqual(before + 3, self.open_files())
+        sleeper.kill()
+        self.wait_until(lambda: not self.waiting_threads())
+        self.assertTrue(turns.is_free(self.path))
+        self.assertEqual(before, self.open_files())
+        with turns.taken(self.path, PATIENCE, PATIENCE):
+            self.assertFalse(turns.is_free(self.path))
+
+    def open_files(self):
+        """Return how many files of ours are open."""
+        count = 0
+        for each in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                count += each.readlink().is_relative_to(self.path.parent)
+        return count
+
+    def test_nothing_is_open_after_it_was_had(self):
+        with turns.taken(self.path, PATIENCE, PATIENCE):
+            self.assertEqual(1, self.open_files(), "the gate is left behind us")
+            waiting = [self.begin(number) for number in range(3)]
+        for each in waiting:
+            each.join(PATIENCE)
+        self.assertEqual(0, self.open_files())
+
     def test_a_forgotten_one_leaves_no_file(self):
-        with turns.taken(self.path):
+        with turns.taken(self.path, PATIENCE, PATIENCE):
             self.assertTrue(list(self.path.parent.iterdir()))
             turns.forget(self.path)
         self.assertEqual([], list(self.path.parent.iterdir()))

@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rounds of a backend's upkeep: what it recovers, what it heals, what it reports."""
+"""The rounds of a backend's upkeep: what it sets up, what it reports."""
 
-import datetime
 import json
 import threading
 import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.db import attachments as attachments_db
-from attachd.db import models, services
+from attachd.db import services
 from attachd.drivers.base import Report
-from attachd.manager import attachments, recovery
 from attachd.manager.upkeep import BINARY, Upkeep
 from attachd.tests import backends, rows
-from attachd.tests.rows import CONNECTOR
 
 
 class UpkeepTest(unittest.TestCase):
@@ -29,12 +25,6 @@ class UpkeepTest(unittest.TestCase):
     def _reported(self):
         (row,) = services.page(services.Filters(binary=BINARY))
         return row
-
-    def _attached(self):
-        volume_id = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume_id)["id"]
-        attachments.attach(self.backend, mine, volume_id, CONNECTOR)
-        return mine
 
     def test_a_ready_backend_is_reported_up_with_what_it_can_do(self):
         self.upkeep.once()
@@ -101,37 +91,6 @@ class UpkeepTest(unittest.TestCase):
             self.upkeep.once()
             self.assertTrue(self._reported()["up"])
 
-    def test_what_a_dead_manager_left_is_recovered_before_the_first_report(self):
-        mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
-        with mock.patch.object(services, "report") as report:
-            report.side_effect = lambda **_: self.assertEqual(
-                "connected", rows.attachment(mine)["state"]
-            )
-            self.upkeep.once()
-        self.assertEqual(1, report.call_count)
-
-    def test_rows_are_recovered_once_and_again_after_the_backend_was_down(self):
-        with mock.patch.object(recovery, "resume", return_value=0) as resume:
-            self.upkeep.once()
-            self.upkeep.once()
-            self.assertEqual(1, resume.call_count)
-            self.backend.error = "down"
-            self.upkeep.once()
-            self.assertEqual(2, resume.call_count)
-
-    def test_what_could_not_be_recovered_is_tried_again(self):
-        with mock.patch.object(recovery, "resume", side_effect=[2, 1, 0]) as resume:
-            for _ in range(5):
-                self.upkeep.once()
-        self.assertEqual(3, resume.call_count)
-
-    def test_what_was_forgotten_later_is_picked_up(self):
-        self.upkeep.once()
-        long_ago = models.now() - datetime.timedelta(days=1)
-        mine = rows.add_volume("creating", owner=backends.HOST, created_at=long_ago)
-        self.upkeep.once()
-        self.assertEqual("available", rows.volume(mine["id"])["status"])
-
     def test_old_messages_to_users_are_reaped_now_and_then(self):
         reap = self.enterContext(mock.patch("attachd.db.messages.reap", return_value=1))
         self.upkeep.once()
@@ -140,49 +99,6 @@ class UpkeepTest(unittest.TestCase):
         backends.override(self, "message_reap_interval", 0, group="manager")
         self.upkeep.once()
         self.assertEqual(2, reap.call_count)
-
-    def test_a_restarted_backend_is_healed(self):
-        self.upkeep.once()
-        mine = self._attached()
-        self.driver.restart()
-        self.upkeep.once()
-        self.assertEqual({mine}, self.driver.granted())
-
-    def test_a_backend_that_was_not_restarted_is_left_alone(self):
-        self._attached()
-        self.upkeep.once()
-        granted = self.driver.methods.count("grant")
-        self.upkeep.once()
-        self.assertEqual(granted, self.driver.methods.count("grant"))
-
-    def test_an_attachment_that_could_not_be_healed_is_tried_again_alone(self):
-        self.upkeep.once()
-        mine, other = self._attached(), self._attached()
-
-        def script(call):
-            if call.attachment == mine and call.method == "grant":
-                raise exception.BackendError("still booting")
-
-        self.driver.restart()
-        self.driver.script = script
-        self.upkeep.once()
-        self.assertEqual({other}, self.driver.granted())
-        self.assertTrue(self._reported()["up"], "one attachment does not take a backend down")
-        self.driver.script = None
-        self.driver.handed.clear()
-        self.upkeep.once()
-        self.assertEqual([mine], [each.export.attachment_id for each in self.driver.handed])
-        self.assertEqual({mine, other}, self.driver.granted())
-
-    def test_a_restart_is_not_forgotten_when_the_database_does_not_answer(self):
-        self.upkeep.once()
-        mine = self._attached()
-        self.driver.restart()
-        gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(attachments_db, "live_of_backend", side_effect=gone):
-            self.upkeep.once()
-        self.upkeep.once()
-        self.assertEqual({mine}, self.driver.granted())
 
 
 class RunTest(unittest.TestCase):
@@ -202,17 +118,13 @@ class RunTest(unittest.TestCase):
         thread.join(10)
         self.assertFalse(thread.is_alive())
 
-    def test_a_failing_round_does_not_end_it_and_rows_are_looked_at_again(self):
+    def test_a_failing_round_does_not_end_it(self):
         rounds = mock.Mock(side_effect=[False, False, False, True])
-        stop = mock.Mock(wait=rounds)
         gone = exception.Unavailable(reason="The database does not answer.")
         outcomes = [None, gone, None, None]
-        with (
-            mock.patch.object(services, "report", side_effect=outcomes) as report,
-            mock.patch.object(recovery, "resume", return_value=0) as resume,
-        ):
-            self.upkeep.run(stop)
-        self.assertEqual((4, 2), (report.call_count, resume.call_count))
+        with mock.patch.object(services, "report", side_effect=outcomes) as report:
+            self.upkeep.run(mock.Mock(wait=rounds))
+        self.assertEqual(4, report.call_count)
 
     def test_a_traceback_is_logged_only_where_nobody_foresaw_it(self):
         gone = exception.Unavailable(reason="The database does not answer.")

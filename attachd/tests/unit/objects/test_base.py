@@ -5,6 +5,8 @@ import datetime
 import json
 import unittest
 
+from oslo_versionedobjects import exception
+
 from attachd import context
 from attachd.db import models
 from attachd.objects import Attachment, Volume, base
@@ -24,6 +26,7 @@ ROW = {
     "connector": {"host": "compute-1", "x": [1, None, {"y": "\u2603"}]},
     "connection_info": {"driver_volume_type": "iscsi", "data": {"target_lun": 1}},
     "connection_key": None,
+    "expires_at": None,
     "error": None,
     "attached_at": WHEN,
     "created_at": WHEN,
@@ -82,6 +85,63 @@ class SerializerTest(unittest.TestCase):
     def test_the_wire_says_whose_object_it_is(self):
         sent = self.serializer.serialize_entity(None, Attachment.from_row(None, ROW))
         self.assertEqual("attachd", sent["attachd_object.namespace"])
+
+
+class OtherReleasesTest(unittest.TestCase):
+    """Objects that somebody older is to read, or somebody newer has written."""
+
+    def _sent(self, **targets):
+        return base.Serializer(targets).serialize_entity(None, [Attachment.from_row(None, ROW)])[0]
+
+    def test_who_is_older_gets_what_they_know(self):
+        for version, missing in (
+            ("1.0", {"kind", "connection_key", "expires_at"}),
+            ("1.1", {"connection_key", "expires_at"}),
+            ("1.2", {"expires_at"}),
+            ("1.3", set()),
+        ):
+            sent = self._sent(Attachment=version)
+            self.assertEqual(version, sent["attachd_object.version"])
+            self.assertEqual(missing, set(ROW) - set(sent["attachd_object.data"]))
+
+    def test_changes_of_what_they_do_not_know_are_not_told(self):
+        changed = Attachment(id="a", kind="hold")
+        sent = base.Serializer({"Attachment": "1.0"}).serialize_entity(None, changed)
+        self.assertEqual(["id"], sent["attachd_object.changes"])
+
+    def test_who_is_newer_gets_what_we_know(self):
+        self.assertEqual(
+            Attachment.VERSION, self._sent(Attachment="1.9")["attachd_object.version"]
+        )
+        self.assertEqual(Attachment.VERSION, self._sent(Volume="1.0")["attachd_object.version"])
+
+    def test_what_an_older_one_did_not_tell_is_unset(self):
+        got = base.Serializer().deserialize_entity(None, self._sent(Attachment="1.0"))
+        self.assertEqual("compute-1", got.host)
+        self.assertFalse(got.obj_attr_is_set("kind"))
+
+    def test_of_what_a_newer_one_tells_the_known_is_read(self):
+        sent = self._sent()
+        sent["attachd_object.version"] = "1.77"
+        sent["attachd_object.data"]["novelty"] = 1
+        sent["attachd_object.changes"] = ["host", "novelty"]
+        (got,) = base.Serializer().deserialize_entity(None, [sent])
+        self.assertEqual(ROW, {name: getattr(got, name) for name in ROW})
+        self.assertEqual(
+            (base.Registry.obj_classes()["Attachment"][0].VERSION, {"host"}),
+            (got.VERSION, got.obj_what_changed()),
+        )
+
+    def test_another_major_version_is_not_guessed_at(self):
+        for version in ("2.0", "2.1"):
+            sent = {**self._sent(), "attachd_object.version": version}
+            with self.assertRaises(exception.IncompatibleObjectVersion):
+                base.Serializer().deserialize_entity(None, sent)
+
+    def test_an_object_that_is_not_known_at_all_is_refused(self):
+        sent = {**self._sent(), "attachd_object.name": "Novelty"}
+        with self.assertRaises(exception.UnsupportedObjectError):
+            base.Serializer().deserialize_entity(None, sent)
 
 
 class ScopeTest(unittest.TestCase):

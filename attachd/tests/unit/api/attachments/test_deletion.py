@@ -20,7 +20,8 @@ class DeleteTest(unittest.TestCase):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
         for name in ("Attachment", "rpcapi", "reservation", "guard"):
-            setattr(self, name, self.enterContext(mock.patch.object(deletion, name)))
+            where = deletion.connecting if name == "rpcapi" else deletion
+            setattr(self, name, self.enterContext(mock.patch.object(where, name)))
         self.ctx = mock.Mock()
         self.request = webob.Request.blank("/")
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
@@ -69,7 +70,7 @@ class DeleteTest(unittest.TestCase):
         self.attachment.wire_state = "attached"
         self.assertEqual(answer, deletion.delete(self.ctx, "a1", self.request, (1, 0)))
         names = [name for name, _args, _kwargs in view.mock_calls]
-        self.assertEqual(["Connection", "remaining", "still_connected"], names)
+        self.assertEqual(["Connection", "still_connected"], names)
 
     def test_by_force_nobody_is_asked_but_the_policy(self):
         forced = self.enterContext(mock.patch.object(deletion, "forced"))

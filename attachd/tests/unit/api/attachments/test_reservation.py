@@ -31,13 +31,17 @@ class MakeTest(Case):
         self.ctx, self.volume = mock.Mock(), mock.Mock()
 
     def make(self, **wanted):
-        return reservation.make(self.ctx, self.volume, wanted)
+        return reservation.make(self.ctx, self.volume, wanted, None)
 
     def test_it_is_told_what_is_asked_for_and_what_is_denied(self):
         self.assertIs(self.Attachment.reserve.return_value, self.make(mode="ro"))
-        self.Attachment.reserve.assert_called_with(self.ctx, self.volume, None, "ro", "a:rule")
-        self.make(instance_uuid="i")
-        self.Attachment.reserve.assert_called_with(self.ctx, self.volume, "i", None, "a:rule")
+        self.Attachment.reserve.assert_called_with(
+            self.ctx, self.volume, None, "ro", "a:rule", None, None, None
+        )
+        self.make(instance_uuid="i", connector={"host": "h"})
+        self.Attachment.reserve.assert_called_with(
+            self.ctx, self.volume, "i", None, "a:rule", {"host": "h"}, None, None
+        )
 
     def test_what_nobody_may_write_is_not_reserved_for_a_writer(self):
         refusal = exception.ModeNotAllowed(volume_id="v", reason="x")

@@ -23,6 +23,8 @@ def row(**values):
         "state": "reserved",
         "instance_uuid": None,
         "kind": "attachment",
+        "expires_at": None,
+        "error": None,
         "volume_id": "v1",
         "project_id": rows.PROJECT,
         "user_id": "u",
@@ -101,8 +103,9 @@ class ViewTest(unittest.TestCase):
 
     def test_attachd_1_0_tells_where_it_is_and_who_shares_its_connection(self):
         volume = rows.add_volume(multiattach=True)["id"]
+        told = {"mountpoint": "/dev/vdb", "error": "The shelf burns."}
         mine, other = (
-            rows.add_attachment(volume, "attached", connection_key="1" * 64, mountpoint="/dev/vdb")
+            rows.add_attachment(volume, "attached", connection_key="1" * 64, **told)
             for _each in range(2)
         )
         ctx = asking.context("reader")
@@ -111,6 +114,8 @@ class ViewTest(unittest.TestCase):
             "project_id": rows.PROJECT,
             "attached_host": "compute-1",
             "mountpoint": "/dev/vdb",
+            "expires_at": None,
+            "error": "The shelf burns.",
             "shared_connections_by_attachment": [other["id"]],
         }
         self.assertEqual(expected, {key: shown[key] for key in expected})

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making attachments: reserved, and connected at once if there is a connector.
+
+A reservation is committed before the manager is asked to connect, and the manager alone writes
+after that.
+"""
+
+from typing import Any
+
+from attachd.api import microversions as mv
+from attachd.api.attachments import connecting, policy, repetition, reservation, schema, view
+from attachd.api.endpoint import endpoint
+from attachd.context import RequestContext
+from attachd.objects import Volume
+
+
+@endpoint(
+    "POST",
+    "/attachments",
+    since=mv.NEW_ATTACH,
+    policy=policy.CREATE,
+    body=schema.CREATE,
+    idempotent=repetition.RECIPE,
+)
+def create(
+    ctx: RequestContext,
+    body: dict[str, Any],
+    own: mv.Version | None,
+    claim: repetition.Claim | None = None,
+    later: connecting.Later | None = None,
+) -> dict[str, view.Detail]:
+    """Reserve a volume, and connect it at once when a connector is given.
+
+    The answer tells the state before the connection, as the API has always done.
+    """
+    wanted = body["attachment"]
+    host = wanted.get("connector")
+    if host:
+        schema.check_connector(host)
+    volume = Volume.get(ctx, schema.identity(wanted, "volume_uuid"))
+    ctx.authorize(policy.CREATE, volume)
+    attachment = reservation.make(ctx, volume, wanted, own, claim)
+    if not host:
+        return view.shown(ctx, attachment, own)
+    try:
+        return connecting.beside_others(ctx, attachment, host, own, later)
+    except Exception:
+        # The caller never learns of a reservation that no manager has taken up.
+        reservation.give_up(attachment, claim)
+        raise

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether all managers speak what this code speaks; checks of attachd-status."""
+
+from oslo_upgradecheck import upgradecheck
+
+from attachd import exception, rpcapi, upgrade_levels
+from attachd.conf import CONF
+from attachd.conf.upgrade_levels import AUTO
+from attachd.db import services
+
+Code = upgradecheck.Code
+Result = upgradecheck.Result
+
+
+def managers(_checks: object) -> Result:
+    """Whether managers of a former release are still at work."""
+    try:
+        spoken = services.spoken()
+    except exception.AttachdError:
+        return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
+    older = [
+        f"{host} ({each.contract or 'not told'})"
+        for host, each in sorted(spoken.items())
+        if each.alive and _is_former(each.contract)
+    ]
+    if not older:
+        return Result(Code.SUCCESS)
+    return Result(
+        Code.WARNING,
+        f"This code speaks version {rpcapi.VERSION} of the RPC contract, and these managers "
+        f"an older one: {', '.join(older)}. Until they are upgraded, [upgrade_levels] "
+        "attachd_manager must not be newer than any of them; auto knows of those that tell.",
+    )
+
+
+def pin(_checks: object) -> Result:
+    """Whether a pin has been left from the last upgrade."""
+    pinned = CONF.upgrade_levels.attachd_manager
+    if pinned == AUTO or not upgrade_levels.is_older(pinned, rpcapi.VERSION):
+        return Result(Code.SUCCESS)
+    return Result(
+        Code.WARNING,
+        f"[upgrade_levels] attachd_manager is {pinned}, and this code speaks "
+        f"{rpcapi.VERSION}. Set it to auto, or remove it, when all managers are upgraded.",
+    )
+
+
+def _is_former(contract: str | None) -> bool:
+    return contract is None or upgrade_levels.is_older(contract, rpcapi.VERSION)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a connect may begin beside what else there is of a volume; asked under its lock.
+
+A manager asks when it connects (manager/admission.py), the API where it notes that a connect is
+due (due.py).  The functions named ``refuse_...`` are attachment_steps.Guards.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from attachd import exception, states
+from attachd.db import holders, sharing_rules
+from attachd.db.attachment_steps import Guard, Row
+from attachd.states import AttachmentState
+
+Connector = Mapping[str, Any]
+
+_NO_MOUNTPOINT: Final = "na"
+"""How the Block Storage API says that a connector named none."""
+
+BOUND: Final = (states.REACHING | states.UNCERTAIN) | {
+    AttachmentState.CONNECTING,
+    AttachmentState.DISCONNECTING,
+}
+"""States in which the host is not to be changed any more."""
+
+
+class Replay(Exception):
+    """The attachment is connected already, to this very connector."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+
+
+def check(
+    volume: Row,
+    mine: Row,
+    others: Sequence[Row],
+    connector: Connector,
+    allow: Guard,
+    denied: str,
+) -> None:
+    """Let a connect begin.
+
+    :param allow: says beside whom
+    :param denied: as of rpcapi.attach()
+    :raises Replay: it has been done
+    :raises ConnectorHeld: the attachment connects another host
+    """
+    _check_same_connector(mine, connector)
+    allow(volume, mine, others)
+    if AttachmentState(mine["state"]) in states.UNREACHABLE:
+        # Since it was reserved somebody else may have come.
+        sharing_rules.check_company(sharing_rules.strangers_to(mine, others), denied)
+
+
+def noted(volume: Row, mine: Row, others: Sequence[Row], connector: Connector) -> dict[str, Any]:
+    """Return what is noted down of a connector when a connect begins.
+
+    :raises ModeNotAllowed: the host wants to write, and may only read
+    """
+    return {
+        "connector": connector,
+        "host": connector.get("host"),
+        "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
+        "mode": _mode(volume, mine, others, connector),
+        "error": None,
+    }
+
+
+def _mode(volume: Row, mine: Row, others: Sequence[Row], connector: Connector) -> str:
+    if AttachmentState(mine["state"]) in BOUND and mine["mode"]:
+        return str(mine["mode"])  # What may have been granted is granted again as it was.
+    told = connector.get("mode")
+    asked = mine["asked_mode"] or (told if told in {"rw", "ro"} else None)
+    return sharing_rules.mode(volume, mine, others, asked)
+
+
+def _check_same_connector(mine: Row, connector: Connector) -> None:
+    state = AttachmentState(mine["state"])
+    if state not in BOUND or mine["connector"] is None:
+        return
+    if _identity(mine["connector"]) != _identity(connector):
+        raise exception.ConnectorHeld(attachment_id=mine["id"], host=mine["host"])
+    if state in states.REACHING:
+        raise Replay(mine)
+
+
+def _identity(connector: Connector) -> dict[str, Any]:
+    """Return what makes a connector another one: all but where the device will show up."""
+    return {key: value for key, value in connector.items() if key != "mountpoint"}
+
+
+def refuse_others(volume: Row, mine: Row, others: Sequence[Row]) -> Mapping[str, Any]:
+    """Suffer no connected attachment beside this one on an ordinary volume."""
+    for row in others:
+        if not volume["multiattach"] and AttachmentState(row["state"]) in BOUND:
+            raise exception.DuplicateConnector(volume_id=volume["id"], holder=holders.name(row))
+    refuse_other_servers(volume, mine, others)
+    return {}
+
+
+def refuse_other_servers(volume: Row, mine: Row, others: Sequence[Row]) -> Mapping[str, Any]:
+    """Suffer nobody else's attachment beside this one on an ordinary volume.
+
+    A connect that failed cleanly has given the volume back; by the time it is repeated
+    somebody else may hold it.
+    """
+    for row in others:
+        stranger = mine["instance_uuid"] is None or row["instance_uuid"] != mine["instance_uuid"]
+        counts = AttachmentState(row["state"]) not in states.UNREACHABLE
+        if not volume["multiattach"] and stranger and counts:
+            raise exception.DuplicateConnector(volume_id=volume["id"], holder=holders.name(row))
+    _refuse_error(volume, others)
+    return {}
+
+
+def _refuse_error(volume: Row, others: Sequence[Row]) -> None:
+    """Suffer no status of error, unless it is the attachment in question that makes it so."""
+    kept = [AttachmentState(row["state"]) for row in others]
+    status = states.derive(states.VolumeState(volume["state"]), kept).status
+    if "error" in status:
+        raise exception.Conflict(reason=f"Volume {volume['id']} is in status {status}.")

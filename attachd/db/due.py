@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notes in a row that work is due, which a manager does later; used by the API.
+
+Whether the message comes to a manager does not matter then: what it would do is in the row, as if
+its manager had died right after it began, and is done by whoever recovers that.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from attachd import exception
+from attachd.db import attachment_steps as steps
+from attachd.db import attachments, connecting_rules
+from attachd.db.attachment_steps import Guard, Row
+from attachd.db.connecting_rules import Replay
+from attachd.states import AttachmentState, Event
+
+__all__ = ["Replay", "connect", "connect_alone", "disconnect"]
+
+
+class _Noted(Exception):
+    """It was noted before."""
+
+
+def connect(
+    attachment_id: str, volume_id: str, connector: Mapping[str, Any], denied: str = ""
+) -> None:
+    """Note that an attachment is to be connected, beside others of the same server.
+
+    :param denied: as of rpcapi.attach()
+    :raises Replay: it is connected already
+    :raises: as rpcapi.attach(), as far as it is refused
+    """
+    _connect(attachment_id, volume_id, connector, denied, connecting_rules.refuse_other_servers)
+
+
+def connect_alone(
+    attachment_id: str, volume_id: str, connector: Mapping[str, Any], denied: str = ""
+) -> None:
+    """Do as :func:`connect`, but suffer no other connection of an ordinary volume at all."""
+    _connect(attachment_id, volume_id, connector, denied, connecting_rules.refuse_others)
+
+
+def _connect(
+    attachment_id: str,
+    volume_id: str,
+    connector: Mapping[str, Any],
+    denied: str,
+    allow: Guard,
+) -> None:
+    def guard(volume: Row, mine: Row, others: Sequence[Row]) -> Mapping[str, Any]:
+        connecting_rules.check(volume, mine, others, connector, allow, denied)
+        if mine["state"] == AttachmentState.CONNECTING:
+            raise _Noted
+        return connecting_rules.noted(volume, mine, others, connector)
+
+    _move(attachment_id, volume_id, Event.CONNECT, guard)
+
+
+def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | None = None) -> None:
+    """Note that an attachment is to be disconnected and removed.
+
+    Whoever connects it at the moment can no longer write that it is.
+
+    :param states: only if it is in one of these; None: in whatever state it is
+    :raises AttachmentNotFound: it is gone
+    :raises InvalidTransition: it is in another state
+    """
+
+    def guard(_volume: Row, mine: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
+        if mine["state"] == AttachmentState.DISCONNECTING:
+            raise _Noted
+        if states is not None and mine["state"] not in states:
+            now = AttachmentState(mine["state"]).wire
+            raise exception.InvalidTransition(
+                f"Attachment {attachment_id} has become {now} since it was decided that it may "
+                "be deleted. Look at it, and repeat the call if it is still to be deleted."
+            )
+        return steps.taken_over(mine)
+
+    _move(attachment_id, volume_id, Event.DISCONNECT, guard)
+
+
+def _move(attachment_id: str, volume_id: str, event: Event, guard: Guard) -> None:
+    try:
+        attachments.move(attachment_id, volume_id, event, guard=guard)
+    except _Noted:
+        return

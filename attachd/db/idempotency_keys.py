@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The idempotency_keys table: ties a request to the one resource it makes; used by the API.
+
+A key's row is stored before the resource, with the id that the resource gets.  The transaction
+which makes the resource begins with :meth:`Claim.note`: so of any number of runs of one request,
+at the same time or after the death of a process, one makes it, and none does once it was refused.
+"""
+
+import dataclasses
+import datetime
+from typing import Any, Final, NamedTuple
+
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.db import api, models
+
+_T = models.idempotency_keys
+_UNDECIDED = _T.c.status.is_(None)
+_TRIES: Final = 5
+
+Row = dict[str, Any]
+
+
+class AlreadyMade(Exception):
+    """Another run of the same request has made the resource, or has an answer by now."""
+
+
+class Known(NamedTuple):
+    """What is known of a key.
+
+    :ivar fingerprint: of the request that it was used with first
+    :ivar resource_id: of what that makes
+    :ivar made: whether it has been made
+    :ivar status: of the final answer; None: there is none yet
+    :ivar answer: what is kept of that
+    :ivar repeated: whether it was known before
+    """
+
+    fingerprint: str
+    resource_id: str
+    made: bool
+    status: int | None
+    answer: Any
+    repeated: bool
+
+
+@dataclasses.dataclass
+class Claim:
+    """The right of one run of a request to make its resource, or to go on with it.
+
+    :ivar repeated: an earlier run may have made it
+    :ivar made: one has; where it is not there, it is gone
+    :ivar held: this run has made it, or has found it
+    """
+
+    digest: str
+    resource_id: str
+    repeated: bool = False
+    made: bool = False
+    held: bool = False
+
+    def note(self, connection: sa.Connection) -> None:
+        """Note that the resource is made, in the transaction that makes it, before all else.
+
+        :raises AlreadyMade: it was, or there is an answer
+        """
+        _mark(connection, self, made=True)
+
+    def release(self) -> None:
+        """Note that the resource may be made anew, before it is given up.
+
+        :raises AlreadyMade: it had not been made, or there is an answer
+        """
+        _store_made(self, made=False)
+
+    def take_back(self) -> None:
+        """Note that the resource has not been given up after all; raises as :meth:`release`."""
+        _store_made(self, made=True)
+
+
+def claim(digest: str, fingerprint: str, kept_for: float) -> Known:
+    """Note the use of a key, or return what is known of it.
+
+    :param digest: of the key and whose it is
+    :param fingerprint: of the request
+    :param kept_for: seconds from the first use on
+    """
+    for _ in range(_TRIES):
+        moment = models.now()
+        row: Row = {
+            "digest": digest,
+            "fingerprint": fingerprint,
+            "resource_id": models.new_id(),
+            "made": False,
+            "expires_at": moment + datetime.timedelta(seconds=kept_for),
+            "created_at": moment,
+        }
+        if _insert(row):
+            return Known(fingerprint, row["resource_id"], False, None, None, False)
+        found = get(digest)
+        if found is not None:
+            return found
+        _forget(digest)
+    raise exception.Unavailable(reason="The Idempotency-Key is in use. Try again.")
+
+
+@api.retried
+def _insert(row: Row) -> bool:
+    try:
+        with api.writer() as connection:
+            connection.execute(sa.insert(_T).values(row))
+    except db_exception.DBDuplicateEntry:
+        return False
+    return True
+
+
+@api.retried
+def get(digest: str) -> Known | None:
+    """Return what is known of a key; None: nothing, or no longer."""
+    wanted = sa.select(_T).where(_T.c.digest == digest, _T.c.expires_at > models.now())
+    with api.reader() as connection:
+        row = connection.execute(wanted).one_or_none()
+    if row is None:
+        return None
+    return Known(row.fingerprint, row.resource_id, row.made, row.status, row.answer, True)
+
+
+@api.retried
+def _forget(digest: str) -> None:
+    with api.writer() as connection:
+        old = sa.and_(_T.c.digest == digest, _T.c.expires_at <= models.now())
+        connection.execute(sa.delete(_T).where(old))
+
+
+def _mark(connection: sa.Connection, claim: Claim, *, made: bool) -> None:
+    # Since the key ran out, somebody else may have begun anew with it.
+    ours = sa.and_(_T.c.digest == claim.digest, _T.c.resource_id == claim.resource_id)
+    waiting = sa.and_(ours, _UNDECIDED, _T.c.made.is_(not made))
+    done = connection.execute(sa.update(_T).where(waiting).values(made=made))
+    if done.rowcount != 1:
+        raise AlreadyMade
+
+
+@api.retried
+def _store_made(claim: Claim, *, made: bool) -> None:
+    with api.writer() as connection:
+        _mark(connection, claim, made=made)
+
+
+@api.retried
+def refuse(digest: str, status: int, answer: Any) -> bool:
+    """Keep a refusal as the answer, unless the resource was made or there is an answer.
+
+    :returns: whether it is the answer
+    """
+    return _decide(
+        sa.and_(_T.c.digest == digest, _UNDECIDED, _T.c.made.is_(False)), status, answer
+    )
+
+
+@api.retried
+def finish(digest: str, status: int, answer: Any) -> bool:
+    """Keep the answer of a run that went well, unless there is one.
+
+    :returns: whether it is the answer
+    """
+    return _decide(sa.and_(_T.c.digest == digest, _UNDECIDED), status, answer)
+
+
+def _decide(which: sa.ColumnElement[bool], status: int, answer: Any) -> bool:
+    with api.writer() as connection:
+        done = connection.execute(sa.update(_T).where(which).values(status=status, answer=answer))
+        return bool(done.rowcount == 1)
+
+
+@api.retried
+def reap() -> int:
+    """Remove what need not be kept any longer; return how many."""
+    with api.writer() as connection:
+        return connection.execute(sa.delete(_T).where(_T.c.expires_at < models.now())).rowcount

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to a target: its unit, its sessions, and who goes; for the tgt driver."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+import secrets
+import time
+import uuid
+
+from attachd import exception
+from attachd.drivers import base, sparse, tgtadm, tgtnames, tgtshow
+
+_NAP = 0.02
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """Changes targets of one tgtd, in an order that lets nobody in whom nobody wants.
+
+    :ivar guards: what the names of this backend's guards begin with
+    """
+
+    tgtd: tgtadm.Tgtd
+    guards: str
+
+    def guard_of(self, users: Iterable[str]) -> str:
+        """Find the guard: where two processes have made one each, the smaller name counts."""
+        return min(user for user in users if user.startswith(self.guards))
+
+    def guarded(self) -> list[str]:
+        """List the CHAP users, after the guard was made if there was none."""
+        users = self.tgtd.accounts()
+        if not any(user.startswith(self.guards) for user in users):
+            self.tgtd.new_account(f"{self.guards}{uuid.uuid4().hex}", secrets.token_hex(16))
+            users = self.tgtd.accounts()
+        if not any(user.startswith(self.guards) for user in users):
+            raise exception.BackendError(
+                "tgtd took an account and does not have it: its control socket speaks another "
+                "dialect than that of tgt 1.0.85."
+            )
+        return users
+
+    def show_unit(
+        self, tid: int, target: tgtshow.Target | None, path: Path, mode: base.AccessMode
+    ) -> None:
+        """Give the target its unit as it has to be, whatever an interrupted call left."""
+        scsi_id, read_only = tgtnames.scsi_id(path.name), mode == "ro"
+        unit = target.luns.get(tgtadm.LUN) if target else None
+        if unit is None:
+            self.tgtd.new_unit(tid, f"{path}")
+        elif target and not (target.ready and unit.online and unit.path == f"{path}"):
+            self._reopen(tid, path)
+        if unit is None or unit.scsi_id != scsi_id or unit.read_only != read_only:
+            self.tgtd.set_unit(
+                tid, scsi_id=scsi_id, scsi_sn=path.name[:36], readonly=f"{read_only:d}"
+            )
+
+    def renew(self, target: tgtshow.Target, path: Path, size_gib: int) -> None:
+        """Let the unit have the file's new size, unless it has."""
+        unit = target.luns.get(tgtadm.LUN)
+        if unit is None:
+            return
+        # tgtd shows sizes rounded to 10**6 bytes; a step is a GiB at least.
+        short = (unit.size_mb + 1) * 10**6 < size_gib * sparse.GIB
+        if short or not (target.ready and unit.online):
+            self._reopen(target.tid, path)
+
+    def _reopen(self, tid: int, path: Path) -> None:
+        """Let tgtd open the unit's file again while no command is under way.
+
+        Hosts that are logged in lose their connection and log in again by themselves, as after
+        a failure of the network: within two seconds with open-iscsi, and without an error.
+        """
+        self.tgtd.shut_target(tid)
+        try:
+            self._end_sessions(tid, set())
+            self.tgtd.set_unit(tid, online="0")
+            self.tgtd.set_unit(tid, path=f"{path}")
+            self.tgtd.set_unit(tid, online="1")
+        finally:
+            self.tgtd.open_target(tid)
+
+    def withdraw(self, target: tgtshow.Target, initiator: str, staying: set[str]) -> None:
+        """Take one initiator from a target that others go on using, unless it is one of them."""
+        user = tgtnames.account(target.name, initiator)
+        if initiator and initiator not in staying:
+            self.tgtd.forbid(target.tid, initiator)
+            self._end_sessions(target.tid, staying | set(target.initiators) - {initiator})
+            if user in target.accounts:
+                behind = target.accounts[target.accounts.index(user) + 1 :]
+                self.tgtd.unbind_account(target.tid, user, behind)
+        for other in staying:
+            # An earlier call may have been interrupted while an account was not bound.
+            if tgtnames.account(target.name, other) not in target.accounts:
+                self.tgtd.bind_account(target.tid, tgtnames.account(target.name, other))
+
+    def remove(self, target: tgtshow.Target) -> None:
+        """Remove a target that nobody has a right to any more."""
+        for initiator in target.initiators:
+            self.tgtd.forbid(target.tid, initiator)
+        self._end_sessions(target.tid, set())
+        self.tgtd.delete_target(target.tid)
+
+    def _end_sessions(self, tid: int, allowed: set[str]) -> None:
+        """End the sessions of all others than ``allowed``, and wait for their last command."""
+        deadline = time.monotonic() + self.tgtd.timeout
+        while left := [c for c in self.tgtd.connections(tid) if c.initiator not in allowed]:
+            if time.monotonic() > deadline:
+                raise exception.BackendError(
+                    f"The session of {left[0].initiator} does not end: a command still runs."
+                )
+            for connection in left:
+                self.tgtd.close(tid, connection)
+            time.sleep(_NAP)
+
+    def evict(self, target: tgtshow.Target, initiators: set[str], users: set[str]) -> None:
+        """Take all from a target but some initiators and their accounts."""
+        for each in set(target.initiators) - initiators:
+            self.tgtd.forbid(target.tid, each)
+        self._end_sessions(target.tid, initiators)
+        left: tgtshow.Target | None = target
+        while left and (strangers := self._strangers(left, users)):
+            behind = left.accounts[left.accounts.index(strangers[0]) + 1 :]
+            self.tgtd.unbind_account(target.tid, strangers[0], behind)
+            # What was behind it may be in another order now.
+            left = next(iter(self.tgtd.named(target.name)), None)
+        for user in users - set(left.accounts if left else ()):
+            self.tgtd.bind_account(target.tid, user)
+
+    def _strangers(self, target: tgtshow.Target, users: set[str]) -> list[str]:
+        guard = self.guards
+        return [
+            each for each in target.accounts if each not in users and not each.startswith(guard)
+        ]

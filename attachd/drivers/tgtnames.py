@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What targets, accounts, hosts and units are called; for the tgt driver and its parts."""
+
+from collections.abc import Sequence
+import hashlib
+import re
+from typing import Final
+import uuid
+
+from attachd.drivers import base
+
+SUFFIXES: Final[dict[base.AccessMode, str]] = {"rw": "", "ro": "-ro"}
+"""How the names of targets end, by what they are for."""
+
+_INITIATOR = re.compile(r"(iqn|eui|naa)\.[\x21-\x7e]{1,219}")
+_ACCOUNTS = uuid.UUID("2d0c5e0c-6d9b-4f0e-8a53-0f8e6a3c1b74")
+_HASHED = 5
+
+
+def target(prefix: str, volume_id: str, mode: base.AccessMode) -> str:
+    """Name a volume's target; the prefix is an option."""
+    return f"{prefix}{volume_id}{SUFFIXES[mode]}"
+
+
+def account(target_name: str, initiator_name: str) -> str:
+    """Name the CHAP user of an initiator at a target: it logs in once, whatever for."""
+    return str(uuid.uuid5(_ACCOUNTS, f"{target_name} {initiator_name}"))
+
+
+def is_account(user: str) -> bool:
+    """Tell whether a CHAP user may be one that :func:`account` has named."""
+    try:
+        return uuid.UUID(user).version == _HASHED
+    except ValueError:
+        return False
+
+
+def initiator(export: base.Export) -> str:
+    """Return the iSCSI name in the connector, or "" if there is none that is one."""
+    name = export.connector.get("initiator")
+    return name if isinstance(name, str) and _INITIATOR.fullmatch(name) else ""
+
+
+def initiators(exports: Sequence[base.Export], mode: base.AccessMode) -> set[str]:
+    """Return the iSCSI names of all exports in a mode that have one."""
+    return {initiator(each) for each in exports if each.mode == mode} - {""}
+
+
+def scsi_id(volume_id: str) -> str:
+    """Return 32 hexadecimal digits; tgtd makes a world-wide name of the last 31 ("naa.6...").
+
+    They are the volume's own for good: a host recognizes it by them, whichever way it comes.
+    """
+    try:
+        return uuid.UUID(volume_id).hex
+    except ValueError:
+        return hashlib.sha256(volume_id.encode()).hexdigest()[:32]

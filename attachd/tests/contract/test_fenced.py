@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the drivers' contract that is about who may no longer go on; see test_drivers.py.
+
+Each method is refused at its first change, then at its second one and so on until it is through.
+"""
+
+from collections.abc import Callable, Iterator
+import dataclasses
+from typing import Any
+import uuid
+
+import testscenarios
+
+from attachd import exception
+from attachd.drivers import base, fencing
+from attachd.tests.contract.driving import GIB, MIB, DriverCase
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+_MOST_CHANGES = 64
+
+
+class _Refusal:
+    """Refuses from the n-th change on, and remembers what was there when it first did."""
+
+    def __init__(self, number: int, look: Callable[[], Any]) -> None:
+        self._left = number
+        self._look = look
+        self.came = False
+        self.seen: Any = None
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._left > 0:
+            return
+        if not self.came:
+            self.came = True
+            self.seen = self._look()
+        raise exception.BackendError("Somebody else works on it.")
+
+
+class FencedTest(DriverCase):
+    """Whoever may no longer go on changes nothing, and the next one ends where it would have."""
+
+    def refused(self, call: Callable[[], Any]) -> Iterator[int]:
+        """Refuse a call at each of its changes; yields after each refusal, to have it repeated.
+
+        :returns: after a call that had no such change
+        """
+        for number in range(1, _MOST_CHANGES):
+            refusal = _Refusal(number, lambda: self.backend.seen(self.driver))
+            with fencing.asking(refusal):
+                try:
+                    call()
+                except exception.BackendError as error:
+                    self.assertFalse(error.final, f"{number}: {error}")
+                    self.assertTrue(refusal.came, f"{number}: {error}")
+                else:
+                    self.assertFalse(refusal.came, f"change {number} was made all the same")
+                    self.assertGreater(number, 1, "it never asked")
+                    return
+            self.assertEqual(refusal.seen, self.backend.seen(self.driver), f"change {number}")
+            yield number
+        self.fail("it never ends")
+
+    def listed(self, volume: base.VolumeRef) -> set[base.Exported]:
+        return set(self.driver.exports_of(volume))
+
+    def expected(self, volume: base.VolumeRef, *exports: base.Export) -> set[base.Exported]:
+        return set(self.driver.expected(volume, exports))
+
+    def test_create(self):
+        volume = self.volume()
+        for number in self.refused(lambda: self.driver.create(volume)):
+            self.assertEqual(volume.provider, self.driver.create(volume), number)
+            self.assertEqual(GIB, self.driver.stored()[volume.id], number)
+            self.driver.delete(volume)
+
+    def test_delete(self):
+        volume = self.volume()
+        for number in self.refused(lambda: self.driver.delete(volume)):
+            self.driver.delete(volume)
+            self.assertNotIn(volume.id, self.driver.stored(), number)
+            self.driver.create(volume)
+        self.assertNotIn(volume.id, self.driver.stored())
+
+    def test_clone(self):
+        source = self.volume()
+        if host := self.backend.host("a"):
+            export = self.export()
+            host.write(self.granted(source, export), MIB, b"data" * 1024)
+            self.revoked(source, export)
+        copy = base.VolumeRef(f"{uuid.uuid4()}", 2)
+        self.addCleanup(self.driver.delete, copy)
+        for number in self.refused(lambda: self.driver.clone(copy, source)):
+            self.driver.clone(copy, source)
+            self.assertEqual(2 * GIB, self.driver.stored()[copy.id], number)
+            if host:
+                export = self.export()
+                info = self.granted(copy, export)
+                self.assertEqual(b"data" * 1024, host.read(info, MIB, 4096), number)
+                self.revoked(copy, export)
+            self.driver.delete(copy)
+
+    def test_extend(self):
+        volume, export = self.volume(), self.export()
+        info = self.granted(volume, export)
+        size = 1
+
+        def extend() -> None:
+            self.driver.extend(volume, size + 1, [export])
+
+        for number in self.refused(extend):
+            extend()
+            size += 1
+            self.assertEqual(size * GIB, self.driver.stored()[volume.id], number)
+            self.assertEqual(self.expected(volume, export), self.listed(volume), number)
+            if host := self.backend.host("a"):
+                self.assertEqual(size * GIB, host.size(info), number)
+
+    def test_grant(self):
+        volume, beside = self.volume(), self.export("b")
+        self.granted(volume, beside)
+        for mode in ("rw", "ro"):
+            export = self.export(mode=mode)
+            for number in self.refused(lambda each=export: self.driver.grant(volume, each)):
+                info = self.granted(volume, export)
+                self.assertEqual(self.expected(volume, beside, export), self.listed(volume))
+                if host := self.backend.host("a"):
+                    self.assertEqual(512, len(host.read(info, 0, 512)), number)
+                self.revoked(volume, export)
+                self.assertEqual(self.expected(volume, beside), self.listed(volume), number)
+            self.revoked(volume, export)
+
+    def test_a_grant_that_nobody_repeats_is_revoked(self):
+        volume, export = self.volume(), self.export()
+        for number in self.refused(lambda: self.driver.grant(volume, export)):
+            self.driver.revoke(volume, export, [])
+            self.assertEqual(set(), self.listed(volume), number)
+        self.driver.revoke(volume, export, [])
+
+    def test_revoke(self):
+        volume = self.volume()
+        others = [self.export("b"), self.export("c"), self.export("d", mode="ro")]
+        for mode, named in (("rw", "rw"), ("ro", "ro"), ("rw", "ro")):
+            export = dataclasses.replace(self.export(), mode=mode)
+            asked = dataclasses.replace(export, mode=named)
+            self.driver.grant(volume, export)
+            for each in others:
+                self.granted(volume, each)
+
+            def revoke(each: base.Export = asked) -> None:
+                self.driver.revoke(volume, each, others)
+
+            for number in self.refused(revoke):
+                revoke()
+                self.assertEqual(self.expected(volume, *others), self.listed(volume), number)
+                self.driver.grant(volume, export)
+                for each in others[1:]:  # The order of grants is not always that of names.
+                    self.driver.grant(volume, each)
+            self.assertEqual(self.expected(volume, *others), self.listed(volume))
+
+    def test_revoke_of_the_last_one(self):
+        volume, export = self.volume(), self.export()
+        self.granted(volume, export)
+        for number in self.refused(lambda: self.driver.revoke(volume, export, [])):
+            self.driver.revoke(volume, export, [])
+            self.assertEqual(set(), self.listed(volume), number)
+            self.driver.grant(volume, export)
+
+    def test_evict(self):
+        volume = self.volume()
+        staying, leaving = self.export("b"), [self.export(), self.export("c", mode="ro")]
+        for each in (staying, *leaving):
+            self.granted(volume, each)
+        for number in self.refused(lambda: self.driver.evict(volume, [staying])):
+            self.driver.evict(volume, [staying])
+            self.assertEqual(self.expected(volume, staying), self.listed(volume), number)
+            for each in leaving:
+                self.driver.grant(volume, each)
+        self.assertEqual(self.expected(volume, staying), self.listed(volume))

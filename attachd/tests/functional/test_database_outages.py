@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a call when the database refuses, falls silent, breaks off or is held up.
+
+Each is met with the real servers, through a proxy that fails in their stead, and with each
+driver that there is for them.  The limits are short here; what is shown is that they hold.
+"""
+
+import contextlib
+import importlib.util
+import threading
+import time
+import unittest
+
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.db import api, migration, models, volumes
+from attachd.tests import backends, databases, rows, tcpproxy
+
+CONNECT = 1
+ANSWER = 2
+RETRY = 1
+SLACK = 20.0
+"""Seconds that a busy machine may add; without a limit, each of these would take for ever."""
+
+
+class SilenceWithMysqlclient(unittest.TestCase):
+    kind = "mariadb"
+    driver = "mysql+mysqldb"
+    module = "MySQLdb"
+
+    def setUp(self) -> None:
+        super().setUp()
+        if importlib.util.find_spec(self.module) is None:
+            self.skipTest(f"{self.module} is an extra, and is not installed")
+        self.direct = databases.use(self, self.kind)
+        self.volume = rows.add_volume()["id"]
+        self.proxy, url = tcpproxy.before(self, self.direct)
+        through = sa.make_url(url).set(drivername=self.driver)
+        values = {
+            "connection": through.render_as_string(hide_password=False),
+            "connect_timeout": CONNECT,
+            "answer_timeout": ANSWER,
+            "retry_timeout": RETRY,
+        }
+        for name, value in values.items():
+            backends.override(self, name, value, "database")
+        api.dispose()
+        self.addCleanup(api.dispose)
+        self.assertEqual(self.volume, volumes.get(self.volume, None)["id"])
+
+    def assert_unavailable(self, says, *calls):
+        for call in calls:
+            began = time.monotonic()
+            with self.assertRaisesRegex(exception.Unavailable, says):
+                call()
+            self.assertLess(time.monotonic() - began, RETRY + ANSWER + SLACK)
+
+    def read(self):
+        return volumes.get(self.volume, None)["name"]
+
+    def write(self, name="x"):
+        volumes.update(self.volume, {"name": name})
+
+    def assert_all_is_well(self):
+        self.write("well")
+        self.assertEqual("well", self.read())
+
+    def test_one_that_is_not_running_is_told_soon_and_found_again(self):
+        self.proxy.refuse()
+        self.assert_unavailable("does not answer. Try again", self.read)
+        self.proxy.pass_on()
+        self.assert_all_is_well()
+
+    def test_one_that_falls_silent_is_given_up_and_found_again(self):
+        self.proxy.freeze()
+        self.assert_unavailable("does not answer. Try again", self.read, self.write)
+        self.proxy.pass_on()
+        self.assert_all_is_well()
+
+    def test_one_that_is_silent_to_new_connections_is_given_up_too(self):
+        api.dispose()
+        self.proxy.freeze()
+        self.assert_unavailable("does not answer. Try again", self.read)
+        self.proxy.pass_on()
+        self.assert_all_is_well()
+
+
+class OutageOnMariadb(SilenceWithMysqlclient):
+    driver = "mysql+pymysql"
+    module = "pymysql"
+    asked = "SELECT @@innodb_lock_wait_timeout"
+    limited: int | str = ANSWER // 2
+
+    def test_connections_that_break_are_not_noticed(self):
+        for _ in range(3):
+            self.proxy.cut()
+            self.assert_all_is_well()
+
+    def test_answers_that_get_lost_never_make_a_change_twice_or_half(self):
+        self.proxy.drop_responses(0.3)
+        done = 0
+        for number in range(8):
+            try:
+                self.write(f"n{number}")
+                done += 1
+            except exception.Unavailable:
+                continue
+            self.proxy.pass_on()
+            self.assertEqual(f"n{number}", self.read())
+            self.proxy.drop_responses(0.3)
+        self.proxy.pass_on()
+        self.assertLess(0, done)
+        self.assert_all_is_well()
+
+    def test_whoever_holds_locks_for_too_long_is_not_waited_for(self):
+        other = sa.create_engine(self.direct, poolclass=sa.NullPool)
+        with other.connect() as holder:
+            changed = models.volumes.update().where(models.volumes.c.id == self.volume)
+            holder.execute(changed.values(name="mine"))
+            self.assert_unavailable("too busy. Try again", self.write)
+            holder.rollback()
+        self.assert_all_is_well()
+
+    def test_a_client_that_fell_silent_in_a_transaction_loses_its_locks(self):
+        changed = models.volumes.update().where(models.volumes.c.id == self.volume)
+        with self.assertRaises(TimeoutError), api.writer() as connection:
+            connection.execute(changed.values(name="frozen"))
+            self.proxy.freeze()
+            other = sa.create_engine(self.direct, poolclass=sa.NullPool)
+            deadline = time.monotonic() + 2 * ANSWER + SLACK
+            while True:
+                with other.connect() as waiting:
+                    try:
+                        waiting.execute(changed.values(name="free"))
+                        waiting.commit()
+                        break
+                    except sa.exc.OperationalError:  # PostgreSQL and MariaDB have their own limit
+                        self.assertLess(time.monotonic(), deadline)
+            self.proxy.pass_on()
+            raise TimeoutError
+        self.assertEqual("free", self.read())
+
+    def test_no_thread_waits_on_after_an_outage(self):
+        def threads():
+            return {each for each in threading.enumerate() if each.name.startswith("caller")}
+
+        self.proxy.freeze()
+        callers = [
+            threading.Thread(target=self._quietly, args=(self.read,), name=f"caller{number}")
+            for number in range(8)
+        ]
+        for each in callers:
+            each.start()
+        for each in callers:
+            each.join(4 * (RETRY + ANSWER) + SLACK)
+        self.assertEqual(set(), threads())
+        self.proxy.pass_on()
+        self.assert_all_is_well()
+
+    def _quietly(self, call):
+        with contextlib.suppress(exception.Unavailable):
+            call()
+
+    def test_what_the_operator_says_to_the_driver_goes_before(self):
+        backends.override(self, "connection_parameters", "connect_timeout=77", "database")
+        api.dispose()
+        engine = api._engines().writer
+        told = {}
+        sa.event.listen(
+            engine, "do_connect", lambda _dialect, _record, _args, given: told.update(given)
+        )
+        self.read_new(engine)
+        self.assertEqual("77", str(told["connect_timeout"]))
+
+    def read_new(self, engine):
+        with engine.connect() as connection:
+            connection.execute(sa.select(1))
+
+    def test_a_migration_is_not_hurried(self):
+        self.assertEqual((True, False), (self.is_limited(), self.is_limited_in_a_migration()))
+        self.assertTrue(self.is_limited())
+
+    def is_limited(self):
+        found = []
+        for lend in (api.reader, api.writer):
+            with lend() as connection:
+                found.append(connection.exec_driver_sql(self.asked).scalar() == self.limited)
+        self.assertEqual(found[0], found[1])
+        return found[0]
+
+    def is_limited_in_a_migration(self):
+        seen = []
+        real = migration._upgrade
+
+        def upgrade(_target):
+            seen.append(self.is_limited())
+
+        migration._upgrade = upgrade
+        self.addCleanup(setattr, migration, "_upgrade", real)
+        migration.upgrade()
+        return seen[0]
+
+
+class OutageOnPostgresql(OutageOnMariadb):
+    kind = "postgresql"
+    driver = "postgresql+psycopg2"
+    module = "psycopg2"
+    asked = "SHOW lock_timeout"
+    limited = "1s"

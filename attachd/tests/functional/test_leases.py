@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real processes want one volume at the same time, and are killed: never two of them have it.
+
+They are on two machines, as far as they can see: two of them share a folder of lock files, and
+two others share another one.  Whoever has the volume locks a file that nobody may have locked by
+then, and writes down the generation of its lease.  The kernel lets go of that file before it lets
+go of what proves that a process is dead, since it was opened before.
+"""
+
+import contextlib
+from pathlib import Path
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from attachd.db import processes
+from attachd.tests import databases, rows
+
+PATIENCE = 180
+TAKEOVER_TIME = 9.0
+"""Seconds; a third of it is what a busy machine may delay a process inside."""
+
+KILLS = 6
+EACH = 5
+"""How many times each of the last ones has to have it."""
+
+_WORKER = """
+import fcntl, os, pathlib, random, sys, threading, time
+here, machine, name, url, volume_id, takeover_time = sys.argv[1:]
+here = pathlib.Path(here)
+inside = os.open(here / "inside", os.O_CREAT | os.O_RDWR)
+log = os.open(here / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.db import api, leases as db
+from attachd.drivers import fencing
+from attachd.manager import leases
+from attachd.manager.presence import Presence
+
+CONF.set_override("state_path", f"{here / machine}")
+CONF.set_override("connection", url, group="database")
+CONF.set_override("takeover_time", float(takeover_time), group="manager")
+CONF.set_override("attach_timeout", 180, group="rpc")
+ours = Presence()
+ours.start()
+ours.wait_until_joined(threading.Event())
+
+
+def say(*words):
+    os.write(log, (" ".join(map(str, words)) + "\\n").encode())
+
+
+def work(turn):
+    turn.begin(db.take)
+    fencing.check()
+    try:
+        fcntl.flock(inside, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("two", name, turn.lease.generation)
+        return
+    say("in", name, turn.lease.generation)
+    if (here / f"hold-{name}").exists():
+        say("holds", name, turn.lease.generation)
+        time.sleep(3600)
+    time.sleep(random.uniform(0, 0.01))
+    fcntl.flock(inside, fcntl.LOCK_UN)
+    with api.writer() as connection:
+        db.end(connection, turn.lease)
+    db.had(turn.lease, {}, ended=True)
+
+
+while not (here / "stop").exists():
+    try:
+        with leases.turn(ours, volume_id, here / machine / "turn") as turn:
+            work(turn)
+    except (exception.Unavailable, exception.BackendError) as error:
+        say("refused", name, error)
+        time.sleep(0.1)
+ours.stop()
+"""
+
+
+class LeasesOnSqlite(unittest.TestCase):
+    """Two processes on each of two machines."""
+
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        self.url = databases.use(self, self.kind)
+        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self.addCleanup(folder.cleanup)
+        self.here = Path(folder.name)
+        self.volume_id = rows.add_volume()["id"]
+        self.workers = {}
+        self.started = 0
+        for machine in ("one", "one", "two", "two"):
+            self.start(machine)
+
+    def start(self, machine):
+        self.started += 1
+        name = f"{machine}-{self.started}"
+        errors = (self.here / f"{name}.err").open("wb")
+        self.addCleanup(errors.close)
+        (self.here / machine).mkdir(exist_ok=True)
+        where = (self.here, machine, name, self.url, self.volume_id, TAKEOVER_TIME)
+        worker = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _WORKER, *map(str, where)], stderr=errors
+        )
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.kill)
+        self.workers[name] = worker
+
+    def kill(self, name):
+        worker = self.workers.pop(name)
+        worker.kill()
+        worker.wait(PATIENCE)
+        self.start(name.partition("-")[0])
+
+    def said(self):
+        with contextlib.suppress(FileNotFoundError):
+            return [line.split() for line in (self.here / "log").read_text().splitlines()]
+        return []
+
+    def had(self, name, since=0):
+        """Return how many times a worker has had the volume."""
+        return sum(line[:2] == ["in", name] for line in self.said()[since:])
+
+    def wait_until(self, seen):
+        deadline = time.monotonic() + PATIENCE
+        while not seen():
+            for name, worker in self.workers.items():
+                if worker.poll() is not None:
+                    self.fail(f"{name}: {(self.here / f'{name}.err').read_text()}")
+            if time.monotonic() > deadline:
+                self.fail(f"{self.said()[-20:]} {processes.living()}")
+            time.sleep(0.05)
+
+    def wait_until_all_had_it(self, times):
+        since = len(self.said())
+        self.wait_until(lambda: all(self.had(each, since) >= times for each in self.workers))
+
+    def hold(self, name):
+        """Let a worker have the volume, and not let it go."""
+        (self.here / f"hold-{name}").touch()
+        self.wait_until(lambda: ["holds", name] in [line[:2] for line in self.said()])
+        since = len(self.said())
+        time.sleep(0.5)
+        self.assertEqual([], self.said()[since:], "nobody else gets it")
+
+    def assert_never_two(self):
+        said = self.said()
+        self.assertEqual([], [line for line in said if line[0] == "two"])
+        generations = [int(line[2]) for line in said if line[0] == "in"]
+        self.assertEqual(sorted(set(generations)), generations)
+
+    def test_never_two_have_it_and_the_living_get_what_the_dead_had(self):
+        self.wait_until_all_had_it(1)
+        for machine in ("one", "two"):
+            name = next(each for each in self.workers if each.startswith(machine))
+            self.hold(name)
+            self.kill(name)
+            self.wait_until_all_had_it(1)
+        for _ in range(KILLS):
+            self.kill(random.choice(list(self.workers)))
+            time.sleep(random.uniform(0.2, 0.8))
+        self.wait_until_all_had_it(EACH)
+        self.assert_never_two()
+        self.assert_all_is_left_in_order()
+
+    def assert_all_is_left_in_order(self):
+        (self.here / "stop").touch()
+        for worker in self.workers.values():
+            self.assertEqual(0, worker.wait(PATIENCE))
+        self.assertIsNone(rows.volume(self.volume_id)["lease_holder"])
+        ours = {row["id"] for row in processes.living()}
+        files = {each.name for each in self.here.glob("*/processes/*")}
+        self.assertEqual((set(), set()), (ours - files, files - ours))
+
+
+class LeasesOnMariadb(LeasesOnSqlite):
+    """Its locks are of rows."""
+
+    kind = "mariadb"
+
+
+class LeasesOnPostgresql(LeasesOnSqlite):
+    """As are those of this one."""
+
+    kind = "postgresql"

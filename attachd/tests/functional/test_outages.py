@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What clients see while the database, the message queue or a backend is away, and afterwards.
+
+Real processes and servers; what is away is cut off by a proxy, or stopped by a signal.
+"""
+
+from concurrent import futures
+import threading
+
+import testtools
+
+from attachd.tests.functional import outages
+from attachd.tests.functional.outages import SLACK, THREADS
+from attachd.tests.functional.tgtd import Tgtd
+
+GIVEN_UP = 2 * outages.ANSWER + 1
+"""Seconds: a database that is silent, to an old connection and to a new one."""
+
+MANAGER_THREADS = outages.THREADS
+TGT_TIMEOUT = 2
+UNSENT = outages.HEARTBEAT + 2 * 5 + 3
+"""Seconds: a message that is not confirmed, and two connections that are not answered."""
+
+
+class Case(testtools.TestCase):
+    def assert_unavailable(self, answer, says, bound):
+        self.assertEqual(503, answer.status, answer)
+        self.assertRegex(answer.message, says)
+        self.assertEqual("5", answer.headers["retry-after"])
+        self.assertLess(answer.seconds, bound + SLACK)
+
+    def assert_threads_are_as_before(self, deployment, before):
+        """All of them answer, and there are not more."""
+        answers = deployment.ask_all([("GET", "/volumes")] * 2 * THREADS)
+        self.assertEqual({200}, {each.status for each in answers})
+        self.assertLess(max(each.seconds for each in answers), SLACK)
+        self.assertLessEqual(deployment.threads(), before)
+
+    def warm_up(self, deployment, volume):
+        """Have all threads and connections made that there will be."""
+        for path in (f"/volumes/{volume}", "/volumes"):
+            deployment.ask_all([("GET", path)] * 2 * THREADS)
+        deployment.cycle(volume)
+        deployment.ask_all([("PUT", "/attachments/x", outages.connector("x"))] * THREADS)
+        # Each thread may come to keep a connection to the queue, which has a thread of its own.
+        return deployment.threads() + THREADS
+
+
+class DatabaseTest(Case):
+    """MariaDB; StartTest has PostgreSQL, and test_database_outages all drivers of both."""
+
+    def test_it_is_told_in_time_and_comes_back_by_itself(self):
+        deployment = outages.Deployment(self, "mariadb")
+        deployment.start()
+        volume = deployment.volume()
+        threads = self.warm_up(deployment, volume)
+        proxy = deployment.database_proxy
+        for away in (proxy.refuse, proxy.freeze):
+            attachment = deployment.reserve(volume)
+            away()
+            answers = deployment.ask_all(
+                [
+                    ("GET", "/volumes"),
+                    ("POST", "/volumes", {"volume": {"size": 1}}),
+                    ("PUT", f"/attachments/{attachment}", outages.connector("one")),
+                    ("DELETE", f"/attachments/{attachment}"),
+                ]
+            )
+            for each in answers:
+                self.assert_unavailable(each, "^The database does not answer. Try", GIVEN_UP)
+            proxy.pass_on()
+            deployment.wait_until(lambda: deployment.ask("GET", "/volumes").status == 200)
+            self.assertEqual("reserved", deployment.status(volume))
+            deployment.wait_until(lambda each=attachment: deployment.connect(each).status == 200)
+            self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{attachment}").status)
+            self.assert_threads_are_as_before(deployment, threads)
+        for _ in range(3):
+            proxy.cut()
+            deployment.cycle(volume)
+
+
+class QueueTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.deployment = outages.Deployment(self, "mariadb")
+        self.deployment.start()
+
+    def test_it_is_told_in_time_and_comes_back_by_itself(self):
+        deployment, proxy = self.deployment, self.deployment.queue_proxy
+        volume, other = deployment.volume(), deployment.volume()
+        threads = self.warm_up(deployment, volume)
+        for away in (proxy.refuse, proxy.freeze):
+            attachment = deployment.reserve(volume)
+            away()
+            connected, attached, created = deployment.ask_all(
+                [
+                    ("PUT", f"/attachments/{attachment}", outages.connector("one")),
+                    ("POST", "/attachments", outages.reservation(other)),
+                    ("POST", "/volumes", {"volume": {"size": 1, "name": away.__name__}}),
+                ]
+            )
+            self.assert_unavailable(connected, "message queue does not answer", UNSENT)
+            # A reservation needs the database alone.
+            self.assertEqual(200, attached.status, attached)
+            reserved = attached.body["attachment"]["id"]
+            self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{reserved}").status)
+            proxy.pass_on()
+            self.assert_works_again(attachment, volume)
+            self.assert_true(created, away.__name__)
+            self.assert_threads_are_as_before(deployment, threads)
+        for _ in range(2):
+            proxy.cut()
+            self.assert_works_again(deployment.reserve(volume), volume)
+
+    def assert_works_again(self, attachment, volume):
+        """Repeat the call until it is answered; then everything works."""
+        deployment = self.deployment
+        deployment.wait_until(lambda: deployment.connect(attachment).status == 200)
+        self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{attachment}").status)
+        deployment.cycle(volume)
+
+    def assert_true(self, created, name):
+        """What was told of a volume is so: it is in error, or a manager has found its row."""
+        (left,) = self.deployment.get(f"/volumes?name={name}")["volumes"]
+        if created.status == 202:
+            self.deployment.wait_until(lambda: self.deployment.status(left["id"]) == "available")
+        else:
+            says = f"Volume {left['id']} was not created and is in error: .* Delete it"
+            self.assert_unavailable(created, says, UNSENT)
+            self.assertEqual("error", self.deployment.status(left["id"]))
+        self.deployment.wait_until(lambda: self.is_deleted(left["id"]))
+
+    def is_deleted(self, volume):
+        return self.deployment.ask("DELETE", f"/volumes/{volume}").status == 404
+
+
+class BackendTest(Case):
+    """One backend hangs: its daemon is stopped by a signal.  The other one is a folder."""
+
+    def test_it_is_told_in_time_and_does_not_stop_the_others(self):
+        deployment = self.deployed()
+        fast, slow = deployment.volume(volume_type="fast"), deployment.volume(volume_type="slow")
+        volumes = [deployment.volume(volume_type="slow") for _ in range(2 * MANAGER_THREADS - 1)]
+        hung = [deployment.reserve(each) for each in [slow, *volumes]]
+        self.tgtd.pause()
+        over = threading.Event()
+
+        def insist(identity):
+            """Ask again and again, so that there is never a thread to spare."""
+            answers = [deployment.connect(identity)]
+            while not over.is_set():
+                answers.append(deployment.connect(identity))
+            return [(identity, each) for each in answers]
+
+        with futures.ThreadPoolExecutor(len(hung)) as pool:
+            insisting = [pool.submit(insist, each) for each in hung]
+            try:
+                for _ in range(3):
+                    deployment.cycle(fast)
+            finally:
+                over.set()
+            answers = [one for each in insisting for one in each.result()]
+        for identity, answer in answers:
+            self.assert_names_what_to_do(deployment, identity, answer)
+        self.tgtd.go_on()
+        for each in hung:
+            deployment.wait_until(lambda each=each: deployment.connect(each).status == 200)
+        for each in hung:
+            self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{each}").status)
+        self.assertEqual([], self.tgtd.accounts())
+
+    def deployed(self):
+        self.tgtd = self.useFixture(Tgtd(self))
+        options = "\n".join(f"{name} = {value}" for name, value in self.tgtd.options.items())
+        settings = f"[tgt]\ndriver = tgt\ntgt_timeout = {TGT_TIMEOUT}\n{options}\n"
+        # More threads than calls, as a real API has more than are about to wait.
+        deployment = outages.Deployment(self, "mariadb", "file, tgt", settings, threads=24)
+        deployment.start()
+        deployment.wait_until(
+            lambda: (
+                [each["state"] for each in deployment.get("/os-services")["services"]]
+                == ["up", "up"]
+            )
+        )
+        for name, backend in (("fast", "file"), ("slow", "tgt")):
+            wanted = {"name": name, "extra_specs": {"volume_backend_name": backend}}
+            answer = deployment.ask("POST", "/types", {"volume_type": wanted})
+            self.assertEqual(200, answer.status, answer)
+        return deployment
+
+    def assert_names_what_to_do(self, deployment, identity, answer):
+        """It says what is wrong, for how long that took, and what may be done about it."""
+        self.assertLess(answer.seconds, outages.ATTACH + SLACK)
+        if answer.status == 500:
+            self.assertRegex(answer.message, f"{identity} could not be connected: .* not answer")
+            self.assertIn("Update it to try again, or delete it", answer.message)
+        elif answer.status == 504:
+            says = f"did not answer in time.* look at attachment {identity}"
+            self.assertRegex(answer.message, says)
+            self.assertEqual("5", answer.headers["retry-after"])
+        else:
+            self.assert_unavailable(answer, "later|repeat|down", outages.ATTACH)
+        shown = deployment.get(f"/attachments/{identity}")["attachment"]
+        self.assertIn(shown["status"], {"error_attaching", "attaching", "reserved"})
+
+
+class StartTest(Case):
+    def test_processes_that_start_alone_work_once_the_others_are_there(self):
+        deployment = outages.Deployment(self, "postgresql")
+        deployment.database_proxy.refuse()
+        deployment.queue_proxy.refuse()
+        deployment.begin_manager()
+        deployment.start_gunicorn()
+        self.assert_unavailable(deployment.ask("GET", "/volumes"), "database", GIVEN_UP)
+        deployment.database_proxy.pass_on()
+        deployment.wait_until(lambda: deployment.ask("GET", "/volumes").status == 200)
+        deployment.queue_proxy.pass_on()
+        deployment.wait_until_served()
+        deployment.cycle(deployment.volume())

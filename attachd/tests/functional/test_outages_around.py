@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What clients see while Keystone or Compute is away, and afterwards.
+
+Keystone is a real one, behind a proxy that fails in its stead.
+"""
+
+import time
+import unittest
+import uuid
+
+from attachd.api import keystone as strategy
+from attachd.tests import backends, computes, tcpproxy
+from attachd.tests.functional import guarded, keystones, processes
+
+SLACK = 30.0
+"""Seconds that a busy machine may add to any bound; without one, a call would never end."""
+
+SILENCE = 3
+"""Seconds that Keystone and Compute may be silent here."""
+
+
+class Case(unittest.TestCase):
+    def assert_unavailable(self, answer, says, began, bound):
+        self.assertLess(time.monotonic() - began, bound + SLACK)
+        self.assertEqual(503, answer.status, answer.raw)
+        self.assertRegex(answer.fault, says)
+        self.assertEqual("5", answer.headers["retry-after"])
+
+
+class KeystoneTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.keystone = keystones.shared(self)
+        self.proxy, url = tcpproxy.before(self, self.keystone.url)
+        # The middleware logs in where it is told to, and asks where the catalogue says.
+        self.addCleanup(self.keystone.endpoint, "identity", self.keystone.url)
+        self.keystone.endpoint("identity", url)
+        self.api = guarded.use(self, auth_url=url, http_connect_timeout=SILENCE)
+        self.alice = self.keystone.user("alice", "member")
+
+    def ask(self, token=None):
+        # A token that nobody has asked for yet, or it would be remembered.
+        token = token or self.keystone.token(self.alice)
+        return self.api.ask("GET", "/volumes", token=token)
+
+    def wait_until_it_works(self):
+        """Return a token that is known then."""
+        deadline = time.monotonic() + processes.PATIENCE
+        token = self.keystone.token(self.alice)
+        while (answer := self.ask(token)).status != 200:
+            self.assertLess(time.monotonic(), deadline, answer.raw)
+        return token
+
+    def test_it_is_told_in_time_and_comes_back_by_itself(self):
+        for away in (self.proxy.refuse, self.proxy.freeze):
+            self.wait_until_it_works()
+            away()
+            began = time.monotonic()
+            says = "^Keystone, which has to check who you are, does not answer .* later"
+            self.assert_unavailable(self.ask(), says, began, 4 * SILENCE)
+            self.proxy.pass_on()
+        self.wait_until_it_works()
+
+    def test_what_is_known_already_works_meanwhile(self):
+        known = self.wait_until_it_works()
+        self.proxy.freeze()
+        began = time.monotonic()
+        self.assertEqual(200, self.api.ask("GET", "/volumes", token=known).status)
+        self.assertLess(time.monotonic() - began, SLACK)
+
+    def test_the_defaults_are_seconds(self):
+        self.assertLessEqual(strategy.OTHER_DEFAULTS["http_connect_timeout"], 5)
+        self.assertLessEqual(strategy.OTHER_DEFAULTS["http_request_max_retries"], 1)
+
+
+class ComputeTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.api = guarded.use(self)
+        self.compute = computes.Compute(self)
+        self.proxy, url = tcpproxy.before(self, self.compute.url)
+        for name in ("connect_timeout", "read_timeout"):
+            backends.override(self, name, float(SILENCE), "nova")
+        backends.override(self, "endpoint_override", url, "nova")
+        self.token = self.api.keystone.token(self.api.keystone.user("alice", "member"))
+
+    def used(self):
+        """Return an attachment that a server of Compute uses, and its volume."""
+        body = {"volume": {"size": 1}}
+        volume = self.api.ask("POST", "/volumes", body, token=self.token).body["volume"]["id"]
+        while self.status(volume) != "available":
+            time.sleep(0.05)
+        server = str(uuid.uuid4())
+        body = {"volume_uuid": volume, "instance_uuid": server, "connector": {"host": "one"}}
+        made = self.api.ask("POST", "/attachments", {"attachment": body}, token=self.token)
+        identity = made.body["attachment"]["id"]
+        self.compute.has(server, volume, identity)
+        return identity, volume
+
+    def status(self, volume):
+        answer = self.api.ask("GET", f"/volumes/{volume}", token=self.token)
+        return answer.body["volume"]["status"]
+
+    def delete(self, identity):
+        return self.api.ask("DELETE", f"/attachments/{identity}", token=self.token)
+
+    def test_it_is_told_in_time_and_comes_back_by_itself(self):
+        identity, volume = self.used()
+        before = self.status(volume)
+        self.assertEqual(409, self.delete(identity).status)
+        for away in (self.proxy.refuse, self.proxy.freeze):
+            away()
+            began = time.monotonic()
+            answer = self.delete(identity)
+            says = "^Compute has to say .* Nothing has been changed; try again later"
+            self.assert_unavailable(answer, says, began, 2 * SILENCE)
+            self.assertEqual(before, self.status(volume))
+            self.proxy.pass_on()
+            self.assertEqual(409, self.delete(identity).status)

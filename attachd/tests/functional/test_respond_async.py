@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prefer: respond-async through the API: answered at once, done by a manager, never forgotten."""
+
+import time
+import unittest
+from unittest import mock
+
+from attachd import exception, rpcapi
+from attachd.db import due, messages
+from attachd.db.paging import Page
+from attachd.manager import background
+from attachd.manager.caretaker import Caretaker
+from attachd.tests import databases, rows
+from attachd.tests.functional import served
+
+SERVER = "11111111-2222-4333-8444-555555555555"
+OTHER_SERVER = "22222222-2222-4333-8444-555555555555"
+HOST = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:1"}
+PATIENCE = 120
+LATER = {"prefer": "respond-async"}
+OWN = f"{served.LATEST}, attachd 1.0"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = served.use(self)
+        self.driver = self.api.backend.driver
+
+    def create(self, volume, server=SERVER, options=LATER, **fields):
+        body = {"attachment": {"volume_uuid": volume["id"], "instance_uuid": server, **fields}}
+        return self.api.ask("POST", "/attachments", body, **options)
+
+    def update(self, identity, connector=HOST, options=LATER):
+        body = {"attachment": {"connector": connector}}
+        return self.api.ask("PUT", f"/attachments/{identity}", body, **options)
+
+    def delete(self, identity, options=LATER, query=""):
+        return self.api.ask("DELETE", f"/attachments/{identity}{query}", **options)
+
+    def assert_accepted(self, status, answer):
+        self.assertEqual(202, answer.status, answer.raw)
+        self.assertEqual("respond-async", answer.headers["preference-applied"])
+        shown = answer.body["attachment"]
+        where = f"http://api.example:8776/v3/attachments/{shown['id']}"
+        self.assertEqual(where, answer.headers["location"])
+        self.assertEqual(status, shown["status"])
+        return shown["id"]
+
+    def assert_done_at_once(self, answer):
+        self.assertEqual(200, answer.status, answer.raw)
+        self.assertNotIn("preference-applied", answer.headers)
+        self.assertNotIn("location", answer.headers)
+
+    def wait_until(self, condition):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def wait_until_it_is(self, identity, state):
+        self.wait_until(lambda: rows.attachment(identity)["state"] == state)
+
+    def wait_until_it_is_gone(self, identity):
+        url = f"/attachments/{identity}"
+        self.wait_until(lambda: self.api.ask("GET", url).status == 404)
+
+
+class LaterTest(Case):
+    def test_an_attachment_is_made_connected_and_deleted_without_waiting(self):
+        volume = rows.add_volume()
+        answer = self.create(volume, connector=HOST)
+        identity = self.assert_accepted("attaching", answer)
+        self.assertEqual({}, answer.body["attachment"]["connection_info"])
+        self.wait_until_it_is(identity, "connected")
+        shown = self.api.ask("GET", f"/attachments/{identity}").body["attachment"]
+        self.assertEqual("attaching", shown["status"])
+        self.assertEqual(identity, shown["connection_info"]["attachment_id"])
+        self.assertEqual({identity}, self.driver.granted())
+        self.assertEqual(identity, self.assert_accepted("detaching", self.delete(identity)))
+        self.wait_until_it_is_gone(identity)
+        self.assertEqual(set(), self.driver.granted())
+        self.assertEqual("available", rows.volume(volume["id"])["status"])
+
+    def test_a_reservation_is_connected_without_waiting(self):
+        for version in ("volume 3.27", served.LATEST, OWN):
+            with self.subTest(version):
+                options = {**LATER, "version": version}
+                made = self.create(rows.add_volume(), options=options)
+                self.assert_done_at_once(made)
+                identity = made.body["attachment"]["id"]
+                self.assert_accepted("attaching", self.update(identity, options=options))
+                self.wait_until_it_is(identity, "connected")
+                again = self.update(identity, options=options)
+                self.assert_done_at_once(again)
+                waited = self.update(identity, options={"version": version})
+                self.assertEqual(waited.body, again.body)
+
+    def test_what_needs_no_manager_is_done_at_once(self):
+        made = self.create(rows.add_volume())
+        deleted = self.delete(made.body["attachment"]["id"])
+        self.assert_done_at_once(deleted)
+        self.assertEqual({"attachments": []}, deleted.body)
+
+    def test_with_force_everybody_waits(self):
+        identity = self.create(rows.add_volume(), connector=HOST, options={})
+        identity = identity.body["attachment"]["id"]
+        options = {**LATER, "token": served.ADMIN, "version": OWN}
+        self.assert_done_at_once(self.delete(identity, options, "?force=true"))
+        self.assertEqual([], rows.attachments())
+
+    def test_whoever_does_not_prefer_it_waits(self):
+        for wish in ("", "respond-asynchronously", "wait=10", "return=minimal", '"respond-async"'):
+            with self.subTest(wish):
+                answer = self.create(rows.add_volume(), connector=HOST, options={"prefer": wish})
+                self.assert_done_at_once(answer)
+                self.assertNotEqual({}, answer.body["attachment"]["connection_info"])
+
+    def test_the_wish_may_stand_among_others(self):
+        for wish in (
+            "return=minimal, respond-async",
+            "Respond-Async; x=1,wait=5",
+            " respond-async",
+        ):
+            with self.subTest(wish):
+                volume = rows.add_volume()
+                self.assert_accepted(
+                    "attaching", self.create(volume, connector=HOST, options={"prefer": wish})
+                )
+
+    def test_a_failure_shows_in_the_attachment_and_in_a_message(self):
+        volume = rows.add_volume()
+        with self.driver.failing("grant", final=True):
+            identity = self.assert_accepted("attaching", self.create(volume, connector=HOST))
+            self.wait_until_it_is(identity, "connect_failed")
+        self.assertEqual("available", rows.volume(volume["id"])["status"])
+        self.wait_until(lambda: messages.page({"resource_uuid": volume["id"]}, Page(limit=9)))
+        self.assert_accepted("attaching", self.update(identity))
+        self.wait_until_it_is(identity, "connected")
+        with self.driver.failing("revoke"):
+            self.assert_accepted("detaching", self.delete(identity))
+            self.wait_until_it_is(identity, "disconnect_failed")
+        self.assert_accepted("detaching", self.delete(identity))
+        self.wait_until_it_is_gone(identity)
+
+
+class RefusedTest(Case):
+    """What is refused is refused at once, as for those who wait, and leaves nothing."""
+
+    def assert_the_same_refusal(self, ask):
+        plain, later = ask({}), ask(LATER)
+        self.assertGreaterEqual(plain.status, 400)
+        self.assertEqual((plain.status, plain.fault), (later.status, later.fault))
+        self.assertNotIn("preference-applied", later.headers)
+
+    def test_another_connector(self):
+        identity = self.create(rows.add_volume(), connector=HOST, options={})
+        identity = identity.body["attachment"]["id"]
+        other = {**HOST, "host": "compute-2"}
+        self.assert_the_same_refusal(lambda options: self.update(identity, other, options))
+        self.assertEqual(HOST, rows.attachment(identity)["connector"])
+
+    def test_a_second_connection_of_an_ordinary_volume(self):
+        volume = rows.add_volume()
+        self.create(volume, connector=HOST, options={})
+        second = self.create(volume, options={}).body["attachment"]["id"]
+        other = {**HOST, "host": "compute-2"}
+        self.assert_the_same_refusal(lambda options: self.update(second, other, options))
+        self.assertEqual("reserved", rows.attachment(second)["state"])
+
+    def test_a_writer_of_what_may_only_be_read(self):
+        volume = rows.add_volume()
+        identity = self.create(volume, mode="rw", options={}).body["attachment"]["id"]
+        rows.change_volume(volume["id"], admin_metadata={"readonly": "True"})
+        self.assert_the_same_refusal(lambda options: self.update(identity, HOST, options))
+        self.assertEqual("reserved", rows.attachment(identity)["state"])
+
+    def test_what_is_not_there(self):
+        identity = served.PROJECT
+        self.assert_the_same_refusal(lambda options: self.update(identity, HOST, options))
+        self.assert_the_same_refusal(lambda options: self.delete(identity, options))
+
+    def test_a_refused_connect_gives_its_reservation_up(self):
+        refused = exception.LimitReached(what="x", count=1, limit=1, name="y")
+        with mock.patch.object(due, "connect", side_effect=refused):
+            answer = self.create(rows.add_volume(), connector=HOST)
+        self.assertEqual(400, answer.status, answer.raw)
+        self.assertEqual([], rows.attachments())
+
+
+class LostTest(Case):
+    """A message that never comes to a manager."""
+
+    def setUp(self):
+        super().setUp()
+        away = exception.Unavailable(reason="The queue is away.")
+        self.cast = mock.patch.object(rpcapi, "carry_on", side_effect=away)
+
+    def recover(self):
+        Caretaker(self.api.backend).once()
+
+    def test_the_row_says_what_is_due_and_recovery_does_it(self):
+        with self.cast:
+            identity = self.assert_accepted(
+                "attaching", self.create(rows.add_volume(), connector=HOST)
+            )
+        self.assertEqual([], self.driver.methods)
+        self.recover_until(lambda: rows.attachment(identity)["state"] == "connected")
+        with self.cast:
+            self.assert_accepted("detaching", self.delete(identity))
+        self.assertEqual({identity}, self.driver.granted())
+        self.recover_until(lambda: not rows.attachments())
+        self.assertEqual(set(), self.driver.granted())
+
+    def recover_until(self, condition):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            self.recover()
+            time.sleep(0.01)
+
+    def test_whoever_repeats_the_request_sends_the_message_again(self):
+        with self.cast:
+            made = self.create(rows.add_volume(), options={}).body["attachment"]["id"]
+            for _ in range(2):
+                self.assert_accepted("attaching", self.update(made))
+        self.assert_accepted("attaching", self.update(made))
+        self.wait_until_it_is(made, "connected")
+        with self.cast:
+            for _ in range(2):
+                self.assert_accepted("detaching", self.delete(made))
+        self.assert_accepted("detaching", self.delete(made))
+        self.wait_until_it_is_gone(made)
+
+    def test_whoever_waits_after_all_gets_the_connection(self):
+        with self.cast:
+            made = self.create(rows.add_volume(), options={}).body["attachment"]["id"]
+            self.assert_accepted("attaching", self.update(made))
+        waited = self.update(made, options={})
+        self.assertEqual(200, waited.status, waited.raw)
+        self.assertEqual("connected", rows.attachment(made)["state"])
+        with self.cast:
+            self.assert_accepted("detaching", self.delete(made))
+        self.assertEqual(200, self.delete(made, {}).status)
+        self.assertEqual([], rows.attachments())
+
+    def test_a_message_that_comes_twice_or_late_does_nothing(self):
+        made = self.create(rows.add_volume(), options={}).body["attachment"]["id"]
+        background.carry_on(self.api.backend, made)
+        self.assertEqual("reserved", rows.attachment(made)["state"])
+        self.assertEqual(200, self.update(made, options={}).status)
+        background.carry_on(self.api.backend, made)
+        self.assertEqual(["grant"], self.driver.methods)
+        self.assertEqual(200, self.delete(made, {}).status)
+        background.carry_on(self.api.backend, made)
+        self.assertEqual(["grant", "revoke"], self.driver.methods)
+
+    def test_many_messages_at_once_connect_once(self):
+        with self.cast:
+            made = self.create(rows.add_volume(), connector=HOST).body["attachment"]["id"]
+        databases.together(*[lambda: background.carry_on(self.api.backend, made)] * 4)
+        self.assertEqual("connected", rows.attachment(made)["state"])
+        self.assertEqual(["grant"], self.driver.methods)
+
+    def test_a_key_and_the_wish_go_together(self):
+        volume = rows.add_volume()
+        options = {**LATER, "idempotency_key": "k"}
+        with self.cast:
+            first = self.create(volume, options=options, connector=HOST)
+            again = self.create(volume, options=options, connector=HOST)
+        self.assertEqual((202, 202), (first.status, again.status))
+        self.assertEqual(first.body, again.body)
+        self.assertEqual(1, len(rows.attachments()))
+
+
+class RaceTest(Case):
+    def test_a_delete_during_a_connect_leaves_nothing(self):
+        volume = rows.add_volume()
+        made = self.create(volume, options={}).body["attachment"]["id"]
+        real = self.driver.grant
+
+        def deleted_meanwhile(*args):
+            self.assert_accepted("detaching", self.delete(made))
+            return real(*args)
+
+        with mock.patch.object(self.driver, "grant", deleted_meanwhile):
+            connected = self.update(made, options={})
+        self.assertGreaterEqual(connected.status, 400)
+        self.wait_until_it_is_gone(made)
+        self.assertEqual(set(), self.driver.granted())
+        self.assertEqual("available", rows.volume(volume["id"])["status"])

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two releases of the code side by side: API and manager, RabbitMQ, one migrated database."""
+
+import contextlib
+import time
+import unittest
+import uuid
+
+import requests
+
+from attachd.tests.functional import releases, sdk
+from attachd.tests.functional.processes import PATIENCE, Deployment
+
+HEADERS = {"OpenStack-API-Version": "volume 3.71"}
+CONNECTOR = {"host": "one", "initiator": "iqn.2000-01.org.example:one"}
+PIN = f"[upgrade_levels]\nattachd_manager = {releases.FORMER_CONTRACT}\n"
+
+
+class UpgradeCase:
+    """A deployment in the middle of an upgrade; a subclass names the database."""
+
+    def setUp(self):
+        super().setUp()
+        self.former = releases.former(self)
+        self.deployment = Deployment(self, self.database)
+
+    @contextlib.contextmanager
+    def of_the_former_release(self):
+        """Start there what is started in here."""
+        self.deployment.use_code(self.former)
+        yield
+        self.deployment.use_own_code()
+
+    def storage(self):
+        return sdk.storage(self, self.deployment.url)
+
+    def request(self, method, path, body=None):
+        url = f"{self.deployment.url}/v3{path}"
+        return requests.request(method, url, json=body, headers=HEADERS, timeout=PATIENCE)
+
+    def act(self, volume, name, **values):
+        answer = self.request("POST", f"/volumes/{volume.id}/action", {name: values or None})
+        self.assertIn(answer.status_code, {200, 202}, (name, answer.text))
+        return answer.json() if answer.content else None
+
+    def attach(self, storage, volume, connector=CONNECTOR, **values):
+        attachment = storage.create_attachment(volume.id, connector=connector, **values)
+        storage.complete_attachment(attachment)
+        return attachment
+
+    def make_volume(self, storage, **values):
+        volume = storage.create_volume(size=1, **values)
+        return storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+
+    def cycle(self):
+        """Do what stock clients do, by the new calls and by the older ones."""
+        storage = self.storage()
+        volume = self.make_volume(storage)
+        server = str(uuid.uuid4())
+        first = self.attach(storage, volume, instance=server)
+        self.assertEqual("in-use", storage.get_volume(volume.id).status)
+        # As while a server moves: what remains after a detach is told.
+        second = self.attach(storage, volume, {"host": "two"}, instance=server)
+        answer = self.request("DELETE", f"/attachments/{first.id}")
+        self.assertEqual(200, answer.status_code, answer.text)
+        self.assertEqual([second.id], [each["id"] for each in answer.json()["attachments"]])
+        storage.delete_attachment(second)
+        self.assertEqual("available", storage.get_volume(volume.id).status)
+        self.older_calls(volume)
+        self.assertEqual("available", storage.get_volume(volume.id).status)
+        copy = self.make_volume(storage, source_volume_id=volume.id)
+        storage.extend_volume(copy, 2)
+        deadline = time.monotonic() + PATIENCE
+        while (copy := storage.get_volume(copy.id)).size != 2:
+            self.assertLess(time.monotonic(), deadline, copy)
+            time.sleep(0.1)
+        for each in (copy, volume):
+            storage.delete_volume(each)
+            storage.wait_for_delete(each, interval=0.1, wait=PATIENCE)
+
+    def older_calls(self, volume):
+        self.act(volume, "os-reserve")
+        opened = self.act(volume, "os-initialize_connection", connector=CONNECTOR)
+        self.assertIn("connection_info", opened)
+        self.act(
+            volume,
+            "os-attach",
+            instance_uuid=str(uuid.uuid4()),
+            mountpoint="/dev/vdb",
+            mode="rw",
+        )
+        self.act(volume, "os-begin_detaching")
+        self.act(volume, "os-terminate_connection", connector=CONNECTOR)
+        self.act(volume, "os-detach")
+
+    def check_release(self, attachment, *, former):
+        """Hold that it is an API of this release that answers, which tells more, or is not."""
+        own = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
+        url = f"{self.deployment.url}/v3/attachments/{attachment.id}"
+        told = requests.get(url, headers=own, timeout=PATIENCE).json()["attachment"]
+        self.assertEqual(former, "shared_connections_by_attachment" not in told, told)
+
+    def ended(self, *started):
+        for each in started:
+            self.assertEqual(0, each.end())
+            self.assertNotIn("Traceback", each.output)
+
+    def wait_until_ready(self):
+        """Wait until nothing is left of the upgrade, as managers tell."""
+        deadline = time.monotonic() + PATIENCE
+        while any(self.deployment.checks().values()):
+            self.assertLess(time.monotonic(), deadline, self.deployment.checks())
+            time.sleep(0.5)
+
+
+class ManagersFirstCase(UpgradeCase):
+    def test_managers_are_upgraded_first_then_the_api(self):
+        with self.of_the_former_release():
+            old_manager = self.deployment.start_manager()
+            old_api = self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        storage = self.storage()
+        kept = self.make_volume(storage)
+        attachment = self.attach(storage, kept)
+        self.check_release(attachment, former=True)
+        self.assertEqual(1, self.deployment.checks()["Managers"])
+        self.ended(old_manager)
+        manager = self.deployment.start_manager()
+        self.cycle()
+        self.wait_until_ready()
+        self.ended(old_api)
+        api = self.deployment.start_gunicorn()
+        self.check_release(attachment, former=False)
+        self.cycle()
+        # What was attached before the upgrade is detached after it.
+        storage = self.storage()
+        self.assertEqual("in-use", storage.get_volume(kept.id).status)
+        storage.delete_attachment(attachment.id)
+        self.assertEqual("available", storage.get_volume(kept.id).status)
+        self.ended(api, manager)
+
+
+class MariaDBTest(ManagersFirstCase, unittest.TestCase):
+    database = "mariadb"
+
+
+class PostgreSQLTest(ManagersFirstCase, unittest.TestCase):
+    database = "postgresql"
+
+
+class ApiFirstTest(UpgradeCase, unittest.TestCase):
+    database = "mariadb"
+
+    def test_the_api_is_upgraded_first_and_pinned_until_the_managers_are(self):
+        with self.of_the_former_release():
+            old_manager = self.deployment.start_manager()
+            old_api = self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        volume = self.make_volume(self.storage())
+        self.ended(old_api)
+        api = self.deployment.start_gunicorn()
+        attachment = self.refused_without_the_pin(volume)
+        self.ended(api)
+        self.deployment.configure(PIN)
+        api = self.deployment.start_gunicorn()
+        storage = self.storage()
+        storage.update_attachment(attachment, connector=CONNECTOR)
+        storage.complete_attachment(attachment)
+        self.cycle()
+        self.assertEqual(1, self.deployment.checks()["Upgrade Level"])
+        # It logs the call that it did not understand with a traceback.
+        self.assertEqual(0, old_manager.end())
+        manager = self.deployment.start_manager()
+        self.cycle()
+        self.ended(api)
+        self.deployment.configure("[upgrade_levels]\nattachd_manager = auto\n")
+        api = self.deployment.start_gunicorn()
+        self.wait_until_ready()
+        storage = self.storage()
+        storage.delete_attachment(attachment.id)
+        self.assertEqual("available", storage.get_volume(volume.id).status)
+        self.cycle()
+        self.ended(api, manager)
+
+    def refused_without_the_pin(self, volume):
+        """Reserve the volume, and hold that a client is told why it cannot be connected."""
+        attachment = self.storage().create_attachment(volume.id, connector={})
+        body = {"attachment": {"connector": CONNECTOR}}
+        answer = self.request("PUT", f"/attachments/{attachment.id}", body)
+        self.assertEqual(503, answer.status_code, answer.text)
+        self.assertIn("upgrade", answer.text)
+        self.assertEqual("reserved", self.storage().get_attachment(attachment.id).status)
+        return attachment

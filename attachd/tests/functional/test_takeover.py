@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two managers of one backend, as if on two machines: work together, death, and sleep of one."""
+
+import os
+from pathlib import Path
+import random
+import signal
+import sys
+import threading
+import time
+
+import requests
+import sqlalchemy as sa
+import testtools
+
+from attachd.tests.functional import recorded
+from attachd.tests.functional.processes import PATIENCE, Deployment, Process
+
+TAKEOVER = 4.0
+HEADERS = {"OpenStack-API-Version": "volume 3.71"}
+CLIENTS = 8
+VOLUMES = 4
+
+_MORE = """
+[manager]
+takeover_time = {takeover}
+report_interval = 1
+
+[rpc]
+attach_timeout = 15
+"""
+
+
+class TakeoverTest(testtools.TestCase):
+    """MariaDB, RabbitMQ, gunicorn, and a file backend in a folder that all machines share."""
+
+    kind = "mariadb"
+
+    def setUp(self):
+        super().setUp()
+        self.deployment = Deployment(self, self.kind, workers=1)
+        self.record = self.deployment.folder / "record"
+        self.state = Path(self.deployment.folder / "shared")
+        with (self.deployment.folder / "attachd.conf").open("a", encoding="utf-8") as file:
+            file.write(_MORE.format(takeover=TAKEOVER))
+            file.write(f"[file]\nfile_folder = {self.state}\n")
+        self.engine = sa.create_engine(self.deployment.database)
+        self.addCleanup(self.engine.dispose)
+        self.trouble = []
+        self.stop = threading.Event()
+
+    def start_manager(self, machine, pause=0.0):
+        """Start a manager of a machine of its own: it sees no file of the others' but volumes."""
+        configuration = self.deployment.folder / f"{machine}.conf"
+        configuration.write_text(
+            (self.deployment.folder / "attachd.conf")
+            .read_text()
+            .replace("/state\n", f"/state-{machine}\n")
+        )
+        process = Process(
+            self,
+            sys.executable,
+            "-m",
+            "attachd.tests.functional.recorded",
+            f"{self.record}",
+            f"{pause}",
+            f"--config-file={configuration}",
+            env=self.deployment._environment,
+        )
+        process.show_in_failures(self)
+        process.wait_for("Serving backend")
+        return process
+
+    def ask(self, method, path, body=None):
+        url = f"{self.deployment.url}/v3{path}"
+        return requests.request(method, url, json=body, headers=HEADERS, timeout=PATIENCE)
+
+    def new_volume(self, **values):
+        answer = self.ask("POST", "/volumes", {"volume": {"size": 1, **values}})
+        self.assertEqual(202, answer.status_code, answer.text)
+        volume_id = answer.json()["volume"]["id"]
+        self.wait_until(lambda: self.show(f"/volumes/{volume_id}")["status"] == "available")
+        return volume_id
+
+    def show(self, path):
+        answer = self.ask("GET", path)
+        return next(iter(answer.json().values())) if answer.status_code == 200 else None
+
+    def wait_until(self, seen):
+        deadline = time.monotonic() + PATIENCE
+        while not seen():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+
+    def rows(self, sql, **values):
+        with self.engine.connect() as connection:
+            return connection.execute(sa.text(sql), values).all()
+
+    def half_way(self):
+        """Return what is in work, or was when its manager died."""
+        return self.rows(
+            "SELECT id, state, owner FROM attachments WHERE state IN "
+            "('connecting', 'disconnecting') "
+            "UNION SELECT id, state, lease_holder FROM volumes WHERE lease_holder IS NOT NULL"
+        )
+
+    def processes(self):
+        return [row[0] for row in self.rows("SELECT id FROM processes")]
+
+    def cycle(self, number, volumes):
+        """Attach and detach, as a client that repeats what was not answered."""
+        rng = random.Random(number)
+        while not self.stop.is_set():
+            body = {"attachment": {"volume_uuid": rng.choice(volumes)}}
+            answer = self.ask("POST", "/attachments", body)
+            if answer.status_code != 200:
+                self.trouble.append(answer.text)
+                return
+            attachment = f"/attachments/{answer.json()['attachment']['id']}"
+            connector = {"attachment": {"connector": {"host": f"host-{number}"}}}
+            for method, path, wanted in (
+                ("PUT", attachment, connector),
+                ("DELETE", attachment, None),
+            ):
+                answer = self.ask(method, path, wanted)
+                while answer.status_code in {500, 503, 504}:
+                    answer = self.ask(method, path, wanted)
+                if answer.status_code not in {200, 404}:
+                    self.trouble.append(f"{method}: {answer.status_code} {answer.text}")
+
+    def multiattach_type(self):
+        body = {"volume_type": {"name": "many", "extra_specs": {"multiattach": "<is> True"}}}
+        self.assertEqual(200, self.ask("POST", "/types", body).status_code)
+
+    def test_one_of_two_is_killed_under_load(self):
+        first, second = (self.start_manager(name, pause=0.02) for name in ("one", "two"))
+        self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        self.multiattach_type()
+        volumes = [self.new_volume(volume_type="many") for _ in range(VOLUMES)]
+        clients = [
+            threading.Thread(target=self.cycle, args=(number, volumes), daemon=True)
+            for number in range(CLIENTS)
+        ]
+        for each in clients:
+            each.start()
+        self.wait_until(lambda: len(recorded.read(self.record)) > 200)
+        seen = {entry.pid for entry in recorded.read(self.record)}
+        self.assertEqual(2, len(seen), "both work")
+
+        ids = set(self.processes())
+        alive = self.id_of(second)
+        (dead,) = ids - {alive}
+        died = {self.worker_of(first): time.monotonic()}
+        os.killpg(first.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        self.wait_until(lambda: dead not in self.processes())
+        buried = time.monotonic() - killed
+        self.wait_until(lambda: dead not in {row[2] for row in self.half_way()})
+        taken_over = time.monotonic() - killed
+        count = len(recorded.read(self.record))
+        self.wait_until(lambda: len(recorded.read(self.record)) > count + 100)
+        self.stop.set()
+        for each in clients:
+            each.join(PATIENCE)
+        self.wait_until(lambda: not self.half_way())
+        self.assertEqual([], self.trouble)
+        self.assertEqual([], self.show("/attachments"))
+        self.assertEqual([], list(recorded.overlaps(recorded.read(self.record), died)))
+        exports = [each for each in self.state.rglob("*") if each.is_symlink()]
+        self.assertEqual([], exports)
+        figures = f"dead for others after {buried:.1f} s, all taken over after {taken_over:.1f} s"
+        sys.stderr.write(f"\ntakeover_time {TAKEOVER} s: {figures}\n")
+
+    def since(self, count):
+        """Return what was recorded after so many entries."""
+        return {entry.what for entry in recorded.read(self.record)[count:]}
+
+    def id_of(self, process):
+        """Return under which id a manager is known to others."""
+        name = f"%:{self.worker_of(process)}"
+        return self.rows("SELECT id FROM processes WHERE name LIKE :name", name=name)[0][0]
+
+    def worker_of(self, process):
+        """Return the id of the process that does the work of a manager."""
+        return int(process.wait_for(r"(\d+) INFO attachd.manager.service .* Serving")[1])
+
+    def test_a_delete_at_one_during_a_connect_at_the_other_waits_and_shuts_out(self):
+        for machine in ("one", "two"):
+            self.start_manager(machine, pause=1)
+        self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        volume = self.new_volume()
+        for number in range(3):
+            self.connect_and_delete(volume, {"host": f"host-{number}"})
+        entries = recorded.read(self.record)
+        self.assertEqual([], list(recorded.overlaps(entries, {})))
+        self.assertEqual(2, len({entry.pid for entry in entries}), "both work")
+
+    def connect_and_delete(self, volume, host):
+        body = {"attachment": {"volume_uuid": volume}}
+        attachment = self.ask("POST", "/attachments", body).json()["attachment"]["id"]
+        path, begun = f"/attachments/{attachment}", len(recorded.read(self.record))
+        wanted = {"attachment": {"connector": host}}
+        asking = threading.Thread(target=self.ask, args=("PUT", path, wanted))
+        asking.start()
+        self.wait_until(lambda: self.methods_since(begun) == ["grant"])
+        self.assertEqual(200, self.ask("DELETE", path).status_code)
+        asking.join(PATIENCE)
+        self.assertEqual(["grant", "revoke"], self.methods_since(begun))
+        self.assertIsNone(self.show(path))
+        self.assertEqual([], [each for each in self.state.rglob("*") if each.is_symlink()])
+
+    def methods_since(self, count):
+        """Return which methods of the driver were begun after so many entries."""
+        entries = recorded.read(self.record)[count:]
+        return [entry.method for entry in entries if entry.what == "begins"]
+
+    def test_one_that_slept_in_the_middle_of_a_call_touches_nothing_afterwards(self):
+        sleeper = self.start_manager("one", pause=3)
+        self.deployment.start_gunicorn()
+        self.deployment.wait_until_served()
+        volume = self.new_volume()
+        answer = self.ask("POST", "/attachments", {"attachment": {"volume_uuid": volume}})
+        attachment = f"/attachments/{answer.json()['attachment']['id']}"
+        connector = {"attachment": {"connector": {"host": "here"}}}
+        asking = threading.Thread(target=self.ask, args=("PUT", attachment, connector))
+        asking.start()
+        self.wait_until(lambda: recorded.read(self.record)[-1][3:] == ("grant", "begins"))
+        worker = self.worker_of(sleeper)
+        os.kill(worker, signal.SIGSTOP)
+        self.addCleanup(os.kill, worker, signal.SIGCONT)
+
+        self.start_manager("two")
+        self.wait_until(lambda: not self.half_way())
+        self.assertTrue(self.show(attachment)["connection_info"])
+        # RabbitMQ still hands the sleeper every second message.
+        while (status := self.ask("DELETE", attachment).status_code) == 504:
+            pass
+        self.assertIn(status, {200, 404})
+        before = len(recorded.read(self.record))
+        os.kill(worker, signal.SIGCONT)
+        sleeper.wait_for("goes on as another one")
+        self.wait_until(lambda: "refused" in self.since(before))
+        asking.join(PATIENCE)
+        self.assertNotIn("changes", self.since(before))
+        self.assertEqual([], [each for each in self.state.rglob("*") if each.is_symlink()])
+        self.assertIsNone(self.show(attachment))
+        self.wait_until(lambda: len(self.processes()) == 2)
+        # As another one it is as good as before.
+        answer = self.ask("POST", "/attachments", {"attachment": {"volume_uuid": volume}})
+        attachment = f"/attachments/{answer.json()['attachment']['id']}"
+        self.assertEqual(200, self.ask("PUT", attachment, connector).status_code)
+        self.assertEqual(200, self.ask("DELETE", attachment).status_code)

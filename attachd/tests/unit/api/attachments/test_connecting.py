@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of a manager at once or later, with it and the database replaced."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.api.attachments import connecting
+from attachd.tests.unit.api.attachments import test_view
+
+CONNECTOR = {"host": "h"}
+CONNECTED = {"connection_info": test_view.ISCSI, "mode": "rw"}
+
+
+class ConnectingTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        for name in ("Attachment", "rpcapi", "view"):
+            setattr(self, name, self.enterContext(mock.patch.object(connecting, name)))
+        for name in ("connect", "connect_alone", "disconnect"):
+            setattr(self, name, self.enterContext(mock.patch.object(connecting.due, name)))
+        self.ctx, self.later = mock.Mock(), mock.Mock()
+        self.attachment = mock.Mock(id="a1", volume_id="v1")
+
+    def beside(self, later):
+        return connecting.beside_others(self.ctx, self.attachment, CONNECTOR, None, later)
+
+    def alone(self, later):
+        return connecting.alone(self.ctx, self.attachment, CONNECTOR, "a:rule", None, later)
+
+    def test_at_once_the_manager_is_called_and_nothing_is_noted(self):
+        self.assertIs(self.view.connected.return_value, self.beside(None))
+        self.rpcapi.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
+        self.assertIs(self.view.connected.return_value, self.alone(None))
+        self.rpcapi.attach_alone.assert_called_once_with(
+            self.ctx, self.attachment, CONNECTOR, "a:rule"
+        )
+        self.connect.assert_not_called()
+        self.connect_alone.assert_not_called()
+
+    def test_later_it_is_noted_before_the_manager_is_told(self):
+        calls = mock.Mock()
+        calls.attach_mock(self.connect, "connect")
+        calls.attach_mock(self.rpcapi, "rpcapi")
+        self.assertIs(self.view.shown.return_value, self.beside(self.later))
+        self.assertEqual(
+            [
+                mock.call.connect("a1", "v1", CONNECTOR),
+                mock.call.rpcapi.carry_on(self.ctx, self.attachment),
+            ],
+            calls.mock_calls,
+        )
+        self.later.accept.assert_called_once_with("attachments", "a1")
+        self.alone(self.later)
+        self.connect_alone.assert_called_once_with("a1", "v1", CONNECTOR, "a:rule")
+
+    def test_what_is_connected_already_is_answered_at_once(self):
+        self.connect.side_effect = connecting.due.Replay(CONNECTED)
+        self.assertIs(self.view.connected.return_value, self.beside(self.later))
+        self.later.accept.assert_not_called()
+        self.rpcapi.carry_on.assert_not_called()
+
+    def test_a_message_that_cannot_be_sent_is_no_failure(self):
+        self.rpcapi.carry_on.side_effect = exception.Unavailable(reason="away")
+        self.beside(self.later)
+        self.later.accept.assert_called_once_with("attachments", "a1")
+
+    def test_a_refusal_is_told_and_nothing_sent(self):
+        self.disconnect.side_effect = exception.InvalidTransition("no")
+        with self.assertRaisesRegex(exception.InvalidTransition, "no"):
+            connecting.disconnected_later(self.ctx, self.attachment, None, None, self.later)
+        self.rpcapi.carry_on.assert_not_called()
+        self.later.accept.assert_not_called()

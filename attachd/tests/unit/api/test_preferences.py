@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What clients would like, as RFC 7240 has them say it."""
+
+import unittest
+from unittest import mock
+
+import webob
+
+from attachd.api import preferences
+
+
+def asked(value):
+    request = webob.Request.blank("/")
+    if value is not None:
+        request.headers["Prefer"] = value
+    return preferences.later(request, webob.Response(), mock.Mock())
+
+
+class LaterTest(unittest.TestCase):
+    def test_it_is_wished_for_by_name(self):
+        for value in (
+            "respond-async",
+            "RESPOND-ASYNC",
+            "respond-async; x",
+            "respond-async=1",
+            "wait=3,respond-async",
+            'x="a, b" , respond-async',
+            ", ,respond-async,,",
+        ):
+            with self.subTest(value):
+                self.assertIsNotNone(asked(value))
+
+    def test_whatever_else_is_ignored(self):
+        for value in (
+            *(None, "", ",", "wait=respond-async", 'x="respond-async"', 'x=", respond-async"'),
+            *("respond-async-later", "return=minimal; respond-async", '"', "\\", "=,;", "\xe4"),
+            *('x="' + "y" * 5000, "," * 5000),
+        ):
+            with self.subTest(value):
+                self.assertIsNone(asked(value))
+
+    def test_who_grants_it_says_so(self):
+        response, links = webob.Response(), mock.Mock()
+        links.of.return_value = [{"rel": "self", "href": "http://api/v3/attachments/a1"}]
+        preferences.Later(response, links).accept("attachments", "a1")
+        links.of.assert_called_once_with("attachments", "a1")
+        self.assertEqual(202, response.status_int)
+        self.assertEqual("respond-async", response.headers["Preference-Applied"])
+        self.assertEqual("http://api/v3/attachments/a1", response.headers["Location"])

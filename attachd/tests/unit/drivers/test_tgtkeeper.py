@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In what order a target is changed; what the driver asks for is in test_tgt.py."""
+
+import unittest
+from unittest import mock
+
+from attachd.drivers import tgtadm, tgtkeeper, tgtshow
+
+GUARD = "attachd-guard.tgt.a"
+
+
+def target(*accounts, hosts=("a",)):
+    return tgtshow.Target(7, "name", True, {}, (GUARD, *accounts), hosts)
+
+
+class EvictTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.tgtd = mock.create_autospec(tgtadm.Tgtd, instance=True)
+        self.tgtd.connections.return_value = []
+        self.tgtd.timeout = 0.1
+        self.keeper = tgtkeeper.Keeper(self.tgtd, "attachd-guard.tgt.")
+
+    def asked(self):
+        return [(call[0], *call.args[1:]) for call in self.tgtd.mock_calls]
+
+    def test_a_host_is_refused_before_its_sessions_end_and_its_account_goes(self):
+        self.tgtd.named.return_value = [target("u", hosts=("a",))]
+        self.keeper.evict(target("x", "u", hosts=("a", "b")), {"a"}, {"u"})
+        self.assertEqual(
+            [("forbid", "b"), ("connections",), ("unbind_account", "x", ("u",)), ("named",)],
+            self.asked(),
+        )
+
+    def test_each_account_is_taken_from_where_it_is_by_then(self):
+        self.tgtd.named.side_effect = [[target("u", "y")], [target("u")]]
+        self.keeper.evict(target("x", "y", "u"), {"a"}, {"u"})
+        unbound = [each for each in self.asked() if each[0] == "unbind_account"]
+        self.assertEqual(
+            [("unbind_account", "x", ("y", "u")), ("unbind_account", "y", ())], unbound
+        )
+
+    def test_whoever_stays_is_bound_again_and_guards_stay(self):
+        self.keeper.evict(target("attachd-guard.tgt.b"), {"a"}, {"u"})
+        self.assertEqual([("connections",), ("bind_account", "u")], self.asked())
+
+    def test_a_session_that_does_not_end_is_an_error(self):
+        self.tgtd.connections.return_value = [tgtshow.Connection(1, 0, "b")]
+        with self.assertRaisesRegex(tgtkeeper.exception.BackendError, "of b does not end"):
+            self.keeper.remove(target())
+        self.tgtd.delete_target.assert_not_called()

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What targets are to an audit."""
+
+import dataclasses
+import unittest
+import uuid
+
+from attachd.drivers import base, tgtlisting, tgtshow
+
+GUARD = "attachd-guard.tgt."
+UNIT = tgtshow.Lun("5c51", "/volumes/v", 1074, online=True, read_only=False)
+TARGET = tgtshow.Target(7, "name", True, {1: UNIT}, (f"{GUARD}a", "u"), ("a", "b"), ("b", "c"))
+
+
+def exported(target, mode="rw"):
+    return tgtlisting.exported("v", mode, target, "/volumes/v", "5c51")
+
+
+class ExportedTest(unittest.TestCase):
+    def test_initiators_accounts_and_sessions_are_told(self):
+        parts = frozenset(["CHAP account u", tgtlisting.IN_SERVICE])
+        self.assertEqual(
+            base.Exported("v", "rw", frozenset("ab"), parts, frozenset("bc")), exported(TARGET)
+        )
+
+    def test_a_unit_that_is_not_as_it_should_be_is_not_in_service(self):
+        changes = (
+            {"online": False},
+            {"path": "/volumes/other"},
+            {"scsi_id": "x"},
+            {"read_only": True},
+        )
+        wrong = [
+            dataclasses.replace(TARGET, ready=False),
+            dataclasses.replace(TARGET, luns={}),
+            *(
+                dataclasses.replace(TARGET, luns={1: dataclasses.replace(UNIT, **each)})
+                for each in changes
+            ),
+        ]
+        for each in wrong:
+            self.assertEqual({"CHAP account u"}, exported(each).parts, each)
+
+    def test_a_reader_s_unit_has_to_be_read_only(self):
+        self.assertNotIn(tgtlisting.IN_SERVICE, exported(TARGET, "ro").parts)
+
+
+class OwnersTest(unittest.TestCase):
+    def test_what_another_backend_guards_is_foreign(self):
+        for accounts, foreign in (
+            ((f"{GUARD}a",), False),
+            (("attachd-guard.tgt2.a", "u"), True),
+            (("u",), False),
+            ((), False),
+        ):
+            target = dataclasses.replace(TARGET, accounts=accounts)
+            self.assertEqual(foreign, tgtlisting.is_foreign(target, GUARD), accounts)
+
+    def test_an_account_that_is_bound_nowhere_and_named_like_ours_is_unplaced(self):
+        lost, bound = (str(uuid.uuid5(uuid.NAMESPACE_DNS, each)) for each in "ab")
+        target = dataclasses.replace(TARGET, accounts=(f"{GUARD}a", bound))
+        found = tgtlisting.unplaced([f"{GUARD}a", lost, bound, "admin"], [target])
+        self.assertEqual([f"CHAP account {lost}"], [each.name for each in found])
+        self.assertIn(f"--user {lost}", found[0].remedy)
+
+    def test_whose_it_is_cannot_be_told_where_several_backends_share_a_tgtd(self):
+        lost = str(uuid.uuid5(uuid.NAMESPACE_DNS, "a"))
+        guards = [f"{GUARD}a", "attachd-guard.other.a"]
+        self.assertEqual([], tgtlisting.unplaced([*guards, lost], []))
+        self.assertEqual(1, len(tgtlisting.unplaced([f"{GUARD}a", f"{GUARD}b", lost], [])))

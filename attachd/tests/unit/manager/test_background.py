@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done for an attachment whose row says that it is due."""
+
+import unittest
+
+from attachd.db import due, messages
+from attachd.db.paging import Page
+from attachd.manager import background
+from attachd.tests import backends, rows
+
+
+class CarryOnTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.volume = rows.add_volume()["id"]
+        self.mine = rows.add_attachment(self.volume)["id"]
+
+    def carry_on(self):
+        background.carry_on(self.backend, self.mine)
+
+    def test_it_connects_and_disconnects(self):
+        due.connect(self.mine, self.volume, rows.CONNECTOR)
+        self.carry_on()
+        self.assertEqual("connected", rows.attachment(self.mine)["state"])
+        due.disconnect(self.mine, self.volume)
+        self.carry_on()
+        self.assertEqual(["grant", "revoke"], self.driver.methods)
+        self.assertEqual([], rows.attachments())
+
+    def test_a_failed_connect_is_in_the_row_and_nothing_is_left(self):
+        due.connect(self.mine, self.volume, rows.CONNECTOR)
+        with self.driver.failing("grant"):
+            self.carry_on()
+        row = rows.attachment(self.mine)
+        self.assertEqual("connect_failed", row["state"])
+        self.assertIn("The shelf burns", row["error"])
+        self.assertEqual("available", rows.volume(self.volume)["status"])
+        told = messages.page({"resource_uuid": self.volume}, Page(limit=9))
+        self.assertEqual([messages.CONNECT], [each["action_id"] for each in told])
+
+    def test_a_backend_that_is_away_leaves_it_to_recovery(self):
+        due.connect(self.mine, self.volume, rows.CONNECTOR)
+        self.backend.take_down(RuntimeError("away"))
+        self.carry_on()
+        self.assertEqual("connecting", rows.attachment(self.mine)["state"])
+
+    def test_what_is_not_due_is_left_alone(self):
+        self.carry_on()
+        self.assertEqual("reserved", rows.attachment(self.mine)["state"])
+        rows.remove_attachment(self.mine)
+        self.carry_on()
+        self.assertEqual([], self.driver.methods)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is spoken with whom."""
+
+import datetime
+import tempfile
+import unittest
+from unittest import mock
+
+from oslo_config import cfg
+
+from attachd import upgrade_levels
+from attachd.conf import CONF
+from attachd.conf import upgrade_levels as conf_of_levels
+from attachd.db import models, services
+from attachd.objects import manifests
+from attachd.tests import databases
+from attachd.tests.backends import override
+
+OLD_OBJECTS = "Attachment 1.1, Volume 1.1"
+
+
+def report(host, contract=None, objects=None):
+    services.report(
+        binary="attachd-manager",
+        host=host,
+        availability_zone="nova",
+        up=True,
+        error=None,
+        report=None,
+        spoken=services.Spoken(contract, objects) if contract else None,
+    )
+
+
+class LevelsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+        upgrade_levels.forget()
+        self.addCleanup(upgrade_levels.forget)
+
+    def contract(self, backend):
+        return upgrade_levels.of_backend(backend, "1.10").contract
+
+    def test_each_backend_is_spoken_to_as_it_reports(self):
+        report("h@new", "1.10", manifests.to_text(manifests.newest()))
+        report("h@old", "1.9", OLD_OBJECTS)
+        self.assertEqual("1.10", self.contract("h@new"))
+        self.assertEqual("1.9", self.contract("h@old"))
+        old = upgrade_levels.of_backend("h@old", "1.10")
+        self.assertEqual(manifests.from_text(OLD_OBJECTS), old.objects)
+
+    def test_one_that_does_not_tell_is_of_the_release_that_did_not(self):
+        report("h@b")
+        self.assertEqual(upgrade_levels.UNTOLD, self.contract("h@b"))
+
+    def test_one_that_is_newer_is_spoken_to_as_we_can(self):
+        report("h@b", "1.11", "Attachment 1.9, Volume 1.9")
+        self.assertEqual(("1.10", manifests.newest()), upgrade_levels.of_backend("h@b", "1.10"))
+
+    def test_one_that_never_reported_is_of_this_release(self):
+        self.assertEqual("1.10", self.contract("h@b"))
+
+    def test_all_together_understand_what_the_oldest_living_one_does(self):
+        self.assertEqual("1.10", upgrade_levels.of_everybody("1.10").contract)
+        report("h@a", "1.9", OLD_OBJECTS)
+        long_ago = models.now() - datetime.timedelta(seconds=CONF.manager.service_down_time + 1)
+        with mock.patch.object(models, "now", return_value=long_ago):
+            report("h@dead", "1.7", OLD_OBJECTS)
+        report("h@b", "1.10", OLD_OBJECTS)
+        upgrade_levels.forget()
+        self.assertEqual("1.9", upgrade_levels.of_everybody("1.10").contract)
+
+    def test_a_version_that_is_named_counts_for_all_and_asks_no_database(self):
+        report("h@b", "1.10", OLD_OBJECTS)
+        override(self, "attachd_manager", "1.3", group="upgrade_levels")
+        with mock.patch.object(services, "spoken", side_effect=AssertionError):
+            expected = ("1.3", manifests.of_contract("1.3"))
+            self.assertEqual(expected, upgrade_levels.of_backend("h@b", "1.10"))
+            self.assertEqual(expected, upgrade_levels.of_everybody("1.10"))
+
+    def test_a_version_that_is_named_and_not_known_is_the_newest(self):
+        override(self, "attachd_manager", "1.11", group="upgrade_levels")
+        self.assertEqual("1.10", self.contract("h@b"))
+
+    def test_a_file_names_it(self):
+        conf = cfg.ConfigOpts()
+        group = conf_of_levels
+        conf.register_opts(group.OPTIONS, group=group.GROUP)
+        with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+            file.write("[upgrade_levels]\nattachd_manager = 1.3\n")
+            file.flush()
+            conf(["--config-file", file.name], project="attachd")
+        self.assertEqual("1.3", conf.upgrade_levels.attachd_manager)
+
+    def test_only_versions_can_be_named(self):
+        for wrong in ("2.0", "1", "1.x", "AUTO", "", "1.3.1"):
+            with self.subTest(wrong), self.assertRaises(ValueError):
+                CONF.set_override("attachd_manager", wrong, group="upgrade_levels")
+
+    def test_the_database_is_asked_once_in_a_while_and_when_told_to(self):
+        report("h@b", "1.9", OLD_OBJECTS)
+        self.contract("h@b")
+        report("h@b", "1.8", OLD_OBJECTS)
+        self.assertEqual("1.9", self.contract("h@b"))
+        upgrade_levels.forget()
+        self.assertEqual("1.8", self.contract("h@b"))
+        with mock.patch.object(upgrade_levels, "FRESH", -1.0):
+            report("h@b", "1.7", OLD_OBJECTS)
+            self.assertEqual("1.7", self.contract("h@b"))

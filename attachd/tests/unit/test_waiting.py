@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may still wait for a backend that has fallen silent."""
+
+import contextlib
+import unittest
+from unittest import mock
+
+import oslo_messaging as messaging
+
+from attachd import exception, waiting
+from attachd.tests import backends
+
+
+class QueueTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        backends.override(self, "calls_to_silent_backend", 2, "rpc")
+        self.now = 100.0
+        self.enterContext(mock.patch.object(waiting, "monotonic", lambda: self.now))
+        self.queue = waiting.Queue("h@b")
+
+    def wait(self, count):
+        """Have so many calls wait, until the stack that is returned is closed."""
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
+        for _ in range(count):
+            stack.enter_context(self.queue.joined())
+        return stack
+
+    def give_up(self):
+        with self.assertRaises(messaging.MessagingTimeout), self.queue.joined():
+            raise messaging.MessagingTimeout
+
+    def test_any_number_may_wait_for_one_that_answers(self):
+        self.wait(50)
+        self.now += waiting.SILENCE - 1
+        with self.queue.joined():
+            pass  # is answered
+        self.now += waiting.SILENCE - 1
+        self.wait(50)
+        self.assertEqual(100, self.queue.waiting)
+
+    def test_only_some_may_wait_for_one_that_is_silent(self):
+        self.wait(1)
+        self.now += waiting.SILENCE + 1
+        self.wait(1)
+        with self.assertRaisesRegex(exception.Unavailable, "h@b has answered nothing for 11 sec"):
+            self.wait(1)
+        self.assertEqual(2, self.queue.waiting)
+
+    def test_it_stays_silent_while_callers_give_up(self):
+        self.give_up()
+        self.now += waiting.SILENCE + 1
+        self.give_up()
+        self.wait(2)
+        self.assertRaises(exception.Unavailable, self.wait, 1)
+
+    def test_one_answer_is_enough_and_an_error_is_one(self):
+        self.give_up()
+        self.now += waiting.SILENCE + 1
+        with contextlib.suppress(exception.ConnectFailed), self.queue.joined():
+            raise exception.ConnectFailed(attachment_id="a", reason="no.")
+        self.wait(5)
+
+    def test_one_that_nobody_asks_is_not_silent(self):
+        self.wait(1).close()
+        self.now += 1000
+        self.wait(5)

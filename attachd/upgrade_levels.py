@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is spoken with which manager while two releases run side by side; read by rpcapi.
+
+A version of the contract is the whole of what both sides know: its methods, their arguments, and
+the versions of the objects.  Managers report theirs with everything else (db/services.py), and
+[upgrade_levels] may name one that counts for all of them.
+"""
+
+import threading
+import time
+from typing import NamedTuple
+
+from oslo_utils.versionutils import convert_version_to_tuple as number
+
+from attachd.conf import CONF
+from attachd.conf.upgrade_levels import AUTO
+from attachd.db import services
+from attachd.objects import manifests
+
+UNTOLD = "1.6"
+"""What a manager speaks that does not say it: the last contract before they did."""
+
+FRESH = 10.0
+"""Seconds that an answer of the database is believed."""
+
+
+class Level(NamedTuple):
+    """What is spoken.
+
+    :ivar contract: its version, as in rpcapi
+    :ivar objects: their versions
+    """
+
+    contract: str
+    objects: manifests.Manifest
+
+
+def of_backend(backend: str, newest: str) -> Level:
+    """Return what every manager of a backend understands.
+
+    One that has never reported is expected to be of this release.
+
+    :param backend: ``host@backend``
+    :param newest: the contract that this code speaks
+    """
+    if (pinned := CONF.upgrade_levels.attachd_manager) != AUTO:
+        return _pinned(pinned, newest)
+    spoken = _reports.latest().get(backend)
+    return _own(newest) if spoken is None else _level(spoken, newest)
+
+
+def of_everybody(newest: str) -> Level:
+    """Return what all managers understand that live."""
+    if (pinned := CONF.upgrade_levels.attachd_manager) != AUTO:
+        return _pinned(pinned, newest)
+    levels = (_level(each, newest) for each in _reports.latest().values() if each.alive)
+    return min([_own(newest), *levels], key=lambda level: number(level.contract))
+
+
+def forget() -> None:
+    """Ask the database the next time: somebody did not understand what was believed."""
+    _reports.forget()
+
+
+def is_older(version: str, than: str) -> bool:
+    """Compare versions as numbers: 1.9 is older than 1.10."""
+    return number(version) < number(than)
+
+
+def _own(newest: str) -> Level:
+    return Level(newest, manifests.newest())
+
+
+def _pinned(contract: str, newest: str) -> Level:
+    return _own(newest) if not is_older(contract, newest) else _as_of(contract)
+
+
+def _as_of(contract: str) -> Level:
+    return Level(contract, manifests.of_contract(contract))
+
+
+def _level(spoken: services.Spoken, newest: str) -> Level:
+    contract = spoken.contract or UNTOLD
+    if not is_older(contract, newest):
+        return _own(newest)
+    if spoken.objects is None:
+        return _as_of(contract)
+    return Level(contract, manifests.from_text(spoken.objects))
+
+
+class _Reports:
+    """What managers last said, of all backends at once; not asked for each message."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        self._asked: float | None = None
+        self._latest: dict[str, services.Spoken] = {}
+
+    def latest(self) -> dict[str, services.Spoken]:
+        with self._mutex:
+            if self._asked is None or time.monotonic() > self._asked + FRESH:
+                self._latest = services.spoken()
+                self._asked = time.monotonic()
+            return self._latest
+
+
+_reports = _Reports()
