@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage: what operators do to the database; typed by them and by deployment tools."""
+"""attachd-manage: what operators do to the database; typed by them and by deployment tools.
+
+Whether backends agree with it is told by audit.py.
+"""
 
 import argparse
 from collections.abc import Callable
@@ -9,28 +12,30 @@ from typing import Any
 from oslo_config import cfg
 
 from attachd import exception, service
+from attachd.cmd import audit
 from attachd.conf import CONF
 from attachd.db import api, migration
 
-_QUIET = ["alembic=WARN", "attachd=ERROR"]
+_QUIET = ["alembic=WARN", "attachd=ERROR", "attachd.manager.backends=CRITICAL"]
 """Everything it has to tell is printed: log only what nobody expects."""
 
 
 def main() -> int:
     """Do what the command line says.
 
-    :returns: the exit code: 0 done, 1 failed, 2 wrong command line
+    :returns: the exit code: 0 done, 1 failed, 2 wrong command line; of an audit, see there
     """
+    failed = 1
     CONF.register_cli_opt(
         cfg.SubCommandOpt("subject", title="commands", dest="subject", handler=_add_commands)
     )
     try:
         service.prepare(sys.argv[1:], defaults={"default_log_levels": _QUIET})
-        CONF.subject.action()
+        failed = CONF.subject.failed
+        return CONF.subject.action() or 0
     except (cfg.Error, exception.AttachdError) as error:
         print(f"attachd-manage: {_explained(error)}", file=sys.stderr)
-        return 1
-    return 0
+        return failed
 
 
 def _add_commands(subjects: Any) -> None:
@@ -48,13 +53,14 @@ def _add_commands(subjects: Any) -> None:
         metavar="VERSION",
         help="with --sql: the version that the database has; default: it is empty",
     )
-    sync.set_defaults(action=_sync)
+    sync.set_defaults(action=_sync, failed=1)
     _add_action(actions, "version", _version, "print the versions of database and code")
+    audit.add_command(subjects)
 
 
 def _add_action(actions: Any, name: str, action: Callable[[], None], text: str) -> None:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
-    parser.set_defaults(action=action)
+    parser.set_defaults(action=action, failed=1)
 
 
 def _sync() -> None:

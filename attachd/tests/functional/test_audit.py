@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Audits of a real tgtd and of real files: each difference is made for real, and repaired."""
+
+import contextlib
+from pathlib import Path
+import secrets
+import uuid
+
+import fixtures
+import sqlalchemy as sa
+import testtools
+
+from attachd.db import api, models
+from attachd.drivers import base, file, tgt
+from attachd.manager import attachments, audit, detaching, exports, volumes
+from attachd.manager.audit_rules import MEANINGS, REPAIRED, Kind
+from attachd.manager.backends import Backend
+from attachd.manager.presence import Presence
+from attachd.tests import backends, databases, rows, threeway
+from attachd.tests.functional import initiators, tgtd
+from attachd.tests.unit.drivers import configured
+
+
+def sql(statement):
+    with api.writer() as connection:
+        connection.execute(statement)
+
+
+class AuditCase(testtools.TestCase):
+    """A backend, volumes and attachments made by the manager's own verbs."""
+
+    def use(self, driver):
+        self.url = databases.use(self)
+        backends.override(self, "state_path", self.useFixture(fixtures.TempDir()).path)
+        backends.override(self, "host", "here")
+        presence = Presence()
+        presence.beat()
+        presence.start()
+        self.addCleanup(presence.stop)
+        self.backend = Backend("tgt", driver, presence)
+        self.assertTrue(self.backend.setup(), self.backend.error)
+        self.driver = driver
+
+    def new_volume(self, size=1):
+        row = rows.add_volume("creating", host="here@tgt#tgt", owner="here@tgt", size_gib=size)
+        volumes.create(self.backend, row["id"])
+        return rows.volume(row["id"])
+
+    def attached(self, volume, connector, mode="rw"):
+        row = rows.add_attachment(volume["id"], "reserved", asked_mode=mode)
+        rows.change_volume(volume["id"], multiattach=True)
+        attachments.attach(self.backend, row["id"], volume["id"], connector)
+        return rows.attachment(row["id"])
+
+    def kinds(self):
+        findings = audit.compare(self.backend)
+        self.assertEqual([], findings.not_compared)
+        return [each.kind for each in findings.differences]
+
+    def repaired(self, *kinds):
+        """Find exactly these, have them repaired, and find nothing more."""
+        self.assertEqual(sorted(kinds), sorted(self.kinds()))
+        findings = audit.repair(self.backend)
+        self.assertEqual([], findings.not_compared)
+        self.assertEqual(
+            sorted((kind, REPAIRED if MEANINGS[kind].safe else "") for kind in kinds),
+            sorted((each.kind, each.outcome) for each in findings.differences),
+        )
+        left = [kind for kind in kinds if not MEANINGS[kind].safe]
+        self.assertEqual(left, self.kinds())
+
+
+class TgtTest(AuditCase):
+    def setUp(self):
+        super().setUp()
+        self.tgtd = self.useFixture(tgtd.Tgtd(self))
+        self.use(configured.driver(tgt.TgtDriver, **self.tgtd.options))
+        self.host = self.useFixture(initiators.IscsiHost(self, "a"))
+        self.other = self.useFixture(initiators.IscsiHost(self, "b"))
+        self.volume = self.new_volume()
+        self.mine = self.attached(self.volume, self.host.connector)
+        self.theirs = self.attached(self.volume, self.other.connector, "ro")
+        self.data = secrets.token_bytes(64 * 1024)
+        self.host.write(self.mine["connection_info"], 2**20, self.data)
+        self.assertEqual([], self.kinds())
+
+    def repaired(self, *kinds):
+        super().repaired(*kinds)
+        self.assertEqual([], threeway.of_tgt(self.url, self.tgtd))
+        for each, host in ((self.mine, self.host), (self.theirs, self.other)):
+            if each:
+                read = host.read(each["connection_info"], 2**20, len(self.data))
+                self.assertEqual(self.data, read)
+
+    def adm(self, operation, mode, *arguments):
+        self.tgtd.adm("--op", operation, "--mode", mode, *arguments)
+
+    def tid(self, suffix=""):
+        name = f"{threeway.IQN_PREFIX}{self.volume['id']}{suffix}"
+        return next(f"{each.tid}" for each in self.tgtd.targets() if each.name == name)
+
+    def forget(self, row):
+        sql(sa.delete(models.attachments).where(models.attachments.c.id == row["id"]))
+
+    def test_an_attachment_whose_row_is_gone_is_revoked(self):
+        info = self.theirs["connection_info"]
+        self.other.log_in(info)
+        self.forget(self.theirs)
+        self.theirs = None
+        self.repaired(Kind.LEFTOVER_EXPORT)
+        self.assertRaises(initiators.Refused, self.other.read, info, 0, 512)
+        self.assertEqual([], self.tgtd.sessions())
+
+    def test_a_host_whose_row_is_gone_is_shut_out_and_the_others_stay(self):
+        third = self.useFixture(initiators.IscsiHost(self, "c"))
+        row = self.attached(self.volume, third.connector)
+        session = self.host.log_in(self.mine["connection_info"])
+        self.forget(row)
+        self.repaired(Kind.EXTRA_HOST, Kind.EXTRA_PART)
+        self.assertIn("wrote 512", self.host.command(session, "write -P 9 0 512"))
+        self.assertRaises(initiators.Refused, third.read, row["connection_info"], 0, 512)
+
+    def test_a_target_that_was_removed_by_hand_is_granted_again(self):
+        self.adm("delete", "target", "--force", "--tid", self.tid())
+        self.repaired(Kind.MISSING_EXPORT)
+
+    def test_an_initiator_that_was_removed_by_hand_is_let_in_again(self):
+        name = self.host.connector["initiator"]
+        self.adm("unbind", "target", "--tid", self.tid(), "--initiator-name", name)
+        self.assertRaises(initiators.Refused, self.host.read, self.mine["connection_info"], 0, 512)
+        self.repaired(Kind.MISSING_EXPORT)
+
+    def test_an_account_that_was_removed_by_hand_is_made_again(self):
+        user = self.mine["connection_info"]["data"]["auth_username"]
+        self.adm("delete", "account", "--user", user)
+        self.repaired(Kind.MISSING_EXPORT)
+
+    def test_a_tgtd_that_was_restarted_has_all_again(self):
+        self.tgtd.restart()
+        self.repaired(Kind.MISSING_EXPORT, Kind.MISSING_EXPORT)
+
+    def test_a_target_that_was_taken_out_of_service_is_in_service_again(self):
+        self.adm("update", "target", "--tid", self.tid(), "--name", "state", "-v", "offline")
+        self.repaired(Kind.MISSING_EXPORT)
+
+    def test_an_initiator_and_an_account_that_were_added_by_hand_are_removed(self):
+        tid = self.tid()
+        self.adm("bind", "target", "--tid", tid, "--initiator-name", "iqn.2026-01.test:thief")
+        self.adm("new", "account", "--user", "thief", "--password", "p" * 16)
+        self.adm("bind", "account", "--tid", tid, "--user", "thief")
+        found = audit.repair(self.backend).differences
+        self.assertEqual(
+            [(Kind.EXTRA_HOST, REPAIRED), (Kind.EXTRA_PART, REPAIRED)],
+            [(each.kind, each.outcome) for each in found],
+        )
+        self.assertEqual([], self.kinds())
+        # It is not named as ours are, so it may be used elsewhere.
+        self.assertEqual(["account thief has no attachment"], threeway.of_tgt(self.url, self.tgtd))
+
+    def test_a_target_of_a_volume_that_nobody_knows_is_removed(self):
+        name = f"{threeway.IQN_PREFIX}{uuid.uuid4()}"
+        self.adm("new", "target", "--tid", "77", "--targetname", name)
+        self.repaired(Kind.LEFTOVER_EXPORT)
+
+    def test_targets_of_others_are_none_of_its_business(self):
+        self.adm("new", "target", "--tid", "77", "--targetname", "iqn.2026-01.test:theirs")
+        self.adm("new", "target", "--tid", "78", "--targetname", f"{threeway.IQN_PREFIX}x")
+        self.adm("new", "account", "--user", "attachd-guard.x.a", "--password", "p" * 16)
+        self.adm("bind", "account", "--tid", "78", "--user", "attachd-guard.x.a")
+        before = self.tgtd.targets()
+        self.assertEqual(([], []), (self.kinds(), audit.repair(self.backend).differences))
+        self.assertEqual(before, self.tgtd.targets())
+
+    def test_a_session_of_a_host_that_may_not_get_in_any_more_is_ended(self):
+        third = self.useFixture(initiators.IscsiHost(self, "c"))
+        row = self.attached(self.volume, third.connector)
+        session = self.host.log_in(self.mine["connection_info"])
+        third.log_in(row["connection_info"])
+        self.forget(row)
+        name = third.connector["initiator"]
+        self.adm("unbind", "target", "--tid", self.tid(), "--initiator-name", name)
+        self.repaired(Kind.SESSION, Kind.EXTRA_PART)
+        self.assertEqual([self.host.connector["initiator"]], self.tgtd.sessions())
+        self.assertIn("wrote 512", self.host.command(session, "write -P 9 0 512"))
+
+    def test_another_mode_than_that_of_the_row_is_changed(self):
+        info = self.mine["connection_info"]
+        rows.change_attachment(self.mine["id"], mode="ro")
+        self.assertEqual({Kind.WRONG_MODE, Kind.MISSING_EXPORT}, set(self.kinds()))
+        audit.repair(self.backend)
+        self.assertEqual([], self.kinds())
+        self.assertRaises(initiators.Refused, self.host.write, info, 0, b"x" * 512)
+        reading = self.driver.grant(*self.export(self.mine["id"]))
+        self.assertEqual(self.data, self.host.read(reading, 2**20, len(self.data)))
+
+    @staticmethod
+    def export(attachment_id):
+        row = rows.attachment(attachment_id)
+        return exports.volume_ref(rows.volume(row["volume_id"])), exports.export(row)
+
+    def test_an_account_of_no_target_is_told_and_not_touched(self):
+        user = str(uuid.uuid5(uuid.NAMESPACE_DNS, "lost"))
+        self.adm("new", "account", "--user", user, "--password", "p" * 16)
+        findings = audit.repair(self.backend)
+        (found,) = findings.differences
+        self.assertEqual((Kind.UNPLACED, ""), (found.kind, found.outcome))
+        self.assertIn(f"--user {user}", found.action)
+        self.assertIn(user, self.tgtd.accounts())
+
+    def test_an_account_that_nobody_bound_does_not_keep_its_host_out(self):
+        detaching.detach(self.backend, self.mine["id"], self.volume["id"])
+        user = self.mine["connection_info"]["data"]["auth_username"]
+        self.adm("new", "account", "--user", user, "--password", "p" * 16)
+        self.mine = self.attached(self.volume, self.host.connector)
+        self.repaired()
+
+    def test_data_is_never_touched(self):
+        lost, strange, short = self.new_volume(), self.new_volume(), self.new_volume(2)
+        folder = self.driver._volumes.folder
+        (folder / lost["id"]).unlink()
+        sql(sa.delete(models.volumes).where(models.volumes.c.id == strange["id"]))
+        with (folder / short["id"]).open("r+b") as data:
+            data.truncate(2**30)
+        kinds = [Kind.VOLUME_WITHOUT_DATA, Kind.SIZE, Kind.DATA_WITHOUT_VOLUME]
+        self.assertEqual(kinds, self.kinds())
+        found = audit.repair(self.backend).differences
+        self.assertEqual([""] * 3, [each.outcome for each in found])
+        self.assertEqual(kinds, self.kinds())
+        self.assertEqual(2**30, (folder / strange["id"]).stat().st_size)
+        self.assertEqual(2**30, (folder / short["id"]).stat().st_size)
+
+    def test_a_volume_s_row_that_is_gone_with_its_attachments(self):
+        volume_id = self.volume["id"]
+        sql(sa.delete(models.attachments).where(models.attachments.c.volume_id == volume_id))
+        sql(sa.delete(models.volumes).where(models.volumes.c.id == volume_id))
+        self.mine = self.theirs = None
+        path = self.driver._volumes.folder / volume_id
+        kinds = [Kind.DATA_WITHOUT_VOLUME, Kind.LEFTOVER_EXPORT, Kind.LEFTOVER_EXPORT]
+        self.assertEqual(sorted(kinds), sorted(self.kinds()))
+        audit.repair(self.backend)
+        self.assertEqual(sorted(kinds), sorted(self.kinds()), "it may be another database")
+        with path.open("rb") as data:
+            data.seek(2**20)
+            self.assertEqual(self.data, data.read(len(self.data)))
+
+    def test_a_status_that_does_not_follow_is_corrected(self):
+        rows.change_volume(self.volume["id"], status="available", attach_status="detached")
+        self.repaired(Kind.STATUS)
+
+    def test_a_tgtd_that_is_down_is_not_compared(self):
+        self.tgtd.stop()
+        findings = audit.compare(self.backend)
+        self.assertEqual([], findings.differences)
+        self.assertEqual(1, len(findings.not_compared))
+
+    def test_what_a_dead_manager_was_at_is_left_to_the_next_one(self):
+        rows.change_attachment(self.mine["id"], state="disconnecting")
+        rows.change_volume(self.volume["id"], lease_holder=str(uuid.uuid4()))
+        found = audit.repair(self.backend).differences
+        self.assertEqual([(Kind.HALF_WAY, "")], [(each.kind, each.outcome) for each in found])
+        self.assertIn(f"{self.mine['id']} is disconnecting", found[0].found)
+
+
+class FileTest(AuditCase):
+    loops = "never"
+
+    def setUp(self):
+        super().setUp()
+        folder = self.useFixture(fixtures.TempDir()).path
+        self.use(
+            configured.driver(
+                file.FileDriver,
+                file_folder=folder,
+                file_loop_devices=self.loops,
+                file_devices_dir=f"{folder}/devices",
+            )
+        )
+        self.addCleanup(self._clear)
+        self.host = initiators.LocalHost("a")
+        self.volume = self.new_volume()
+        self.mine = self.attached(self.volume, {"host": "a"})
+        self.theirs = self.attached(self.volume, {"host": "b"}, "ro")
+        self.host.write(self.mine["connection_info"], 0, b"mine" * 128)
+        self.assertEqual([], self.kinds())
+
+    def _clear(self):
+        for each in list(self.driver.exports()):
+            with contextlib.suppress(Exception):
+                self.driver.evict(base.VolumeRef(each.volume_id, 1), [])
+
+    def repaired(self, *kinds):
+        super().repaired(*kinds)
+        self.assertEqual(b"mine" * 128, self.host.read(self.mine["connection_info"], 0, 512))
+
+    def link(self, row):
+        return self.driver._exports / self.volume["id"] / row["id"]
+
+    def test_an_attachment_whose_row_is_gone_is_revoked(self):
+        sql(sa.delete(models.attachments).where(models.attachments.c.id == self.theirs["id"]))
+        rows.change_volume(self.volume["id"], status="attaching")
+        info = self.theirs["connection_info"]
+        kinds = [Kind.EXTRA_HOST] if self.loops == "never" else self.leftovers_of_a_device
+        self.repaired(*kinds)
+        self.assertRaises(initiators.Refused, self.host.read, info, 0, 512)
+
+    leftovers_of_a_device = (Kind.LEFTOVER_EXPORT, Kind.EXTRA_PART, Kind.EXTRA_PART)
+
+    def test_a_link_that_was_removed_by_hand_is_made_again(self):
+        self.link(self.theirs).unlink()
+        self.repaired(Kind.MISSING_EXPORT)
+
+    def test_files_and_links_of_others_are_told_or_left_alone(self):
+        (self.driver._volumes.folder / "stranger.txt").write_text("mine")
+        (self.driver._volumes.folder / "lost+found").mkdir()
+        self.assertEqual([Kind.DATA_WITHOUT_VOLUME], self.kinds())
+        audit.repair(self.backend)
+        self.assertEqual([Kind.DATA_WITHOUT_VOLUME], self.kinds())
+
+
+class LoopDevicesTest(FileTest):
+    loops = "always"
+
+    def setUp(self):
+        if file.loop.unavailable():
+            self.skipTest("no loop devices")
+        super().setUp()
+
+    def test_a_device_that_was_freed_by_hand_is_there_again(self):
+        file.loop.detach(self.link(self.mine))
+        self.repaired(Kind.MISSING_EXPORT)
+
+    def test_a_device_of_the_wrong_mode_is_replaced(self):
+        rows.change_attachment(self.theirs["id"], mode="rw")
+        info = self.theirs["connection_info"]
+        self.assertRaises(initiators.Refused, self.host.write, info, 512, b"x" * 512)
+        self.assertIn(Kind.WRONG_MODE, self.kinds())
+        audit.repair(self.backend)
+        self.assertEqual([], self.kinds())
+        self.host.write(info, 512, b"x" * 512)
+
+    def test_a_device_in_use_is_told_and_stays(self):
+        sql(sa.delete(models.attachments).where(models.attachments.c.id == self.theirs["id"]))
+        device = Path(self.theirs["connection_info"]["data"]["device_path"])
+        with device.open("rb"):
+            found = audit.repair(self.backend).differences
+            self.assertTrue(any("open on this host" in each.outcome for each in found), found)
+        audit.repair(self.backend)
+        self.assertEqual([], self.kinds())

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-manage audit beside managers that are at work or were killed; with a real tgtd."""
+
+import contextlib
+import json
+import secrets
+import subprocess
+import threading
+import time
+
+import sqlalchemy as sa
+import testtools
+
+from attachd.db import models
+from attachd.tests import threeway
+from attachd.tests.functional import callers, cycles, initiators, processes, tgtd
+from attachd.tests.functional.test_served_data import settings
+
+TYPE = {"name": "shared", "extra_specs": {"multiattach": "<is> True"}}
+AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
+HOSTS = 8
+CYCLES = 24
+LOGINS = 4
+AUDITS = 2
+
+
+class AuditCommandTest(testtools.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.tgtd = self.useFixture(tgtd.Tgtd(self))
+        self.deployment = processes.Deployment(self, "mariadb", backend="tgt", workers=1)
+        configuration = self.deployment.folder / "attachd.conf"
+        with configuration.open("a", encoding="utf-8") as file:
+            file.write(settings("tgt", self.tgtd.options))
+        self._command = [
+            processes.script("attachd-manage"), f"--config-file={configuration}", "audit"
+        ]  # fmt: skip
+        self.manager = self.start_manager()
+        self.deployment.start_uwsgi().show_in_failures(self)
+        self.deployment.wait_until_served()
+        self.api = callers.Caller(f"{self.deployment.url}/v3")
+        self.host = self.useFixture(initiators.IscsiHost(self, "a"))
+
+    def start_manager(self):
+        manager = self.deployment.start_manager()
+        manager.show_in_failures(self)
+        return manager
+
+    def audit(self, *arguments):
+        """Run an audit; return its exit code, what it printed and what it complained of."""
+        done = subprocess.run(
+            [*self._command, *arguments],
+            capture_output=True,
+            text=True,
+            env=processes.environment(HOME=str(self.deployment.folder)),
+            timeout=processes.PATIENCE,
+            check=False,
+        )
+        self.assertNotIn("Traceback", done.stderr)
+        return done.returncode, done.stdout, done.stderr
+
+    def kinds(self, *arguments):
+        code, printed, _complaint = self.audit("--format=json", *arguments)
+        (backend,) = json.loads(printed)
+        found = [(each["kind"], each["outcome"]) for each in backend["differences"]]
+        return code, sorted(found, key=str)
+
+    def sql(self, statement):
+        engine = sa.create_engine(self.deployment.database, poolclass=sa.NullPool)
+        with engine.begin() as connection:
+            connection.execute(statement)
+
+    def attach(self, volume):
+        wanted = {"volume_uuid": volume, "connector": self.host.connector}
+        made = self.api.get("POST", "/attachments", {"attachment": wanted})["attachment"]
+        data = made["connection_info"]
+        return made["id"], {"driver_volume_type": data["driver_volume_type"], "data": data}
+
+    def differences(self):
+        return threeway.of_tgt(self.deployment.database, self.tgtd)
+
+    def test_a_busy_clean_system_is_found_clean_each_time(self):
+        self.api.get("POST", "/types", {"volume_type": TYPE})
+        shared = self.api.new_volume(volume_type=TYPE["name"])
+        clock = cycles.Clock()
+        workers = [
+            cycles.Worker(
+                self.api,
+                shared if number % 2 else self.api.new_volume(),
+                self.useFixture(initiators.IscsiHost(self, f"host-{number}")),
+                clock,
+            )
+            for number in range(HOSTS)
+        ]
+        trouble, done = [], threading.Event()
+
+        def work():
+            while not (done.is_set() or trouble):
+                trouble.extend(cycles.run(workers, CYCLES, LOGINS))
+
+        load = threading.Thread(target=work)
+        load.start()
+        try:
+            seen = [self.audit(*["--repair"] * (number % 2)) for number in range(AUDITS)]
+        finally:
+            done.set()
+            load.join()
+        self.assertEqual([], trouble)
+        self.assertEqual([(AGREED, "", "")] * AUDITS, seen)
+        self.assertEqual([], self.differences())
+
+    def test_what_a_killed_manager_left_is_told_and_left_to_the_next_one(self):
+        volume = self.api.new_volume()
+        self.tgtd.pause()
+        request = ("POST", "/attachments", {
+            "attachment": {"volume_uuid": volume, "connector": self.host.connector}
+        })  # fmt: skip
+
+        def ask():
+            with contextlib.suppress(OSError):
+                self.api.ask(*request)
+
+        asked = threading.Thread(target=ask)
+        asked.start()
+        while not threeway.unfinished(self.deployment.database):
+            time.sleep(0.05)
+        self.manager.kill()
+        self.tgtd.go_on()
+        asked.join()
+        for arguments in ((), ("--repair",)):
+            self.assertEqual((DIFFERENT, [("half-way", None)]), self.kinds(*arguments))
+        self.start_manager()
+        left = threeway.settled(
+            lambda: [*threeway.unfinished(self.deployment.database), *self.differences()]
+        )
+        self.assertEqual([], left)
+        self.assertEqual((AGREED, "", ""), self.audit())
+
+    def test_differences_are_told_repaired_and_gone_and_bytes_are_still_there(self):
+        volume, other = self.api.new_volume(), self.api.new_volume()
+        data = secrets.token_bytes(64 * 1024)
+        mine, info = self.attach(volume)
+        self.host.write(info, 2**20, data)
+        lost, lost_info = self.attach(other)
+        self.host.write(lost_info, 2**20, data)
+        self.manager.kill()
+        self.sql(sa.delete(models.attachments).where(models.attachments.c.id == lost))
+        manager = self.start_manager()
+        manager.wait_for(f"{mine} was recovered")  # it has granted it again
+        target = next(each for each in self.tgtd.targets() if each.name.endswith(volume))
+        self.tgtd.adm("--op", "delete", "--mode", "target", "--force", "--tid", f"{target.tid}")
+
+        found = [("leftover-export", None), ("missing-export", None), ("status", None)]
+        self.assertEqual((DIFFERENT, found), self.kinds())
+        code, printed, _complaint = self.audit()
+        self.assertEqual(DIFFERENT, code)
+        for text in (other, volume, "leftover-export", "found:", "cause:", "action:", "Revoke it"):
+            self.assertIn(text, printed)
+        self.assertNotIn("outcome:", printed)
+        repaired = [(kind, "repaired") for kind, _none in found]
+        self.assertEqual((ALL_REPAIRED, repaired), self.kinds("--repair", "--backend=tgt"))
+        self.assertEqual((AGREED, "", ""), self.audit())
+        self.assertEqual([], self.differences())
+        self.assertEqual(data, self.host.read(info, 2**20, len(data)))
+        self.assertEqual("available", self.api.volume(other)["status"])
+        _again, info = self.attach(other)
+        self.assertEqual(data, self.host.read(info, 2**20, len(data)))
+        self.assertTrue(manager.running)
+
+    def test_a_backend_that_is_down_and_a_wrong_name_are_not_found_clean(self):
+        self.tgtd.stop()
+        code, printed, complaint = self.audit()
+        self.assertEqual((NOT_COMPARED, ""), (code, printed))
+        self.assertIn("Backend tgt is down", complaint)
+        code, _printed, complaint = self.audit("--backend", "nonesuch")
+        self.assertEqual(NOT_COMPARED, code)
+        self.assertIn("nonesuch", complaint)
+        with (self.deployment.folder / "attachd.conf").open("a", encoding="utf-8") as file:
+            file.write("[database]\nconnection = mysql+pymysql://root@127.0.0.1:1/x\n")
+        code, _printed, complaint = self.audit()
+        self.assertEqual(NOT_COMPARED, code)
+        self.assertIn("127.0.0.1:1", complaint)

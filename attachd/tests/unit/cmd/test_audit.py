@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attachd-manage audit prints, and its exit codes."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from attachd.cmd import audit
+from attachd.db import migration
+from attachd.manager.audit import Findings
+from attachd.manager.audit_rules import REPAIRED, Difference, Kind
+from attachd.tests import databases
+
+COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
+
+
+def findings(*outcomes, **more):
+    differences = [
+        Difference(Kind.SESSION, "here@tgt", "v" * 36, "x is logged in.", "End it.", each)
+        for each in outcomes
+    ]
+    return Findings("here@tgt", differences, **more)
+
+
+def printed(write, *found):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        write(found)
+    return output.getvalue()
+
+
+class CodesTest(unittest.TestCase):
+    def test_the_worst_counts(self):
+        down = findings(not_compared=["Down."])
+        for found, code in (
+            ([findings(), findings()], 0),
+            ([findings(REPAIRED), findings("It is still so.")], 1),
+            ([findings(REPAIRED), findings("")], 1),
+            ([findings(""), down], 2),
+            ([findings(), findings(REPAIRED, REPAIRED)], 3),
+        ):
+            self.assertEqual(code, audit._code(found))
+
+
+class PrintedTest(unittest.TestCase):
+    def test_nothing_found_prints_nothing(self):
+        self.assertEqual("", printed(audit._write_table, findings()))
+
+    def test_people_read_what_why_and_what_to_do(self):
+        lines = printed(audit._write_table, findings(""), findings(REPAIRED)).splitlines()
+        self.assertEqual(["backend", "volume", "difference"], lines[0].split())
+        self.assertEqual(["here@tgt", "v" * 36, "session"], lines[1].split())
+        names = [line.split()[0] for line in lines[2:]]
+        expected = ["found:", "cause:", "action:", "here@tgt", "found:", "cause:", "action:"]
+        self.assertEqual([*expected, "outcome:"], names)
+
+    def test_programs_read_the_same(self):
+        (told,) = json.loads(printed(audit._write_json, findings("", not_compared=["Down."])))
+        self.assertEqual(("here@tgt", ["Down."]), (told["backend"], told["not_compared"]))
+        (difference,) = told["differences"]
+        self.assertEqual(
+            {"kind", "volume_id", "found", "cause", "action", "outcome"}, set(difference)
+        )
+        self.assertEqual(("session", None), (difference["kind"], difference["outcome"]))
+
+
+class CommandTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        databases.use_empty(self, "sqlite")
+        migration.upgrade()
+        url = databases.CONF.database.connection
+        self.file = Path(folder.name) / "attachd.conf"
+        self.configuration = (
+            f"[DEFAULT]\nstate_path = {folder.name}\nenabled_backends = files\n"
+            f"[database]\nconnection = {url}\n"
+            "[files]\ndriver = file\nfile_loop_devices = never\n"
+        )
+        self.volumes = Path(folder.name) / "files" / "volumes"
+
+    def run_audit(self, *arguments, more=""):
+        self.file.write_text(self.configuration + more, encoding="utf-8")
+        command = [sys.executable, "-W", "ignore", "-c", COMMAND, "--config-file", self.file]
+        done = subprocess.run(
+            [*command, "audit", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        self.assertNotIn("Traceback", done.stderr)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_an_empty_deployment_is_clean_and_a_stray_file_is_not(self):
+        self.assertEqual((0, "", ""), self.run_audit())
+        (self.volumes / "stray").write_bytes(b"data")
+        code, out, _error = self.run_audit("--repair", "--backend", "files", "--format", "json")
+        ((difference,),) = [each["differences"] for each in json.loads(out)]
+        self.assertEqual((1, "data-without-volume"), (code, difference["kind"]))
+        self.assertEqual(b"data", (self.volumes / "stray").read_bytes())
+
+    def test_what_cannot_be_compared_is_not_called_clean(self):
+        for arguments, more, text in (
+            (["--backend", "other"], "", "not in enabled_backends: other"),
+            ([], "[DEFAULT]\nenabled_backends =\n", "nothing to compare"),
+            ([], "[files]\nfile_folder = /proc/nowhere\n", "is down"),
+            ([], "[database]\nconnection = sqlite:////nonexistent/x\n", "unable to open"),
+        ):
+            code, out, error = self.run_audit(*arguments, more=more)
+            self.assertEqual((2, ""), (code, out), error)
+            self.assertIn(text, error)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an audit reads, and the status that it corrects."""
+
+import datetime
+import unittest
+import uuid
+
+from attachd.db import audits, models, processes
+from attachd.states import VolumeStatus
+from attachd.tests import databases, rows
+
+
+class AuditsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+        self.volume = rows.add_volume()
+        self.attachment = rows.add_attachment(self.volume["id"], "attached")
+        self.other = rows.add_volume(host="here@other#pool")
+        rows.add_attachment(self.other["id"], "attached")
+
+    def test_only_rows_of_the_backend_are_returned(self):
+        found = [row["id"] for row in audits.volumes_of("here@fake")]
+        self.assertEqual([self.volume["id"]], found)
+        found = [row["id"] for row in audits.attachments_of("here@fake")]
+        self.assertEqual([self.attachment["id"]], found)
+
+    def test_a_volume_is_found_wherever_it_is(self):
+        self.assertEqual("here@other#pool", audits.volume(self.other["id"])["host"])
+        self.assertIsNone(audits.volume(str(uuid.uuid4())))
+        (row,) = audits.attachments_of_volume(self.volume["id"])
+        self.assertEqual("5" * 32, row["secret"])
+
+    def test_a_status_that_follows_is_left(self):
+        in_use = VolumeStatus("in-use", "attached")
+        self.assertEqual((in_use, in_use), audits.derived(self.volume["id"]))
+        self.assertIsNone(audits.derived(str(uuid.uuid4())))
+
+    def test_a_status_that_does_not_follow_is_corrected(self):
+        rows.change_volume(self.volume["id"], status="error", attach_status="detached", leaving=3)
+        stored, right = audits.derived(self.volume["id"])
+        self.assertEqual(VolumeStatus("error", "detached"), stored)
+        self.assertEqual("attached", right.attach_status)
+        audits.store_derived(self.volume["id"])
+        self.assertEqual((right, right), audits.derived(self.volume["id"]))
+        self.assertEqual(1, rows.volume(self.volume["id"])["leaving"])
+        audits.store_derived(str(uuid.uuid4()))
+
+    def test_processes_live_as_long_as_they_are_listed(self):
+        mine = str(uuid.uuid4())
+        self.assertNotIn(mine, audits.living())
+        processes.join(mine, "here:1")
+        self.assertIn(mine, audits.living())
+
+    def test_a_row_is_as_old_as_its_last_change(self):
+        hour_ago = models.now() - datetime.timedelta(hours=1)
+        for row in (
+            {"created_at": hour_ago, "updated_at": None},
+            {"created_at": None, "updated_at": hour_ago},
+        ):
+            self.assertTrue(3600 <= audits.untouched_for(row) < 3700)
