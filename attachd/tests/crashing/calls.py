@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls that API and managers are killed in: before it, the call, its repetition, after it.
+
+Each has a volume, a server and a host of its own.  What a client does after a lost answer is what
+a careful one does: it asks the same again, with the same key where that is a POST.
+"""
+
+from collections.abc import Iterable
+from http import client as http
+import time
+from typing import Any, ClassVar
+import uuid
+
+from attachd import exception
+from attachd.db import attachments, volumes
+from attachd.states import VolumeState
+from attachd.tests.crashing import asking
+from attachd.tests.crashing.asking import Answer, Request
+from attachd.tests.crashing.site import PATIENCE, Site
+
+Row = dict[str, Any]
+
+_NAP = 0.05
+_LATER = frozenset(
+    {
+        asking.NOTHING,
+        http.CONFLICT,
+        http.SERVICE_UNAVAILABLE,
+        http.GATEWAY_TIMEOUT,
+        http.INTERNAL_SERVER_ERROR,
+    }
+)
+"""What makes a client wait a moment and ask again."""
+
+
+class Call:
+    """One call; a new one for each run.
+
+    :cvar ENDS: what the repeated call may be answered, when it comes to an end
+    """
+
+    ENDS: ClassVar[frozenset[int]] = frozenset({http.OK})
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.volume = ""
+        self.attachment = ""
+        self.server = str(uuid.uuid4())
+        self.key = str(uuid.uuid4())
+        name = f"host-{uuid.uuid4().hex[:8]}"
+        self.connector = {
+            "host": name,
+            "ip": "127.0.0.1",
+            "initiator": f"iqn.2026-01.internal.attachd.test:{name}",
+            "multipath": False,
+        }
+
+    def prepare(self) -> None:
+        """Come to where the call is made."""
+        self.volume = self._new_volume()
+
+    def request(self) -> Request:
+        """Return the call."""
+        raise NotImplementedError
+
+    def wrong(self) -> Iterable[str]:
+        """Tell what is not as it has to be when the call has come to its end."""
+        raise NotImplementedError
+
+    def repeat(self) -> Answer:
+        """Make the call again, until it comes to an end."""
+        request, deadline = self.request(), time.monotonic() + PATIENCE
+        while True:
+            answer = self.site.client.begin(request).wait()
+            if answer.status not in _LATER or answer.status in self.ENDS:
+                assert answer.status in self.ENDS, (request, answer)
+                return answer
+            assert time.monotonic() < deadline, (request, answer)
+            time.sleep(_NAP)
+
+    def clean(self) -> None:
+        """Remove what is left of it, through the API."""
+        for row in self.rows():
+            if row["kind"] in {"attachment", "legacy"}:
+                self._get("DELETE", f"/attachments/{row['id']}")
+        for row in self.rows():
+            if row["kind"] == "connection":
+                self._act("os-terminate_connection", {"connector": row["connector"]})
+        if self.rows():
+            self._act("os-unreserve")
+        if self.volume and self._volume_row() is not None:
+            self._get("DELETE", f"/volumes/{self.volume}")
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the volume's attachments."""
+        return attachments.of_volumes([self.volume])
+
+    def _volume_row(self) -> Row | None:
+        try:
+            return volumes.get(self.volume, None)
+        except exception.VolumeNotFound:
+            return None
+
+    def _states(self) -> list[tuple[str, str]]:
+        return sorted((row["kind"], row["state"]) for row in self.rows())
+
+    def _differs(self, what: str, wanted: object, found: object) -> Iterable[str]:
+        if wanted != found:
+            yield f"{what}: {found}, not {wanted}"
+
+    def _status_differs(self, wanted: str) -> Iterable[str]:
+        row = self._volume_row()
+        return self._differs("volume", wanted, row and row["status"])
+
+    def _get(self, method: str, path: str, body: Any = None) -> Any:
+        return self.site.client.get(method, path, body)
+
+    def _act(self, action: str, arguments: Any = None) -> Any:
+        return self._get("POST", f"/volumes/{self.volume}/action", {action: arguments})
+
+    def _action(self, action: str, arguments: Any = None) -> Request:
+        return self._post(f"/volumes/{self.volume}/action", {action: arguments})
+
+    def _post(self, path: str, body: Any) -> Request:
+        return Request("POST", path, body, {"Idempotency-Key": f'"{self.key}"'})
+
+    def _new_volume(self, **values: Any) -> str:
+        made = self._get("POST", "/volumes", {"volume": {"size": 1, **values}})["volume"]["id"]
+        self._wait_until_ready(made)
+        return str(made)
+
+    def _wait_until_ready(self, volume_id: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while (row := volumes.get(volume_id, None))["state"] != VolumeState.READY:
+            assert time.monotonic() < deadline, row
+            time.sleep(_NAP / 5)
+
+    def _reserve(self, server: str = "") -> str:
+        wanted = {"volume_uuid": self.volume, "instance_uuid": server or self.server}
+        return str(self._get("POST", "/attachments", {"attachment": wanted})["attachment"]["id"])
+
+    def _connect(self, attachment: str, connector: dict[str, Any]) -> None:
+        body = {"attachment": {"connector": connector}}
+        self._get("PUT", f"/attachments/{attachment}", body)
+
+    def _complete(self, attachment: str) -> None:
+        self._get("POST", f"/attachments/{attachment}/action", {"os-complete": None})
+
+    def _attach(self) -> str:
+        made = self._reserve()
+        self._connect(made, self.connector)
+        self._complete(made)
+        return made

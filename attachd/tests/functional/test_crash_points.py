@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever dies, at whichever step: the next one finishes it, and a client may ask again.
+
+Each class has a deployment, records the points of all calls, and lets a process die at some of
+them or, where ATTACHD_TEST_CRASH_POINTS says so, at all; see the chapter on crashes in the
+documentation for contributors.
+"""
+
+import unittest
+
+from attachd.tests.crashing.case import CALLS, DeathCase, EachCallCase
+
+
+class MariaDBTest(EachCallCase, unittest.TestCase):
+    """Each step, in one of the calls that take it."""
+
+
+class PostgreSQLTest(DeathCase, unittest.TestCase):
+    """Some points."""
+
+    database = "postgresql"
+    share = 20
+
+    def test_some_points_of_all_calls(self):
+        self.check(*CALLS)

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a dead manager has left is finished by another one of the same backend."""
+
+import unittest
+
+from attachd.tests.crashing.case import CALLS, DeathCase
+
+
+class TakeoverTest(DeathCase, unittest.TestCase):
+    """The next one comes only when the other manager has finished everything."""
+
+    managers = 2
+    survivors = "the other one"
+    share = 20
+
+    @classmethod
+    def chosen(cls, deaths):
+        return super().chosen([death for death in deaths if death[1].role == "manager"])
+
+    def test_some_points_of_all_calls(self):
+        self.check(*CALLS)
