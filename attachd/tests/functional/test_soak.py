@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A short soak: see doc/source/contributor/soak.rst, also for the command that runs a long one."""
+
+import testtools
+from testtools import content
+
+from attachd.tests.soak import run, stage
+
+SECONDS = 60
+CLIENTS = 6
+SEED = 3
+"""With which everything is killed in this time."""
+
+
+class SoakTest(testtools.TestCase):
+    def test_clients_have_what_they_believe_whatever_is_killed(self):
+        stage.need(self)
+        settings = run.Settings(seconds=SECONDS, seed=SEED, clients=CLIENTS, keys=run.knows_keys())
+        said = []
+        report = run.soak(self, settings, said.append)
+        told = "\n".join([*said, f"{report}"])
+        self.addDetail("report", content.text_content(told))
+        self.assertEqual([], report.violations)
+        self.assertEqual(set(stage.KINDS), set(report.killed))
+        # One that does nothing proves nothing.
+        self.assertGreater(report.carried_out, CLIENTS)

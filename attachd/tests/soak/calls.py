@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client's calls, each repeated until its outcome is known, and noted in the history; for
+clients.py.
+
+PUT and DELETE are just sent again.  POST is sent again with its Idempotency-Key; where the API
+knows none, the client looks before whether its server has an attachment by now.
+"""
+
+from collections.abc import Callable, Mapping
+import http.client
+import json
+import threading
+import time
+from typing import Any, Final, NamedTuple
+import urllib.parse
+
+from attachd.tests.soak import phases, volume_model
+from attachd.tests.soak.history import History
+from attachd.tests.soak.phases import Phase
+from attachd.tests.soak.plan import Intention
+
+VERSION = "volume 3.71"
+
+PATIENCE = 240.0
+"""Seconds after which a call without a clear answer is a violation."""
+
+LOST: Final = 0
+"""The status of an answer that never came."""
+
+_KEY = "Idempotency-Key"
+"""The header; the refusal of a key that is in use names it as well."""
+
+_SECONDS = 60.0
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+_UNCLEAR = frozenset({LOST, 409, 500, 502, 503, 504})
+_COMPLETABLE = frozenset({Phase.RESERVED, Phase.CONNECTED, Phase.ATTACHED})
+_GONE = frozenset({Phase.GONE})
+
+Connector = Mapping[str, Any]
+
+
+class GaveUp(Exception):
+    """A call never had a clear answer, or one that it must not have."""
+
+
+class Try(NamedTuple):
+    """A request and what came back.
+
+    :ivar status: LOST: nothing
+    """
+
+    invoked: float
+    answered: float
+    status: int
+    body: Any
+
+
+class Told(NamedTuple):
+    """A call.
+
+    :ivar invoked: when it was sent first
+    :ivar last: the try that was answered clearly
+    :ivar tries: how many there were
+    """
+
+    invoked: float
+    last: Try
+    tries: int
+
+
+def send(
+    url: str, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> Try:
+    """Send one request over a connection of its own.
+
+    :param url: http://ADDRESS:PORT/v3
+    """
+    place = urllib.parse.urlsplit(url)
+    sent = {"OpenStack-API-Version": VERSION, "Accept": "application/json", **(headers or {})}
+    if body is not None:
+        sent["Content-Type"] = "application/json"
+    raw = None if body is None else json.dumps(body)
+    connection = http.client.HTTPConnection(place.netloc, timeout=_SECONDS)
+    invoked = time.monotonic()
+    try:
+        connection.request(method, f"{place.path}{path}", raw, sent)
+        response = connection.getresponse()
+        told = response.read()
+        return Try(invoked, time.monotonic(), response.status, json.loads(told) if told else None)
+    except (OSError, http.client.HTTPException, ValueError):
+        return Try(invoked, time.monotonic(), LOST, None)
+    finally:
+        connection.close()
+
+
+class Calls:
+    """The calls of one client.
+
+    :ivar history: where everything is noted
+    """
+
+    def __init__(self, url: str, history: History, *, keys: bool) -> None:
+        """Prepare.
+
+        :param keys: whether the API knows Idempotency-Key
+        """
+        self.history = history
+        self._url = url
+        self._keys = keys
+
+    def reserve(
+        self, volume: str, intention: Intention, connector: Connector | None
+    ) -> str | None:
+        """Make an attachment, and connect it if there is a connector.
+
+        :returns: its id; None: the volume is in other hands
+        """
+        server, connects = intention.server, connector is not None
+        wanted = {"volume_uuid": volume, "instance_uuid": server}
+        body = {"attachment": {**wanted, **({"connector": connector} if connector else {})}}
+        headers = {_KEY: f'"{intention.key}"'} if self._keys else {}
+        verb = "create" if connects else "reserve"
+        first: float | None = None
+        for _ in self._patience(f"POST of server {server}"):
+            told = self._once(verb, "POST", "/attachments", body, headers)
+            if first is None:
+                first = told.invoked
+                if connects or told.status in _UNCLEAR:
+                    self.history.note_post(volume, first, server, connects=connects)
+            if told.status not in _UNCLEAR:
+                return self._posted(volume, server, verb, Told(first, told, 1))
+            if (not self._keys or told.status != LOST) and (mine := self.of(volume, server)):
+                return self._adopt(volume, server, first, mine)
+            if told.status == 409 and _KEY not in f"{told.body}":
+                self.history.note(volume, first, told.answered, volume_model.Refused(server))
+                return None
+        raise AssertionError("patience ends by raising")
+
+    def _posted(self, volume: str, server: str, verb: str, told: Told) -> str | None:
+        last = told.last
+        if last.status == 400:
+            self.history.note(volume, told.invoked, last.answered, volume_model.Refused(server))
+            return None
+        self._expect(verb, last, 200)
+        made = str(last.body["attachment"]["id"])
+        self.history.note_seen(server, made)
+        now = Phase.CONNECTED if verb == "create" else Phase.RESERVED
+        what = volume_model.Made(server, made, frozenset({now}))
+        self.history.note(volume, told.invoked, last.answered, what)
+        if verb == "create":
+            self.history.note_success(verb, last.invoked, last.answered)
+        return made
+
+    def _adopt(self, volume: str, server: str, invoked: float, mine: list[str]) -> str:
+        what = volume_model.Made(server, mine[0], phases.PRESENT)
+        self.history.note(volume, invoked, time.monotonic(), what)
+        for surplus in mine[1:]:
+            self.history.count("reserve", "doubled")
+            self.delete(volume, surplus)
+        return mine[0]
+
+    def of(self, volume: str, server: str) -> list[str]:
+        """List the ids of a server's attachments to a volume."""
+        return [each["id"] for each in self.listing(volume) if each["instance"] == server]
+
+    def connect(self, volume: str, attachment: str, connector: Connector) -> bool:
+        """Connect; tells whether it is connected now."""
+        body = {"attachment": {"connector": connector}}
+        told = self._repeat(
+            "connect", "PUT", f"/attachments/{attachment}", body, clear=frozenset({409})
+        )
+        last = told.last
+        sent = volume_model.Sent(attachment, "connect")
+        self.history.note(volume, told.invoked, told.invoked, sent)
+        if last.status == 409:
+            self._note(volume, last, volume_model.NotConnected(attachment))
+            return False
+        if last.status == 404:
+            self._note(volume, last, volume_model.Was(attachment, _GONE))
+            return False
+        self._expect("connect", last, 200)
+        connected = frozenset({Phase.CONNECTED})
+        self._note(volume, last, volume_model.Was(attachment, connected))
+        self.history.note_success("connect", last.invoked, last.answered)
+        return True
+
+    def complete(self, volume: str, attachment: str) -> bool:
+        """Complete; tells whether it is attached now."""
+        path = f"/attachments/{attachment}/action"
+        told = self._repeat(
+            "complete", "POST", path, {"os-complete": None}, clear=frozenset({409})
+        )
+        if told.tries > 1:
+            sent = volume_model.Sent(attachment, "complete")
+            self.history.note(volume, told.invoked, told.invoked, sent)
+        others = {404: _GONE, 409: phases.PRESENT - _COMPLETABLE}
+        if told.last.status in others:
+            was = volume_model.Was(attachment, others[told.last.status])
+            self._note(volume, told.last, was)
+            return False
+        self._expect("complete", told.last, 204)
+        self._note(volume, told.last, volume_model.Completed(attachment))
+        return True
+
+    def delete(self, volume: str, attachment: str) -> None:
+        """Delete, until it is gone."""
+        told = self._repeat("delete", "DELETE", f"/attachments/{attachment}")
+        last = told.last
+        # Who is told at once that it is not there has not sent it away.
+        if told.tries > 1 or last.status == 200:
+            sent = volume_model.Sent(attachment, "delete")
+            self.history.note(volume, told.invoked, told.invoked, sent)
+        self._note(volume, last, volume_model.Was(attachment, _GONE))
+        if last.status != 404:
+            self._expect("delete", last, 200)
+            self._note_list(volume, last, last.body["attachments"])
+            self.history.note_success("delete", last.invoked, last.answered)
+
+    def show(self, volume: str, attachment: str) -> dict[str, Any] | None:
+        """Return an attachment; None: it is gone."""
+        last = self._repeat("show", "GET", f"/attachments/{attachment}").last
+        if last.status == 404:
+            self._note(volume, last, volume_model.Was(attachment, _GONE))
+            return None
+        self._expect("show", last, 200)
+        found: dict[str, Any] = last.body["attachment"]
+        was = volume_model.Was(attachment, phases.phases_of(found["status"]))
+        self._note(volume, last, was)
+        return found
+
+    def listing(self, volume: str) -> list[dict[str, Any]]:
+        """Return all attachments of a volume."""
+        last = self._repeat("list", "GET", f"/attachments?volume_id={volume}").last
+        self._expect("list", last, 200)
+        found: list[dict[str, Any]] = last.body["attachments"]
+        self._note_list(volume, last, found)
+        return found
+
+    def look(self, volume: str) -> None:
+        """Look at a volume."""
+        last = self._repeat("look", "GET", f"/volumes/{volume}").last
+        self._expect("look", last, 200)
+        found = last.body["volume"]
+        # The API reads the two one after the other.
+        self._note(volume, last, volume_model.HadStatus(found["status"]))
+        ids = frozenset(each["attachment_id"] for each in found["attachments"])
+        self._note(volume, last, volume_model.HadAttached(ids))
+
+    def _note(self, volume: str, told: Try, what: Any) -> None:
+        self.history.note(volume, told.invoked, told.answered, what)
+
+    def _note_list(self, volume: str, told: Try, found: list[dict[str, Any]]) -> None:
+        for each in found:
+            self.history.note_seen(each["instance"], each["id"])
+        pairs = frozenset((each["id"], each["status"]) for each in found)
+        self._note(volume, told, volume_model.Listed(pairs))
+        servers = {each["instance"] for each in found}
+        if self._keys and len(servers) < len(found):
+            self.history.violation(f"attached twice: {found}")
+
+    def _repeat(
+        self,
+        verb: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        clear: frozenset[int] = frozenset(),
+    ) -> Told:
+        """Send a request until there is a clear answer.
+
+        :param clear: statuses that are an answer here and that elsewhere are not
+        """
+        first: float | None = None
+        for tries in self._patience(f"{method} {path}"):
+            told = self._once(verb, method, path, body)
+            first = told.invoked if first is None else first
+            if told.status in clear or told.status not in _UNCLEAR:
+                return Told(first, told, tries)
+        raise AssertionError("patience ends by raising")
+
+    def _patience(self, what: str) -> "_Patience":
+        return _Patience(lambda: self._give_up(f"no clear answer for {PATIENCE:.0f} s: {what}"))
+
+    def _once(self, verb: str, *request: Any) -> Try:
+        told = send(self._url, *request)
+        self.history.count(verb, f"{told.status}" if told.status else "lost")
+        return told
+
+    def _expect(self, verb: str, told: Try, status: int) -> None:
+        if told.status != status:
+            self._give_up(f"{verb} was answered with {told.status}: {told.body}")
+
+    def _give_up(self, sentence: str) -> None:
+        self.history.violation(sentence)
+        raise GaveUp(sentence)
+
+
+class _Patience:
+    """Counts tries from 1, with ever longer pauses between them, until the patience ends."""
+
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        self._give_up = give_up
+        self._deadline = time.monotonic() + PATIENCE
+        self._tries = 0
+
+    def __iter__(self) -> "_Patience":
+        return self
+
+    def __next__(self) -> int:
+        if self._tries:
+            if time.monotonic() > self._deadline:
+                self._give_up()
+            pause = _FIRST_PAUSE * 2 ** min(self._tries, 10)
+            threading.Event().wait(min(pause, _LONGEST_PAUSE))
+        self._tries += 1
+        return self._tries

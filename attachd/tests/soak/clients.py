@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that carry out what they intend until they are told to stop, and know at each moment
+what they have; for run.py.
+"""
+
+from collections.abc import Sequence
+from concurrent import futures
+import threading
+import time
+import traceback
+from typing import Any, NamedTuple
+
+from attachd.tests.functional import initiators
+from attachd.tests.soak import plan
+from attachd.tests.soak.calls import Calls, GaveUp
+from attachd.tests.soak.plan import Intention
+
+LOGIN_PATIENCE = 90.0
+"""Seconds after which a host that was let in has to be able to log in, whatever was killed."""
+
+UNSURE = ""
+"""The status that a client believes in after a failure."""
+
+_BLOCK = 4096
+_NAP = 0.5
+_LONGEST_HEAD_START = 0.05
+
+
+class Belief(NamedTuple):
+    """What a client knows of an attachment.
+
+    :ivar word: its status; UNSURE: it is there, in one that only a look can tell
+    """
+
+    volume: str
+    server: str
+    word: str
+
+
+class Stopped(Exception):
+    """The run is over; what the client has at this moment stays."""
+
+
+class Client:
+    """One client: a host, and a server on it for each intention.
+
+    :ivar believes: what it has, by the id of the attachment
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        volumes: tuple[Sequence[str], Sequence[str]],
+        host: initiators.IscsiHost,
+        seed: int,
+        number: int,
+        stop: threading.Event,
+    ) -> None:
+        """Prepare.
+
+        :param volumes: ids of ordinary ones, and of shared ones
+        """
+        self.name = f"client-{number}"
+        self.believes: dict[str, Belief] = {}
+        self.carried_out = 0
+        self._calls = calls
+        self._volumes = volumes
+        self._host = host
+        self._number = number
+        self._stop_asked = stop
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        ordinary, shared = volumes
+        self._intentions = plan.intentions(seed, number, len(ordinary), len(shared))
+        self._acts = {
+            "attach": self._attach,
+            "attach at once": self._attach_at_once,
+            "change my mind": self._change_my_mind,
+            "race": self._race,
+            "look": self._look,
+        }
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def ended(self, seconds: float) -> bool:
+        """Wait until it has stopped; tells whether it has."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        for intention in self._intentions:
+            volume = self._volumes[intention.shared][intention.volume]
+            try:
+                self._acts[intention.kind](intention, volume)
+                self._pause(intention, plan.LONGEST_PAUSE)
+            except Stopped:
+                return
+            except GaveUp:
+                return  # which is noted
+            except Exception:  # noqa: BLE001  the run's report shows it
+                self._calls.history.violation(f"{self.name}: {traceback.format_exc()}")
+                return
+            self.carried_out += 1
+
+    def _attach(self, intention: Intention, volume: str) -> None:
+        mine = self._reserve(intention, volume, None)
+        if mine is not None:
+            self._pause(intention, plan.LONGEST_PAUSE)
+            self._use(intention, volume, mine, connected=False)
+
+    def _attach_at_once(self, intention: Intention, volume: str) -> None:
+        mine = self._reserve(intention, volume, self._host.connector)
+        if mine is not None:
+            self._pause(intention, plan.LONGEST_PAUSE)
+            self._use(intention, volume, mine, connected=self._has(mine, "attaching"))
+
+    def _change_my_mind(self, intention: Intention, volume: str) -> None:
+        mine = self._reserve(intention, volume, None)
+        if mine is not None:
+            self._pause(intention, plan.LONGEST_PAUSE)
+            self._delete(volume, mine)
+
+    def _race(self, intention: Intention, volume: str) -> None:
+        mine = self._reserve(intention, volume, None)
+        if mine is None:
+            return
+        self._pause(intention, plan.LONGEST_PAUSE)
+        head_start = intention.chance.uniform(0, _LONGEST_HEAD_START)
+        with futures.ThreadPoolExecutor(1) as pool:
+            connecting = pool.submit(self._calls.connect, volume, mine, self._host.connector)
+            time.sleep(head_start)
+            self._delete(volume, mine)
+            connecting.result()
+
+    def _look(self, intention: Intention, volume: str) -> None:
+        self._calls.listing(volume)
+        self._pause(intention, plan.LONGEST_PAUSE)
+        self._calls.look(volume)
+
+    def _use(self, intention: Intention, volume: str, mine: str, *, connected: bool) -> None:
+        """Connect, complete, look, move bytes, and delete."""
+        connected = connected or self._connect(volume, mine)
+        if connected:
+            self._pause(intention, plan.LONGEST_PAUSE)
+            connected = self._complete(volume, mine)
+        self._pause(intention, plan.LONGEST_PAUSE)
+        seen = self._calls.show(volume, mine)
+        logs_in = connected and intention.logs_in and seen is not None
+        info = self._info(seen) if seen is not None and logs_in else None
+        if info is not None:
+            self._move_bytes(intention, info, mine)
+        self._pause(intention, plan.LONGEST_HOLD)
+        self._delete(volume, mine)
+        if info is not None:
+            self._check_shut_out(info, mine)
+
+    def _reserve(self, intention: Intention, volume: str, connector: Any) -> str | None:
+        mine = self._calls.reserve(volume, intention, connector)
+        if mine is None:
+            return None
+        word = "reserved" if connector is None else UNSURE
+        self.believes[mine] = Belief(volume, intention.server, word)
+        if connector is None:
+            return mine
+        # It may have been found in a list, half-way or after a failure, and go as it came.
+        seen = self._calls.show(volume, mine)
+        if seen is None:
+            del self.believes[mine]
+            return None
+        if seen["status"] == "attaching" and seen["connection_info"]:
+            self.believes[mine] = self.believes[mine]._replace(word="attaching")
+        return mine
+
+    def _has(self, mine: str, word: str) -> bool:
+        return self.believes[mine].word == word
+
+    def _connect(self, volume: str, mine: str) -> bool:
+        done = self._calls.connect(volume, mine, self._host.connector)
+        word = "attaching" if done else UNSURE
+        self.believes[mine] = self.believes[mine]._replace(word=word)
+        return done
+
+    def _complete(self, volume: str, mine: str) -> bool:
+        if not self._calls.complete(volume, mine):
+            return False
+        self.believes[mine] = self.believes[mine]._replace(word="attached")
+        return True
+
+    def _delete(self, volume: str, mine: str) -> None:
+        self._calls.delete(volume, mine)
+        del self.believes[mine]
+
+    def _pause(self, intention: Intention, longest: float) -> None:
+        if self._stop_asked.wait(intention.chance.uniform(0, longest)):
+            raise Stopped
+
+    @staticmethod
+    def _info(seen: dict[str, Any]) -> dict[str, Any] | None:
+        data = seen["connection_info"]
+        return {"driver_volume_type": data["driver_volume_type"], "data": data} if data else None
+
+    def _move_bytes(self, intention: Intention, info: dict[str, Any], mine: str) -> None:
+        """Write and read, at a place of this client's own; until it works."""
+        place, data = self._number * _BLOCK, intention.chance.randbytes(_BLOCK)
+        deadline = time.monotonic() + LOGIN_PATIENCE
+        while True:
+            try:
+                self._host.write(info, place, data)
+                read = self._host.read(info, place, _BLOCK)
+            except initiators.Refused as refused:
+                self._calls.history.count("log in", "refused")
+                if time.monotonic() > deadline:
+                    said = f"attachment {mine} is attached and its host cannot log in: {refused}"
+                    self._calls.history.violation(said)
+                    return
+                time.sleep(_NAP)
+                continue
+            self._calls.history.count("log in", "moved bytes")
+            if read != data:
+                self._calls.history.violation(f"attachment {mine} read other bytes than it wrote")
+            return
+
+    def _check_shut_out(self, info: dict[str, Any], mine: str) -> None:
+        try:
+            self._host.read(info, 0, _BLOCK)
+        except initiators.Refused:
+            self._calls.history.count("log in", "refused after delete")
+        else:
+            self._calls.history.violation(f"attachment {mine} was deleted, and its host logs in")

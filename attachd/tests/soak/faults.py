@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kills what the plan says when it says so, and measures how long it takes until all is well
+again; for run.py.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import heapq
+import random
+import statistics
+import threading
+import time
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from attachd.db import models
+from attachd.states import AttachmentState
+from attachd.tests.functional import processes
+from attachd.tests.soak import plan
+from attachd.tests.soak.history import Success
+from attachd.tests.soak.stage import KINDS, Revival, Stage
+
+_NAP = 0.05
+_LOOK_EVERY = 0.2
+_LONGEST_WAIT = 1.0
+_SLOW = 5.0
+"""Seconds after which a row that is still half-way is named in the report."""
+_T = models.attachments
+_HALF_WAY = (AttachmentState.CONNECTING.value, AttachmentState.DISCONNECTING.value)
+
+_WANTED = sa.select(_T.c.id, _T.c.state, _T.c.generation).where(_T.c.state.in_(_HALF_WAY))
+
+Orphans = frozenset[tuple[str, str, int]]
+"""Rows that are half-way: id, state, generation."""
+
+
+class Killed(NamedTuple):
+    """A kill that was done; moments are of time.monotonic().
+
+    :ivar ready: when what was killed was up again; for a worker, when it was killed
+    """
+
+    kind: str
+    moment: float
+    ready: float
+
+
+class Recovery(NamedTuple):
+    """How long it took after a kill, in seconds; None: it never happened in this run.
+
+    :ivar success: until a call that was sent after it succeeded
+    :ivar left: the rows that it left half-way
+    :ivar rest: until none of them was any more as the kill had left it
+    :ivar last: those of them that were so to the end
+    """
+
+    kind: str
+    success: float | None
+    left: Orphans
+    rest: float | None
+    last: Orphans
+
+
+class Wrecker:
+    """Kills and starts again; the thread that does so has to live as long as the run."""
+
+    def __init__(
+        self, stage: Stage, watch: "Watch", seed: int, say: Callable[[str], None]
+    ) -> None:
+        self._stage = stage
+        self._watch = watch
+        self._seed = seed
+        self._say = say
+        self._begun = time.monotonic()
+        # What is to be started again: (moment, which of two at the same, ...)
+        self._down: list[tuple[float, int, Killed, Revival]] = []
+        self._coming: list[tuple[Killed, Revival]] = []
+        self._back: list[Killed] = []
+
+    def wreak(self, kills: Iterable[plan.Kill], until: float) -> list[Killed]:
+        """Do so until a moment; when it returns, everything is back.
+
+        On a slow machine that is later, until everything has been killed once.
+        """
+        for kill in kills:
+            if time.monotonic() > until and kill.number >= len(KINDS):
+                break
+            self._wait(self._begun + kill.after)
+            if not kill.overlaps:
+                self._wait_until_all_is_back()
+            self._kill(kill)
+        self._wait(until)
+        self._wait_until_all_is_back()
+        return sorted(self._back, key=lambda each: each.moment)
+
+    def _kill(self, kill: plan.Kill) -> None:
+        self._watch.wait_for_work(_LONGEST_WAIT)
+        killed = Killed(kill.kind, time.monotonic(), 0.0)
+        revival = self._stage.kill(kill.kind, random.Random(f"{self._seed}/kill-{kill.number}"))
+        self._say(f"{killed.moment - self._begun:7.1f} s: killed {kill.kind}")
+        heapq.heappush(self._down, (killed.moment + kill.outage, kill.number, killed, revival))
+
+    def _wait(self, moment: float) -> None:
+        while time.monotonic() < moment:
+            time.sleep(_NAP)
+            self._look()
+
+    def _wait_until_all_is_back(self) -> None:
+        deadline = time.monotonic() + processes.PATIENCE
+        while self._down or self._coming:
+            if time.monotonic() > deadline:
+                waited_for = [killed.kind for killed, _ in self._coming]
+                raise AssertionError(f"{waited_for} does not come back")
+            time.sleep(_NAP)
+            self._look()
+
+    def _look(self) -> None:
+        while self._down and self._down[0][0] <= time.monotonic():
+            *_, killed, revival = heapq.heappop(self._down)
+            revival.start()
+            self._coming.append((killed, revival))
+        for each in self._coming[:]:
+            killed, revival = each
+            if revival.is_ready():
+                self._coming.remove(each)
+                self._back.append(killed._replace(ready=time.monotonic()))
+
+
+class Watch(threading.Thread):
+    """Looks all the time which rows are half-way."""
+
+    def __init__(self, database: str) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._engine = sa.create_engine(
+            database, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 5}
+        )
+        self._looks: list[tuple[float, Orphans]] = []
+        self._lock = threading.Lock()
+        self._stop_asked = threading.Event()
+
+    def run(self) -> None:
+        """Look."""
+        while not self._stop_asked.wait(_LOOK_EVERY):
+            self._look()
+
+    def wait_for_work(self, seconds: float) -> None:
+        """Wait until a row is half-way, so that a kill hits something; but not for long."""
+        deadline = time.monotonic() + seconds
+        while not self._look() and time.monotonic() < deadline:
+            time.sleep(_NAP / 10)
+
+    def _look(self) -> Orphans:
+        with contextlib.suppress(sa.exc.SQLAlchemyError), self._engine.connect() as connection:
+            moment = time.monotonic()
+            rows = frozenset((a, b, c) for a, b, c in connection.execute(_WANTED))
+            with self._lock:
+                self._looks.append((moment, rows))
+            return rows
+        return frozenset()
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop_asked.set()
+        self.join()
+        self._engine.dispose()
+        self._looks.sort(key=lambda each: each[0])
+
+    def left_at(self, moment: float) -> Orphans:
+        """Return the rows that were half-way at a moment, as far as is known."""
+        left: Orphans = frozenset()
+        for seen, rows in self._looks:
+            if seen > moment:
+                break
+            left = rows
+        return left
+
+    def rest_after(self, moment: float) -> float | None:
+        """Return when none of the rows that were half-way at a moment was so any longer."""
+        left = self.left_at(moment)
+        later = (seen for seen, rows in self._looks if seen > moment and not left & rows)
+        return next(later, None)
+
+    def last_after(self, moment: float) -> Orphans:
+        """Return those of the rows that were half-way at a moment that were so for longest."""
+        left = last = self.left_at(moment)
+        for seen, rows in self._looks:
+            if seen > moment and not left & rows:
+                break
+            last = left & rows if seen > moment else last
+        return last
+
+
+def recoveries(
+    killed: Sequence[Killed], successes: Sequence[Success], watch: Watch
+) -> list[Recovery]:
+    """Measure each kill."""
+    return [
+        Recovery(
+            each.kind,
+            _since(each.moment, _first(each.moment, successes)),
+            watch.left_at(each.moment),
+            _since(each.moment, watch.rest_after(each.moment)),
+            watch.last_after(each.moment),
+        )
+        for each in killed
+    ]
+
+
+def _first(moment: float, successes: Sequence[Success]) -> float | None:
+    after = (each.answered for each in successes if each.invoked >= moment)
+    return min(after, default=None)
+
+
+def _since(moment: float, later: float | None) -> float | None:
+    return None if later is None else later - moment
+
+
+def table(found: Sequence[Recovery], killed: Sequence[Killed]) -> list[str]:
+    """Say in some lines how often each kind was killed and how long recovery took."""
+    lines = []
+    for kind in dict.fromkeys(each.kind for each in found):
+        mine = [each for each in found if each.kind == kind]
+        away = [each.ready - each.moment for each in killed if each.kind == kind]
+        resting = [each.rest for each in mine if each.left]
+        lines.append(
+            f"{kind} killed {len(mine)} times: away for {_spread(away)}; first success after "
+            f"{_spread([each.success for each in mine])}; left rows half-way {len(resting)} "
+            f"times, for {_spread(resting)}"
+        )
+    slow = [each for each in found if each.rest is None or each.rest > _SLOW]
+    lines += [
+        f"  {row_id} was {state} (generation {generation}) for {_spread([each.rest])} after the "
+        f"kill of {each.kind}"
+        for each in slow
+        for row_id, state, generation in sorted(each.last)
+    ]
+    return lines
+
+
+def _spread(seconds: Sequence[float | None]) -> str:
+    known = [each for each in seconds if each is not None]
+    missing = len(seconds) - len(known)
+    never = f", {missing} not seen" if missing else ""
+    if not known:
+        return f"-{never}"
+    return f"{statistics.median(known):.1f} s (most {max(known):.1f} s{never})"

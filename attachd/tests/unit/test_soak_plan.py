@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+from collections import Counter
+import itertools
+import unittest
+
+from attachd.tests.soak import plan, stage
+
+
+def intended(seed, client, count=200):
+    """Return what a client intends first."""
+    drawn = itertools.islice(plan.intentions(seed, client, ordinary=6, shared=2), count)
+    return [each._replace(chance=each.chance.random()) for each in drawn]
+
+
+class IntentionsTest(unittest.TestCase):
+    def test_the_seed_and_the_client_say_all(self):
+        self.assertEqual(intended(1, 2), intended(1, 2))
+        self.assertNotEqual(intended(1, 2), intended(2, 2))
+        self.assertNotEqual(intended(1, 2), intended(1, 3))
+
+    def test_no_two_are_for_one_server_or_have_one_key(self):
+        drawn = [each for client in range(4) for each in intended(1, client)]
+        for name in ("server", "key", "name"):
+            self.assertEqual(len(drawn), len({getattr(each, name) for each in drawn}), name)
+
+    def test_every_kind_and_every_volume_is_drawn(self):
+        drawn = intended(1, 0)
+        self.assertEqual(set(plan.INTENTIONS), {each.kind for each in drawn})
+        volumes = {(each.shared, each.volume) for each in drawn}
+        self.assertEqual(6 + 2, len(volumes))
+
+
+class KillsTest(unittest.TestCase):
+    def test_the_seed_says_all(self):
+        self.assertEqual(plan.kills(1, 600), plan.kills(1, 600))
+        self.assertNotEqual(plan.kills(1, 600), plan.kills(2, 600))
+
+    def test_a_long_run_kills_everything_equally_often(self):
+        drawn = plan.kills(1, 1200)
+        times = Counter(each.kind for each in drawn)
+        self.assertEqual(set(stage.KINDS), set(times))
+        self.assertLessEqual(max(times.values()) - min(times.values()), 1)
+        self.assertAlmostEqual(1200 / plan.GAP, len(drawn), delta=10)
+
+    def test_a_short_run_kills_nearly_everything_once(self):
+        for seed in range(20):
+            drawn = plan.kills(seed, 60)
+            self.assertGreaterEqual(len(drawn), len(stage.KINDS) - 1)
+            self.assertEqual(sorted(each.after for each in drawn), [each.after for each in drawn])
+            self.assertLess(drawn[-1].after, 60)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+import unittest
+
+from attachd.tests.soak import linearizability, phases, volume_model
+from attachd.tests.soak.linearizability import Operation
+from attachd.tests.soak.phases import Phase
+from attachd.tests.soak.volume_model import (
+    Completed,
+    HadAttached,
+    HadStatus,
+    Listed,
+    Made,
+    NotConnected,
+    Posted,
+    Refused,
+    Sent,
+    State,
+    Was,
+)
+
+RESERVED = frozenset({Phase.RESERVED})
+CONNECTED = frozenset({Phase.CONNECTED})
+GONE = frozenset({Phase.GONE})
+MADE_A, MADE_B = Made("alice", "a", RESERVED), Made("bob", "b", RESERVED)
+IS_CONNECTED = Was("a", CONNECTED)
+A_IS_GONE = Was("a", GONE)
+
+
+def listed(**pairs):
+    return Listed(frozenset(pairs.items()))
+
+
+class Case(unittest.TestCase):
+    def check(self, shared, steps):
+        """Check operations that come one after the other; a list of some: at the same time."""
+        history = []
+        for moment, step in enumerate(steps):
+            together = step if isinstance(step, list) else [step]
+            history += [Operation(moment, moment + 0.5, each) for each in together]
+        model = volume_model.Volume(shared=shared)
+        return linearizability.check(history, State(), model.step)
+
+    def possible(self, *steps, shared=(False, True)):
+        for each in shared:
+            found = self.check(each, steps)
+            self.assertTrue(found.linearizable, (each, found))
+
+    def impossible(self, *steps, shared=(False, True)):
+        for each in shared:
+            found = self.check(each, steps)
+            self.assertIs(False, found.linearizable, (each, found))
+
+    def only_shared(self, *steps):
+        self.possible(*steps, shared=[True])
+        self.impossible(*steps, shared=[False])
+
+    def only_ordinary(self, *steps):
+        self.possible(*steps, shared=[False])
+        self.impossible(*steps, shared=[True])
+
+
+class AnsweredTest(Case):
+    def test_a_whole_life(self):
+        self.possible(
+            HadStatus("available"),
+            MADE_A,
+            HadStatus("reserved"),
+            listed(a="reserved"),
+            Sent("a", "connect"),
+            IS_CONNECTED,
+            listed(a="attaching"),
+            HadAttached(frozenset()),
+            Completed("a"),
+            listed(a="attached"),
+            HadAttached(frozenset("a")),
+            HadStatus("in-use"),
+            Sent("a", "delete"),
+            A_IS_GONE,
+            listed(),
+            HadStatus("available"),
+        )
+
+    def test_nothing_vanishes_and_nothing_comes_back(self):
+        self.impossible(MADE_A, listed())
+        self.impossible(MADE_A, A_IS_GONE)
+        self.impossible(listed(a="reserved"))
+        gone = (MADE_A, Sent("a", "delete"), A_IS_GONE)
+        for after in (listed(a="detaching"), HadStatus("reserved"), IS_CONNECTED, Completed("a")):
+            self.impossible(*gone, after)
+
+    def test_nothing_moves_without_a_call(self):
+        self.impossible(MADE_A, listed(a="attaching"))
+        self.impossible(MADE_A, listed(a="attached"))
+        self.impossible(MADE_A, Completed("a"), listed(a="detaching"))
+        connected = (MADE_A, Sent("a", "connect"), IS_CONNECTED)
+        self.impossible(*connected, listed(a="error_attaching"))
+        self.impossible(*connected, listed(a="attached"))
+
+    def test_one_holds_an_ordinary_volume(self):
+        self.only_shared(MADE_A, MADE_B)
+        self.only_shared([MADE_A, MADE_B])
+        self.possible(MADE_A, Sent("a", "delete"), MADE_B)
+        self.impossible(MADE_A, Sent("a", "delete"), MADE_B, listed(a="reserved", b="reserved"),
+                        shared=[False])  # fmt: skip
+
+    def test_who_is_refused_had_somebody_before(self):
+        self.only_ordinary(MADE_A, Refused("bob"))
+        self.only_ordinary([MADE_A, Refused("bob")])
+        self.impossible(Refused("bob"), MADE_A)
+
+    def test_an_error_refuses_everybody(self):
+        doubtful = (MADE_A, Sent("a", "connect"), HadStatus("error"), Refused("bob"))
+        self.possible(*doubtful)
+        self.possible(*doubtful[:-1], listed(a="error_attaching"), Refused("bob"))
+
+    def test_a_connect_is_refused_because_of_others_or_of_a_delete_alone(self):
+        self.impossible(MADE_A, NotConnected("a"))
+        self.possible(MADE_A, Sent("a", "delete"), NotConnected("a"))
+
+    def test_a_status_is_that_of_the_most_attached(self):
+        both = (MADE_A, MADE_B, Completed("b"))
+        self.possible(*both, HadStatus("in-use"), shared=[True])
+        self.impossible(*both, HadStatus("reserved"), shared=[True])
+        self.assertEqual("detaching", phases.status([Phase.LEAVING, Phase.RESERVED]))
+        self.assertEqual("error", phases.status([Phase.STUCK, Phase.FAILED]))
+
+    def test_all_are_listed(self):
+        self.impossible(MADE_A, MADE_B, listed(a="reserved"), shared=[True])
+        self.impossible(MADE_A, Completed("a"), HadAttached(frozenset()))
+
+
+class UnansweredTest(Case):
+    def test_a_post_may_have_been_carried_out_or_not_or_late(self):
+        posted = Posted("alice", False, frozenset("a"))
+        self.possible(posted, listed())
+        self.possible(posted, listed(), listed(a="reserved"), MADE_A)
+        self.impossible(posted, listed(a="reserved"), listed())
+        self.possible(posted, Refused("bob"), shared=[False])
+        self.impossible(posted, HadStatus("attaching"))
+
+    def test_a_post_that_connects_does_it_step_by_step(self):
+        posted = Posted("alice", True, frozenset("a"))
+        made = Made("alice", "a", CONNECTED)
+        for word in ("reserved", "attaching"):
+            self.possible(posted, listed(a=word), made, listed(a="attaching"))
+        self.possible(posted, listed(a="reserved"), listed())
+        self.impossible(posted, made, listed(a="reserved"))
+        self.impossible(made)
+
+    def test_a_post_that_gave_up_may_begin_again_as_long_as_it_is_repeated(self):
+        posted = Posted("alice", True, frozenset("a"))
+        made = Made("alice", "a", CONNECTED)
+        self.possible(posted, listed(a="reserved"), listed(), listed(a="reserved"), made)
+        self.impossible(posted, made, Sent("a", "delete"), A_IS_GONE, listed(a="reserved"))
+
+    def test_nothing_more_comes_of_a_post_that_was_refused(self):
+        posted = Posted("alice", False, frozenset("a"))
+        self.impossible(posted, [Refused("alice"), MADE_B], listed(a="reserved"), shared=[False])
+
+    def test_of_a_post_that_was_sent_twice_comes_one(self):
+        posted = Posted("alice", False, frozenset("a"))
+        self.impossible(posted, MADE_A, listed(a="reserved", other="reserved"))
+
+    def test_a_connect_may_end_in_any_way(self):
+        sent = (MADE_A, Sent("a", "connect"))
+        for word in ("reserved", "attaching", "error_attaching"):
+            self.possible(*sent, listed(a=word))
+        self.impossible(*sent, listed(a="attached"))
+        self.impossible(*sent, listed())
+
+    def test_a_connect_that_failed_may_have_given_the_volume_back(self):
+        sent = (MADE_A, Sent("a", "connect"))
+        self.possible(*sent, MADE_B, listed(a="error_attaching", b="reserved"), shared=[False])
+        both = listed(a="attaching", b="reserved")
+        self.impossible(*sent, MADE_B, both, shared=[False])
+
+    def test_a_delete_may_be_carried_out_late(self):
+        sent = (MADE_A, Sent("a", "delete"))
+        for word in ("reserved", "detaching", "error_detaching"):
+            self.possible(*sent, listed(a=word), listed(a="detaching"), listed())
+        self.impossible(*sent, listed(a="detaching"), listed(a="reserved"))
+
+    def test_complete_may_have_been_carried_out(self):
+        sent = (MADE_A, Sent("a", "complete"))
+        for word in ("reserved", "attached"):
+            self.possible(*sent, listed(a=word))
+        self.impossible(*sent, listed(a="attached"), listed(a="reserved"))
