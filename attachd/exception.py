@@ -8,6 +8,11 @@ from attachd.exception_roots import AttachdError as AttachdError
 from attachd.exception_roots import BadRequest as BadRequest
 from attachd.exception_roots import Conflict as Conflict
 from attachd.exception_roots import NotFound as NotFound
+from attachd.host_exceptions import AgentAway as AgentAway
+from attachd.host_exceptions import DeviceBusy as DeviceBusy
+from attachd.host_exceptions import HostError as HostError
+from attachd.host_exceptions import HostLacks as HostLacks
+from attachd.host_exceptions import LocalConflict as LocalConflict
 from attachd.type_exceptions import DefaultTypeMissing as DefaultTypeMissing
 from attachd.type_exceptions import DefaultTypeNotFound as DefaultTypeNotFound
 from attachd.type_exceptions import InvalidVolumeType as InvalidVolumeType

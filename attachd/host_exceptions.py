@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors of a host that attaches volumes; everybody finds them in exception.py."""
+
+from attachd.exception_roots import AttachdError, Conflict
+
+
+class HostError(AttachdError):
+    """This host could not do its part; the message says what, and what to do next."""
+
+    msg_fmt = "%(reason)s"
+
+
+class HostLacks(HostError):
+    """This host has not what it takes: a privilege, a command, a device; nothing was begun.
+
+    :ivar what: what is missing, each by name and where it comes from
+    """
+
+    code = 409
+    msg_fmt = "Host %(host)s lacks: %(what)s."
+
+
+class DeviceBusy(HostError):
+    """Somebody uses the device: whoever that is has to end first."""
+
+    code = 409
+    msg_fmt = "%(device)s is in use by %(users)s. End that, then repeat the command."
+
+
+class LocalConflict(HostError):
+    """The journal of this host says otherwise: look at it with local-list."""
+
+    code = 409
+
+
+class AgentAway(Conflict):
+    """The agent of a host does not report, so nothing can be attached or detached there."""
+
+    msg_fmt = (
+        "The agent of host %(host)s has not been heard of %(since)s. Start attachd-agent there, "
+        "and repeat the call."
+    )

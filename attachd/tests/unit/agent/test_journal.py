@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal of a host: what is written is there, whole, and only for its owner."""
+
+import os
+from pathlib import Path
+import subprocess
+import sys
+import unittest
+
+import fixtures
+
+from attachd import exception
+from attachd.agent.base import Device, Options
+from attachd.agent.journal import Entry, Journal, Owner, Step
+
+_WRITER = """
+import sys
+from pathlib import Path
+from attachd.agent.journal import Entry, Journal
+journal, entry = Journal(Path(sys.argv[1])), Entry("v", id="e")
+for number in range(10**9):
+    journal.write(entry, error="x" * (number % 5000))
+    print(number, flush=True)
+"""
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from attachd.agent.journal import Journal
+with Journal(Path(sys.argv[1])).held("v"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+class JournalTest(unittest.TestCase):
+    """Entries come back as they were written."""
+
+    def setUp(self):
+        super().setUp()
+        temporary = fixtures.TempDir()
+        temporary.setUp()
+        self.addCleanup(temporary.cleanUp)
+        self.folder = Path(temporary.path) / "host"
+        self.journal = Journal(self.folder)
+
+    def test_what_is_written_is_read(self):
+        entry = self.journal.write(
+            Entry("v", owner=Owner.AGENT, mode="ro"),
+            step=Step.MOUNTING,
+            options=Options(multipath=True, nic="eth1"),
+            connection_info={"driver_volume_type": "iscsi", "auth_password": "secret"},
+            device=Device("/dev/sdb", {"type": "block"}),
+            mountpoint="/mnt/disk",
+        )
+        self.assertEqual([entry], self.journal.entries())
+        self.assertEqual(entry, self.journal.get(entry.id))
+        self.assertEqual([entry], self.journal.of_volume("v"))
+        self.assertEqual([], self.journal.of_volume("w"))
+
+    def test_an_empty_journal_has_no_entries(self):
+        self.assertEqual([], self.journal.entries())
+        self.assertIsNone(self.journal.get("e"))
+        self.journal.remove(Entry("v"))
+
+    def test_entries_are_told_in_the_order_of_their_last_change(self):
+        first, second = (self.journal.write(Entry(volume)) for volume in "vw")
+        first = self.journal.write(first, step=Step.CONNECTING)
+        self.assertEqual([second, first], self.journal.entries())
+
+    def test_a_removed_entry_is_gone(self):
+        entry = self.journal.write(Entry("v"))
+        self.journal.remove(entry)
+        self.assertEqual([], self.journal.entries())
+
+    def test_nobody_else_can_read_it(self):
+        self.addCleanup(os.umask, os.umask(0))
+        self.journal.write(Entry("v"))
+        with self.journal.held("v"):
+            pass
+        for path in (self.folder, *self.folder.rglob("*")):
+            if path.is_dir() or path.suffix == ".json":
+                self.assertEqual(0, path.stat().st_mode & 0o077, path)
+
+    def test_what_cannot_be_read_is_not_taken_for_nothing(self):
+        entry = self.journal.write(Entry("v"))
+        for broken in ("", "{}", '{"step": "dancing"}'):
+            (self.folder / "attachments" / f"{entry.id}.json").write_text(broken)
+            self.assertRaises(exception.HostError, self.journal.entries)
+
+    def test_a_writer_that_is_killed_leaves_a_whole_entry(self):
+        process = self.start(_WRITER)
+        for _ in range(200):
+            process.stdout.readline()
+        process.kill()
+        process.wait()
+        (entry,) = self.journal.entries()
+        self.assertEqual({"x"}, set(entry.error))
+
+    def test_a_volume_belongs_to_one_process_until_that_ends(self):
+        process = self.start(_HOLDER)
+        process.stdout.readline()
+        with self.assertRaisesRegex(exception.LocalConflict, "volume v"), self.journal.held("v"):
+            self.fail("two have it")
+        with self.journal.held("w"):
+            pass
+        process.kill()
+        process.wait()
+        with self.journal.held("v"):
+            pass
+
+    def start(self, program):
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", program, str(self.folder)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
