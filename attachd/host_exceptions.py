@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors of a host that attaches volumes; everybody finds them in exception.py."""
 
-from attachd.exception_roots import AttachdError, Conflict
+from attachd.exception_roots import AttachdError, Conflict, NotFound
 
 
 class HostError(AttachdError):
@@ -39,4 +39,23 @@ class AgentAway(Conflict):
     msg_fmt = (
         "The agent of host %(host)s has not been heard of %(since)s. Start attachd-agent there, "
         "and repeat the call."
+    )
+
+
+class AgentNotFound(NotFound):
+    """No agent of such a host has ever reported."""
+
+    msg_fmt = (
+        "No agent of host %(host)s is known. Start attachd-agent there, or name another host; "
+        "agents are listed by GET /agents."
+    )
+
+
+class AgentTimeout(AttachdError):
+    """The agent did not answer in time; what it does meanwhile shows in the attachment."""
+
+    code = 504
+    msg_fmt = (
+        "The agent of host %(host)s did not answer in time. It may still do what it was asked to: "
+        "look at attachment %(attachment_id)s before you repeat the call."
     )

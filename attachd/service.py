@@ -267,6 +267,16 @@ def client(
     return _ends.client(server_name, timeout, version, objects)
 
 
+def client_of(topic: str, server_name: str | None, timeout: float, version: str) -> Client:
+    """Return this process's client for whoever listens on another topic than managers do.
+
+    :param server_name: None: any of them
+    :param timeout: seconds to wait for an answer
+    :param version: of the contract
+    """
+    return _ends.client_of(topic, server_name, timeout, version)
+
+
 def everybody(version: str) -> Client:
     """Return this process's client for all managers' processes; only for casting.
 
@@ -275,17 +285,18 @@ def everybody(version: str) -> Client:
     return _ends.everybody(version)
 
 
-def server(endpoint: Any, server_name: str) -> Any:
+def server(endpoint: Any, server_name: str, topic: str | None = None) -> Any:
     """Return a server for ``endpoint``, not yet started.
 
     ``start(override_pool_size=N)`` lets it work with N threads, ``stop()`` ends receiving,
     ``wait()`` waits for what was received.
 
-    :param server_name: ``host@backend``
+    :param server_name: ``host@backend`` of a manager
+    :param topic: None: that of managers
     """
     made = messaging.get_rpc_server(
         transport(),
-        messaging.Target(topic=CONF.rpc.topic, server=server_name),
+        messaging.Target(topic=topic or CONF.rpc.topic, server=server_name),
         [endpoint],
         server_cls=_Server,
     )
@@ -324,6 +335,7 @@ class _Ends:
         self.reached = False
         # Making a client costs more than a call does.
         self.client = functools.cache(_make_client)
+        self.client_of = functools.cache(_make_client_of)
         self.everybody = functools.cache(_make_client_of_all)
 
 
@@ -340,6 +352,20 @@ def _make_client(
             transport_options=messaging.TransportOptions(at_least_once=True),
         ).prepare(),
         server_name,
+    )
+
+
+def _make_client_of(topic: str, server_name: str | None, timeout: float, version: str) -> Client:
+    return Client(
+        messaging.get_rpc_client(
+            transport(),
+            messaging.Target(topic=topic, server=server_name, version=version),
+            timeout=timeout,
+            serializer=Serializer(),
+            retry=RETRIES,
+            transport_options=messaging.TransportOptions(at_least_once=True),
+        ).prepare(),
+        server_name or topic,
     )
 
 

@@ -24,6 +24,7 @@ class AttachmentState(enum.StrEnum):
     CONNECTING = "connecting"
     CONNECTED = "connected"
     ATTACHED = "attached"
+    WITHDRAWING = "withdrawing"
     DISCONNECTING = "disconnecting"
     CONNECT_FAILED = "connect_failed"
     CONNECT_UNKNOWN = "connect_unknown"
@@ -42,6 +43,7 @@ _ATTACHMENT_WIRE: Mapping[AttachmentState, str] = MappingProxyType(
         AttachmentState.CONNECTING: "attaching",
         AttachmentState.CONNECTED: "attaching",
         AttachmentState.ATTACHED: "attached",
+        AttachmentState.WITHDRAWING: "detaching",
         AttachmentState.DISCONNECTING: "detaching",
         AttachmentState.CONNECT_FAILED: "error_attaching",
         AttachmentState.CONNECT_UNKNOWN: "error_attaching",
@@ -52,11 +54,14 @@ _ATTACHMENT_WIRE: Mapping[AttachmentState, str] = MappingProxyType(
 UNREACHABLE = frozenset({AttachmentState.CONNECT_FAILED})
 """States in which the host surely does not reach the volume and holds no reservation of it."""
 
-LIVE = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECTED, AttachmentState.ATTACHED})
-"""States in which a host reaches the volume, or is just being let in, because it should."""
+WANTED = frozenset({AttachmentState.CONNECTED, AttachmentState.ATTACHED})
+"""States in which a host was let in, if there was any to be, and is to stay in."""
 
-REACHING = frozenset({AttachmentState.CONNECTED, AttachmentState.ATTACHED})
-"""States in which a host was let in, if there was any to be."""
+REACHING = WANTED | {AttachmentState.WITHDRAWING}
+"""States in which a host was let in: one that is about to leave may have to write until then."""
+
+LIVE = REACHING | {AttachmentState.CONNECTING}
+"""States in which a host reaches the volume, or is just being let in, because it should."""
 
 UNCERTAIN = frozenset({AttachmentState.CONNECT_UNKNOWN, AttachmentState.DISCONNECT_FAILED})
 """States in which the host may still reach the volume although nobody wants it to."""
@@ -103,6 +108,8 @@ class Event(enum.StrEnum):
     COMPLETE = "be completed"
     CANCEL = "be cancelled"
     RELEASE = "be released"
+    WITHDRAW = "be withdrawn from its host"
+    KEEP = "be kept by its host"
     DISCONNECT = "disconnect"
     REVOKED = "be revoked"
     DISCONNECT_FAILED = "fail to disconnect"
@@ -145,6 +152,11 @@ ATTACHMENT_MOVES: Mapping[Event, Move[AttachmentState]] = MappingProxyType(
         Event.CANCEL: Move(frozenset({_A.RESERVED}), None),
         # A hold is nobody's who could be connected: it is taken back or becomes an attachment.
         Event.RELEASE: Move(frozenset({_A.HELD}), None),
+        # An agent takes the device away first, or says who uses it and keeps it.
+        Event.WITHDRAW: Move(
+            frozenset({_A.CONNECTED, _A.ATTACHED, _A.WITHDRAWING}), _A.WITHDRAWING
+        ),
+        Event.KEEP: Move(frozenset({_A.WITHDRAWING}), _A.ATTACHED),
         Event.DISCONNECT: Move(frozenset(_A) - {_A.HELD}, _A.DISCONNECTING),
         Event.REVOKED: Move(frozenset({_A.DISCONNECTING}), None),
         Event.DISCONNECT_FAILED: Move(frozenset({_A.DISCONNECTING}), _A.DISCONNECT_FAILED),

@@ -4,6 +4,7 @@
 from oslo_config import cfg
 
 from attachd.conf import (
+    agent,
     api,
     base,
     database,
@@ -18,7 +19,18 @@ from attachd.conf import (
 CONF = cfg.CONF
 """The process-wide configuration: oslo.messaging registers options on this one only."""
 
-GROUPS = (base, api, database, manager, messaging, notifications, nova, quota, upgrade_levels)
+GROUPS = (
+    base,
+    agent,
+    api,
+    database,
+    manager,
+    messaging,
+    notifications,
+    nova,
+    quota,
+    upgrade_levels,
+)
 
 for _group in GROUPS:
     # By its name, oslo.config would make another group which only looks like [DEFAULT].

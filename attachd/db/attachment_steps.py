@@ -21,6 +21,9 @@ ATTACHED_MODE = "attached_mode"
 """What of a volume's administrative metadata is there as long as it is attached."""
 
 
+# Whoever was attached goes, now or as soon as its host has let go.
+_LEAVING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
+
 # What is connected from here was not connected before.
 _NEWCOMERS = frozenset({AttachmentState.RESERVED, AttachmentState.CONNECT_FAILED})
 
@@ -122,7 +125,7 @@ def _consequences(volume: Row, mine: Row, source: AttachmentState, event: Event)
     changed: Row = {}
     if event is Event.COMPLETE:
         changed["leaving"] = 0
-    elif event is Event.DISCONNECT and source is AttachmentState.ATTACHED:
+    elif event in _LEAVING and source is AttachmentState.ATTACHED:
         # Somebody had begun to detach one of them; now one is detached.
         changed["leaving"] = max(volume["leaving"] - 1, 0)
     elif event is Event.REVOKED and mine["kind"] in states.SHOWN:

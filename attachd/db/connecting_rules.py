@@ -82,7 +82,7 @@ def _check_same_connector(mine: Row, connector: Connector) -> None:
         return
     if _identity(mine["connector"]) != _identity(connector):
         raise exception.ConnectorHeld(attachment_id=mine["id"], host=mine["host"])
-    if state in states.REACHING:
+    if state in states.WANTED:
         raise Replay(mine)
 
 

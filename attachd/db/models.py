@@ -232,6 +232,9 @@ attachments = sa.Table(
     *_times(),
     # when a reservation ends that nobody has connected; None: never
     sa.Column("expires_at", Moment),
+    # the host whose agent makes the device, and the path that it told; None: its caller does
+    sa.Column("agent", sa.String(255)),
+    sa.Column("device", sa.String(255)),
     sa.Index(None, "volume_id"),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "created_at", "id"),
@@ -240,6 +243,7 @@ attachments = sa.Table(
     sa.Index(None, "state"),
     sa.Index(None, "connection_key"),
     sa.Index(None, "expires_at"),
+    sa.Index(None, "agent"),
     **_IN_MARIADB,
 )
 
@@ -281,6 +285,26 @@ processes = sa.Table(
     sa.Column("started_at", Moment, nullable=False, default=now),
     # by the clock of the database, as all that it is compared with
     sa.Column("seen_at", Moment, nullable=False),
+    **_IN_MARIADB,
+)
+
+# The hosts that connect by themselves what they are told to: each runs an agent.
+agents = sa.Table(
+    "agents",
+    METADATA,
+    sa.Column("host", sa.String(255), primary_key=True),
+    # of the key that the agent proves itself with: whoever reads the table cannot use it
+    sa.Column("key_digest", sa.String(64), nullable=False),
+    # what it said of itself last: registryapi.Report
+    sa.Column("connector", Json),
+    sa.Column("devices", Json),
+    sa.Column("way", sa.String(32)),
+    sa.Column("version", sa.String(32)),
+    # why it cannot attach at present, or NULL
+    sa.Column("error", sa.String(ERROR_LENGTH)),
+    # NULL: it has been made known, and has not reported yet
+    sa.Column("seen_at", Moment),
+    *_times(),
     **_IN_MARIADB,
 )
 

@@ -27,9 +27,17 @@ class Attachment(base.AttachdObject):
     # 1.0: Initial version
     # 1.1: kind
     # 1.2: connection_key
-    # 1.3: expires_at
+    # 1.3: expires_at, agent, device
     VERSION = "1.3"
-    ADDED = MappingProxyType({"kind": "1.1", "connection_key": "1.2", "expires_at": "1.3"})
+    ADDED = MappingProxyType(
+        {
+            "kind": "1.1",
+            "connection_key": "1.2",
+            "expires_at": "1.3",
+            "agent": "1.3",
+            "device": "1.3",
+        }
+    )
 
     fields = {
         "id": fields.StringField(),
@@ -48,6 +56,8 @@ class Attachment(base.AttachdObject):
         "error": fields.StringField(nullable=True),
         "attached_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
         "expires_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
+        "agent": fields.StringField(nullable=True),
+        "device": fields.StringField(nullable=True),
         "created_at": fields.DateTimeField(tzinfo_aware=False),
         "updated_at": fields.DateTimeField(nullable=True, tzinfo_aware=False),
         "volume_host": fields.StringField(nullable=True),
@@ -73,6 +83,7 @@ class Attachment(base.AttachdObject):
         connector: Mapping[str, Any] | None = None,
         claim: Claim | None = None,
         expires_at: datetime.datetime | None = None,
+        agent: str | None = None,
     ) -> "Attachment":
         """Take the volume for somebody; raises as db.attachments.reserve().
 
@@ -81,6 +92,7 @@ class Attachment(base.AttachdObject):
         :param connector: with which it is connected at once, if it is; a twin has it too
         :param claim: of the key that it is made for
         :param expires_at: when it ends if nobody connects it; None: never
+        :param agent: the host whose agent makes the device; None: the caller does
         """
         values: dict[str, Any] = {
             "project_id": volume.project_id,
@@ -90,6 +102,7 @@ class Attachment(base.AttachdObject):
             "asked_mode": mode,
             "connector": connector or None,
             "expires_at": expires_at,
+            "agent": agent,
         }
         if claim is None:
             row = db.reserve(volume.id, values, denied)
@@ -127,6 +140,7 @@ _EMPTY: dict[str, Any] = dict.fromkeys(
         "connection_info",
         "connection_key",
         "error",
+        "device",
         "attached_at",
         "updated_at",
     )

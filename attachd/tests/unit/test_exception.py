@@ -46,6 +46,8 @@ CODES = {
     "DeviceBusy": 409,
     "LocalConflict": 409,
     "AgentAway": 409,
+    "AgentNotFound": 404,
+    "AgentTimeout": 504,
     "ConnectFailed": 500,
     "ConnectionNotClosed": 500,
     "ConnectionNotOpened": 500,

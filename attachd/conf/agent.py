@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents of hosts and what the service asks of them; the [agent] group, read on both sides."""
+
+import socket
+
+from oslo_config import cfg
+
+GROUP = "agent"
+
+OPTIONS = [
+    cfg.StrOpt(
+        "host",
+        default=socket.gethostname(),
+        sample_default="<the machine's name>",
+        max_length=255,
+        help="The name of the host that this agent attaches to, as callers name it.",
+    ),
+    cfg.StrOpt(
+        "folder",
+        default="/var/lib/attachd/host",
+        help="The folder of the host's journal: what is attached to it, by hand or by its agent. "
+        "It holds secrets of connections, and is for root alone.",
+    ),
+    cfg.StrOpt(
+        "key_file",
+        help="The file with the key that the agent proves itself with. None: agent.key in "
+        "`folder`; it is made by the first start.",
+    ),
+    cfg.StrOpt(
+        "way",
+        default="auto",
+        choices=[
+            ("auto", "user-space where the kernel has no SCSI, else kernel"),
+            ("kernel", "os-brick with the initiators of the kernel"),
+            ("user-space", "QEMU's storage daemon and a loop device"),
+        ],
+        help="How devices are made of volumes.",
+    ),
+    cfg.StrOpt(
+        "initiator",
+        help="The iSCSI name of the host. None: that of the machine, or one that the journal "
+        "keeps.",
+    ),
+    cfg.StrOpt(
+        "nic",
+        help="The network interface whose address backends are told. None: the host decides.",
+    ),
+    cfg.BoolOpt("multipath", default=False, help="Whether to use all paths to a volume."),
+    cfg.BoolOpt(
+        "enforce_multipath",
+        default=False,
+        help="Whether to fail where multipathd does not run, rather than to use one path.",
+    ),
+    cfg.IntOpt(
+        "report_interval",
+        default=10,
+        min=1,
+        help="Seconds between two reports of an agent: heartbeat, connector, devices.",
+    ),
+    cfg.IntOpt(
+        "down_time",
+        default=60,
+        min=2,
+        help="Seconds without a report after which an agent counts as away.",
+    ),
+    cfg.IntOpt(
+        "work_timeout",
+        default=120,
+        min=1,
+        help="Seconds the API waits for an agent to make a device, or to take it away.",
+    ),
+    cfg.IntOpt(
+        "threads",
+        default=8,
+        min=1,
+        help="How many volumes an agent connects or disconnects at the same time.",
+    ),
+    cfg.BoolOpt(
+        "allow_new",
+        default=True,
+        help="Whether the first report of a host that nobody knows makes it known, with the key "
+        "that it shows. Where it does not, attachd-manage agent add makes hosts known.",
+    ),
+    cfg.StrOpt(
+        "topic",
+        default="attachd-agent",
+        help="The topic that agents listen on, each host under its own name.",
+    ),
+    cfg.StrOpt(
+        "registry_topic",
+        default="attachd-registry",
+        help="The topic on which managers listen to agents.",
+    ),
+]
