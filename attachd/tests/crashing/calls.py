@@ -21,6 +21,7 @@ from attachd.tests.crashing.site import PATIENCE, Site
 Row = dict[str, Any]
 
 _NAP = 0.05
+_CREATED = http.ACCEPTED
 _LATER = frozenset(
     {
         asking.NOTHING,
@@ -125,9 +126,15 @@ class Call:
         return Request("POST", path, body, {"Idempotency-Key": f'"{self.key}"'})
 
     def _new_volume(self, **values: Any) -> str:
-        made = self._get("POST", "/volumes", {"volume": {"size": 1, **values}})["volume"]["id"]
+        body, deadline = {"volume": {"size": 1, **values}}, time.monotonic() + PATIENCE
+        # After a restart of tgtd its manager may report that it is down, once.
+        while (answer := self.site.client.ask("POST", "/volumes", body)).status != _CREATED:
+            assert "down" in f"{answer.body}", answer
+            assert time.monotonic() < deadline, answer
+            time.sleep(_NAP)
+        made = str(answer.body["volume"]["id"])
         self._wait_until_ready(made)
-        return str(made)
+        return made
 
     def _wait_until_ready(self, volume_id: str) -> None:
         deadline = time.monotonic() + PATIENCE
