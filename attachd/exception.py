@@ -11,6 +11,8 @@ from attachd.exception_roots import NotFound as NotFound
 from attachd.host_exceptions import AgentAway as AgentAway
 from attachd.host_exceptions import AgentNotFound as AgentNotFound
 from attachd.host_exceptions import AgentTimeout as AgentTimeout
+from attachd.host_exceptions import AttachFailed as AttachFailed
+from attachd.host_exceptions import DetachFailed as DetachFailed
 from attachd.host_exceptions import DeviceBusy as DeviceBusy
 from attachd.host_exceptions import HostError as HostError
 from attachd.host_exceptions import HostLacks as HostLacks

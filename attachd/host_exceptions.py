@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors of a host that attaches volumes; everybody finds them in exception.py."""
 
+from typing import Any
+
 from attachd.exception_roots import AttachdError, Conflict, NotFound
 
 
@@ -31,6 +33,40 @@ class LocalConflict(HostError):
     """The journal of this host says otherwise: look at it with local-list."""
 
     code = 409
+
+
+class AttachFailed(HostError):
+    """A volume could not be attached, and a part of the attempt is still there.
+
+    :ivar cause: why it could not be attached
+    """
+
+    msg_fmt = (
+        "Volume %(volume_id)s could not be attached (%(cause)s), and this could not be undone: "
+        "%(left)s. Finish it with: %(finish)s"
+    )
+
+    @property
+    def cause(self) -> Any:
+        """Return the error that ended the attempt."""
+        return self.details.get("cause")
+
+
+class DetachFailed(HostError):
+    """A volume is no longer on this host, and the service still has its attachment.
+
+    :ivar cause: why that could not be deleted
+    """
+
+    msg_fmt = (
+        "The device of volume %(volume_id)s is gone, but its attachment could not be deleted "
+        "(%(cause)s). Repeat: %(finish)s"
+    )
+
+    @property
+    def cause(self) -> Any:
+        """Return the error of the service."""
+        return self.details.get("cause")
 
 
 class AgentAway(Conflict):

@@ -42,6 +42,8 @@ CODES = {
     "UnsupportedMediaType": 415,
     "BackendError": 500,
     "HostError": 500,
+    "AttachFailed": 500,
+    "DetachFailed": 500,
     "HostLacks": 409,
     "DeviceBusy": 409,
     "LocalConflict": 409,
