@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes in a row that work is due, which a manager does later; used by the API.
+"""Notes in a row that work is due, which a manager or an agent does later; used by the API.
 
 Whether the message comes to a manager does not matter then: what it would do is in the row, as if
-its manager had died right after it began, and is done by whoever recovers that.
+its manager had died right after it began, and is done by whoever recovers that.  An agent asks by
+itself what is due at its host.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +16,7 @@ from attachd.db.attachment_steps import Guard, Row
 from attachd.db.connecting_rules import Replay
 from attachd.states import AttachmentState, Event
 
-__all__ = ["Replay", "connect", "connect_alone", "disconnect"]
+__all__ = ["Replay", "connect", "connect_alone", "disconnect", "withdraw"]
 
 
 class _Noted(Exception):
@@ -70,15 +71,41 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
     def guard(_volume: Row, mine: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
         if mine["state"] == AttachmentState.DISCONNECTING:
             raise _Noted
-        if states is not None and mine["state"] not in states:
-            now = AttachmentState(mine["state"]).wire
-            raise exception.InvalidTransition(
-                f"Attachment {attachment_id} has become {now} since it was decided that it may "
-                "be deleted. Look at it, and repeat the call if it is still to be deleted."
-            )
+        _check_among(mine, states)
         return steps.taken_over(mine)
 
     _move(attachment_id, volume_id, Event.DISCONNECT, guard)
+
+
+def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None = None) -> None:
+    """Note that an agent is to take the device of an attachment away, before anything else.
+
+    An agent that makes it at the moment can no longer say that it is there.
+
+    :param states: only if it is in one of these; None: in whatever state it is
+    :raises AttachmentNotFound: it is gone
+    :raises InvalidTransition: it is in another state, or in none in which there can be a device,
+        or no agent sees to it
+    """
+
+    def guard(_volume: Row, mine: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
+        if mine["state"] == AttachmentState.WITHDRAWING:
+            raise _Noted
+        _check_among(mine, states)
+        if mine["agent"] is None:
+            raise exception.InvalidTransition(f"Attachment {attachment_id} has no agent.")
+        return {**steps.taken_over(mine), "error": None}
+
+    _move(attachment_id, volume_id, Event.WITHDRAW, guard)
+
+
+def _check_among(mine: Row, states: Collection[str] | None) -> None:
+    if states is not None and mine["state"] not in states:
+        now = AttachmentState(mine["state"]).wire
+        raise exception.InvalidTransition(
+            f"Attachment {mine['id']} has become {now} since it was decided that it may "
+            "be deleted. Look at it, and repeat the call if it is still to be deleted."
+        )
 
 
 def _move(attachment_id: str, volume_id: str, event: Event, guard: Guard) -> None:

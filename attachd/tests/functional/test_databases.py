@@ -13,6 +13,7 @@ from attachd.conf import CONF
 from attachd.db import api, attachments, types, volume_metadata, volumes
 from attachd.tests import databases, rows
 from attachd.tests.unit.db import (
+    test_agent_moves,
     test_api,
     test_attachment_queries,
     test_attachment_steps,
@@ -60,6 +61,7 @@ ENDING = {
 """How to find and to end the connections of others to the same database."""
 SERVERS = ("mariadb", "postgresql")
 REPEATED = [
+    test_agent_moves.AgentMovesTest,
     test_api.TransactionTest,
     test_attachment_queries.QueriesTest,
     test_attachment_steps.ConsequencesTest,
@@ -72,6 +74,7 @@ REPEATED = [
     test_default_types.DefaultTypesTest,
     test_due.ConnectTest,
     test_due.DisconnectTest,
+    test_due.WithdrawTest,
     test_idempotency_keys.IdempotencyKeysTest,
     test_idempotency_keys.MakeTest,
     test_image_metadata.ImageMetadataTest,

@@ -110,3 +110,45 @@ class DisconnectTest(Case):
         rows.remove_attachment(row["id"])
         with self.assertRaises(exception.AttachmentNotFound):
             self.disconnect(row)
+
+
+class WithdrawTest(Case):
+    def withdraw(self, row, states=None):
+        due.withdraw(row["id"], row["volume_id"], states)
+
+    def test_its_agent_is_to_take_the_device_away(self):
+        for state in ("connected", "attached"):
+            row = self.attachment(state, agent="compute-1", error="it was kept before")
+            self.withdraw(row)
+            kept = self.now(row)
+            self.assertEqual(
+                ("withdrawing", 1, None), (kept["state"], kept["generation"], kept["error"])
+            )
+            self.assertEqual("detaching", rows.volume(row["volume_id"])["status"])
+
+    def test_it_is_noted_once(self):
+        row = self.attachment("attached", agent="compute-1")
+        self.withdraw(row)
+        before = self.now(row)
+        self.withdraw(row, ["attached"])
+        self.assertEqual(before, self.now(row))
+
+    def test_no_device_is_asked_for_where_there_is_none(self):
+        live = {"connected", "attached", "withdrawing"}
+        for state in {each.value for each in AttachmentState} - live:
+            row = self.attachment(state, agent="compute-1")
+            with self.subTest(state), self.assertRaises(exception.InvalidTransition):
+                self.withdraw(row)
+            self.assertEqual(state, self.now(row)["state"])
+
+    def test_what_nobody_sees_to_is_left(self):
+        row = self.attachment("attached")
+        with self.assertRaisesRegex(exception.InvalidTransition, "no agent"):
+            self.withdraw(row)
+        self.assertEqual("attached", self.now(row)["state"])
+
+    def test_it_is_left_in_other_states_than_were_seen(self):
+        row = self.attachment("attached", agent="compute-1")
+        with self.assertRaisesRegex(exception.InvalidTransition, "has become attached"):
+            self.withdraw(row, ["connected"])
+        self.assertEqual("attached", self.now(row)["state"])
