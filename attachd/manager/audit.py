@@ -6,8 +6,7 @@ out.  Each suspicious volume is looked at once more under its lock, with rows an
 anew, and only what differs then is a difference.  So a clean system is found clean, however busy
 it is.  Repairs happen under that same lock.
 
-What hosts themselves say of their devices would be a third side of audit_rules.Sides: there is
-nobody to ask yet.
+What hosts themselves say of their devices is compared by audit_hosts.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import audits as db
 from attachd.drivers.base import AccessMode, Export, Exported, VolumeRef
-from attachd.manager import audit_rules, engine, exports
+from attachd.manager import audit_hosts, audit_rules, engine, exports
 from attachd.manager.audit_rules import MEANINGS, REPAIRED, Difference, Found, Kind, Sides
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState, VolumeState, VolumeStatus
@@ -111,6 +110,9 @@ def _audit(backend: Backend, act: Act | None) -> Findings:
             except (exception.BackendError, exception.Unavailable) as error:
                 findings.not_compared.append(f"Volume {volume_id}: {engine.reason(error)}")
         findings.differences += _unplaced(backend)
+        hosts = audit_hosts.compare(backend)
+        findings.differences += hosts.differences
+        findings.not_compared += hosts.not_compared
     except exception.BackendError as error:
         findings.not_compared.append(f"Backend {backend.name}: {engine.reason(error)}")
     return findings

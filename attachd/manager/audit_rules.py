@@ -30,6 +30,8 @@ class Kind(enum.StrEnum):
     SIZE = "size"
     ELSEWHERE = "elsewhere"
     UNPLACED = "unplaced"
+    MISSING_DEVICE = "missing-device"
+    LEFTOVER_DEVICE = "leftover-device"
 
 
 class Meaning(NamedTuple):
@@ -115,6 +117,16 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
             "It was left by whoever died while a host was let in or shut out, and its row is "
             "gone.",
             "",
+            safe=False,
+        ),
+        Kind.MISSING_DEVICE: Meaning(
+            "The host has lost the device, and its agent could not make it again.",
+            "None: the agent tries with each report. Look at its error, and at its log.",
+            safe=False,
+        ),
+        Kind.LEFTOVER_DEVICE: Meaning(
+            "The attachment was deleted by force, and the agent could not take the device away.",
+            "None: the agent tries with each report. Find out who uses the device there.",
             safe=False,
         ),
     }
