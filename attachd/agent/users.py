@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who uses a device or a mount of this host; asked before either is taken away.
+
+What is found may be gone a moment later, and others may come: this tells people what to end, and
+the kernel refuses what is busy all the same.
+"""
+
+from collections.abc import Iterator
+import contextlib
+from dataclasses import dataclass
+import errno
+import os
+from pathlib import Path
+import time
+
+from attachd import exception
+from attachd.agent import mounttable, statx
+from attachd.agent.mounttable import Mount
+
+_PROC = Path("/proc")
+_BLOCK = Path("/sys/block")
+_NUMBERS = Path("/sys/dev/block")
+_PATIENCE_SECONDS = 1.0
+_NAP = 0.05
+_MANY = 12
+
+
+@dataclass(frozen=True)
+class _Use:
+    """Something that a process has.
+
+    :ivar path: in /proc
+    """
+
+    process: str
+    what: str
+    path: Path
+    stat: statx.Stat
+
+    def told(self) -> str:
+        name = _line(_PROC / self.process / "comm") or "?"
+        return f"process {self.process} ({name}: {self.what} {_target(self.path)})"
+
+
+def check_unused(device: str) -> None:
+    """Find out that nobody uses a device; one that is not there is used by nobody.
+
+    Asked are mounts (as root, those of other mount namespaces too), open files and mappings of
+    processes, devices on top of it such as those of LVM, MD and loop, and swap; of its partitions
+    as well.
+
+    :raises DeviceBusy: who does
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            numbers = _family(device)
+        except OSError:
+            return
+        lasting = [*_mounted(numbers), *_on_top(numbers), *_swapped(numbers)]
+        users = lasting + _processes(numbers) or _claimed(device)
+        if not users:
+            return
+        # udev has a look at each device that somebody has written to.
+        if lasting or time.monotonic() > deadline:
+            raise exception.DeviceBusy(device=device, users=told(users))
+        time.sleep(_NAP)
+
+
+def of_mount(mount: Mount) -> list[str]:
+    """Tell what keeps a mount of our namespace from being unmounted."""
+    beneath = [
+        f"the mount of {each.source} at {each.folder}"
+        for each in mounttable.mounts()
+        if each.parent == mount.number and each.number != mount.number
+    ]
+    kept = [f"{each.what} {_target(each.path)}" for each in _kept_files() if _is_in(each, mount)]
+    return beneath + [each.told() for each in _uses() if _is_in(each, mount)] + kept
+
+
+def of_file_system(mount: Mount) -> list[str]:
+    """Tell which processes of any namespace use what is mounted, wherever they reach it by."""
+    return [each.told() for each in _uses() if each.stat.device == mount.device]
+
+
+def told(users: list[str]) -> str:
+    """Return users as the error DeviceBusy takes them."""
+    users = list(dict.fromkeys(users))
+    more = [f"{len(users) - _MANY} more"] if len(users) > _MANY else []
+    return ", ".join(users[:_MANY] + more)
+
+
+def _family(device: str) -> dict[int, str]:
+    """Return the numbers of a device and of its partitions, with their names."""
+    number = statx.stat_of(device).block_device
+    if number is None:
+        raise exception.HostError(reason=f"{device} is no block device.")
+    folder = _NUMBERS / f"{os.major(number)}:{os.minor(number)}"
+    numbers = {number: device}
+    for each in folder.glob("*/partition"):
+        major, _, minor = _line(each.parent / "dev").partition(":")
+        if minor:
+            numbers[os.makedev(int(major), int(minor))] = f"/dev/{each.parent.name}"
+    return numbers
+
+
+def _mounted(numbers: dict[int, str]) -> list[str]:
+    users = _mounts_of(numbers, mounttable.mounts(), Path("/"))
+    for process, mounts in mounttable.namespaces():
+        name = _line(_PROC / f"{process}" / "comm")
+        found = _mounts_of(numbers, mounts, _PROC / f"{process}" / "root")
+        users += [f"{each} of process {process} ({name})" for each in found]
+    return users
+
+
+def _mounts_of(numbers: dict[int, str], mounts: list[Mount], root: Path) -> list[str]:
+    return [
+        f"the mount of {numbers[number]} at {each.folder}"
+        for each in mounts
+        for number in numbers
+        if each.is_of(number, root=root)
+    ]
+
+
+def _on_top(numbers: dict[int, str]) -> list[str]:
+    """Tell which devices are made of these."""
+    users = []
+    for number, name in numbers.items():
+        holders = _NUMBERS / f"{os.major(number)}:{os.minor(number)}" / "holders"
+        for each in sorted(holders.glob("*")):
+            label = _line(each / "dm" / "name") or _line(each / "md" / "array_state")
+            users.append(f"/dev/{each.name} ({label or 'a device'}) on top of {name}")
+    for each in _loops():
+        with contextlib.suppress(OSError):
+            number = statx.stat_of(_line(each / "backing_file")).block_device or 0
+            if number in numbers:
+                users.append(f"/dev/{each.parent.name} (loop) on top of {numbers[number]}")
+    return users
+
+
+def _swapped(numbers: dict[int, str]) -> list[str]:
+    users = []
+    for path in _swaps():
+        with contextlib.suppress(OSError):
+            number = statx.stat_of(path).block_device or 0
+            if number in numbers:
+                users.append(f"swap on {numbers[number]}")
+    return users
+
+
+def _processes(numbers: dict[int, str]) -> list[str]:
+    servers = {_line(_NUMBERS / f"{os.major(n)}:{os.minor(n)}" / "pid") for n in numbers}
+    # Who serves a device of NBD has it open as long as it is there.
+    return [
+        each.told()
+        for each in _uses()
+        if each.stat.block_device in numbers and each.process not in servers
+    ]
+
+
+def _claimed(device: str) -> list[str]:
+    """Ask the kernel whether it could be somebody's own; it tells that somebody is, not who."""
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            return ["the kernel, such as for a mount that no process sees"]
+    return []
+
+
+def _uses() -> Iterator[_Use]:
+    """Return whatever each process has a hold of."""
+    for folder in sorted(_PROC.glob("[0-9]*"), key=lambda each: int(each.name)):
+        paths = [("its folder", folder / "cwd"), ("its root", folder / "root")]
+        paths += [("its program", folder / "exe")]
+        paths += [("open", each) for each in _listed(folder / "fd")]
+        paths += [("mapped", each) for each in _listed(folder / "map_files")]
+        for what, path in paths:
+            with contextlib.suppress(OSError):
+                yield _Use(folder.name, what, path, statx.stat_of(path))
+
+
+def _kept_files() -> Iterator[_Use]:
+    """Return the files that the kernel itself has a hold of."""
+    paths = [(f"/dev/{each.parent.name} over", _line(each / "backing_file")) for each in _loops()]
+    paths += [("swap on", each) for each in _swaps()]
+    for what, path in paths:
+        with contextlib.suppress(OSError):
+            yield _Use("", what, Path(path), statx.stat_of(path))
+
+
+def _is_in(use: _Use, mount: Mount) -> bool:
+    if use.stat.mount is not None:
+        return use.stat.mount == mount.number
+    below = f"{_target(use.path)}/".startswith(f"{mount.folder}/")
+    return below and use.stat.device == mount.device
+
+
+def _loops() -> list[Path]:
+    # Only a device in use has the folder "loop".
+    return sorted(_BLOCK.glob("loop*/loop"))
+
+
+def _swaps() -> list[str]:
+    lines = _text(_PROC / "swaps").splitlines()[1:]
+    return [mounttable.unescaped(each.split()[0]) for each in lines if each]
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return [*folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _target(path: Path) -> str:
+    try:
+        return f"{path.readlink()}"
+    except OSError:
+        return f"{path}"
+
+
+def _line(path: Path) -> str:
+    return _text(path).removesuffix("\n")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
