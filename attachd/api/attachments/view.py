@@ -12,7 +12,7 @@ from attachd import rpcapi
 from attachd.api.attachments import secrecy
 from attachd.api.attachments.shared import Connection, beside
 from attachd.context import RequestContext
-from attachd.objects import Attachment
+from attachd.objects import Attachment, connections
 from attachd.states import AttachmentKind, AttachmentState
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Detail",
     "Summary",
     "connected",
-    "connection_data",
     "detail",
     "listed",
     "listed_in_full",
@@ -102,31 +101,10 @@ def detail(row: Row) -> Detail:
 
 
 def _connection_info(row: Row) -> dict[str, Any] | None:
-    """Flatten what the driver said, and add what it may have left unsaid."""
-    stored = row["connection_info"]
-    if not stored:
+    if not row["connection_info"]:
         # What was attached by a mere word knows of no connection, not even of an empty one.
         return None if row["kind"] == AttachmentKind.LEGACY else {}
-    return {
-        **connection_data(stored, row["mode"] or "rw"),
-        "driver_volume_type": stored["driver_volume_type"],
-        "attachment_id": row["id"],
-        "enforce_multipath": (row["connector"] or {}).get("enforce_multipath", False),
-    }
-
-
-def connection_data(stored: Mapping[str, Any], mode: str) -> dict[str, Any]:
-    """Return what a host is told of a connection, whatever the driver left unsaid.
-
-    :param stored: as drivers.base.ConnectionInfo
-    """
-    return {
-        "qos_specs": None,
-        "access_mode": mode,
-        "encrypted": False,
-        "cacheable": False,
-        **stored["data"],
-    }
+    return connections.flat(row)
 
 
 def shown(ctx: RequestContext, attachment: Attachment, own: Own) -> dict[str, Detail]:

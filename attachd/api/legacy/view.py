@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attachd import rpcapi
-from attachd.api.attachments import view
+from attachd.objects import connections
 
 
 def connection(answer: rpcapi.Connected, connector: Mapping[str, Any]) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def connection(answer: rpcapi.Connected, connector: Mapping[str, Any]) -> dict[s
     Some clients look for enforce_multipath beside the data, others in it.
     """
     multipath = {"enforce_multipath": connector.get("enforce_multipath", False)}
-    data = view.connection_data(answer["connection_info"], answer["mode"])
+    data = connections.data(answer["connection_info"], answer["mode"])
     return {
         "connection_info": {
             "driver_volume_type": answer["connection_info"]["driver_volume_type"],

@@ -4,14 +4,13 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any, Self
-import uuid
 
 from attachd.api import links as made
 from attachd.api import microversions as mv
 from attachd.api import policy as rules
 from attachd.api.volumes import policy
 from attachd.context import RequestContext
-from attachd.objects import Volume
+from attachd.objects import Volume, connections
 from attachd.states import AttachmentState
 
 Row = Mapping[str, Any]
@@ -22,8 +21,6 @@ Links = made.Links
 
 _VISIBLE = ("readonly", "attached_mode")
 """What of the administrative metadata is shown among the users' own."""
-
-_BACKENDS = uuid.UUID("7c6b1a3e-0e0f-4a0b-9d4c-1f7a5f3f4f10")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,8 +164,7 @@ def _visible(volume: Volume) -> dict[str, str]:
 
 
 def _service_uuid(volume: Volume) -> str | None:
-    """Name the backend by a UUID that is always the same; hosts take it for a lock's name."""
-    return str(uuid.uuid5(_BACKENDS, volume.backend)) if volume.host else None
+    return connections.service_uuid(volume.backend) if volume.host else None
 
 
 def _shared_targets(volume: Volume, version: Version) -> bool | None:
