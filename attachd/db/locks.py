@@ -4,6 +4,8 @@
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
+from attachd.db import api
+
 
 def take(connection: sa.Connection, table: sa.Table, key: str) -> None:
     """Keep all others who take this row waiting until this transaction ends.
@@ -14,12 +16,24 @@ def take(connection: sa.Connection, table: sa.Table, key: str) -> None:
     if kind == "sqlite":
         return  # It has one writer at a time, see engines.py.
     (column,) = table.primary_key.columns
-    if connection.execute(sa.select(column).where(column == key).with_for_update()).first():
+    lock = sa.select(column).where(column == key).with_for_update()
+    if connection.execute(lock).first():
         return
-    # Whoever comes second waits for the first one, and has the lock then.
     same = {column.name: key}
     if kind == "postgresql":
+        # Whoever comes second waits for the first one, and has the lock then.
         made = postgresql.insert(table).values(same)
         connection.execute(made.on_conflict_do_update(index_elements=[column], set_=same))
     else:
-        connection.execute(mysql.insert(table).values(same).on_duplicate_key_update(same))
+        _make(mysql.insert(table).values(same).prefix_with("IGNORE"))
+        connection.execute(lock)
+
+
+def _make(row: sa.Insert) -> None:
+    """Make a row for good, whatever becomes of the transaction that is to lock it.
+
+    Were it undone with that transaction, MariaDB would find the others who wait to make the same
+    row in a deadlock with each other.
+    """
+    with api.reader() as connection:  # It commits each statement by itself.
+        connection.execute(row)
