@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd: attaches volumes to this host, and shows what is attached; typed by people."""
+
+import argparse
+from collections.abc import Sequence
+import functools
+from importlib import metadata
+import logging
+import sys
+from typing import Any, Final
+
+from cliff import app, command, commandmanager
+from openstack import exceptions
+from oslo_utils import strutils
+
+from attachd.cli.clouds import NAME, Cloud
+from attachd.cli.commands import wrong
+
+COMMANDS: Final = "attachd.cli"
+"""The group of entry points that has the commands."""
+LEVELS: Final = {0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO}
+"""What is told on standard error by -q, by nothing and by -v; all of it by -vv."""
+
+
+class Attachd(app.App):
+    """The program.
+
+    :param words: its command line
+    :ivar client_manager: the cloud, by the name that it has in ``openstack``
+    """
+
+    NAME = NAME
+    LOG = logging.getLogger("attachd.cli")
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+        self.client_manager = Cloud()
+        super().__init__(
+            description="Attach volumes to this host, and look after attachments.",
+            version=metadata.version(NAME),
+            command_manager=commandmanager.CommandManager(COMMANDS),
+            deferred_help=True,
+        )
+
+    def build_option_parser(
+        self,
+        description: str | None,
+        version: str | None,
+        argparse_kwargs: dict[str, Any] | None = None,
+    ) -> argparse.ArgumentParser:
+        """Return the parser of what is common to all commands."""
+        # It sees the options of commands too, and should not take one for the begin of its own.
+        settings = {"allow_abbrev": False, "prog": NAME, **(argparse_kwargs or {})}
+        parser = super().build_option_parser(description, version, settings)
+        vars(parser)["error"] = functools.partial(wrong, parser)
+        for action in parser._actions:  # noqa: SLF001 (cliff names itself there)
+            if isinstance(action, argparse._VersionAction):  # noqa: SLF001 (there is no other name)
+                action.version = f"{NAME} {version}"
+        self.client_manager.add_options(parser, self._words)
+        return parser
+
+    def configure_logging(self) -> None:
+        """Tell on standard error what people should know, without secrets and tracebacks."""
+        handler = logging.StreamHandler(self.stderr)
+        level = LEVELS.get(self.options.verbose_level, logging.DEBUG)
+        handler.setLevel(level)
+        handler.setFormatter(_Formatter(debug=self.options.debug))
+        if level > logging.INFO and not self.options.debug:
+            # What libraries warn of, the command says itself if it matters.
+            handler.addFilter(logging.Filter(NAME))
+        root = logging.getLogger()
+        root.addHandler(handler)
+        root.setLevel(level)
+        if self.options.log_file:
+            file = logging.FileHandler(self.options.log_file)
+            file.setFormatter(_Formatter(self.LOG_FILE_MESSAGE_FORMAT, debug=True))
+            root.addHandler(file)
+            root.setLevel(logging.DEBUG)
+
+    def initialize_app(self, argv: list[str]) -> None:
+        """Note the options, and see that there is a command."""
+        self.client_manager.options = self.options
+        if not argv and not self.options.deferred_help:
+            self.parser.error("which command?")
+
+    def run_subcommand(self, argv: list[str]) -> int:
+        """Run a command, and return the exit code."""
+        try:
+            self.command_manager.find_command(argv)
+        except ValueError:
+            near = ", ".join(self.get_fuzzy_matches(argv[0]))
+            self.parser.error(
+                f"there is no command {argv[0]!r}{f'; did you mean {near}?' if near else ''}"
+            )
+        return super().run_subcommand(argv)
+
+    def clean_up(
+        self,
+        cmd: command.Command,  # noqa: ARG002 (cliff gives all of them)
+        result: int,  # noqa: ARG002
+        err: BaseException | None,  # noqa: ARG002
+    ) -> None:
+        """End the connection."""
+        self.client_manager.close()
+
+
+class _Formatter(logging.Formatter):
+    """Writes messages without passwords, and tracebacks only where they are asked for."""
+
+    def __init__(self, text: str = "%(message)s", *, debug: bool) -> None:
+        super().__init__(text)
+        self._debug = debug
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a message."""
+        if not self._debug:
+            record = logging.makeLogRecord({**vars(record), "exc_info": None, "exc_text": None})
+        return strutils.mask_password(super().format(record))
+
+
+def main() -> int:
+    """Do what the command line says.
+
+    :returns: the exit code: 0 done, 1 failed, 2 wrong command line
+    """
+    words = sys.argv[1:]
+    try:
+        return Attachd(words).run(words)
+    except exceptions.SDKException as error:
+        # Options of a cloud are looked at before there is a program to tell of it.
+        sys.stderr.write(f"{NAME}: {error}\n")
+        return 1

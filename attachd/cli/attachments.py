@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands on attachments of the API; they change nothing on this host."""
+
+import argparse
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from openstack import exceptions
+
+from attachd.cli import options, showing
+from attachd.cli.blockstorage import BlockStorage
+from attachd.cli.commands import Command, Lister, ShowOne
+from attachd.cli.options import Option, boolean, option
+
+_ATTACHMENT = Option(("attachment",), {"metavar": "ATTACHMENT", "help": "ID of the attachment"})
+_SEVERAL = Option(
+    ("attachments",), {"metavar": "ATTACHMENT", "nargs": "+", "help": "ID of an attachment"}
+)
+_MODE = option(
+    "--mode", choices=("rw", "ro"), help="whether the host may write; default: if it can"
+)
+_CONNECTOR = (
+    option("--initiator", metavar="IQN", help="the iSCSI name of the host"),
+    option("--ip", metavar="ADDRESS", help="the address of the host"),
+    option("--host", metavar="NAME", help="the name of the host"),
+    option("--platform", metavar="NAME", help="its kind of processor; default: x86_64"),
+    option("--ostype", metavar="NAME", help="its operating system; default: linux2"),
+    option(
+        "--multipath",
+        nargs="?",
+        const=True,
+        type=boolean,
+        metavar="True|False",
+        help="whether the host uses several paths; alone it means True, default: False",
+    ),
+    option("--mountpoint", metavar="DEVICE", help="where the host will have the volume"),
+)
+_DEFAULTS = {"platform": "x86_64", "ostype": "linux2", "multipath": False}
+_CREATE = (
+    options.VOLUME,
+    Option(
+        ("instance_uuid",),
+        {"metavar": "INSTANCE_UUID", "nargs": "?", "help": "ID of the server it is for, if any"},
+    ),
+    option(
+        "--connect",
+        nargs="?",
+        const=True,
+        type=boolean,
+        metavar="True|False",
+        help="let the host in that the other options describe; alone it means True, default: "
+        "False, which only reserves the volume",
+    ),
+    *_CONNECTOR,
+    _MODE,
+    option(
+        "--on",
+        metavar="HOST",
+        help="have the agent of this host attach the volume there; see agent-list",
+    ),
+)
+_LIST = (
+    option("--volume-id", metavar="ID", help="only those of a volume"),
+    option("--instance-id", metavar="ID", help="only those of a server"),
+    option("--status", metavar="STATUS", help="only those of a status, such as attached"),
+    option(
+        "--all-projects", action="store_true", help="also those of other projects (admin only)"
+    ),
+    option("--limit", type=int, metavar="NUMBER", help="not more than so many"),
+    option("--marker", metavar="ID", help="begin after this attachment"),
+    option("--long", action="store_true", help="show also the mode and the time"),
+)
+_COLUMNS = {
+    "ID": "id",
+    "Volume ID": "volume_id",
+    "Instance ID": "instance",
+    "Status": "status",
+}
+_LONG = {"Mode": "attach_mode", "Attached At": "attached_at"}
+
+
+class CreateAttachment(ShowOne):
+    """Reserve a volume and, with --connect True, let a host in.
+
+    What is shown then is what the host needs to reach the volume, its secrets included. Nothing
+    is done on the host itself: "attachd local-attach" does both on this one.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, _CREATE)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+        """Make it."""
+        self._check(parsed_args)
+        storage = BlockStorage(self.connection)
+        volume_id = storage.volume_id(parsed_args.volume)
+        if parsed_args.on is not None:
+            return showing.shown(showing.connection(storage.create_on(volume_id, parsed_args.on)))
+        wanted: dict[str, Any] = {"volume_uuid": volume_id}
+        if parsed_args.instance_uuid is not None:
+            wanted["instance_uuid"] = parsed_args.instance_uuid
+        if parsed_args.mode is not None:
+            wanted["mode"] = parsed_args.mode
+        if parsed_args.connect:
+            wanted["connector"] = _connector(parsed_args)
+        return showing.shown(showing.connection(storage.create(wanted)))
+
+    def _check(self, parsed: argparse.Namespace) -> None:
+        """See whether what was given goes together."""
+        given = [each.names[0] for each in _CONNECTOR if _value(parsed, each) is not None]
+        if parsed.on is not None:
+            others = [*given, *(["--connect"] if parsed.connect else [])]
+            others += ["--mode"] if parsed.mode else []
+            others += ["INSTANCE_UUID"] if parsed.instance_uuid else []
+            if others:
+                self.refuse(f"argument --on: not allowed with {', '.join(others)}")
+        elif given and parsed.connect is None:
+            self.refuse(f"argument {given[0]}: only of use with --connect True")
+
+
+class UpdateAttachment(ShowOne):
+    """Let a host reach a reserved volume, and show what it needs for that."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, (_ATTACHMENT, *_CONNECTOR, _MODE))
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+        """Connect it."""
+        connector = _connector(parsed_args)
+        if parsed_args.mode is not None:
+            connector["mode"] = parsed_args.mode
+        storage = BlockStorage(self.connection)
+        found = storage.update(parsed_args.attachment, connector)
+        return showing.shown(showing.connection(found))
+
+
+class ShowAttachment(ShowOne):
+    """Show an attachment, the secrets of its connection included."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, (_ATTACHMENT,))
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+        """Read it."""
+        found = BlockStorage(self.connection).show(parsed_args.attachment)
+        return showing.shown(showing.attachment(found))
+
+
+class ListAttachments(Lister):
+    """List attachments, newest first."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, _LIST)
+        return parser
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+        """Read them."""
+        if parsed_args.limit is not None and parsed_args.limit < 1:
+            self.refuse(f"argument --limit: {parsed_args.limit} is less than 1")
+        columns = _COLUMNS | (_LONG if parsed_args.long else {})
+        storage = BlockStorage(self.connection)
+        found = storage.attachments(_query(parsed_args), detail=parsed_args.long)
+        return tuple(columns), [showing.row(each, columns.values()) for each in found]
+
+
+class _OneByOne(Command):
+    """A command on several attachments, each for itself."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, (_SEVERAL,))
+        return parser
+
+    def _each(self, ids: Iterable[str], act: Callable[[str], None]) -> int:
+        """Go through all; returns the exit code."""
+        failed = 0
+        for each in ids:
+            try:
+                act(each)
+            except exceptions.HttpException as error:
+                failed = 1
+                self.app.stderr.write(f"{each}: {error}\n")
+        return failed
+
+
+class CompleteAttachments(_OneByOne):
+    """Note that hosts use what was attached to them."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Complete each; one that fails does not keep the others."""
+        return self._each(parsed_args.attachments, BlockStorage(self.connection).complete)
+
+
+class DeleteAttachments(_OneByOne):
+    """Shut hosts out and free their volumes.
+
+    Take the device away on the host first: "attachd local-detach" does both.
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Delete each; one that fails does not keep the others."""
+        return self._each(parsed_args.attachments, BlockStorage(self.connection).delete)
+
+
+def _value(parsed: argparse.Namespace, wanted: Option) -> Any:
+    return getattr(parsed, wanted.names[0].removeprefix("--"))
+
+
+def _connector(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the connector that options describe; what was not given is left out."""
+    given = {each.names[0].removeprefix("--"): _value(parsed, each) for each in _CONNECTOR}
+    known = _DEFAULTS | {name: value for name, value in given.items() if value is not None}
+    known["os_type"] = known.pop("ostype")
+    return known
+
+
+def _query(parsed: argparse.Namespace) -> dict[str, str]:
+    # Cinder takes attach_status for what it shows as status, and attachd takes both.
+    asked = {
+        "volume_id": parsed.volume_id,
+        "instance_id": parsed.instance_id,
+        "attach_status": parsed.status,
+        "limit": parsed.limit,
+        "marker": parsed.marker,
+        "all_tenants": 1 if parsed.all_projects else None,
+    }
+    return {name: str(value) for name, value in asked.items() if value is not None}

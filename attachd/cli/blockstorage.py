@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls on attachments and agents as the API has them, unchanged; used by the commands.
+
+openstacksdk signs and sends them, and knows nothing of what is new in attachd.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib import parse
+import uuid
+
+from openstack import connection, exceptions
+
+ATTACHMENTS = "3.44"
+"""The microversion in which all calls on attachments exist."""
+MODE = "3.54"
+"""The one since which a mode can be asked for when an attachment is made."""
+OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
+"""Asks for what only attachd has."""
+
+Attachment = dict[str, Any]
+Agent = dict[str, Any]
+
+
+class BlockStorage:
+    """The Block Storage API of a cloud; everything raises openstack.exceptions.SDKException."""
+
+    def __init__(self, cloud: connection.Connection) -> None:
+        self._proxy = cloud.block_storage
+
+    def volume_id(self, name_or_id: str) -> str:
+        """Find a volume."""
+        found = self._proxy.find_volume(name_or_id, ignore_missing=False)
+        return str(found.id)
+
+    def create(self, wanted: Mapping[str, Any]) -> Attachment:
+        """Reserve a volume, and connect it if there is a connector.
+
+        :param wanted: as ``attachment`` in the body
+        """
+        version = MODE if "mode" in wanted else ATTACHMENTS
+        return self._create(wanted, microversion=version)
+
+    def create_on(self, volume_id: str, host: str) -> Attachment:
+        """Have the agent of a host attach a volume there."""
+        return self._create({"volume_uuid": volume_id, "host": host}, headers=OWN)
+
+    def _create(
+        self,
+        wanted: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+        microversion: str | None = None,
+    ) -> Attachment:
+        # With a key, what is sent again after a broken connection is the same attachment.
+        key = {"Idempotency-Key": f'"{uuid.uuid4()}"'}
+        body = {"attachment": dict(wanted)}
+        return self._one(
+            "POST",
+            "/attachments",
+            json=body,
+            headers={**key, **(headers or {})},
+            microversion=microversion,
+        )
+
+    def update(self, attachment_id: str, connector: Mapping[str, Any]) -> Attachment:
+        """Let the host in that a connector describes."""
+        body = {"attachment": {"connector": dict(connector)}}
+        path = _path("attachments", attachment_id)
+        return self._one("PUT", path, json=body, microversion=ATTACHMENTS)
+
+    def complete(self, attachment_id: str) -> None:
+        """Note that the host uses the volume."""
+        path = _path("attachments", attachment_id, "action")
+        self._ask("POST", path, json={"os-complete": None}, microversion=ATTACHMENTS)
+
+    def delete(self, attachment_id: str) -> None:
+        """Shut the host out and free the volume."""
+        self._ask("DELETE", _path("attachments", attachment_id), microversion=ATTACHMENTS)
+
+    def show(self, attachment_id: str) -> Attachment:
+        """Read an attachment, secrets of its connection included."""
+        return self._one("GET", _path("attachments", attachment_id), microversion=ATTACHMENTS)
+
+    def attachments(self, query: Mapping[str, str], *, detail: bool = False) -> list[Attachment]:
+        """Read attachments, newest first.
+
+        :param query: filters, and ``limit`` and ``marker``; without a limit all are read
+        :param detail: with the mode and the time
+        """
+        path = "/attachments/detail" if detail else "/attachments"
+        found: list[Attachment] = []
+        asked = dict(query)
+        while True:
+            answer = self._ask("GET", path, params=asked, microversion=ATTACHMENTS)
+            page = answer["attachments"]
+            found += page
+            # The API has no links: only an empty page says that there are no more.
+            if "limit" in query or not page:
+                return found
+            asked["marker"] = page[-1]["id"]
+
+    def agents(self) -> list[Agent]:
+        """Read which hosts have an agent."""
+        agents: list[Agent] = self._ask("GET", "/agents", headers=OWN)["agents"]
+        return agents
+
+    def agent(self, host: str) -> Agent:
+        """Read about the agent of a host."""
+        agent: Agent = self._ask("GET", _path("agents", host), headers=OWN)["agent"]
+        return agent
+
+    def _one(self, method: str, path: str, **request: Any) -> Attachment:
+        attachment: Attachment = self._ask(method, path, **request)["attachment"]
+        return attachment
+
+    def _ask(self, method: str, path: str, **request: Any) -> Any:
+        answer = self._proxy.request(path, method, raise_exc=False, **request)
+        exceptions.raise_from_response(answer)
+        return answer.json() if answer.content else None
+
+
+def _path(*parts: str) -> str:
+    """Return the path to what people have named, whatever they have typed."""
+    return "".join(f"/{parse.quote(each, safe='')}" for each in parts)

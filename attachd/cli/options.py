@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of the commands for this host, once for all three programs that offer them.
+
+local.py gives them to ``attachd`` and ``openstack``, cinder.py to ``cinder``.  Names of two words
+are taken with - and with _, as both were in use before.
+"""
+
+import argparse
+from collections.abc import Iterable
+import dataclasses
+import json
+import os
+from pathlib import Path
+import re
+from typing import Any
+
+from oslo_utils import strutils
+
+from attachd.agent.journal import FOLDER
+
+FOLDER_VARIABLE = "ATTACHD_HOST_FOLDER"
+"""The variable of the environment that says where the journal of this host is."""
+
+_FILE_SYSTEM = re.compile(r"[a-z0-9][a-z0-9.]*")
+
+
+def boolean(text: str) -> bool:
+    """Read True or False, as people write them."""
+    try:
+        return strutils.bool_from_string(text, strict=True)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither True nor False (without either, let the option come last)"
+        ) from None
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"this is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("this is JSON, but not an object: {...} is expected")
+    return value
+
+
+def file_system(text: str) -> str:
+    """Read the name of a kind of file system, such as ext4."""
+    if not _FILE_SYSTEM.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no kind of file system, such as ext4")
+    return text
+
+
+def absolute(text: str) -> str:
+    """Read a path; whoever looks at it later may be in another folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return str(Path(text).absolute())
+
+
+def host_folder() -> str:
+    """Return where the journal is, unless an option says otherwise."""
+    return os.environ.get(FOLDER_VARIABLE) or str(FOLDER)
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """An option or an argument.
+
+    :ivar names: as they are typed; the first one names the value
+    :ivar settings: for argparse's add_argument()
+    """
+
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+
+
+def option(*names: str, **settings: Any) -> Option:
+    """Describe an option; a name with - inside is taken with _ as well."""
+    spelled = [each for name in names for each in _spellings(name)]
+    return Option(tuple(dict.fromkeys(spelled)), settings)
+
+
+def _spellings(name: str) -> tuple[str, str]:
+    dashes = len(name) - len(name.lstrip("-"))
+    return name, name[:dashes] + name[dashes:].replace("-", "_")
+
+
+def switch(*names: str, text: str) -> Option:
+    """Describe an option that may be followed by True or False."""
+    return option(
+        *names,
+        nargs="?",
+        const=True,
+        default=False,
+        type=boolean,
+        metavar="True|False",
+        help=f"{text}; alone it means True, default: False",
+    )
+
+
+def add(parser: argparse.ArgumentParser, wanted: Iterable[Option]) -> None:
+    """Let a parser know options."""
+    for each in wanted:
+        parser.add_argument(*each.names, **each.settings)
+
+
+VOLUME = Option(("volume",), {"metavar": "VOLUME", "help": "name or ID of the volume"})
+CONNECTOR = (
+    switch("--multipath", text="use all paths to the storage that there are"),
+    switch(
+        "--enforce-multipath",
+        text="fail where multipathd does not run, rather than use a single path",
+    ),
+    option(
+        "--nic",
+        metavar="INTERFACE",
+        help="the network interface whose address the storage is told; default: the one that "
+        "leads out of this host",
+    ),
+)
+HOST = (
+    option(
+        "--hostname",
+        metavar="NAME",
+        help="what this host is called in attachments; default: its host name",
+    ),
+    option(
+        "--initiator",
+        metavar="IQN",
+        help="the iSCSI name of this host; default: that of the machine, or one made for it",
+    ),
+    option(
+        "--way",
+        choices=("auto", "kernel", "user-space"),
+        default="auto",
+        help="how devices are made: by the kernel's initiators, by QEMU in user space, or auto: "
+        "by the kernel where it can; default: auto",
+    ),
+    option(
+        "--state-dir",
+        metavar="DIR",
+        default=None,
+        type=absolute,
+        help="the folder where this host notes what is attached; default: "
+        f"${FOLDER_VARIABLE}, or {FOLDER}",
+    ),
+)
+ATTACH = (
+    VOLUME,
+    option(
+        "--mountpoint",
+        metavar="DIR",
+        type=absolute,
+        help="mount the volume's file system there; without it there is a device only",
+    ),
+    option(
+        "--mkfs",
+        metavar="TYPE",
+        type=file_system,
+        help="make a file system of this type first, such as ext4, if the volume holds no data",
+    ),
+    option(
+        "--mode",
+        choices=("rw", "ro"),
+        default="rw",
+        help="whether this host may write: rw, or ro; default: rw",
+    ),
+    *CONNECTOR,
+    *HOST,
+)
+DETACH = (
+    VOLUME,
+    option(
+        "--attachment-id",
+        "--attachment-uuid",
+        metavar="ID",
+        help="which attachment; needed only if the volume is attached here several times",
+    ),
+    option(
+        "--device-info",
+        metavar="JSON",
+        type=json_object,
+        help="the device as local-attach has shown it; needed only if this host has no note of it",
+    ),
+    *CONNECTOR[:2],
+    Option(
+        ("--force",),
+        {
+            "action": "store_true",
+            "help": "detach although somebody uses the device, or data cannot be saved",
+        },
+    ),
+    *HOST,
+)
+GET_CONNECTOR = (*CONNECTOR, *HOST)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells people what takes so long, where somebody looks; for the commands for this host."""
+
+import logging
+import os
+from types import TracebackType
+from typing import Self, TextIO
+
+LOG = logging.getLogger(__name__)
+
+_CLEAR = "\r\x1b[2K"
+_WIDTH = 80
+
+
+class Progress:
+    """One line on a terminal that changes; elsewhere, or with -v, lines of the log.
+
+    :param stream: where the terminal would be: standard error
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._line = stream.isatty() and not LOG.isEnabledFor(logging.INFO)
+
+    def __call__(self, text: str) -> None:
+        """Tell what is done now."""
+        if self._line:
+            # One that wraps could not be cleared.
+            self._stream.write(f"{_CLEAR}{text[: self._width() - 1]}")
+            self._stream.flush()
+        else:
+            LOG.info("%s", text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._line:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+
+    def _width(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or _WIDTH
+        except OSError:
+            return _WIDTH

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How values of the API are shown: flat, with JSON for what has parts; for the commands."""
+
+from collections.abc import Iterable, Mapping
+import json
+from typing import Any
+
+from cliff import columns
+from oslo_utils import strutils
+
+Shown = tuple[tuple[str, ...], tuple[Any, ...]]
+"""Names and their values, as cliff wants them."""
+
+
+class Json(columns.FormattableColumn[Any]):
+    """A value with parts: one line of JSON for people, itself for programs."""
+
+    def human_readable(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(self._value)
+
+
+def shown(values: Mapping[str, Any]) -> Shown:
+    """Return names and values in their order, those with parts as JSON."""
+    return tuple(values), tuple(_cell(value) for value in values.values())
+
+
+def row(values: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, ...]:
+    """Return some of the values for a line of a list; what is missing is None."""
+    return tuple(_cell(values.get(name)) for name in names)
+
+
+def without_secrets(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with passwords masked, however deep they are."""
+    return strutils.mask_dict_password(dict(values))
+
+
+def attachment(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an attachment of the API with its connection's details among its own."""
+    own = dict(values)
+    connection = own.pop("connection_info", None) or {}
+    own["attachment_id"] = own.pop("id", None)
+    return dict(sorted({**connection, **own}.items()))
+
+
+def connection(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a host needs of an attachment: its connection, or without one itself."""
+    details = values.get("connection_info")
+    if not details:
+        return attachment(values)
+    own = {"attachment_id": values.get("id"), "volume_id": values.get("volume_id")}
+    return dict(sorted({**details, **own}.items()))
+
+
+def _cell(value: Any) -> Any:
+    return Json(value) if isinstance(value, dict | list | tuple) else value

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands on attachments: what they ask for, and what they print."""
+
+import copy
+import csv
+import io
+import json
+import types
+import unittest
+
+import requests
+import yaml
+
+from attachd.tests.unit.cli import programs
+
+INFO = {
+    "access_mode": "rw",
+    "auth_method": "CHAP",
+    "auth_password": "kystSioDKHSV2j9y",
+    "driver_volume_type": "iscsi",
+    "qos_specs": None,
+    "target_luns": [0, 1],
+}
+ONE = {
+    "id": "a1",
+    "volume_id": "id of data",
+    "instance": None,
+    "status": "attaching",
+    "attach_mode": "rw",
+    "attached_at": "2026-01-01T00:00:00.000000",
+    "connection_info": INFO,
+}
+
+
+class Cloud:
+    """Stands in for a connection; answers each request by its method and path."""
+
+    def __init__(self):
+        self.block_storage = self
+        self.asked = []
+        self.missing = set()
+        self.listed = [ONE]
+
+    def find_volume(self, name, ignore_missing=True):
+        return types.SimpleNamespace(id=f"id of {name}")
+
+    def request(self, url, method, raise_exc=True, **request):
+        self.asked.append((method, url, copy.deepcopy(request)))
+        answer = requests.Response()
+        answer.headers["Content-Type"] = "application/json"
+        answer.request = requests.Request(method, f"http://127.0.0.1{url}").prepare()
+        answer.status_code = 404 if url in self.missing else 200
+        body = {"itemNotFound": {"message": "it is gone"}}
+        if answer.status_code == 200:
+            body = self.body(method, url, request)
+        answer._content = json.dumps(body).encode()
+        return answer
+
+    def body(self, method, url, request):
+        if url in {"/attachments", "/attachments/detail"} and method == "GET":
+            begun = "marker" in request["params"] and "limit" not in request["params"]
+            return {"attachments": [] if begun else self.listed}
+        if url.startswith("/agents"):
+            return {"agents": [{"host": "node1"}], "agent": {"host": "node1"}}
+        return {"attachment": ONE}
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        self.cloud = Cloud()
+
+    def run_it(self, *words, code=0):
+        done = programs.run(*words, connection=self.cloud)
+        self.assertEqual(code, done.code, done.err)
+        self.said = done.err
+        return done.out
+
+    def sent(self):
+        _method, _url, request = self.cloud.asked[-1]
+        return request["json"]["attachment"]
+
+
+class CreateTest(Case):
+    def test_the_usage_of_the_reference_with_all_of_its_options(self):
+        out = self.run_it(
+            *("attachment-create", "data", "2f1a7b64-9f0b-4a52-a3bb-4d1c2e9b1a10"),
+            *("--connect", "True", "--initiator", "iqn.2026-01.example:1", "--ip", "192.0.2.1"),
+            *("--host", "node1", "--platform", "ppc64le", "--ostype", "linux"),
+            *("--multipath", "True", "--mountpoint", "/dev/vdb", "--mode", "ro"),
+            *("-f", "json"),
+        )
+        self.assertEqual(
+            {
+                "volume_uuid": "id of data",
+                "instance_uuid": "2f1a7b64-9f0b-4a52-a3bb-4d1c2e9b1a10",
+                "mode": "ro",
+                "connector": {
+                    "initiator": "iqn.2026-01.example:1",
+                    "ip": "192.0.2.1",
+                    "host": "node1",
+                    "platform": "ppc64le",
+                    "os_type": "linux",
+                    "multipath": True,
+                    "mountpoint": "/dev/vdb",
+                },
+            },
+            self.sent(),
+        )
+        wanted = {**INFO, "attachment_id": "a1", "volume_id": "id of data"}
+        self.assertEqual(wanted, json.loads(out))
+
+    def test_what_is_not_given_is_as_the_reference_says(self):
+        self.run_it("attachment-create", "data", "--connect", "--host", "node1")
+        self.assertEqual(
+            {"platform": "x86_64", "os_type": "linux2", "multipath": False, "host": "node1"},
+            self.sent()["connector"],
+        )
+
+    def test_without_connect_it_is_a_reservation(self):
+        for words in ((), ("--connect", "False")):
+            self.run_it("attachment-create", "data", *words)
+            self.assertEqual({"volume_uuid": "id of data"}, self.sent())
+
+    def test_a_host_without_connect_is_a_mistake(self):
+        self.run_it("attachment-create", "data", "--host", "node1", code=2)
+        self.assertIn("argument --host: only of use with --connect True", self.said)
+        self.assertEqual([], self.cloud.asked)
+
+    def test_a_host_with_connect_false_is_what_the_caller_wanted(self):
+        self.run_it("attachment-create", "data", "--host", "node1", "--connect", "False")
+        self.assertNotIn("connector", self.sent())
+
+    def test_on_a_host_with_an_agent(self):
+        self.run_it("attachment-create", "data", "--on", "node1")
+        self.assertEqual({"volume_uuid": "id of data", "host": "node1"}, self.sent())
+
+    def test_on_goes_with_nothing_that_the_agent_decides(self):
+        for words in (["--connect", "True"], ["--initiator", "i"], ["--mode", "ro"], ["server"]):
+            self.run_it("attachment-create", "data", *words, "--on", "node1", code=2)
+            self.assertIn("argument --on: not allowed with", self.said)
+        self.assertEqual([], self.cloud.asked)
+
+
+class UpdateTest(Case):
+    def test_a_connector_is_sent_and_the_connection_shown(self):
+        out = self.run_it(
+            *("attachment-update", "a1", "--host", "node1", "--multipath", "False"),
+            *("--mode", "ro", "-f", "value", "-c", "auth_password"),
+        )
+        self.assertEqual("kystSioDKHSV2j9y\n", out)
+        self.assertEqual(
+            {
+                "platform": "x86_64",
+                "os_type": "linux2",
+                "multipath": False,
+                "host": "node1",
+                "mode": "ro",
+            },
+            self.sent()["connector"],
+        )
+
+
+class FormatsTest(Case):
+    def test_one_as_a_table(self):
+        lines = self.run_it("attachment-show", "a1").splitlines()
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+        found = dict(cells[1:])
+        self.assertEqual("kystSioDKHSV2j9y", found["auth_password"])
+        self.assertEqual("[0, 1]", found["target_luns"])
+        self.assertEqual(sorted(found), list(found))
+
+    def test_one_in_the_formats_for_programs(self):
+        wanted = {name: value for name, value in ONE.items() if name != "connection_info"}
+        wanted |= INFO
+        wanted["attachment_id"] = wanted.pop("id")
+        self.assertEqual(wanted, json.loads(self.run_it("attachment-show", "a1", "-f", "json")))
+        self.assertEqual(
+            wanted, yaml.safe_load(self.run_it("attachment-show", "a1", "-f", "yaml"))
+        )
+        shell = self.run_it("attachment-show", "a1", "-f", "shell", "--prefix", "x_")
+        self.assertIn('x_attachment_id="a1"', shell.splitlines())
+        value = self.run_it("attachment-show", "a1", "-f", "value", "-c", "status")
+        self.assertEqual("attaching\n", value)
+
+    def test_a_list_in_all_formats(self):
+        row = {
+            "ID": "a1",
+            "Volume ID": "id of data",
+            "Instance ID": None,
+            "Status": "attaching",
+        }
+        self.assertEqual([row], json.loads(self.run_it("attachment-list", "-f", "json")))
+        self.assertEqual([row], yaml.safe_load(self.run_it("attachment-list", "-f", "yaml")))
+        lines = list(csv.DictReader(io.StringIO(self.run_it("attachment-list", "-f", "csv"))))
+        self.assertEqual(["a1"], [each["ID"] for each in lines])
+        self.assertEqual(
+            "a1 attaching\n",
+            self.run_it("attachment-list", "-f", "value", "-c", "ID", "-c", "Status"),
+        )
+        self.assertIn("| a1 | id of data |", self.run_it("attachment-list"))
+
+
+class ListTest(Case):
+    def test_filters(self):
+        self.run_it(
+            *("attachment-list", "--volume-id", "v", "--instance-id", "i", "--status", "attached"),
+            *("--all-projects", "--limit", "2", "--marker", "m"),
+        )
+        self.assertEqual(
+            {
+                "volume_id": "v",
+                "instance_id": "i",
+                "attach_status": "attached",
+                "all_tenants": "1",
+                "limit": "2",
+                "marker": "m",
+            },
+            self.cloud.asked[0][2]["params"],
+        )
+
+    def test_the_underscored_spelling(self):
+        self.run_it("attachment-list", "--volume_id", "v", "--all_projects")
+        asked = self.cloud.asked[0][2]["params"]
+        self.assertEqual({"volume_id": "v", "all_tenants": "1"}, asked)
+
+    def test_long_shows_no_secret_either(self):
+        out = self.run_it("attachment-list", "--long", "-f", "json")
+        self.assertEqual("rw", json.loads(out)[0]["Mode"])
+        self.assertNotIn("kystSioDKHSV2j9y", out)
+
+    def test_a_limit_of_nothing_is_a_mistake(self):
+        for limit in ("0", "-1", "many"):
+            self.run_it("attachment-list", f"--limit={limit}", code=2)
+            self.assertIn("argument --limit", self.said)
+
+
+class SeveralTest(Case):
+    def test_each_is_asked_for(self):
+        self.assertEqual("", self.run_it("attachment-delete", "a1", "a2"))
+        asked = [(method, url) for method, url, _request in self.cloud.asked]
+        self.assertEqual([("DELETE", "/attachments/a1"), ("DELETE", "/attachments/a2")], asked)
+
+    def test_one_that_fails_does_not_keep_the_others(self):
+        self.cloud.missing = {"/attachments/a1/action"}
+        self.run_it("attachment-complete", "a1", "a2", code=1)
+        self.assertEqual(2, len(self.cloud.asked))
+        self.assertRegex(self.said, r"\Aa1: .*it is gone\n\Z")

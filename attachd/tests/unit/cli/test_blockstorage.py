@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of the API, request by request."""
+
+import copy
+import json
+import types
+import unittest
+
+from openstack import exceptions
+import requests
+
+from attachd.cli.blockstorage import OWN, BlockStorage
+
+
+def answer(status=200, body=None):
+    made = requests.Response()
+    made.status_code = status
+    made.request = requests.Request("GET", "http://127.0.0.1/v3/attachments").prepare()
+    made.headers["Content-Type"] = "application/json"
+    made._content = b"" if body is None else json.dumps(body).encode()
+    return made
+
+
+class Proxy:
+    """Stands in for openstacksdk's block storage."""
+
+    def __init__(self, *answers):
+        self.asked = []
+        self._answers = list(answers)
+
+    def request(self, url, method, raise_exc=True, **request):
+        # The caller may change what it has handed over.
+        self.asked.append((method, url, copy.deepcopy(request)))
+        return self._answers.pop(0)
+
+    def find_volume(self, name_or_id, ignore_missing=True):
+        return types.SimpleNamespace(id=f"id of {name_or_id}")
+
+
+class BlockStorageTest(unittest.TestCase):
+    def storage(self, *answers):
+        self.proxy = Proxy(*answers)
+        return BlockStorage(types.SimpleNamespace(block_storage=self.proxy))
+
+    def test_a_mode_needs_a_later_microversion(self):
+        made = answer(body={"attachment": {"id": "a1"}})
+        storage = self.storage(made, made)
+        storage.create({"volume_uuid": "v"})
+        storage.create({"volume_uuid": "v", "mode": "ro"})
+        versions = [request["microversion"] for _method, _url, request in self.proxy.asked]
+        self.assertEqual(["3.44", "3.54"], versions)
+
+    def test_each_creation_has_a_key_of_its_own(self):
+        made = answer(body={"attachment": {"id": "a1"}})
+        storage = self.storage(made, made)
+        storage.create({"volume_uuid": "v"})
+        storage.create({"volume_uuid": "v"})
+        keys = {request["headers"]["Idempotency-Key"] for *_, request in self.proxy.asked}
+        self.assertEqual(2, len(keys))
+
+    def test_attaching_on_a_host_is_asked_for_under_our_own_version(self):
+        storage = self.storage(answer(body={"attachment": {"id": "a1"}}))
+        self.assertEqual({"id": "a1"}, storage.create_on("v", "node1"))
+        method, url, request = self.proxy.asked[0]
+        self.assertEqual(("POST", "/attachments"), (method, url))
+        self.assertEqual({"attachment": {"volume_uuid": "v", "host": "node1"}}, request["json"])
+        self.assertLessEqual(OWN.items(), request["headers"].items())
+
+    def test_all_pages_are_read(self):
+        pages = [[{"id": "3"}, {"id": "2"}], [{"id": "1"}], []]
+        storage = self.storage(*(answer(body={"attachments": page}) for page in pages))
+        found = storage.attachments({"volume_id": "v"})
+        self.assertEqual(["3", "2", "1"], [each["id"] for each in found])
+        self.assertEqual(
+            [None, "2", "1"],
+            [request["params"].get("marker") for *_, request in self.proxy.asked],
+        )
+
+    def test_a_limit_is_one_page(self):
+        storage = self.storage(answer(body={"attachments": [{"id": "3"}]}))
+        self.assertEqual([{"id": "3"}], storage.attachments({"limit": "1"}, detail=True))
+        self.assertEqual("/attachments/detail", self.proxy.asked[0][1])
+
+    def test_an_id_stays_in_its_place(self):
+        storage = self.storage(answer(404, {"itemNotFound": {"message": "none"}}))
+        with self.assertRaises(exceptions.NotFoundException):
+            storage.show("../volumes")
+        self.assertEqual("/attachments/..%2Fvolumes", self.proxy.asked[0][1])
+
+    def test_an_empty_answer_is_one(self):
+        storage = self.storage(answer(204))
+        storage.complete("a1")
+        method, url, request = self.proxy.asked[0]
+        self.assertEqual(("POST", "/attachments/a1/action"), (method, url))
+        self.assertEqual({"os-complete": None}, request["json"])
+
+    def test_a_refusal_tells_what_the_service_says(self):
+        storage = self.storage(answer(409, {"conflictingRequest": {"message": "it is in use"}}))
+        with self.assertRaisesRegex(exceptions.ConflictException, "it is in use"):
+            storage.delete("a1")
+
+    def test_agents(self):
+        storage = self.storage(
+            answer(body={"agents": [{"host": "node1"}]}), answer(body={"agent": {"host": "node1"}})
+        )
+        self.assertEqual([{"host": "node1"}], storage.agents())
+        self.assertEqual({"host": "node1"}, storage.agent("node1"))
+        self.assertEqual(
+            ["/agents", "/agents/node1"], [url for _method, url, _request in self.proxy.asked]
+        )

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is typed for this host, in each spelling, and what is refused."""
+
+import argparse
+import contextlib
+import io
+import os
+import unittest
+from unittest import mock
+
+from attachd.agent import journal
+from attachd.cli import options
+
+
+def parsed(wanted, *words):
+    parser = argparse.ArgumentParser()
+    options.add(parser, wanted)
+    return parser.parse_args(words)
+
+
+class SpellingTest(unittest.TestCase):
+    def test_each_option_of_two_words_is_taken_with_hyphen_and_underscore(self):
+        for wanted in (options.ATTACH, options.DETACH, options.GET_CONNECTOR):
+            for each in wanted:
+                names = set(each.names)
+                for name in names:
+                    if "-" in name.lstrip("-"):
+                        self.assertIn("--" + name[2:].replace("-", "_"), names)
+
+    def test_options_of_attach(self):
+        for words, name, value in (
+            (["--mountpoint", "/mnt/disk"], "mountpoint", "/mnt/disk"),
+            (["--mkfs", "ext4"], "mkfs", "ext4"),
+            (["--mode", "ro"], "mode", "ro"),
+            (["--multipath", "True"], "multipath", True),
+            (["--multipath", "false"], "multipath", False),
+            (["--multipath"], "multipath", True),
+            (["--enforce-multipath", "True"], "enforce_multipath", True),
+            (["--enforce_multipath", "True"], "enforce_multipath", True),
+            (["--enforce_multipath"], "enforce_multipath", True),
+            (["--nic", "eth1"], "nic", "eth1"),
+            (["--hostname", "node1"], "hostname", "node1"),
+            (["--initiator", "iqn.2026-01.example:1"], "initiator", "iqn.2026-01.example:1"),
+            (["--way", "user-space"], "way", "user-space"),
+            (["--state-dir", "/var/x"], "state_dir", "/var/x"),
+            (["--state_dir", "/var/x"], "state_dir", "/var/x"),
+        ):
+            with self.subTest(words=words):
+                found = parsed(options.ATTACH, "data", *words)
+                self.assertEqual(value, getattr(found, name))
+                self.assertEqual("data", found.volume)
+
+    def test_options_of_detach(self):
+        device = '{"path": "/dev/sdb", "type": "block"}'
+        for words, name, value in (
+            (["--attachment-id", "a"], "attachment_id", "a"),
+            (["--attachment_id", "a"], "attachment_id", "a"),
+            (["--attachment-uuid", "a"], "attachment_id", "a"),
+            (["--attachment_uuid", "a"], "attachment_id", "a"),
+            (["--device-info", device], "device_info", {"path": "/dev/sdb", "type": "block"}),
+            (["--device_info", device], "device_info", {"path": "/dev/sdb", "type": "block"}),
+            (["--multipath", "True"], "multipath", True),
+            (["--enforce_multipath", "True"], "enforce_multipath", True),
+            (["--enforce-multipath", "True"], "enforce_multipath", True),
+            (["--force"], "force", True),
+        ):
+            with self.subTest(words=words):
+                found = parsed(options.DETACH, "data", *words)
+                self.assertEqual(value, getattr(found, name))
+
+    def test_what_is_not_said(self):
+        found = vars(parsed(options.ATTACH, "data"))
+        self.assertEqual(
+            {
+                "volume": "data",
+                "mountpoint": None,
+                "mkfs": None,
+                "mode": "rw",
+                "multipath": False,
+                "enforce_multipath": False,
+                "nic": None,
+                "hostname": None,
+                "initiator": None,
+                "way": "auto",
+                "state_dir": None,
+            },
+            found,
+        )
+
+    def test_a_mountpoint_means_the_folder_that_the_command_is_typed_in(self):
+        found = parsed(options.ATTACH, "data", "--mountpoint", "disk")
+        self.assertEqual(os.path.join(os.getcwd(), "disk"), found.mountpoint)  # noqa: PTH109, PTH118
+
+
+class RefusalTest(unittest.TestCase):
+    def test_a_wrong_value_is_refused_with_the_name_of_its_option(self):
+        for wanted, words, names in (
+            (options.ATTACH, ["--mode", "rx"], "--mode"),
+            (options.ATTACH, ["--multipath", "perhaps"], "--multipath"),
+            (options.ATTACH, ["--enforce_multipath", "perhaps"], "--enforce-multipath"),
+            (options.ATTACH, ["--mkfs", "ext4 -F"], "--mkfs"),
+            (options.ATTACH, ["--mkfs", "../ext4"], "--mkfs"),
+            (options.ATTACH, ["--mountpoint", ""], "--mountpoint"),
+            (options.ATTACH, ["--way", "magic"], "--way"),
+            (options.DETACH, ["--device-info", "{"], "--device-info"),
+            (options.DETACH, ["--device-info", "[]"], "--device-info"),
+            (options.DETACH, ["--attachment-id"], "--attachment-id"),
+        ):
+            with self.subTest(words=words):
+                said = io.StringIO()
+                with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as ended:
+                    parsed(wanted, "data", *words)
+                self.assertEqual(2, ended.exception.code)
+                self.assertIn(f"argument {names}", said.getvalue())
+
+
+class FolderTest(unittest.TestCase):
+    def test_the_folder_can_be_set_in_the_environment(self):
+        with mock.patch.dict(os.environ, {options.FOLDER_VARIABLE: "/var/x"}):
+            self.assertEqual("/var/x", options.host_folder())
+
+    def test_without_it_there_is_one_for_all(self):
+        with mock.patch.dict(os.environ):
+            os.environ.pop(options.FOLDER_VARIABLE, None)
+            self.assertEqual(str(journal.FOLDER), options.host_folder())
