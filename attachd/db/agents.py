@@ -92,7 +92,7 @@ def check(host: str, key: str) -> None:
         raise exception.AgentNotFound(host=host)
     if not hmac.compare_digest(stored, digest(key)):
         raise exception.Forbidden(
-            reason=f"Another one is the agent of host {host}, by its key. If it is gone for good, "
+            f"Another one is the agent of host {host}, by its key. If it is gone for good, "
             f"an administrator removes it: attachd-manage agent remove {host}"
         )
 

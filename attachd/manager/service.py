@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A manager process at work: an RPC server and the upkeep of each backend; started by cmd."""
+"""A manager process at work, for each backend and for agents of hosts; started by cmd."""
 
 import threading
 import time
@@ -11,10 +11,10 @@ from attachd import notifications, service
 from attachd.conf import CONF
 from attachd.manager import backends
 from attachd.manager.caretaker import Caretaker
+from attachd.manager.desk import Desk
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.healing import Healer
 from attachd.manager.presence import Presence
-from attachd.manager.rounds import Rounds
 from attachd.manager.upkeep import Upkeep
 
 LOG = log.getLogger(__name__)
@@ -38,7 +38,7 @@ class Post:
         self._upkeep = Upkeep(backend)
         caretaker, healer = Caretaker(backend), Healer(backend)
         backend.presence.when_others_die(caretaker.wake)
-        self._rounds: list[Rounds] = [caretaker, healer]
+        self._rounds = (caretaker, healer)
         self._server = service.server(Endpoint(backend), backend.host)
         self._serving = threading.Event()
         self._stopping = threading.Event()
@@ -102,6 +102,7 @@ class ManagerService(oslo_service.Service):
     def __init__(self) -> None:
         super().__init__()
         self._posts: list[Post] = []
+        self._desk: Desk | None = None
         self._presence: Presence | None = None
 
     def start(self) -> None:
@@ -111,6 +112,8 @@ class ManagerService(oslo_service.Service):
         self._presence.start()
         for post in self._posts:
             post.start()
+        self._desk = Desk()
+        self._desk.start()
 
     def wait_until_reported(self, timeout: float) -> bool:
         """Wait until placement knows of all backends, each at most ``timeout`` seconds."""
@@ -121,7 +124,8 @@ class ManagerService(oslo_service.Service):
 
         So does what takes longer than ``graceful_shutdown_timeout``, or is done beside the calls.
         """
-        stoppers = [threading.Thread(target=post.stop, daemon=True) for post in self._posts]
+        working: list[Post | Desk] = [*self._posts, *([self._desk] if self._desk else [])]
+        stoppers = [threading.Thread(target=each.stop, daemon=True) for each in working]
         for each in stoppers:
             each.start()
         deadline = _deadline()

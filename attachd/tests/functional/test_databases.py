@@ -14,6 +14,7 @@ from attachd.db import api, attachments, types, volume_metadata, volumes
 from attachd.tests import databases, rows
 from attachd.tests.unit.db import (
     test_agent_moves,
+    test_agents,
     test_api,
     test_attachment_queries,
     test_attachment_steps,
@@ -62,6 +63,8 @@ ENDING = {
 SERVERS = ("mariadb", "postgresql")
 REPEATED = [
     test_agent_moves.AgentMovesTest,
+    test_agents.AgentsTest,
+    test_agents.WorkTest,
     test_api.TransactionTest,
     test_attachment_queries.QueriesTest,
     test_attachment_steps.ConsequencesTest,

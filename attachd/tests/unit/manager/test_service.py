@@ -9,11 +9,12 @@ import uuid
 import oslo_messaging as messaging
 from oslo_messaging.notify import _impl_test
 
-from attachd import exception, notifications, service
+from attachd import exception, notifications, registryapi, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import processes, services
 from attachd.manager import service as manager_service
+from attachd.manager.desk import Desk
 from attachd.manager.presence import Presence
 from attachd.manager.service import ManagerService
 from attachd.manager.upkeep import Upkeep
@@ -49,6 +50,15 @@ class ManagerServiceTest(unittest.TestCase):
         (row,) = services.page(services.Filters())
         self.assertEqual((self.backend.host, True), (row["host"], row["up"]))
 
+    def test_it_answers_agents_of_hosts_until_it_stops(self):
+        proof = registryapi.Proof("compute-1", "k" * 43)
+        self.manager.start()
+        said = {"connector": None, "devices": [], "way": "kernel", "version": "1", "error": None}
+        self.assertEqual([], registryapi.report(proof, said))
+        with mock.patch.object(Desk, "stop", autospec=True, side_effect=Desk.stop) as stopped:
+            self.manager.stop()
+        stopped.assert_called_once()
+
     def test_what_is_still_to_be_told_is_told_before_it_ends(self):
         hearing.use(self)
         for number in range(20):
@@ -77,7 +87,8 @@ class ManagerServiceTest(unittest.TestCase):
         server = mock.Mock()
         server.start.side_effect = lambda **_: order.append("serving")
         serving = mock.patch("attachd.service.server", return_value=server)
-        with mock.patch.object(self.backend, "setup", slow_setup), serving:
+        agents = mock.patch("attachd.manager.service.Desk")
+        with mock.patch.object(self.backend, "setup", slow_setup), serving, agents:
             self.manager.start()
             self.assertTrue(self.manager.wait_until_reported(PATIENCE))
         self.assertEqual(["set up", "serving"], order)
@@ -89,6 +100,7 @@ class ManagerServiceTest(unittest.TestCase):
         with (
             mock.patch.object(processes, "join", side_effect=gone),
             mock.patch("attachd.service.server", return_value=server),
+            mock.patch("attachd.manager.service.Desk"),
         ):
             self.backend.presence.start()
             self.manager.start()

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What managers answer to the agents of hosts: the server half of registryapi; for desk.py.
+
+Only who shows the key of a host hears what is due there, and says how that went.  What they say
+changes attachments of that host alone.
+"""
+
+from oslo_log import log
+import oslo_messaging as messaging
+
+from attachd import exception, registryapi
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.db import agent_moves, agents
+from attachd.manager import host_duties, reports
+from attachd.manager.answering import answering
+
+LOG = log.getLogger(__name__)
+
+
+class Registry:
+    """The calls of agents; AttachdErrors are answers."""
+
+    target = messaging.Target(version=registryapi.VERSION)
+
+    @answering
+    def report(
+        self, _context: RequestContext, host: str, key: str, report: registryapi.Report
+    ) -> list[registryapi.Duty]:
+        """See registryapi.report()."""
+        reports.check_proof(host, key)
+        reports.check(report)
+        _let_in(host, key)
+        agents.report(host, report)
+        return host_duties.due(host)
+
+    @answering
+    def duty(
+        self, _context: RequestContext, host: str, key: str, attachment_id: str
+    ) -> registryapi.Duty | None:
+        """See registryapi.duty()."""
+        agents.check(host, key)
+        return next(iter(host_duties.due(host, attachment_id)), None)
+
+    @answering
+    def connected(
+        self,
+        _context: RequestContext,
+        host: str,
+        key: str,
+        attachment_id: str,
+        generation: int,
+        device: str,
+    ) -> None:
+        """See registryapi.connected()."""
+        agents.check(host, key)
+        reports.check_device(device)
+        host_duties.completed(attachment_id, host, generation, device)
+
+    @answering
+    def not_connected(
+        self,
+        _context: RequestContext,
+        host: str,
+        key: str,
+        attachment_id: str,
+        generation: int,
+        error: str,
+    ) -> None:
+        """See registryapi.not_connected()."""
+        agents.check(host, key)
+        agent_moves.note_failure(attachment_id, host, generation, error)
+
+    @answering
+    def disconnected(
+        self, context: RequestContext, host: str, key: str, attachment_id: str, generation: int
+    ) -> None:
+        """See registryapi.disconnected()."""
+        agents.check(host, key)
+        host_duties.released(context, attachment_id, host, generation)
+
+    @answering
+    def kept(
+        self,
+        _context: RequestContext,
+        host: str,
+        key: str,
+        attachment_id: str,
+        generation: int,
+        error: str,
+    ) -> None:
+        """See registryapi.kept()."""
+        agents.check(host, key)
+        agent_moves.keep(attachment_id, host, generation, error)
+
+
+def _let_in(host: str, key: str) -> None:
+    """Find out whether somebody may be the agent of a host; the first one who says so may.
+
+    :raises Forbidden: another one is, or nobody knows the host and new ones are not let in
+    """
+    try:
+        agents.check(host, key)
+    except exception.AgentNotFound:
+        if not CONF.agent.allow_new:
+            raise exception.Forbidden(
+                f"No agent of host {host} is known, and new ones are not let in "
+                "([agent] allow_new). An administrator makes it known, with its key: "
+                f"attachd-manage agent add {host}"
+            ) from None
+        if agents.add(host, key):
+            LOG.info("Host %s has an agent from now on", host)
+        agents.check(host, key)  # somebody else may have been faster

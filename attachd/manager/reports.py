@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent may say, in form and size; checked by the registry before it is stored.
+
+Whoever has the message queue's password can send anything: the key of a host says who speaks, not
+that it makes sense.
+"""
+
+from collections.abc import Mapping
+import json
+from typing import Any, Final
+
+import jsonschema
+from jsonschema import exceptions
+
+from attachd import exception
+from attachd.conf import CONF
+
+MAX_DEVICES: Final = 4096
+"""How many devices one host may report."""
+
+_LINE: Final = {"maxLength": 255, "pattern": r"\A[^\x00-\x1f\x7f]*\Z"}
+_ID: Final = {"type": "string", "minLength": 1, **_LINE}
+_SHORT: Final = {"type": "string", "maxLength": 32, "pattern": _LINE["pattern"]}
+
+_PROOF: Final = {
+    # As agents are addressed by it, it is a part of the name of a queue.
+    "host": {
+        "type": "string",
+        "pattern": r"\A[A-Za-z0-9][A-Za-z0-9._:@+-]*\Z",
+        "maxLength": 200,
+    },
+    # It is drawn by chance: a short one was not, and could be guessed.
+    "key": {"type": "string", "minLength": 32, "maxLength": 255},
+}
+_CONNECTOR: Final = {
+    "type": ["object", "null"],
+    "properties": {"host": {"type": "string", "minLength": 1, **_LINE}},
+    "required": ["host"],
+}
+_DEVICE: Final = {
+    "type": "object",
+    "properties": {
+        "attachment_id": _ID,
+        "volume_id": _ID,
+        "path": {"type": ["string", "null"], **_LINE},
+        "size_bytes": {"type": ["integer", "null"], "minimum": 0},
+        "mountpoint": {"type": ["string", "null"], "maxLength": 4096},
+    },
+    "required": ["attachment_id", "volume_id", "path", "size_bytes"],
+    "additionalProperties": False,
+}
+_REPORT: Final = {
+    "type": "object",
+    "properties": {
+        "connector": _CONNECTOR,
+        "devices": {"type": "array", "items": _DEVICE, "maxItems": MAX_DEVICES},
+        "way": _SHORT,
+        "version": _SHORT,
+        "error": {"type": ["string", "null"]},
+    },
+    "required": ["connector", "devices", "way", "version", "error"],
+    "additionalProperties": False,
+}
+_DEVICE_PATH: Final = {"type": "string", "minLength": 1, **_LINE}
+
+
+def check_proof(host: object, key: object) -> None:
+    """Let a name and a key pass; raises InvalidInput, which does not repeat the key."""
+    _check("host", host, _PROOF["host"])
+    _check("key", key, _PROOF["key"], secret=True)
+
+
+def check(report: Mapping[str, Any]) -> None:
+    """Let a report pass.
+
+    :param report: as registryapi.Report
+    :raises InvalidInput: it is something else
+    :raises TooLarge: its connector exceeds [api]max_connector_size
+    """
+    _check("report", report, _REPORT, secret=True)
+    size = len(json.dumps(report["connector"], separators=(",", ":")))
+    if size > CONF.api.max_connector_size:
+        raise exception.TooLarge(what="The connector", limit=CONF.api.max_connector_size)
+
+
+def check_device(path: object) -> None:
+    """Let the path of a device pass; raises InvalidInput."""
+    _check("device", path, _DEVICE_PATH)
+
+
+def _check(name: str, value: object, schema: Mapping[str, Any], *, secret: bool = False) -> None:
+    found = exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(value))
+    if found is None:
+        return
+    where = ".".join([name, *map(str, found.absolute_path)])
+    raise exception.InvalidInput(
+        field=where,
+        value="(not shown)" if secret else value,
+        reason=f"It has to fit {found.validator} {json.dumps(found.validator_value)}.",
+    )

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A manager process listens to agents until it is stopped, whether the message queue answers."""
+
+import threading
+import unittest
+from unittest import mock
+
+from attachd.conf import CONF
+from attachd.manager.desk import THREADS, Desk
+from attachd.manager.registry import Registry
+
+PATIENCE = 60
+
+
+class DeskTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.server = mock.Mock()
+        self.started = threading.Event()
+        self.server.start.side_effect = lambda **_: self.started.set()
+        patched = mock.patch("attachd.service.server", return_value=self.server)
+        self.made = patched.start()
+        self.addCleanup(patched.stop)
+        self.desk = Desk()
+
+    def test_all_processes_of_a_machine_share_a_queue(self):
+        (endpoint, name, topic) = self.made.call_args.args
+        self.assertIsInstance(endpoint, Registry)
+        self.assertEqual((CONF.host, CONF.agent.registry_topic), (name, topic))
+
+    def test_it_listens_until_it_is_stopped(self):
+        self.desk.start()
+        self.assertTrue(self.started.wait(PATIENCE))
+        self.desk._thread.join(PATIENCE)
+        self.server.start.assert_called_once_with(override_pool_size=THREADS)
+        self.server.stop.assert_not_called()
+        self.desk.stop()
+        self.assertEqual(["start", "stop", "wait"], [each[0] for each in self.server.mock_calls])
+
+    def test_a_message_queue_that_does_not_answer_keeps_nobody_from_ending(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        self.server.start.side_effect = lambda **_: gate.wait(PATIENCE)
+        self.desk.start()
+        self.desk.stop()
+        self.server.stop.assert_not_called()
+        gate.set()
+        self.desk._thread.join(PATIENCE)
+        self.server.stop.assert_called_once_with()

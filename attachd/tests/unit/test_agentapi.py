@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client half of the contract with agents: who is told to look, and what trouble is called."""
+
+import unittest
+from unittest import mock
+import uuid
+
+import oslo_messaging as messaging
+
+from attachd import agentapi, exception, service
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.tests.backends import override
+
+CONTEXT = RequestContext(overwrite=False)
+BUSY = exception.DeviceBusy(device="/dev/sdb", users="postgres (4711)")
+
+
+class AskingTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.client = mock.Mock()
+        patched = mock.patch.object(service, "client_of", return_value=self.client)
+        self.made = patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_the_agent_of_the_host_is_asked_with_patience_and_by_version(self):
+        override(self, "work_timeout", 7, group="agent")
+        for ask in (agentapi.look, agentapi.nudge):
+            ask(CONTEXT, "compute-1", "a")
+            self.made.assert_called_with("attachd-agent", "compute-1", 7, agentapi.VERSION)
+
+    def test_to_look_is_a_call_and_to_nudge_a_cast(self):
+        agentapi.look(CONTEXT, "compute-1", "a")
+        self.client.call.assert_called_once_with(CONTEXT, "look", attachment_id="a")
+        agentapi.nudge(CONTEXT, "compute-1", "a")
+        self.client.cast.assert_called_once_with(CONTEXT, "look", attachment_id="a")
+
+    def test_trouble_has_a_name_by_what_can_be_done_about_it(self):
+        undeliverable = messaging.MessageUndeliverable(None, "", "", {})
+        both, look = (agentapi.look, agentapi.nudge), (agentapi.look,)
+        for trouble, raised, asked in (
+            (messaging.MessagingTimeout(), exception.AgentTimeout, look),
+            (undeliverable, exception.AgentAway, both),
+            (messaging.MessageDeliveryFailure(), exception.Unavailable, both),
+        ):
+            self.client.call.side_effect = self.client.cast.side_effect = trouble
+            for ask in asked:
+                with self.assertRaises(raised):
+                    ask(CONTEXT, "compute-1", "a")
+
+
+class AnsweredTest(unittest.TestCase):
+    """Over a transport: what an agent raises is what its caller sees."""
+
+    def setUp(self):
+        super().setUp()
+        messaging.TransportURL(CONF)
+        override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
+        override(self, "work_timeout", 60, group="agent")
+        service.forget()
+        self.addCleanup(service.forget)
+
+    def serve(self, look):
+        class Endpoint:
+            target = messaging.Target(version=agentapi.VERSION)
+
+            @messaging.expected_exceptions(exception.AttachdError)
+            def look(self, _context, attachment_id):
+                return look(attachment_id)
+
+        server = service.server(Endpoint(), "compute-1", CONF.agent.topic)
+        server.start(override_pool_size=1)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+
+    def test_it_is_the_right_host_that_looks(self):
+        looked = mock.Mock(return_value=None)
+        self.serve(looked)
+        agentapi.look(CONTEXT, "compute-1", "a")
+        looked.assert_called_once_with("a")
+        with self.assertRaises(exception.AgentAway):
+            agentapi.look(CONTEXT, "compute-2", "a")
+
+    def test_the_reason_of_a_host_arrives_whole(self):
+        self.serve(mock.Mock(side_effect=BUSY))
+        with self.assertRaises(exception.DeviceBusy) as raised:
+            agentapi.look(CONTEXT, "compute-1", "a")
+        self.assertIs(exception.DeviceBusy, type(raised.exception))
+        self.assertEqual(str(BUSY), str(raised.exception))

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client half of the contract with managers: each message shows the key, trouble is away."""
+
+import inspect
+import unittest
+from unittest import mock
+
+import oslo_messaging as messaging
+
+from attachd import exception, registryapi, service
+from attachd.tests.backends import override
+
+PROOF = registryapi.Proof("compute-1", "k" * 43)
+MESSAGES = {
+    "report": {"report": {"error": None}},
+    "duty": {"attachment_id": "a"},
+    "connected": {"attachment_id": "a", "generation": 2, "device": "/dev/sdb"},
+    "not_connected": {"attachment_id": "a", "generation": 2, "error": "no session"},
+    "disconnected": {"attachment_id": "a", "generation": 2},
+    "kept": {"attachment_id": "a", "generation": 2, "error": "mounted"},
+}
+
+
+def ask(method):
+    return getattr(registryapi, method)(PROOF, *MESSAGES[method].values())
+
+
+class RegistryApiTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.client = mock.Mock()
+        patched = mock.patch.object(service, "client_of", return_value=self.client)
+        self.made = patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_nothing_else_is_asked(self):
+        functions = inspect.getmembers(registryapi, inspect.isfunction)
+        ours = {name for name, each in functions if each.__module__ == registryapi.__name__}
+        self.assertEqual(set(MESSAGES), {name for name in ours if not name.startswith("_")})
+
+    def test_any_manager_is_asked_with_the_key_of_the_host(self):
+        override(self, "registry_topic", "desk", group="agent")
+        for method, arguments in MESSAGES.items():
+            self.client.reset_mock()
+            ask(method)
+            self.made.assert_called_with("desk", None, registryapi.TIMEOUT, registryapi.VERSION)
+            self.client.call.assert_called_once_with(
+                mock.ANY, method, host="compute-1", key="k" * 43, **arguments
+            )
+
+    def test_answers_come_back(self):
+        for method in ("report", "duty"):
+            self.assertIs(self.client.call.return_value, ask(method))
+
+    def test_nobody_there_is_one_kind_of_trouble(self):
+        for trouble in (
+            messaging.MessagingTimeout(),
+            messaging.MessageUndeliverable(None, "", "", {}),
+            messaging.MessageDeliveryFailure(),
+        ):
+            self.client.call.side_effect = trouble
+            for method in MESSAGES:
+                with self.assertRaisesRegex(exception.Unavailable, "goes on trying"):
+                    ask(method)
+
+    def test_a_refusal_comes_as_it_is(self):
+        self.client.call.side_effect = exception.InvalidTransition("no")
+        with self.assertRaises(exception.InvalidTransition):
+            ask("connected")
