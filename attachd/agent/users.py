@@ -14,12 +14,11 @@ from pathlib import Path
 import time
 
 from attachd import exception
-from attachd.agent import mounttable, statx
+from attachd.agent import mounttable, nodes, statx
 from attachd.agent.mounttable import Mount
+from attachd.agent.nodes import Node
 
 _PROC = Path("/proc")
-_BLOCK = Path("/sys/block")
-_NUMBERS = Path("/sys/dev/block")
 _PATIENCE_SECONDS = 1.0
 _NAP = 0.05
 _MANY = 12
@@ -38,7 +37,7 @@ class _Use:
     stat: statx.Stat
 
     def told(self) -> str:
-        name = _line(_PROC / self.process / "comm") or "?"
+        name = nodes.line_of(_PROC / self.process / "comm") or "?"
         return f"process {self.process} ({name}: {self.what} {_target(self.path)})"
 
 
@@ -54,11 +53,12 @@ def check_unused(device: str) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            numbers = _family(device)
+            node = nodes.look(device)
         except OSError:
             return
-        lasting = [*_mounted(numbers), *_on_top(numbers), *_swapped(numbers)]
-        users = lasting + _processes(numbers) or _claimed(device)
+        parts = node.with_partitions()
+        lasting = [*_mounted(parts), *_on_top(parts), *_swapped(parts)]
+        users = lasting + _processes(parts) or _claimed(node)
         if not users:
             return
         # udev has a look at each device that somebody has written to.
@@ -90,78 +90,62 @@ def told(users: list[str]) -> str:
     return ", ".join(users[:_MANY] + more)
 
 
-def _family(device: str) -> dict[int, str]:
-    """Return the numbers of a device and of its partitions, with their names."""
-    number = statx.stat_of(device).block_device
-    if number is None:
-        raise exception.HostError(reason=f"{device} is no block device.")
-    folder = _NUMBERS / f"{os.major(number)}:{os.minor(number)}"
-    numbers = {number: device}
-    for each in folder.glob("*/partition"):
-        major, _, minor = _line(each.parent / "dev").partition(":")
-        if minor:
-            numbers[os.makedev(int(major), int(minor))] = f"/dev/{each.parent.name}"
-    return numbers
-
-
-def _mounted(numbers: dict[int, str]) -> list[str]:
-    users = _mounts_of(numbers, mounttable.mounts(), Path("/"))
+def _mounted(parts: list[Node]) -> list[str]:
+    users = _mounts_of(parts, mounttable.mounts(), Path("/"))
     for process, mounts in mounttable.namespaces():
-        name = _line(_PROC / f"{process}" / "comm")
-        found = _mounts_of(numbers, mounts, _PROC / f"{process}" / "root")
+        name = nodes.line_of(_PROC / f"{process}" / "comm")
+        found = _mounts_of(parts, mounts, _PROC / f"{process}" / "root")
         users += [f"{each} of process {process} ({name})" for each in found]
     return users
 
 
-def _mounts_of(numbers: dict[int, str], mounts: list[Mount], root: Path) -> list[str]:
+def _mounts_of(parts: list[Node], mounts: list[Mount], root: Path) -> list[str]:
     return [
-        f"the mount of {numbers[number]} at {each.folder}"
+        f"the mount of {part.path} at {each.folder}"
+        for part in parts
+        for number in part.numbers()
         for each in mounts
-        for number in numbers
         if each.is_of(number, root=root)
     ]
 
 
-def _on_top(numbers: dict[int, str]) -> list[str]:
+def _on_top(parts: list[Node]) -> list[str]:
     """Tell which devices are made of these."""
     users = []
-    for number, name in numbers.items():
-        holders = _NUMBERS / f"{os.major(number)}:{os.minor(number)}" / "holders"
-        for each in sorted(holders.glob("*")):
-            label = _line(each / "dm" / "name") or _line(each / "md" / "array_state")
-            users.append(f"/dev/{each.name} ({label or 'a device'}) on top of {name}")
-    for each in _loops():
-        with contextlib.suppress(OSError):
-            number = statx.stat_of(_line(each / "backing_file")).block_device or 0
-            if number in numbers:
-                users.append(f"/dev/{each.parent.name} (loop) on top of {numbers[number]}")
-    return users
+    for part in parts:
+        for each in sorted((part.folder / "holders").glob("*")) if part.folder else ():
+            label = nodes.line_of(each / "dm" / "name")
+            named = f" ({label})" if label else ""
+            users.append(f"/dev/{each.name}{named} on top of {part.path}")
+    over = nodes.loops_over(parts)
+    return users + [f"{loop.path} on top of {under.path}" for loop, under in over]
 
 
-def _swapped(numbers: dict[int, str]) -> list[str]:
+def _swapped(parts: list[Node]) -> list[str]:
     users = []
     for path in _swaps():
         with contextlib.suppress(OSError):
-            number = statx.stat_of(path).block_device or 0
-            if number in numbers:
-                users.append(f"swap on {numbers[number]}")
+            stat = statx.stat_of(path)
+            users += [f"swap on {each.path}" for each in parts if each.is_it(stat)]
     return users
 
 
-def _processes(numbers: dict[int, str]) -> list[str]:
-    servers = {_line(_NUMBERS / f"{os.major(n)}:{os.minor(n)}" / "pid") for n in numbers}
+def _processes(parts: list[Node]) -> list[str]:
     # Who serves a device of NBD has it open as long as it is there.
+    servers = {nodes.line_of(each.folder / "pid") for each in parts if each.folder}
     return [
         each.told()
         for each in _uses()
-        if each.stat.block_device in numbers and each.process not in servers
+        if each.process not in servers and any(part.is_it(each.stat) for part in parts)
     ]
 
 
-def _claimed(device: str) -> list[str]:
+def _claimed(node: Node) -> list[str]:
     """Ask the kernel whether it could be somebody's own; it tells that somebody is, not who."""
+    if node.number is None:
+        return []
     try:
-        os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+        os.close(os.open(node.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:
         if error.errno == errno.EBUSY:
             return ["the kernel, such as for a mount that no process sees"]
@@ -182,7 +166,7 @@ def _uses() -> Iterator[_Use]:
 
 def _kept_files() -> Iterator[_Use]:
     """Return the files that the kernel itself has a hold of."""
-    paths = [(f"/dev/{each.parent.name} over", _line(each / "backing_file")) for each in _loops()]
+    paths = [(f"{loop.path} over", backing) for loop, backing in nodes.loops()]
     paths += [("swap on", each) for each in _swaps()]
     for what, path in paths:
         with contextlib.suppress(OSError):
@@ -196,13 +180,8 @@ def _is_in(use: _Use, mount: Mount) -> bool:
     return below and use.stat.device == mount.device
 
 
-def _loops() -> list[Path]:
-    # Only a device in use has the folder "loop".
-    return sorted(_BLOCK.glob("loop*/loop"))
-
-
 def _swaps() -> list[str]:
-    lines = _text(_PROC / "swaps").splitlines()[1:]
+    lines = nodes.line_of(_PROC / "swaps").splitlines()[1:]
     return [mounttable.unescaped(each.split()[0]) for each in lines if each]
 
 
@@ -218,14 +197,3 @@ def _target(path: Path) -> str:
         return f"{path.readlink()}"
     except OSError:
         return f"{path}"
-
-
-def _line(path: Path) -> str:
-    return _text(path).removesuffix("\n")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

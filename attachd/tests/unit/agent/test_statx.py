@@ -15,6 +15,7 @@ class StatTest(unittest.TestCase):
         for path in (__file__, "/", "/proc", "/dev/null"):
             found = statx.stat_of(path)
             self.assertEqual(Path(path).stat().st_dev, found.device, path)
+            self.assertEqual(Path(path).stat().st_ino, found.file[1], path)
             self.assertIsNone(found.block_device)
 
     def test_block_devices_are_told(self):

@@ -16,8 +16,16 @@ class UsersTest(unittest.TestCase):
     def test_nobody_uses_a_device_that_is_not_there(self):
         users.check_unused("/dev/no-such-device")
 
-    def test_a_file_is_no_device(self):
+    def test_a_folder_is_no_device(self):
         with self.assertRaisesRegex(exception.HostError, "is no block device"):
+            users.check_unused("/proc")
+
+    def test_who_has_a_plain_file_open_uses_it(self):
+        users.check_unused(__file__)
+        with (
+            Path(__file__).open(),
+            self.assertRaisesRegex(exception.DeviceBusy, f"process {os.getpid()} "),
+        ):
             users.check_unused(__file__)
 
     def test_the_files_of_a_process_are_seen(self):

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands of a host: what they answer, and that none outlives who runs it."""
+
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import fixtures
+
+from attachd import exception
+from attachd.agent import outcomes
+
+_CALLER = """
+import sys
+from attachd.agent import outcomes
+told = lambda: print("waiting", flush=True)
+outcomes.run_long(["sh", "-c", "echo $$ > $0; exec sleep 600", sys.argv[1]], told)
+"""
+
+
+class RunTest(unittest.TestCase):
+    """An answer, or a HostError."""
+
+    def test_an_exit_code_is_an_answer(self):
+        for run in (lambda words: outcomes.run(words, 60), self.long):
+            outcome = run(["sh", "-c", "echo out; echo in two >&2; echo lines >&2; exit 3"])
+            self.assertEqual(outcomes.Outcome(3, "out\n", "in two lines"), outcome)
+
+    def test_a_missing_command_is_named(self):
+        for run in (lambda words: outcomes.run(words, 60), self.long):
+            with self.assertRaisesRegex(exception.HostError, "no-such-command could not be run"):
+                run(["no-such-command"])
+
+    def test_what_takes_too_long_is_killed(self):
+        with self.assertRaisesRegex(exception.HostError, r"sleep did not end within 0\.1 s"):
+            outcomes.run(["sleep", "600"], 0.1)
+
+    def test_what_is_waited_for_no_longer_is_killed(self):
+        def give_up():
+            raise KeyboardInterrupt
+
+        began = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
+            outcomes.run_long(["sleep", "600"], give_up)
+        self.assertLess(time.monotonic() - began, 300)
+
+    def test_messages_are_in_english_and_nothing_is_asked(self):
+        script = "import os, sys; print(os.environ['LC_ALL'], sys.stdin.read() == '')"
+        self.assertEqual("C True\n", outcomes.run([sys.executable, "-c", script], 60).output)
+
+    def test_commands_of_root_are_found(self):
+        self.assertTrue(outcomes.which("sh"))
+        self.assertIsNone(outcomes.which("no-such-command"))
+
+    @staticmethod
+    def long(words):
+        return outcomes.run_long(words, lambda: None)
+
+
+class DeathTest(unittest.TestCase):
+    """Who runs something long is killed."""
+
+    def test_the_command_ends_too(self):
+        folder = self.useTemporary()
+        caller = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _CALLER, str(folder / "pid")],
+            stdout=subprocess.PIPE,
+        )
+        self.addCleanup(caller.stdout.close)
+        self.addCleanup(caller.wait)
+        self.addCleanup(caller.kill)
+        caller.stdout.readline()
+        process = int((folder / "pid").read_text())
+        self.addCleanup(self.end, process)
+        self.assertTrue(self.lives(process))
+        caller.kill()
+        deadline = time.monotonic() + 60
+        while self.lives(process) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertFalse(self.lives(process))
+
+    def useTemporary(self):  # noqa: N802  as fixtures calls it
+        temporary = fixtures.TempDir()
+        temporary.setUp()
+        self.addCleanup(temporary.cleanUp)
+        return Path(temporary.path)
+
+    def lives(self, process):
+        """Whether it runs, and is still the one that was started."""
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+            return state != "Z" and "sleep" in Path(f"/proc/{process}/cmdline").read_text()
+        except OSError:
+            return False
+
+    def end(self, process):
+        if self.lives(process):
+            os.kill(process, signal.SIGKILL)
