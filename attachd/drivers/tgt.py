@@ -48,6 +48,12 @@ class TgtDriver(base.Driver):
             default="127.0.0.1:3260",
             help="ADDRESS:PORT where hosts reach tgtd; IPv6 addresses in brackets.",
         ),
+        cfg.ListOpt(
+            "tgt_more_portals",
+            default=[],
+            help="Further ADDRESS:PORT where hosts reach the same tgtd, for hosts with multipath, "
+            "and for those that do not reach tgt_portal.",
+        ),
         cfg.StrOpt(
             "tgt_iqn_prefix",
             default="iqn.2026-01.internal.attachd:volume-",
@@ -145,7 +151,8 @@ class TgtDriver(base.Driver):
         self._tgtd.bind_account(tid, user)
         # Last: until here nobody can log in.
         self._tgtd.allow(tid, initiator)
-        return _connection_info(volume, export, self.options.tgt_portal, name)
+        portals = [self.options.tgt_portal, *self.options.tgt_more_portals]
+        return _connection_info(volume, export, portals, name)
 
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
@@ -238,11 +245,11 @@ class TgtDriver(base.Driver):
 
 
 def _connection_info(
-    volume: base.VolumeRef, export: base.Export, portal: str, name: str
+    volume: base.VolumeRef, export: base.Export, portals: Sequence[str], name: str
 ) -> base.ConnectionInfo:
-    data = {
+    data: dict[str, Any] = {
         "target_discovered": False,
-        "target_portal": portal,
+        "target_portal": portals[0],
         "target_iqn": name,
         "target_lun": tgtadm.LUN,
         "volume_id": volume.id,
@@ -252,6 +259,10 @@ def _connection_info(
         "access_mode": export.mode,
         "discard": False,
     }
+    if len(portals) > 1:
+        data["target_portals"] = [*portals]
+        data["target_iqns"] = [name] * len(portals)
+        data["target_luns"] = [tgtadm.LUN] * len(portals)
     return {"driver_volume_type": "iscsi", "data": data}
 
 

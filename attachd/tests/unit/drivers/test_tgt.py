@@ -97,6 +97,23 @@ class GrantTest(TgtDriverCase):
             info["data"],
         )
 
+    def test_os_brick_is_told_all_portals_where_there_are_several(self):
+        self.driver = configured.driver(
+            tgt.TgtDriver,
+            tgt_volumes_dir=self.driver.options.tgt_volumes_dir,
+            tgt_portal="192.0.2.1:3260",
+            tgt_more_portals=["198.51.100.1:3260", "[2001:db8::1]:3260"],
+        )
+        self.driver._tgtd = self.tgtd
+        self.driver._keeper = dataclasses.replace(self.driver._keeper, tgtd=self.tgtd)
+        data = self.driver.grant(VOLUME, export(1, mode="ro"))["data"]
+        self.assertEqual("192.0.2.1:3260", data["target_portal"])
+        self.assertEqual(
+            ["192.0.2.1:3260", "198.51.100.1:3260", "[2001:db8::1]:3260"], data["target_portals"]
+        )
+        self.assertEqual([f"{NAME}-ro"] * 3, data["target_iqns"])
+        self.assertEqual([1] * 3, data["target_luns"])
+
     def test_a_read_only_export_has_a_target_of_its_own(self):
         info = self.driver.grant(VOLUME, export(1, mode="ro"))
         self.assertEqual(f"{NAME}-ro", info["data"]["target_iqn"])
