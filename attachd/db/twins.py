@@ -19,13 +19,20 @@ _UNFINISHED: Final = frozenset(
 
 _SAME: Final = ("project_id", "user_id", "instance_uuid", "asked_mode", "connector")
 
+_UNFINISHED_AT_AGENT: Final = _UNFINISHED | {AttachmentState.ATTACHED}
+"""... where an agent completes it, before whoever asked for it has heard of it."""
+
+_SAME_AT_AGENT: Final = ("project_id", "user_id", "instance_uuid", "asked_mode", "agent")
+"""What a host says of itself may change while it starts anew; its name does not."""
+
 
 def of(new: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
     """Return the attachment that a request has made before, if it surely is that.
 
     It is where the same user asks for the same server and, to the letter, the same connector,
     while that attachment is not completed.  Without a server or a connector two requests may be
-    meant: a server that moves, or gets another size, has a second attachment reserved.
+    meant: a server that moves, or gets another size, has a second attachment reserved.  An agent
+    completes by itself, and needs no second attachment at the same host.
 
     :param new: the row that would be stored
     :param rows: of the volume, under its lock
@@ -36,8 +43,13 @@ def of(new: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:
 
 
 def _is_twin(new: Mapping[str, Any], row: Row) -> bool:
+    agent = new.get("agent")
+    states, same = (
+        (_UNFINISHED, _SAME) if agent is None else (_UNFINISHED_AT_AGENT, _SAME_AT_AGENT)
+    )
     return (
         row["kind"] == AttachmentKind.ATTACHMENT
-        and row["state"] in _UNFINISHED
-        and all(row[name] == new.get(name) for name in _SAME)
+        and row["agent"] == agent
+        and row["state"] in states
+        and all(row[name] == new.get(name) for name in same)
     )

@@ -82,6 +82,13 @@ def change_service(host: str, **values: Any) -> None:
         connection.execute(sa.update(table).where(table.c.host == host).values(values))
 
 
+def change_agent(host: str, **values: Any) -> None:
+    """Overwrite columns of what the agent of a host reported."""
+    table = models.agents
+    with api.writer() as connection:
+        connection.execute(sa.update(table).where(table.c.host == host).values(values))
+
+
 def _update(table: sa.Table, row_id: str, values: Row) -> None:
     with api.writer() as connection:
         connection.execute(sa.update(table).where(table.c.id == row_id).values(values))

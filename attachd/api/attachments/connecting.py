@@ -3,6 +3,7 @@
 
 At once means that the manager is asked and waited for.  Later means that the row says what is
 due, and the manager is told to look at it; if that message is lost, it finds the row by itself.
+So does the agent of a host, see withdrawal.py.
 """
 
 from collections.abc import Callable, Collection
@@ -11,26 +12,49 @@ from typing import Any
 
 from oslo_log import log
 
-from attachd import exception, rpcapi
+from attachd import agentapi, exception, rpcapi
 from attachd.api.attachments import view
 from attachd.api.preferences import Later
 from attachd.context import RequestContext
-from attachd.db import due
+from attachd.db import attachment_queries, due
 from attachd.objects import Attachment
 
-__all__ = ["Later", "alone", "beside_others", "disconnected", "disconnected_later"]
+__all__ = [
+    "Later",
+    "Own",
+    "Remaining",
+    "Shown",
+    "accepted",
+    "alone",
+    "beside_others",
+    "connect",
+    "disconnected",
+    "disconnected_later",
+    "tell_agent",
+    "without",
+]
 
 LOG = log.getLogger(__name__)
 
 Connector = dict[str, Any]
+Own = view.Own
 Shown = dict[str, view.Detail]
+Remaining = dict[str, list[view.Summary]]
+
+
+def connect(ctx: RequestContext, attachment: Attachment) -> None:
+    """Connect with the connector that the attachment was reserved with.
+
+    :raises: as rpcapi.attach()
+    """
+    rpcapi.attach(ctx, attachment, attachment.connector or {})
 
 
 def beside_others(
     ctx: RequestContext,
     attachment: Attachment,
     connector: Connector,
-    own: view.Own,
+    own: Own,
     later: Later | None,
 ) -> Shown:
     """Connect, beside others of the same server; the answer tells the state before.
@@ -50,7 +74,7 @@ def alone(
     attachment: Attachment,
     connector: Connector,
     denied: str,
-    own: view.Own,
+    own: Own,
     later: Later | None,
 ) -> Shown:
     """Do as :func:`beside_others`, with no other connection of an ordinary volume.
@@ -69,7 +93,7 @@ def _later(
     ctx: RequestContext,
     attachment: Attachment,
     connector: Connector,
-    own: view.Own,
+    own: Own,
     later: Later,
     note: Callable[[], None],
 ) -> Shown:
@@ -79,12 +103,12 @@ def _later(
         row = replay.row
         answer = rpcapi.Connected(connection_info=row["connection_info"], mode=row["mode"])
         return view.connected(ctx, attachment, answer, connector, own)
-    return _accepted(ctx, attachment, own, later)
+    return accepted(ctx, attachment, own, later)
 
 
 def disconnected(
     ctx: RequestContext, attachment: Attachment, among: Collection[str] | None
-) -> dict[str, list[view.Summary]]:
+) -> Remaining:
     """Disconnect and remove an attachment; answers those that remain.
 
     :param among: what the guard said, where it was asked
@@ -93,11 +117,17 @@ def disconnected(
     return view.remaining(rpcapi.detach(ctx, attachment, among))
 
 
+def without(attachment: Attachment) -> Remaining:
+    """Answer those that remain where somebody else has removed an attachment."""
+    rows = attachment_queries.brief_of_volumes([attachment.volume_id])
+    return view.listed(rows[attachment.volume_id])
+
+
 def disconnected_later(
     ctx: RequestContext,
     attachment: Attachment,
     among: Collection[str] | None,
-    own: view.Own,
+    own: Own,
     later: Later,
 ) -> Shown:
     """Do as :func:`disconnected`, but later; answers the attachment as it is until then.
@@ -105,14 +135,34 @@ def disconnected_later(
     :raises: as due.disconnect()
     """
     due.disconnect(attachment.id, attachment.volume_id, among)
-    return _accepted(ctx, attachment, own, later)
+    return accepted(ctx, attachment, own, later)
 
 
-def _accepted(ctx: RequestContext, attachment: Attachment, own: view.Own, later: Later) -> Shown:
+Tell = Callable[[RequestContext, Attachment], None]
+"""Sends a message that something is due."""
+
+
+def _tell_manager(ctx: RequestContext, attachment: Attachment) -> None:
+    rpcapi.carry_on(ctx, attachment)
+
+
+def tell_agent(ctx: RequestContext, attachment: Attachment) -> None:
+    """Have the agent of an attachment look at it soon; raises as agentapi.nudge()."""
+    agentapi.nudge(ctx, str(attachment.agent), attachment.id)
+
+
+def accepted(
+    ctx: RequestContext,
+    attachment: Attachment,
+    own: Own,
+    later: Later,
+    tell: Tell = _tell_manager,
+) -> Shown:
+    """Have somebody told that something is due, and answer the attachment as it is until then."""
     shown = view.shown(ctx, Attachment.get(ctx, attachment.id), own)
     try:
-        rpcapi.carry_on(ctx, attachment)
-    except exception.Unavailable as error:
-        LOG.warning("Attachment %s waits for a manager to find it: %s", attachment.id, error)
+        tell(ctx, attachment)
+    except (exception.Unavailable, exception.AgentAway) as error:
+        LOG.warning("Attachment %s waits until somebody finds it: %s", attachment.id, error)
     later.accept("attachments", attachment.id)
     return shown

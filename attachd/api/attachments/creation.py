@@ -2,13 +2,21 @@
 """Making attachments: reserved, and connected at once if there is a connector.
 
 A reservation is committed before the manager is asked to connect, and the manager alone writes
-after that.
+after that.  To a host by its name: see by_host.py.
 """
 
 from typing import Any
 
 from attachd.api import microversions as mv
-from attachd.api.attachments import connecting, policy, repetition, reservation, schema, view
+from attachd.api.attachments import (
+    by_host,
+    connecting,
+    policy,
+    repetition,
+    reservation,
+    schema,
+    view,
+)
 from attachd.api.endpoint import endpoint
 from attachd.context import RequestContext
 from attachd.objects import Volume
@@ -29,16 +37,22 @@ def create(
     claim: repetition.Claim | None = None,
     later: connecting.Later | None = None,
 ) -> dict[str, view.Detail]:
-    """Reserve a volume, and connect it at once when a connector is given.
+    """Reserve a volume, and connect it at once when a connector is given, or attach it to a host.
 
-    The answer tells the state before the connection, as the API has always done.
+    The answer tells the state before the connection, as the API has always done.  That of a host
+    which attaches by itself tells the state after it.
     """
     wanted = body["attachment"]
     host = wanted.get("connector")
-    if host:
+    if by_host.FIELD in wanted:
+        by_host.check_fields(wanted, own)
+    elif host:
         schema.check_connector(host)
     volume = Volume.get(ctx, schema.identity(wanted, "volume_uuid"))
     ctx.authorize(policy.CREATE, volume)
+    if by_host.FIELD in wanted:
+        ctx.authorize(policy.CREATE_ON_HOST, volume)
+        return by_host.attach(ctx, volume, wanted, own, claim, later)
     attachment = reservation.make(ctx, volume, wanted, own, claim)
     if not host:
         return view.shown(ctx, attachment, own)

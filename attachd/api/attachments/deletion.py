@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deleting attachments, unless a server uses them, see guard.py; or by force, see forced.py."""
+"""Deleting attachments, unless a server uses them, see guard.py; or by force, see forced.py.
+
+Where the host has an agent, that lets go of the volume first, see withdrawal.py.
+"""
 
 from typing import Any
 
@@ -7,7 +10,7 @@ import webob
 
 from attachd.api import guard
 from attachd.api import microversions as mv
-from attachd.api.attachments import connecting, forced, policy, reservation, view
+from attachd.api.attachments import connecting, forced, policy, reservation, view, withdrawal
 from attachd.api.endpoint import endpoint
 from attachd.context import RequestContext
 from attachd.objects import Attachment
@@ -51,7 +54,7 @@ def remove(
     rows = reservation.cancel(attachment)
     if rows is not None:
         return view.listed(rows)
-    return connecting.disconnected(ctx, attachment, _among(ctx, request, attachment, among))
+    return withdrawal.disconnected(ctx, attachment, _among(ctx, request, attachment, among))
 
 
 def _remove_later(
@@ -66,7 +69,7 @@ def _remove_later(
     if rows is not None:
         return dict(view.listed(rows))
     among = _among(ctx, request, attachment, among)
-    return dict(connecting.disconnected_later(ctx, attachment, among, own, later))
+    return dict(withdrawal.disconnected_later(ctx, attachment, among, own, later))
 
 
 def _among(

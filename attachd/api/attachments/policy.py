@@ -4,6 +4,7 @@
 from attachd.api import policy
 
 CREATE = "volume:attachment_create"
+CREATE_ON_HOST = "volume:attachment_create_on_host"
 UPDATE = "volume:attachment_update"
 COMPLETE = "volume:attachment_complete"
 DELETE = "volume:attachment_delete"
@@ -19,6 +20,12 @@ RULES = [
         CREATE,
         policy.MEMBER,
         "Reserve a volume for a server, and connect it if a connector is given.",
+        "POST /attachments",
+    ),
+    policy.rule(
+        CREATE_ON_HOST,
+        f"{policy.ADMIN} or {policy.SERVICE}",
+        "Have the agent of a host attach the volume there, by the name of the host.",
         "POST /attachments",
     ),
     policy.rule(

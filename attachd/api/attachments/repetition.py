@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from attachd.api import idempotency
+from attachd.api import microversions as mv
 from attachd.api.attachments import view
 from attachd.context import RequestContext
 from attachd.objects import Attachment
@@ -30,6 +31,10 @@ def _remake(ctx: RequestContext, resource_id: str, kept: Mapping[str, Any]) -> d
         resource_id, "attachment", lambda: Attachment.get(ctx, resource_id)
     )
     shown = kept["attachment"]
+    if attachment.agent is not None:
+        # What an agent did since then is what whoever repeats the request wants to know.
+        now = view.shown(ctx, attachment, mv.OWN_BASE)["attachment"]
+        return {"attachment": {name: now[name] for name in shown}}  # type: ignore[literal-required]
     if shown[_CONNECTION] is None:
         now = view.shown(ctx, attachment, None)["attachment"]
         shown = {**shown, _CONNECTION: now["connection_info"]}

@@ -22,19 +22,29 @@ def make(
     wanted: Mapping[str, Any],
     own: tuple[int, int] | None,
     claim: Claim | None = None,
+    agent: str | None = None,
 ) -> Attachment:
     """Take a volume for somebody who connects to it at once or later.
 
     :param wanted: ``attachment`` of the body, as its schema lets it through
     :param own: the version of attachd's own API that is asked for
     :param claim: of the key that the attachment is made for
+    :param agent: the host whose agent makes the device; None: the caller does
     :returns: what an earlier run of the same request has made, if it has
     :raises: as Attachment.reserve()
     """
-    found = idempotency.earlier(
+    found = earlier(ctx, claim)
+    return found or _reserve(ctx, volume, wanted, expiry.moment(wanted, own), claim, agent)
+
+
+def earlier(ctx: RequestContext, claim: Claim | None) -> Attachment | None:
+    """Return what an earlier run of the same request has made; None: nothing.
+
+    :raises KeyOutlived: it is gone
+    """
+    return idempotency.earlier(
         claim, "attachment", lambda: Attachment.get(ctx, claim.resource_id if claim else "")
     )
-    return found or _reserve(ctx, volume, wanted, expiry.moment(wanted, own), claim)
 
 
 def _reserve(
@@ -43,13 +53,14 @@ def _reserve(
     wanted: Mapping[str, Any],
     expires_at: datetime.datetime | None,
     claim: Claim | None,
+    agent: str | None,
 ) -> Attachment:
     mode = wanted.get("mode")
     several.check_mode(volume, mode)
     denied = several.denied(ctx, volume)
     server = schema.identity(wanted, "instance_uuid") if "instance_uuid" in wanted else None
     made = Attachment.reserve(
-        ctx, volume, server, mode, denied, wanted.get("connector"), claim, expires_at
+        ctx, volume, server, mode, denied, wanted.get("connector"), claim, expires_at, agent
     )
     if claim is not None:
         claim.held = True

@@ -15,6 +15,14 @@ from attachd.api.fields import Schema, canonical, enclosed, fields
 from attachd.api.validation import Validator
 from attachd.conf import CONF
 
+HOST: Final[Schema] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 255,
+    "pattern": r"\A[^\x00-\x1f\x7f]*\Z",
+    "description": "a text without control characters",
+}
+"""The name of a host, as its agent has it."""
 _UUID: Final[Schema] = {"type": "string", "format": "uuid"}
 _CREATE: Final[dict[str, Schema]] = {
     "volume_uuid": _UUID,
@@ -23,6 +31,8 @@ _CREATE: Final[dict[str, Schema]] = {
     "connector": {"type": ["object", "null"]},
     # attachd 1.0; refused without it, see expiry.py
     "expires_in": {"type": "integer", "minimum": 1, "maximum": 10**9},
+    # attachd 1.0; refused without it, see by_host.py
+    "host": HOST,
 }
 _MODE: Final[dict[str, Schema]] = {"mode": {"type": "string", "enum": ["rw", "ro"]}}
 _CONNECT: Final[dict[str, Schema]] = {"connector": {"type": "object", "minProperties": 1}}

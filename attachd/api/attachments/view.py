@@ -66,7 +66,10 @@ class OwnDetail(Detail):
     :ivar mountpoint: where the device is to show up, by the connector; "na" if that did not say,
         null as long as there was none
     :ivar expires_at: when it ends, if nobody connects it by then; null: it does not
-    :ivar error: why it is in error_attaching or error_detaching, or null
+    :ivar error: why it is in error_attaching or error_detaching, or what its agent said last, or
+        null
+    :ivar agent: the host whose agent sees to it; null: its caller does
+    :ivar device: its path at that host, as soon as it is there
     :ivar shared_connections_by_attachment: ids of others that use the same connection between
         host and backend, as far as the caller may see them
     """
@@ -76,6 +79,8 @@ class OwnDetail(Detail):
     mountpoint: str | None
     expires_at: datetime.datetime | None
     error: str | None
+    agent: str | None
+    device: str | None
     shared_connections_by_attachment: list[str]
 
 
@@ -131,6 +136,8 @@ def _own(row: Row, full: Detail, sharing: list[str]) -> OwnDetail:
         "mountpoint": row["mountpoint"],
         "expires_at": row["expires_at"] if row["state"] == AttachmentState.RESERVED else None,
         "error": row["error"],
+        "agent": row["agent"],
+        "device": row["device"],
         "shared_connections_by_attachment": sharing,
     }
 
@@ -200,6 +207,8 @@ _DETAIL = (
     "mountpoint",
     "expires_at",
     "error",
+    "agent",
+    "device",
 )
 
 

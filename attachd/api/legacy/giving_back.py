@@ -8,7 +8,7 @@ import webob
 
 from attachd import exception, rpcapi
 from attachd.api import guard
-from attachd.api.attachments import deletion, forced
+from attachd.api.attachments import deletion, forced, withdrawal
 from attachd.api.legacy.there import Row, There
 from attachd.context import RequestContext
 from attachd.db import legacy
@@ -45,8 +45,18 @@ def remove(
 def remove_by_force(
     ctx: RequestContext, request: webob.Request, volume: Volume, there: There, chosen: Row
 ) -> None:
-    """Do as :func:`remove`, and have it on record who did."""
-    _remove(forced.remove, ctx, request, volume, there, chosen)
+    """Do as :func:`remove`, whatever its state is, and have it on record who did.
+
+    The agent of a host lets go first all the same: who does without that says so by DELETE.
+    """
+    _remove(_removed_by_force, ctx, request, volume, there, chosen)
+
+
+def _removed_by_force(
+    ctx: RequestContext, request: webob.Request, attachment: Attachment, among: guard.Among
+) -> None:
+    withdrawal.let_go(ctx, attachment, among)
+    forced.remove(ctx, request, attachment, among)
 
 
 def _remove(

@@ -9,11 +9,12 @@ import webob
 
 from attachd import exception, rpcapi
 from attachd.api import guard
+from attachd.api.attachments import withdrawal
 from attachd.api.volumes import work
 from attachd.context import RequestContext
 from attachd.db import attachments, holders, volumes
 from attachd.objects import Attachment, Volume
-from attachd.states import UNREACHABLE, AttachmentState, Event
+from attachd.states import REACHING, UNREACHABLE, AttachmentState, Event
 
 
 def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
@@ -28,7 +29,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
     :raises Unavailable: its backend cannot be asked; the volume stays
     """
     rows = attachments.of_volumes([volume.id])
-    if attached := [row["id"] for row in rows if row["state"] == AttachmentState.ATTACHED]:
+    if attached := [row["id"] for row in rows if _is_attached(row)]:
         raise exception.InvalidVolume(
             reason=f"Volume {volume.id} is attached by {', '.join(attached[:5])}: it is not "
             "deleted, not even by force, before it has been detached."
@@ -49,6 +50,12 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
         work.delete(ctx, volume)
 
 
+def _is_attached(row: Mapping[str, Any]) -> bool:
+    """Tell whether there is, or may be, a device: that of an agent is not told of at once."""
+    state = AttachmentState(row["state"])
+    return state is AttachmentState.ATTACHED or (row["agent"] is not None and state in REACHING)
+
+
 def _take_back(
     ctx: RequestContext, volume: Volume, row: Mapping[str, Any], among: guard.Among
 ) -> None:
@@ -59,4 +66,6 @@ def _take_back(
         attachments.move(row["id"], volume.id, Event.CANCEL)
     elif state not in UNREACHABLE:
         known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
-        rpcapi.detach(ctx, Attachment.from_row(ctx, known), among)
+        # Its agent makes a device as soon as it is connected.
+        allowed = among if row["agent"] is None else withdrawal.without_device(among)
+        rpcapi.detach(ctx, Attachment.from_row(ctx, known), allowed)

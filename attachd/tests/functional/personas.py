@@ -32,6 +32,7 @@ BY_CHECK: Final[Mapping[str, frozenset[str]]] = {
     policy.READER: frozenset({"admin", "member", "reader"}),
     policy.SERVICE: frozenset({"service"}),
     f"{policy.MEMBER} or {policy.SERVICE}": frozenset({"admin", "member", "service"}),
+    f"{policy.ADMIN} or {policy.SERVICE}": frozenset({"admin", "service"}),
     policy.ANYBODY: frozenset(OWN),
 }
 """Who in the own project is allowed what, by the default of its rule."""

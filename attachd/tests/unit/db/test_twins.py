@@ -14,10 +14,18 @@ WANTED = {
     "asked_mode": None,
     "connector": {"host": "compute-1", "mountpoint": "/dev/vdb"},
 }
+AT_AGENT = {**WANTED, "agent": "compute-1"}
 
 
 def row(**values):
-    return {"id": "a1", "kind": "attachment", "state": "connected", **WANTED, **values}
+    return {
+        "id": "a1",
+        "kind": "attachment",
+        "state": "connected",
+        "agent": None,
+        **WANTED,
+        **values,
+    }
 
 
 class TwinsTest(unittest.TestCase):
@@ -43,9 +51,25 @@ class TwinsTest(unittest.TestCase):
             {"connector": {"host": "compute-1"}},
             {"kind": "connection"},
             {"kind": "legacy"},
+            {"agent": "compute-1"},
         ):
             with self.subTest(values):
                 self.assertIsNone(twins.of(WANTED, [row(**values)]))
+
+    def test_what_an_agent_has_completed_is_found_too(self):
+        wanted = {"agent": "compute-1"}
+        found = {
+            each
+            for each in AttachmentState
+            if twins.of(AT_AGENT, [row(state=each.value, **wanted)])
+        }
+        self.assertEqual({"reserved", "connecting", "connected", "attached"}, found)
+
+    def test_an_agent_is_known_by_its_name_whatever_it_connects_with(self):
+        mine = row(agent="compute-1", connector={"host": "compute-1", "ip": "10.0.0.2"})
+        self.assertIs(mine, twins.of(AT_AGENT, [mine]))
+        for other in (row(), row(agent="compute-2"), row(agent="compute-1", user_id="v")):
+            self.assertIsNone(twins.of(AT_AGENT, [other]))
 
     def test_without_a_server_or_a_connector_nothing_is_sure(self):
         for name in ("instance_uuid", "connector"):

@@ -2,7 +2,9 @@
 """What is done for an attachment whose row says that it is due."""
 
 import unittest
+from unittest import mock
 
+from attachd import agentapi
 from attachd.db import due, messages
 from attachd.db.paging import Page
 from attachd.manager import background
@@ -28,6 +30,20 @@ class CarryOnTest(unittest.TestCase):
         self.carry_on()
         self.assertEqual(["grant", "revoke"], self.driver.methods)
         self.assertEqual([], rows.attachments())
+
+    def test_an_agent_is_told_as_soon_as_there_is_something_for_it(self):
+        rows.change_attachment(self.mine, agent="node-1")
+        due.connect(self.mine, self.volume, rows.CONNECTOR)
+        with (
+            mock.patch.object(agentapi, "nudge") as nudge,
+            self.driver.failing("grant"),
+        ):
+            self.carry_on()
+            nudge.assert_not_called()
+        due.connect(self.mine, self.volume, rows.CONNECTOR)
+        with mock.patch.object(agentapi, "nudge") as nudge:
+            self.carry_on()
+        nudge.assert_called_once_with(mock.ANY, "node-1", self.mine)
 
     def test_a_failed_connect_is_in_the_row_and_nothing_is_left(self):
         due.connect(self.mine, self.volume, rows.CONNECTOR)

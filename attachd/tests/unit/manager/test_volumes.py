@@ -5,8 +5,9 @@ from pathlib import Path
 import threading
 import time
 import unittest
+from unittest import mock
 
-from attachd import exception
+from attachd import agentapi, exception
 from attachd.conf import CONF
 from attachd.db import volumes as db
 from attachd.manager import volumes
@@ -218,6 +219,22 @@ class DeleteTest(_VolumeCase):
 
 class ExtendTest(_VolumeCase):
     """From extending to ready, and larger."""
+
+    def test_agents_are_told_that_their_devices_are_to_grow(self):
+        volume_id = self._add("extending", size_gib=1, new_size_gib=3, multiattach=True)
+        states = ("connected", "attached", "connecting", "disconnecting")
+        told = [
+            rows.add_attachment(volume_id, state, agent=f"node-{state}")["id"] for state in states
+        ]
+        rows.add_attachment(volume_id, "attached")
+        away = exception.AgentAway(host="node-1", since="yet")
+        with mock.patch.object(agentapi, "nudge", side_effect=[away, None]) as nudge:
+            volumes.extend(self.backend, volume_id)
+        self.assertEqual(told[:2], [call.args[2] for call in nudge.call_args_list])
+        self.assertEqual(3, rows.volume(volume_id)["size_gib"])
+        with mock.patch.object(agentapi, "nudge") as nudge:
+            volumes.extend(self.backend, volume_id)
+        nudge.assert_not_called()
 
     def test_the_volume_grows_for_all_that_use_it(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3, multiattach=True)

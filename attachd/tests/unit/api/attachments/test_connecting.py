@@ -15,12 +15,12 @@ CONNECTED = {"connection_info": test_view.ISCSI, "mode": "rw"}
 class ConnectingTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        for name in ("Attachment", "rpcapi", "view"):
+        for name in ("Attachment", "agentapi", "rpcapi", "view"):
             setattr(self, name, self.enterContext(mock.patch.object(connecting, name)))
         for name in ("connect", "connect_alone", "disconnect"):
             setattr(self, name, self.enterContext(mock.patch.object(connecting.due, name)))
         self.ctx, self.later = mock.Mock(), mock.Mock()
-        self.attachment = mock.Mock(id="a1", volume_id="v1")
+        self.attachment = mock.Mock(id="a1", volume_id="v1", agent="h", connector=CONNECTOR)
 
     def beside(self, later):
         return connecting.beside_others(self.ctx, self.attachment, CONNECTOR, None, later)
@@ -64,6 +64,19 @@ class ConnectingTest(unittest.TestCase):
         self.rpcapi.carry_on.side_effect = exception.Unavailable(reason="away")
         self.beside(self.later)
         self.later.accept.assert_called_once_with("attachments", "a1")
+
+    def test_an_agent_is_told_instead_where_it_is_its_turn(self):
+        tell = (self.ctx, self.attachment, None, self.later, connecting.tell_agent)
+        self.assertIs(self.view.shown.return_value, connecting.accepted(*tell))
+        self.agentapi.nudge.assert_called_once_with(self.ctx, "h", "a1")
+        self.rpcapi.carry_on.assert_not_called()
+        self.agentapi.nudge.side_effect = exception.AgentAway(host="h", since="yet")
+        connecting.accepted(*tell)
+        self.assertEqual(2, self.later.accept.call_count)
+
+    def test_what_was_reserved_with_a_connector_is_connected_with_it(self):
+        connecting.connect(self.ctx, self.attachment)
+        self.rpcapi.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
 
     def test_a_refusal_is_told_and_nothing_sent(self):
         self.disconnect.side_effect = exception.InvalidTransition("no")

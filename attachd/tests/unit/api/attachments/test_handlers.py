@@ -38,6 +38,12 @@ class UpdateTest(Case):
         )
         self.ctx.authorize.assert_called_once_with(policy.UPDATE, self.attachment)
 
+    def test_what_an_agent_connects_nobody_else_does(self):
+        self.attachment.agent = "node-1"
+        with self.assertRaisesRegex(exception.Conflict, "agent of host node-1"):
+            handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
+        self.rpcapi.attach_alone.assert_not_called()
+
     def test_a_wrong_connector_is_refused_before_anything_is_loaded(self):
         with self.assertRaises(exception.InvalidInput):
             handlers.update(self.ctx, "a1", {"attachment": {"connector": {"x": 1}}}, None)
@@ -50,6 +56,14 @@ class CompleteTest(Case):
         self.ctx.authorize.assert_called_once_with(policy.COMPLETE, self.attachment)
         self.attachment.complete.assert_called_once_with()
         self.telling.of_completion.assert_called_once_with(self.attachment, "reserved")
+
+    def test_what_an_agent_completes_nobody_else_does(self):
+        self.attachment.agent = "node-1"
+        with self.assertRaisesRegex(exception.Conflict, "agent of host node-1"):
+            handlers.complete(self.ctx, "a1")
+        self.attachment.complete.assert_not_called()
+        self.attachment.state = "attached"
+        self.assertIsNone(handlers.complete(self.ctx, "a1"))
 
 
 class ShowTest(Case):

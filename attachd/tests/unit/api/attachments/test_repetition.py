@@ -22,6 +22,7 @@ class RecipeTest(unittest.TestCase):
         self.view.shown.return_value = {
             "attachment": {"id": "a1", "status": "attached", "connection_info": {"now": 1}}
         }
+        self.Attachment.get.return_value = mock.Mock(agent=None)
         self.ctx = mock.Mock()
 
     def remade(self, answer):
@@ -36,6 +37,10 @@ class RecipeTest(unittest.TestCase):
         again = self.remade(CONNECTED)["attachment"]
         self.assertEqual({**CONNECTED["attachment"], "connection_info": {"now": 1}}, again)
         self.assertEqual(list(CONNECTED["attachment"]), list(again))
+
+    def test_what_an_agent_sees_to_is_answered_as_it_is(self):
+        self.Attachment.get.return_value = mock.Mock(agent="node-1")
+        self.assertEqual(self.view.shown.return_value, self.remade(RESERVED))
 
     def test_what_is_gone_is_said_to_be(self):
         self.Attachment.get.side_effect = exception.AttachmentNotFound(attachment_id="a1")

@@ -36,12 +36,17 @@ class MakeTest(Case):
     def test_it_is_told_what_is_asked_for_and_what_is_denied(self):
         self.assertIs(self.Attachment.reserve.return_value, self.make(mode="ro"))
         self.Attachment.reserve.assert_called_with(
-            self.ctx, self.volume, None, "ro", "a:rule", None, None, None
+            self.ctx, self.volume, None, "ro", "a:rule", None, None, None, None
         )
         self.make(instance_uuid="i", connector={"host": "h"})
         self.Attachment.reserve.assert_called_with(
-            self.ctx, self.volume, "i", None, "a:rule", {"host": "h"}, None, None
+            self.ctx, self.volume, "i", None, "a:rule", {"host": "h"}, None, None, None
         )
+
+    def test_whose_agent_makes_the_device_is_told(self):
+        wanted = {"connector": {"host": "h"}}
+        reservation.make(self.ctx, self.volume, wanted, None, None, "h")
+        self.assertEqual("h", self.Attachment.reserve.call_args.args[-1])
 
     def test_what_nobody_may_write_is_not_reserved_for_a_writer(self):
         refusal = exception.ModeNotAllowed(volume_id="v", reason="x")

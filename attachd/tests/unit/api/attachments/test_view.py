@@ -25,6 +25,8 @@ def row(**values):
         "kind": "attachment",
         "expires_at": None,
         "error": None,
+        "agent": None,
+        "device": None,
         "volume_id": "v1",
         "project_id": rows.PROJECT,
         "user_id": "u",
@@ -104,6 +106,7 @@ class ViewTest(unittest.TestCase):
     def test_attachd_1_0_tells_where_it_is_and_who_shares_its_connection(self):
         volume = rows.add_volume(multiattach=True)["id"]
         told = {"mountpoint": "/dev/vdb", "error": "The shelf burns."}
+        told |= {"agent": "compute-1", "device": "/dev/sdc"}
         mine, other = (
             rows.add_attachment(volume, "attached", connection_key="1" * 64, **told)
             for _each in range(2)
@@ -116,6 +119,8 @@ class ViewTest(unittest.TestCase):
             "mountpoint": "/dev/vdb",
             "expires_at": None,
             "error": "The shelf burns.",
+            "agent": "compute-1",
+            "device": "/dev/sdc",
             "shared_connections_by_attachment": [other["id"]],
         }
         self.assertEqual(expected, {key: shown[key] for key in expected})

@@ -37,6 +37,28 @@ class ForcedTest(unittest.TestCase):
         self.rpcapi.detach.assert_not_called()
         self.assertEqual(2, len(rows.attachments(volume["id"])))
 
+    def test_what_an_agent_may_have_a_device_of_stays(self):
+        for state in ("connected", "attached", "withdrawing"):
+            volume = rows.add_volume()
+            mine = rows.add_attachment(volume["id"], state, agent="node-1")["id"]
+            with self.assertRaisesRegex(exception.InvalidVolume, mine):
+                self.delete(volume["id"])
+        self.rpcapi.detach.assert_not_called()
+
+    def test_what_an_agent_may_get_a_device_of_meanwhile_is_left_then(self):
+        volume = rows.add_volume()
+        rows.add_attachment(volume["id"], "connecting", agent="node-1")
+        allowed = []
+
+        def detach(ctx, attachment, states):
+            allowed.extend(states)
+            self.detached(ctx, attachment, states)
+
+        self.rpcapi.detach.side_effect = detach
+        self.delete(volume["id"])
+        self.assertIn("connecting", allowed)
+        self.assertFalse({"connected", "attached", "withdrawing"} & set(allowed))
+
     def test_force_takes_back_what_did_not_come_to_its_end(self):
         volume = rows.add_volume()
         unfinished = ("connecting", "connected", "disconnecting", "connect_unknown")

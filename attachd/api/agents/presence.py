@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the agent of a host can be asked, and what it connects with; for room api."""
+
+from collections.abc import Mapping
+import datetime
+from typing import Any
+
+from attachd import exception
+from attachd.db import agents
+
+Row = Mapping[str, Any]
+
+
+def connector(host: str) -> dict[str, Any]:
+    """Return what the agent of a host connects volumes with.
+
+    :returns: a connector, as of os-brick's get_connector_properties(), which names the host as
+        callers do and no mountpoint
+    :raises AgentNotFound: nobody knows the host
+    :raises AgentAway: its agent does not report
+    :raises Conflict: it reports that nothing can be attached there
+    """
+    row = agents.get(host)
+    if not row["alive"]:
+        raise exception.AgentAway(host=host, since=since(row))
+    reported = row["connector"]
+    if row["error"] or not reported:
+        error = row["error"] or "it does not say what to connect it with."
+        raise exception.Conflict(
+            reason=f"Nothing can be attached to host {host}, as its agent says: {error}"
+        )
+    told = {name: value for name, value in reported.items() if name != "mountpoint"}
+    return {**told, "host": host}
+
+
+def check(host: str, else_do: str) -> None:
+    """Let something go on for which the agent of a host is needed.
+
+    :param else_do: what can be done without it, for people: a sentence
+    :raises AgentAway: it does not report, or is not known any more
+    """
+    try:
+        row = agents.get(host)
+    except exception.AgentNotFound:
+        raise away(host, "since it was removed", else_do) from None
+    if not row["alive"]:
+        raise away(host, since(row), else_do)
+
+
+def away(host: str, since: str, else_do: str) -> exception.AgentAway:
+    """Return the error of somebody who needs an agent, with what can be done without it."""
+    known = exception.AgentAway(host=host, since=since)
+    return exception.AgentAway(f"{known} {else_do}", **known.details)
+
+
+def since(row: Row) -> str:
+    """Tell for how long nothing has been heard of an agent, so that it fits after "heard of"."""
+    seen_at: datetime.datetime | None = row["seen_at"]
+    return "yet" if seen_at is None else f"since {seen_at:%Y-%m-%d %H:%M:%S} UTC"

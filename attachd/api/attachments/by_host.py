@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attaching to a host by its name, which an agent does there; used by creation.py.
+
+The volume is connected with what the agent says of its host, as with any connector.  Then the
+agent is told to look, and makes the device.  Whatever it cannot do is taken back; what nobody can
+tell the end of is left as it is, and goes on.
+"""
+
+from collections.abc import Mapping
+import contextlib
+from typing import Any, Final
+
+from attachd import agentapi, exception
+from attachd.api import microversions as mv
+from attachd.api.agents import presence
+from attachd.api.attachments import connecting, reservation, view, withdrawal
+from attachd.api.idempotency import AlreadyMade, Claim
+from attachd.context import RequestContext
+from attachd.objects import Attachment, Volume
+from attachd.states import WANTED, AttachmentState
+
+FIELD: Final = "host"
+
+_LEAVING: Final = frozenset(
+    {
+        AttachmentState.WITHDRAWING,
+        AttachmentState.DISCONNECTING,
+        AttachmentState.DISCONNECT_FAILED,
+    }
+)
+
+
+def check_fields(wanted: Mapping[str, Any], own: mv.Version | None) -> None:
+    """Let a request pass that names a host.
+
+    :param wanted: ``attachment`` of the body, as its schema lets it through
+    :param own: the version of attachd's own API that is asked for
+    :raises InvalidInput: nothing may be said of it, or it names a connector as well
+    """
+    if own is None:
+        raise _refused(wanted, "It needs the header OpenStack-API-Version: attachd 1.0.")
+    if wanted.get("connector"):
+        raise _refused(
+            wanted,
+            "Name a host, whose agent attaches, or give the attachment.connector of your own one: "
+            "one of them.",
+        )
+
+
+def _refused(wanted: Mapping[str, Any], reason: str) -> exception.InvalidInput:
+    return exception.InvalidInput(field=f"attachment.{FIELD}", value=wanted[FIELD], reason=reason)
+
+
+def attach(
+    ctx: RequestContext,
+    volume: Volume,
+    wanted: Mapping[str, Any],
+    own: mv.Version | None,
+    claim: Claim | None,
+    later: connecting.Later | None,
+) -> connecting.Shown:
+    """Have a host attach a volume, and answer the attachment as it is then.
+
+    Whoever repeats the request goes on with what there is of it.
+
+    :param later: where the caller prefers not to wait: then it tells the state now
+    :raises AgentNotFound: nobody knows the host
+    :raises AgentAway: its agent does not report
+    :raises HostError: the host could not; nothing is left
+    :raises AgentTimeout: no answer in time; the work may go on
+    :raises: as reservation.make() and rpcapi.attach()
+    """
+    attachment = reservation.earlier(ctx, claim)
+    if attachment is None:
+        connector = presence.connector(wanted[FIELD])
+        values = {**wanted, "connector": connector}
+        attachment = reservation.make(ctx, volume, values, own, claim, wanted[FIELD])
+    state = AttachmentState(attachment.state)
+    if state is AttachmentState.ATTACHED:
+        return view.shown(ctx, attachment, own)
+    if state in _LEAVING:
+        raise _deleted(attachment)
+    if later is not None:
+        return _connected_later(ctx, attachment, own, claim, later)
+    _connect(ctx, attachment, claim)
+    return _made(ctx, attachment, own, claim)
+
+
+def _connect(ctx: RequestContext, attachment: Attachment, claim: Claim | None) -> None:
+    if AttachmentState(attachment.state) in WANTED:
+        return
+    try:
+        connecting.connect(ctx, attachment)
+    except Exception:
+        reservation.give_up(attachment, claim)
+        raise
+
+
+def _connected_later(
+    ctx: RequestContext,
+    attachment: Attachment,
+    own: mv.Version | None,
+    claim: Claim | None,
+    later: connecting.Later,
+) -> connecting.Shown:
+    if AttachmentState(attachment.state) in WANTED:
+        return connecting.accepted(ctx, attachment, own, later, connecting.tell_agent)
+    try:
+        return connecting.beside_others(ctx, attachment, attachment.connector or {}, own, later)
+    except Exception:
+        reservation.give_up(attachment, claim)
+        raise
+
+
+def _made(
+    ctx: RequestContext, attachment: Attachment, own: mv.Version | None, claim: Claim | None
+) -> connecting.Shown:
+    """Have the agent make the device, and answer the attachment as it is then."""
+    host = str(attachment.agent)
+    try:
+        agentapi.look(ctx, host, attachment.id)
+    except exception.HostError as error:
+        _undo(ctx, attachment, claim, error)
+        raise
+    except exception.AgentAway as error:
+        raise presence.away(host, error.details["since"], _goes_on(attachment)) from error
+    except exception.Unavailable as error:
+        raise exception.Unavailable(reason=f"{error} {_goes_on(attachment)}") from error
+    try:
+        now = Attachment.get(ctx, attachment.id)
+    except exception.AttachmentNotFound as error:
+        raise _deleted(attachment) from error
+    if AttachmentState(now.state) in _LEAVING:
+        raise _deleted(attachment)
+    return view.shown(ctx, now, own)
+
+
+def _goes_on(attachment: Attachment) -> str:
+    return (
+        f"Attachment {attachment.id} waits for it, and is attached as soon as it is back, unless "
+        "it is deleted before."
+    )
+
+
+def _deleted(attachment: Attachment) -> exception.Conflict:
+    return exception.Conflict(
+        reason=f"Attachment {attachment.id} is being deleted, or has been. Repeat the request if "
+        "the volume is still to be attached."
+    )
+
+
+def _undo(
+    ctx: RequestContext, attachment: Attachment, claim: Claim | None, cause: exception.HostError
+) -> None:
+    """Remove an attachment whose host has said that it cannot make the device.
+
+    It is asked once more, so that it does not try again while the backend shuts it out.
+
+    :raises AttachFailed: it could not be removed
+    """
+    try:
+        withdrawal.disconnected(ctx, Attachment.get(ctx, attachment.id), None)
+    except exception.AttachmentNotFound:
+        pass
+    except exception.AttachdError as error:
+        raise exception.AttachFailed(
+            volume_id=attachment.volume_id,
+            cause=cause,
+            left=f"attachment {attachment.id} is still there: {error}",
+            finish=f"DELETE /attachments/{attachment.id}",
+        ) from error
+    if claim is not None:
+        with contextlib.suppress(AlreadyMade):
+            claim.release()
+            claim.held = False

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells agents of hosts to look at what a manager has changed; they find it by themselves, later.
+
+Nothing depends on it, so nothing fails by it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from oslo_log import log
+
+from attachd import agentapi, context, exception
+from attachd.states import REACHING, AttachmentState
+
+LOG = log.getLogger(__name__)
+
+
+def agents_of(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Have the agents look that see to any of these attachments, and may have its device."""
+    for row in rows:
+        if row["agent"] is not None and AttachmentState(row["state"]) in REACHING:
+            _nudge(row["agent"], row["id"])
+
+
+def _nudge(host: str, attachment_id: str) -> None:
+    try:
+        agentapi.nudge(context.admin(), host, attachment_id)
+    except exception.AttachdError as error:
+        LOG.info("The agent of host %s looks later at %s: %s", host, attachment_id, error)
+    except Exception:
+        LOG.exception("The agent of host %s could not be told of %s", host, attachment_id)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an agent can be asked, and what it connects with."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.agents import presence
+from attachd.db import agents as db
+from attachd.tests import agents, asking
+
+HOST = "node-1"
+ELSE = "Do without it."
+
+
+class PresenceTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def test_it_connects_with_what_it_reports_under_its_own_name(self):
+        reported = {"host": "node-1.example", "initiator": "iqn.x", "mountpoint": "/dev/vdb"}
+        agents.report(HOST, connector=reported)
+        self.assertEqual({"host": HOST, "initiator": "iqn.x"}, presence.connector(HOST))
+        presence.check(HOST, ELSE)
+
+    def test_a_host_that_nobody_knows_is_not_found(self):
+        with self.assertRaisesRegex(exception.AgentNotFound, "No agent of host node-1"):
+            presence.connector(HOST)
+
+    def test_one_that_does_not_report_is_away_and_since_when_is_told(self):
+        agents.report(HOST)
+        agents.silence(HOST)
+        for ask in (lambda: presence.connector(HOST), lambda: presence.check(HOST, ELSE)):
+            with self.assertRaisesRegex(exception.AgentAway, r"since 2\d\d\d-\d\d-\d\d .* UTC"):
+                ask()
+
+    def test_one_that_has_never_reported_is_away(self):
+        db.add(HOST, agents.KEY)
+        with self.assertRaisesRegex(exception.AgentAway, "has not been heard of yet"):
+            presence.connector(HOST)
+
+    def test_whoever_needs_it_hears_what_can_be_done_without_it(self):
+        with self.assertRaisesRegex(exception.AgentAway, f"since it was removed.*{ELSE}$"):
+            presence.check(HOST, ELSE)
+        agents.report(HOST)
+        agents.silence(HOST)
+        with self.assertRaisesRegex(exception.AgentAway, f"{ELSE}$") as raised:
+            presence.check(HOST, ELSE)
+        self.assertEqual(HOST, raised.exception.details["host"])
+
+    def test_a_host_that_cannot_attach_says_why_and_can_let_go_all_the_same(self):
+        for values, why in (
+            ({"error": "iscsid does not run."}, "iscsid does not run"),
+            ({"connector": None}, "does not say what to connect it with"),
+        ):
+            agents.report(HOST, **values)
+            with self.assertRaisesRegex(exception.Conflict, f"{HOST}.*{why}"):
+                presence.connector(HOST)
+            presence.check(HOST, ELSE)
