@@ -24,7 +24,7 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import attachment_queries
 from attachd.objects import Attachment
-from attachd.states import UNREACHABLE, AttachmentState
+from attachd.states import REACHING, UNREACHABLE, AttachmentState
 
 LOG = log.getLogger(__name__)
 
@@ -33,6 +33,8 @@ Among = frozenset[AttachmentState] | None
 
 HARMLESS: Final = UNREACHABLE | {AttachmentState.RESERVED}
 """States in which no host reaches the volume by the attachment."""
+
+_NO_DEVICE: Final = frozenset(AttachmentState) - REACHING
 
 
 def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -> Among:
@@ -70,6 +72,11 @@ def check_volume(
         _check(ctx, request, wanted)
         return {}
     return {each.id: HARMLESS for each in wanted if each.instance_uuid is not None}
+
+
+def without_device(among: Among) -> Among:
+    """Return those of the states in which no agent of a host has a device: not yet, or no more."""
+    return _NO_DEVICE if among is None else among & _NO_DEVICE
 
 
 def _has_nobody_to_ask(ctx: RequestContext, request: webob.Request) -> bool:

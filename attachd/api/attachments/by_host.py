@@ -7,14 +7,13 @@ tell the end of is left as it is, and goes on.
 """
 
 from collections.abc import Mapping
-import contextlib
 from typing import Any, Final
 
 from attachd import agentapi, exception
-from attachd.api import microversions as mv
 from attachd.api.agents import presence
-from attachd.api.attachments import connecting, reservation, view, withdrawal
-from attachd.api.idempotency import AlreadyMade, Claim
+from attachd.api.attachments import connecting, reservation, withdrawal
+from attachd.api.attachments.connecting import Own
+from attachd.api.idempotency import Claim
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
 from attachd.states import WANTED, AttachmentState
@@ -30,7 +29,7 @@ _LEAVING: Final = frozenset(
 )
 
 
-def check_fields(wanted: Mapping[str, Any], own: mv.Version | None) -> None:
+def check_fields(wanted: Mapping[str, Any], own: Own) -> None:
     """Let a request pass that names a host.
 
     :param wanted: ``attachment`` of the body, as its schema lets it through
@@ -55,7 +54,7 @@ def attach(
     ctx: RequestContext,
     volume: Volume,
     wanted: Mapping[str, Any],
-    own: mv.Version | None,
+    own: Own,
     claim: Claim | None,
     later: connecting.Later | None,
 ) -> connecting.Shown:
@@ -77,7 +76,7 @@ def attach(
         attachment = reservation.make(ctx, volume, values, own, claim, wanted[FIELD])
     state = AttachmentState(attachment.state)
     if state is AttachmentState.ATTACHED:
-        return view.shown(ctx, attachment, own)
+        return connecting.shown(ctx, attachment, own)
     if state in _LEAVING:
         raise _deleted(attachment)
     if later is not None:
@@ -99,7 +98,7 @@ def _connect(ctx: RequestContext, attachment: Attachment, claim: Claim | None) -
 def _connected_later(
     ctx: RequestContext,
     attachment: Attachment,
-    own: mv.Version | None,
+    own: Own,
     claim: Claim | None,
     later: connecting.Later,
 ) -> connecting.Shown:
@@ -113,7 +112,7 @@ def _connected_later(
 
 
 def _made(
-    ctx: RequestContext, attachment: Attachment, own: mv.Version | None, claim: Claim | None
+    ctx: RequestContext, attachment: Attachment, own: Own, claim: Claim | None
 ) -> connecting.Shown:
     """Have the agent make the device, and answer the attachment as it is then."""
     host = str(attachment.agent)
@@ -132,7 +131,7 @@ def _made(
         raise _deleted(attachment) from error
     if AttachmentState(now.state) in _LEAVING:
         raise _deleted(attachment)
-    return view.shown(ctx, now, own)
+    return connecting.shown(ctx, now, own)
 
 
 def _goes_on(attachment: Attachment) -> str:
@@ -169,7 +168,4 @@ def _undo(
             left=f"attachment {attachment.id} is still there: {error}",
             finish=f"DELETE /attachments/{attachment.id}",
         ) from error
-    if claim is not None:
-        with contextlib.suppress(AlreadyMade):
-            claim.release()
-            claim.held = False
+    reservation.allow_anew(claim)

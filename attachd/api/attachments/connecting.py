@@ -27,9 +27,11 @@ __all__ = [
     "accepted",
     "alone",
     "beside_others",
+    "check_no_agent",
     "connect",
     "disconnected",
     "disconnected_later",
+    "shown",
     "tell_agent",
     "without",
 ]
@@ -40,6 +42,23 @@ Connector = dict[str, Any]
 Own = view.Own
 Shown = dict[str, view.Detail]
 Remaining = dict[str, list[view.Summary]]
+
+
+def shown(ctx: RequestContext, attachment: Attachment, own: Own) -> Shown:
+    """Answer an attachment as it is."""
+    return view.shown(ctx, attachment, own)
+
+
+def check_no_agent(attachment: Attachment) -> None:
+    """Let a caller connect and complete what no agent does by itself.
+
+    :raises Conflict: one does
+    """
+    if attachment.agent is not None:
+        raise exception.Conflict(
+            reason=f"Attachment {attachment.id} is connected and completed by the agent of host "
+            f"{attachment.agent}, and by nobody else."
+        )
 
 
 def connect(ctx: RequestContext, attachment: Attachment) -> None:

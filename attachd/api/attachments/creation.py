@@ -15,7 +15,6 @@ from attachd.api.attachments import (
     repetition,
     reservation,
     schema,
-    view,
 )
 from attachd.api.endpoint import endpoint
 from attachd.context import RequestContext
@@ -36,7 +35,7 @@ def create(
     own: mv.Version | None,
     claim: repetition.Claim | None = None,
     later: connecting.Later | None = None,
-) -> dict[str, view.Detail]:
+) -> connecting.Shown:
     """Reserve a volume, and connect it at once when a connector is given, or attach it to a host.
 
     The answer tells the state before the connection, as the API has always done.  That of a host
@@ -55,7 +54,7 @@ def create(
         return by_host.attach(ctx, volume, wanted, own, claim, later)
     attachment = reservation.make(ctx, volume, wanted, own, claim)
     if not host:
-        return view.shown(ctx, attachment, own)
+        return connecting.shown(ctx, attachment, own)
     try:
         return connecting.beside_others(ctx, attachment, host, own, later)
     except Exception:

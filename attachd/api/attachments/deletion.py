@@ -10,7 +10,7 @@ import webob
 
 from attachd.api import guard
 from attachd.api import microversions as mv
-from attachd.api.attachments import connecting, forced, policy, reservation, view, withdrawal
+from attachd.api.attachments import forced, policy, reservation, view, withdrawal
 from attachd.api.endpoint import endpoint
 from attachd.context import RequestContext
 from attachd.objects import Attachment
@@ -22,7 +22,7 @@ def delete(
     attachment_id: str,
     request: webob.Request,
     own: mv.Version | None,
-    later: connecting.Later | None = None,
+    later: withdrawal.Later | None = None,
 ) -> dict[str, Any]:
     """Take the host's access away; answers the volume's remaining attachments.
 
@@ -62,7 +62,7 @@ def _remove_later(
     request: webob.Request,
     attachment: Attachment,
     own: mv.Version | None,
-    later: connecting.Later,
+    later: withdrawal.Later,
 ) -> dict[str, Any]:
     among = guard.check(ctx, request, attachment)
     rows = reservation.cancel(attachment)

@@ -6,13 +6,11 @@ Every call that changes something loads, authorises, acts and shows.
 
 from typing import Any
 
-from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.attachments import connecting, policy, reservation, schema, telling, view
 from attachd.api.endpoint import action, endpoint
 from attachd.context import RequestContext
 from attachd.objects import Attachment
-from attachd.states import AttachmentState
 
 ITEM = "/attachments/{attachment_id}"
 ACTION = "/attachments/{attachment_id}/action"
@@ -31,7 +29,7 @@ def update(
     schema.check_connector(host)
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.UPDATE, attachment)
-    _check_no_agent(attachment)
+    connecting.check_no_agent(attachment)
     denied = reservation.denied(ctx, attachment)
     return connecting.alone(ctx, attachment, host, denied, own, later)
 
@@ -41,23 +39,11 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
     """Note that the volume is in use; whatever the action's name stands for is ignored."""
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.COMPLETE, attachment)
-    if attachment.state != AttachmentState.ATTACHED:
-        _check_no_agent(attachment)
+    if attachment.wire_state != "attached":
+        connecting.check_no_agent(attachment)
     before = attachment.state
     attachment.complete()
     telling.of_completion(attachment, before)
-
-
-def _check_no_agent(attachment: Attachment) -> None:
-    """Let a caller connect and complete what no agent does by itself.
-
-    :raises Conflict: one does
-    """
-    if attachment.agent is not None:
-        raise exception.Conflict(
-            reason=f"Attachment {attachment.id} is connected and completed by the agent of host "
-            f"{attachment.agent}, and by nobody else."
-        )
 
 
 @endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW)

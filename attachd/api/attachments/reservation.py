@@ -105,6 +105,14 @@ def give_up(attachment: Attachment, claim: Claim | None = None) -> None:
                 claim.take_back()
 
 
+def allow_anew(claim: Claim | None) -> None:
+    """Let whoever repeats a request make anew what has been made for its key and removed again."""
+    if claim is not None:
+        with contextlib.suppress(AlreadyMade):
+            claim.release()
+            claim.held = False
+
+
 def _cancelled(attachment: Attachment) -> bool:
     if attachment.wire_state != "reserved":
         return False

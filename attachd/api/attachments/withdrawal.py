@@ -16,16 +16,16 @@ from attachd import agentapi, exception
 from attachd.api import guard
 from attachd.api.agents import presence
 from attachd.api.attachments import connecting
+from attachd.api.attachments.connecting import Later
 from attachd.context import RequestContext
 from attachd.db import due
 from attachd.objects import Attachment
 from attachd.states import REACHING, AttachmentState
 
+__all__ = ["Later", "disconnected", "disconnected_later", "let_go"]
+
 LOG = log.getLogger(__name__)
 T = TypeVar("T")
-
-_NO_DEVICE: Final = frozenset(AttachmentState) - REACHING
-"""States in which there is no device of an agent: none was made yet, or it is gone."""
 
 _ROUNDS: Final = 3
 """How many times is looked anew at an attachment that others move at the same time."""
@@ -58,7 +58,7 @@ def disconnected_later(
     attachment: Attachment,
     among: guard.Among,
     own: connecting.Own,
-    later: connecting.Later,
+    later: Later,
 ) -> connecting.Shown:
     """Do as connecting.disconnected_later(), once the host has let go.
 
@@ -69,7 +69,7 @@ def disconnected_later(
 
     def disconnect(now: Attachment) -> connecting.Shown:
         if not _may_have_device(now):
-            allowed = without_device(among)
+            allowed = guard.without_device(among)
             return connecting.disconnected_later(ctx, now, allowed, own, later)
         _withdraw(now, among)
         return connecting.accepted(ctx, now, own, later, connecting.tell_agent)
@@ -106,7 +106,7 @@ def _disconnected(
 ) -> connecting.Remaining:
     had_device = _let_go(ctx, attachment, among)
     try:
-        return connecting.disconnected(ctx, attachment, without_device(among))
+        return connecting.disconnected(ctx, attachment, guard.without_device(among))
     except exception.AttachmentNotFound as error:
         if had_device:
             raise _Gone from error
@@ -170,11 +170,3 @@ def _now(ctx: RequestContext, attachment: Attachment) -> Attachment:
 
 def _may_have_device(attachment: Attachment) -> bool:
     return attachment.agent is not None and AttachmentState(attachment.state) in REACHING
-
-
-def without_device(among: guard.Among) -> guard.Among:
-    """Return those of the states in which there is no device of an agent.
-
-    :param among: None: all
-    """
-    return _NO_DEVICE if among is None else among & _NO_DEVICE

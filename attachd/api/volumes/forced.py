@@ -9,7 +9,6 @@ import webob
 
 from attachd import exception, rpcapi
 from attachd.api import guard
-from attachd.api.attachments import withdrawal
 from attachd.api.volumes import work
 from attachd.context import RequestContext
 from attachd.db import attachments, holders, volumes
@@ -67,5 +66,5 @@ def _take_back(
     elif state not in UNREACHABLE:
         known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
         # Its agent makes a device as soon as it is connected.
-        allowed = among if row["agent"] is None else withdrawal.without_device(among)
+        allowed = among if row["agent"] is None else guard.without_device(among)
         rpcapi.detach(ctx, Attachment.from_row(ctx, known), allowed)

@@ -222,3 +222,11 @@ class VolumeTest(Case):
             self.ctx.service_roles = ["service"]
             self.check()
         queries.brief_of_volumes.assert_not_called()
+
+
+class WithoutDeviceTest(unittest.TestCase):
+    def test_of_whatever_the_guard_allows_that_remains_in_which_there_is_no_device(self):
+        allowed = guard.without_device(None)
+        states = set(AttachmentState) - {"connected", "attached", "withdrawing"}
+        self.assertEqual(states, allowed)
+        self.assertEqual(guard.HARMLESS, guard.without_device(guard.HARMLESS))

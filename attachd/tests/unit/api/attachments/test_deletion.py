@@ -20,7 +20,7 @@ class DeleteTest(unittest.TestCase):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
         for name in ("Attachment", "rpcapi", "reservation", "guard"):
-            where = deletion.connecting if name == "rpcapi" else deletion
+            where = deletion.withdrawal.connecting if name == "rpcapi" else deletion
             setattr(self, name, self.enterContext(mock.patch.object(where, name)))
         self.ctx = mock.Mock()
         self.request = webob.Request.blank("/")

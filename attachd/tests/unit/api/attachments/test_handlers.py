@@ -62,7 +62,7 @@ class CompleteTest(Case):
         with self.assertRaisesRegex(exception.Conflict, "agent of host node-1"):
             handlers.complete(self.ctx, "a1")
         self.attachment.complete.assert_not_called()
-        self.attachment.state = "attached"
+        self.attachment.wire_state = "attached"
         self.assertIsNone(handlers.complete(self.ctx, "a1"))
 
 

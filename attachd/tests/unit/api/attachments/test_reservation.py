@@ -57,6 +57,21 @@ class MakeTest(Case):
         self.Attachment.reserve.assert_not_called()
 
 
+class AllowAnewTest(unittest.TestCase):
+    def test_who_has_a_key_may_make_it_anew(self):
+        claim = mock.Mock(held=True)
+        reservation.allow_anew(claim)
+        claim.release.assert_called_once_with()
+        self.assertFalse(claim.held)
+
+    def test_what_has_an_answer_by_now_keeps_it(self):
+        claim = mock.Mock(held=True)
+        claim.release.side_effect = reservation.AlreadyMade
+        reservation.allow_anew(claim)
+        self.assertTrue(claim.held)
+        reservation.allow_anew(None)
+
+
 class DeniedTest(Case):
     """What is asked again when a connect is repeated."""
 
