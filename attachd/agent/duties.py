@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent does about the attachments of its host, one at a time; for service.py and RPC.
+
+Whatever is to be done is asked anew with the volume in hand, so that nobody acts upon what is no
+longer wanted.  Each step is in the journal before it is taken: whoever comes after a crash or a
+reboot finds what there may be, and goes on.
+"""
+
+from collections.abc import Iterable
+import dataclasses
+import logging
+import threading
+from typing import Any
+
+from oslo_log import log
+
+from attachd import exception, registryapi
+from attachd.agent import blocks, users
+from attachd.agent.base import Options
+from attachd.agent.host import Host
+from attachd.agent.journal import GOING, Entry, Owner, Step
+from attachd.registryapi import Duty, Proof
+
+LOG = log.getLogger(__name__)
+
+CONNECTED = "connected"
+DISCONNECTED = "disconnected"
+
+_ROUNDS = 3
+"""How many times is looked anew at what others decide about at the same time."""
+
+_GIB = 2**30
+
+
+class Duties:
+    """Makes devices of volumes and takes them away; any number of threads may ask for it.
+
+    :param options: how to connect
+    :param at_once: how many volumes are worked on at the same time
+    """
+
+    def __init__(self, host: Host, proof: Proof, options: Options, at_once: int) -> None:
+        self._host = host
+        self._journal = host.journal
+        self._proof = proof
+        self._options = options
+        self._room = threading.BoundedSemaphore(at_once)
+
+    def look(self, attachment_id: str) -> None:
+        """Find out what is due for an attachment, and do it.
+
+        :raises HostError: this host could not
+        :raises Unavailable: nobody says what is due, or hears what was done
+        """
+        volume_id = self._volume_of(attachment_id)
+        if volume_id is None:
+            return
+        with self._journal.held(volume_id, patience=True), self._room:
+            self._settle(volume_id, attachment_id)
+
+    def due(self, duties: Iterable[Duty], entries: Iterable[Entry]) -> list[str]:
+        """Return the attachments that look as if something was due, by what is known of them.
+
+        :param entries: all of the journal
+        """
+        known = {each.attachment_id: each for each in entries if each.owner is Owner.AGENT}
+        wanted = {each["attachment_id"]: each for each in duties}
+        undone = [name for name, duty in wanted.items() if not self._is_done(duty, known)]
+        return [*undone, *(name for name in known if name and name not in wanted)]
+
+    def _is_done(self, duty: Duty, known: dict[str | None, Entry]) -> bool:
+        entry = known.get(duty["attachment_id"])
+        if duty["wanted"] != CONNECTED or not duty["complete"] or entry is None:
+            return False
+        try:
+            whole = entry.step is Step.ATTACHED and self._is_there(entry)
+            return whole and not _is_small(duty, entry)
+        except exception.HostError:
+            return False
+
+    def _volume_of(self, attachment_id: str) -> str | None:
+        """Return the volume of an attachment that this host has to do with."""
+        for entry in self._journal.entries():
+            if entry.owner is Owner.AGENT and entry.attachment_id == attachment_id:
+                return entry.volume_id
+        duty = registryapi.duty(self._proof, attachment_id)
+        return None if duty is None else duty["volume_id"]
+
+    def _settle(self, volume_id: str, attachment_id: str) -> None:
+        for _ in range(_ROUNDS - 1):
+            try:
+                self._do(volume_id, attachment_id)
+            except (exception.InvalidTransition, exception.AttachmentNotFound) as error:
+                LOG.info("What is due for attachment %s has changed: %s", attachment_id, error)
+            else:
+                return
+        self._do(volume_id, attachment_id)
+
+    def _do(self, volume_id: str, attachment_id: str) -> None:
+        duty = registryapi.duty(self._proof, attachment_id)
+        entries = self._journal.of_volume(volume_id)
+        mine = next((each for each in entries if _is_of(each, attachment_id)), None)
+        others = [each for each in entries if each is not mine]
+        if duty is None:
+            if mine is not None:
+                self._forget(mine, others)
+        elif duty["wanted"] == DISCONNECTED:
+            self._disconnect(duty, mine, others)
+        else:
+            self._connect(duty, mine, others)
+
+    def _connect(self, duty: Duty, mine: Entry | None, others: list[Entry]) -> None:
+        there = mine is not None and self._is_there(mine)
+        if mine is None or not there:
+            mine = self._make(duty, mine, others)
+        assert mine.device is not None
+        if not duty["complete"]:
+            mine = self._journal.write(mine, step=Step.COMPLETING)
+            assert mine.device is not None
+            registryapi.connected(
+                self._proof, duty["attachment_id"], duty["generation"], mine.device.path
+            )
+        if mine.step is not Step.ATTACHED:
+            mine = self._journal.write(mine, step=Step.ATTACHED)
+        if there and _is_small(duty, mine):
+            self._grow(duty, mine)
+
+    def _make(self, duty: Duty, mine: Entry | None, others: list[Entry]) -> Entry:
+        """Return an entry with a device; a failure is told before it is raised."""
+        try:
+            self._check_free(duty, others)
+            info = _info(duty)
+            self._host.check(info["driver_volume_type"])
+            if mine is not None and mine.connection_info != info:
+                # It was to be connected otherwise, and nobody knows how far that went.
+                mine = self._host.disconnect(mine, force=True)
+            if duty["complete"]:
+                LOG.warning(
+                    "The device of volume %s, attachment %s, is not there (any more), as after a "
+                    "reboot: it is made again",
+                    duty["volume_id"],
+                    duty["attachment_id"],
+                )
+            made = self._host.connect(self._entry(duty, mine))
+        except exception.HostError as error:
+            self._tell_failure(duty, error)
+            raise
+        LOG.info("Volume %s is %s", duty["volume_id"], made.device and made.device.path)
+        return made
+
+    def _entry(self, duty: Duty, mine: Entry | None) -> Entry:
+        begun = mine or Entry(
+            duty["volume_id"],
+            owner=Owner.AGENT,
+            attachment_id=duty["attachment_id"],
+            way=self._host.way.NAME,
+        )
+        return dataclasses.replace(
+            begun, mode=duty["mode"], options=self._options, connection_info=_info(duty)
+        )
+
+    def _check_free(self, duty: Duty, others: list[Entry]) -> None:
+        """Find out that nobody else has the volume on this host.
+
+        :raises LocalConflict: somebody has attached it by hand
+        """
+        for each in others:
+            if each.owner is not Owner.AGENT:
+                raise exception.LocalConflict(
+                    reason=f"Volume {duty['volume_id']} is attached to host "
+                    f"{self._proof.host} by hand, by attachment {each.attachment_id}. Detach it "
+                    "there: local-detach on that host."
+                )
+            assert each.attachment_id is not None
+            if registryapi.duty(self._proof, each.attachment_id) is None:
+                self._forget(each, [every for every in others if every is not each])
+
+    def _tell_failure(self, duty: Duty, error: exception.HostError) -> None:
+        try:
+            registryapi.not_connected(
+                self._proof, duty["attachment_id"], duty["generation"], f"{error}"
+            )
+        except exception.AttachdError as trouble:
+            LOG.warning("Attachment %s: %s (%s)", duty["attachment_id"], error, trouble)
+
+    def _grow(self, duty: Duty, mine: Entry) -> None:
+        grown = self._host.extend(mine)
+        if grown < duty["size_gib"] * _GIB:
+            raise exception.HostError(
+                reason=f"Volume {duty['volume_id']} has {duty['size_gib']} GiB, and its device on "
+                f"host {self._proof.host} still {grown} bytes."
+            )
+        LOG.info("The device of volume %s has grown to %d bytes", duty["volume_id"], grown)
+
+    def _disconnect(self, duty: Duty, mine: Entry | None, others: list[Entry]) -> None:
+        if mine is None:
+            mine = self._unheard_of(duty, others)
+        if mine is not None and not _is_shared(mine, others):
+            try:
+                mine = self._host.disconnect(mine)
+            except exception.DeviceBusy as error:
+                registryapi.kept(
+                    self._proof, duty["attachment_id"], duty["generation"], f"{error}"
+                )
+                raise
+        registryapi.disconnected(self._proof, duty["attachment_id"], duty["generation"])
+        if mine is not None:
+            self._journal.remove(mine)
+
+    def _unheard_of(self, duty: Duty, others: list[Entry]) -> Entry | None:
+        """Return an entry for what nothing was ever begun for, as far as the journal knows.
+
+        A journal may have been lost.  So what can be asked is asked, unless somebody else has the
+        volume here, or nothing can have been made because the tools are missing.
+        """
+        info = _info(duty)
+        if others or self._host.way.lacks(info.get("driver_volume_type")):
+            return None
+        return self._entry(duty, None) if duty["connection_info"] else None
+
+    def _forget(self, mine: Entry, others: list[Entry]) -> None:
+        """Take away what is not this host's (any more), whoever uses it."""
+        if not _is_shared(mine, others):
+            self._warn(mine)
+            mine = self._host.disconnect(mine, force=True)
+        self._journal.remove(mine)
+
+    def _warn(self, mine: Entry) -> None:
+        if mine.device is None or not self._host.is_present(mine):
+            return
+        use = _use_of(mine.device.path)
+        LOG.log(
+            logging.ERROR if use else logging.WARNING,
+            "Volume %s, attachment %s, is not attached to this host any more, by force or because "
+            "it went elsewhere: its device is taken away%s",
+            mine.volume_id,
+            mine.attachment_id,
+            f" while it is used. {use}" if use else "",
+        )
+
+    def _is_there(self, entry: Entry) -> bool:
+        """Tell whether there is a whole device; one that was to go may be half gone."""
+        return entry.step not in GOING and self._host.is_present(entry)
+
+
+def _is_of(entry: Entry, attachment_id: str) -> bool:
+    return entry.owner is Owner.AGENT and entry.attachment_id == attachment_id
+
+
+def _is_shared(mine: Entry, others: list[Entry]) -> bool:
+    """Tell whether another attachment of the volume has the same device."""
+    if mine.device is None:
+        return False
+    paths = [each.device.path for each in others if each.device and each.step not in GOING]
+    return mine.device.path in paths
+
+
+def _use_of(path: str) -> str:
+    """Return who uses a device, or why nobody can tell; "" if nobody does."""
+    try:
+        users.check_unused(path)
+    except exception.HostError as error:
+        return f"{error}"
+    return ""
+
+
+def _is_small(duty: Duty, entry: Entry) -> bool:
+    assert entry.device is not None
+    return blocks.size(entry.device.path) < duty["size_gib"] * _GIB
+
+
+def _info(duty: Duty) -> dict[str, Any]:
+    """Return the connection, and what os-brick's guard goes by."""
+    guard = {name: duty[name] for name in ("shared_targets", "service_uuid")}
+    return {**duty["connection_info"], **(guard if duty["service_uuid"] else {})}

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent says of its host: how it connects, which devices it has; for service.py."""
+
+from collections.abc import Iterable
+import math
+from time import monotonic
+
+from attachd import exception
+from attachd.agent import blocks, mounttable, nodes
+from attachd.agent.base import Connector, Options
+from attachd.agent.host import Host
+from attachd.agent.journal import Entry, Owner
+from attachd.registryapi import DeviceReport, Report
+from attachd.service import version
+
+CONNECTOR_AGE = 60.0
+"""Seconds that a connector is told again: to find it out takes a few commands."""
+
+
+class Reporter:
+    """Finds out how this host is; only one thread asks.
+
+    :param options: how it connects
+    """
+
+    def __init__(self, host: Host, options: Options) -> None:
+        self._host = host
+        self._options = options
+        self._connector: Connector | None = None
+        self._asked_at = -math.inf
+
+    def report(self, entries: Iterable[Entry], trouble: str | None = None) -> Report:
+        """Return what is to be said.
+
+        :param entries: all of the journal
+        :param trouble: why nothing can be attached here, if that is known already
+        """
+        error = trouble
+        try:
+            self._host.check()
+            connector = self._current_connector()
+        except exception.HostError as problem:
+            connector, error = None, f"{problem}"
+        return {
+            "connector": connector,
+            "devices": [self._device(each) for each in entries if each.owner is Owner.AGENT],
+            "way": self._host.way.NAME,
+            "version": version(),
+            "error": error,
+        }
+
+    def _current_connector(self) -> Connector:
+        if self._connector is None or monotonic() - self._asked_at > CONNECTOR_AGE:
+            self._connector = None
+            self._connector = self._host.connector(self._options)
+            self._asked_at = monotonic()
+        return self._connector
+
+    def _device(self, entry: Entry) -> DeviceReport:
+        path, size = None, None
+        try:
+            if entry.device is not None and self._host.is_present(entry):
+                size = blocks.size(entry.device.path)
+                path = entry.device.path
+        except exception.HostError:
+            pass  # gone, or on its way
+        return {
+            "attachment_id": entry.attachment_id or "",
+            "volume_id": entry.volume_id,
+            "path": path,
+            "size_bytes": size,
+            "mountpoint": path and _mountpoint(path),
+        }
+
+
+def _mountpoint(path: str) -> str | None:
+    """Return where a device is mounted, first of all."""
+    try:
+        numbers = nodes.look(path).numbers()
+    except OSError:
+        return None
+    found = (each for each in mounttable.mounts() if any(map(each.is_of, numbers)))
+    return next((each.folder for each in found), None)

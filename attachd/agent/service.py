@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent of a host at work: it reports, does what is due, and looks when told; run by cmd.
+
+Nothing depends on messages.  A report's answer is all that is due; who tells the agent to look
+only has it done sooner.  Managers and the message queue may be away for as long as they like.
+"""
+
+import threading
+from time import monotonic
+
+from oslo_log import log
+
+from attachd import exception, registryapi, service
+from attachd.agent.base import Options
+from attachd.agent.crew import Crew
+from attachd.agent.duties import Duties
+from attachd.agent.endpoint import Endpoint
+from attachd.agent.host import Host
+from attachd.agent.journal import Entry
+from attachd.agent.reporting import Reporter
+from attachd.conf import CONF
+
+LOG = log.getLogger(__name__)
+
+GRACE = 60.0
+"""Seconds that a stopping agent waits for what is under way; the next one goes on with it."""
+
+
+class Agent:
+    """One host's agent; devices stay as they are when it stops.
+
+    :param key: which proves that it is this host's agent
+    """
+
+    def __init__(self, host: Host, key: str) -> None:
+        options = Options(CONF.agent.multipath, CONF.agent.enforce_multipath, CONF.agent.nic)
+        self._host = host
+        self._proof = registryapi.Proof(host.identity.name, key)
+        self._reporter = Reporter(host, options)
+        self._duties = Duties(host, self._proof, options, CONF.agent.threads)
+        self._crew = Crew(self._duties.look, CONF.agent.threads)
+        self._server = service.server(
+            Endpoint(self._crew.look), host.identity.name, CONF.agent.topic
+        )
+        self._lock = threading.Lock()
+        self._serving = False
+        self._stopping = threading.Event()
+        self._trouble: str | None = None
+        # Apart from what takes long: whoever does not report is taken for dead.
+        self._thread = threading.Thread(target=self._report_for_ever, name="report", daemon=True)
+
+    def start(self) -> None:
+        """Begin to report; the first report that is heard begins everything else."""
+        self._thread.start()
+
+    def stop(self) -> bool:
+        """Accept nothing more, and finish what is under way; False: that takes too long."""
+        deadline = monotonic() + GRACE
+        self._stopping.set()
+        closing = threading.Thread(target=self._close, daemon=True)
+        closing.start()
+        finished = self._crew.stop(GRACE)
+        closing.join(max(0.0, deadline - monotonic()))
+        return finished and not closing.is_alive()
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._serving:
+                self._server.stop()
+                self._server.wait()
+
+    def _report_for_ever(self) -> None:
+        while True:
+            try:
+                self.report()
+            except exception.AttachdError as error:
+                self._tell_trouble(f"{error}")
+            except Exception:
+                LOG.exception("A report has failed")
+            else:
+                self._tell_recovery()
+                self._serve()
+            if self._stopping.wait(CONF.agent.report_interval):
+                return
+
+    def report(self) -> None:
+        """Say how the host is, and have done what is due.
+
+        :raises Unavailable: nobody hears it
+        :raises Forbidden: another one is the agent of this host
+        """
+        entries, trouble = self._entries()
+        duties = registryapi.report(self._proof, self._reporter.report(entries, trouble))
+        if trouble is not None:
+            return  # Nobody knows what there is.
+        entries, trouble = self._entries()
+        due = [] if trouble else self._duties.due(duties, entries)
+        self._crew.keep_only(due)
+        self._crew.begin(due)
+
+    def _entries(self) -> tuple[list[Entry], str | None]:
+        """Return what is in the journal, or why it cannot be read."""
+        try:
+            return self._host.journal.entries(), None
+        except exception.HostError as error:
+            return [], f"{error}"
+
+    def _serve(self) -> None:
+        with self._lock:
+            if self._serving or self._stopping.is_set():
+                return
+            self._server.start(override_pool_size=CONF.agent.threads)
+            self._serving = True
+        LOG.info("The agent of host %s is at work", self._proof.host)
+
+    def _tell_trouble(self, trouble: str) -> None:
+        """Say once what is wrong, not at each report."""
+        if trouble != self._trouble:
+            LOG.warning("Host %s cannot report: %s", self._proof.host, trouble)
+        self._trouble = trouble
+
+    def _tell_recovery(self) -> None:
+        if self._trouble is not None:
+            LOG.info("Host %s reports again", self._proof.host)
+        self._trouble = None

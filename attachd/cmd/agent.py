@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-agent: the daemon of a host that attaches there what it is told; started by systemd."""
+
+import fcntl
+import os
+from pathlib import Path
+import signal
+import sys
+import threading
+from types import FrameType
+
+from oslo_config import cfg
+from oslo_log import log
+from oslo_service import systemd
+
+from attachd import exception, service
+from attachd.agent import key
+from attachd.agent.host import Host, Identity
+from attachd.agent.service import Agent
+from attachd.conf import CONF
+
+LOG = log.getLogger(__name__)
+
+
+def main() -> int:
+    """Run the agent until SIGTERM or SIGINT.
+
+    :returns: the exit code: 0 after a signal, 1 where it cannot work
+    """
+    try:
+        service.prepare(sys.argv[1:])
+        agent = _prepare()
+    except (cfg.Error, exception.AttachdError, OSError) as error:
+        print(f"attachd-agent: {error}", file=sys.stderr)
+        return 1
+    ended = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    agent.start()
+    systemd.notify_once()
+    ended.wait()
+    if not agent.stop():
+        LOG.warning("What is still under way is left to the next start")
+        sys.stderr.flush()
+        os._exit(0)  # or its threads would be waited for
+    return 0
+
+
+def _prepare() -> Agent:
+    """Find out now what would keep the agent from working; raises HostError or OSError."""
+    if os.geteuid() != 0:
+        raise exception.HostError(
+            reason="Only root can make devices. Start it as a service, or with sudo."
+        )
+    folder = Path(CONF.agent.folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _be_the_only_one(folder)
+    proof = key.read_or_make(Path(CONF.agent.key_file or folder / "agent.key"))
+    identity = Identity(CONF.agent.host, CONF.agent.initiator)
+    return Agent(Host(identity, folder, CONF.agent.way), proof)
+
+
+def _be_the_only_one(folder: Path) -> None:
+    """Hold the folder as long as this process lives; raises HostError if another agent does."""
+    lock = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise exception.HostError(
+            reason=f"Another agent uses {folder}. One is enough for a host."
+        ) from None

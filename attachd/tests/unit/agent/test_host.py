@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host notes what it is about to do, does it, and says what it cannot."""
+
+from pathlib import Path
+import socket
+import tempfile
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.agent import ways
+from attachd.agent.base import Device, Options
+from attachd.agent.host import Host, Identity
+from attachd.agent.journal import Entry, Step
+from attachd.tests import hosts
+
+INFO = {"driver_volume_type": "memory", "target": "t1"}
+
+
+class HostTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.way = hosts.FileWay(self.folder())
+        self.top = self.folder()
+        self.host = self.make()
+
+    def folder(self):
+        made = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self.addCleanup(made.cleanup)
+        return Path(made.name)
+
+    def make(self, way="file"):
+        with mock.patch.object(ways, "choose", return_value=self.way) as self.chosen:
+            return Host(Identity("compute-1", "iqn.x"), self.top, way)
+
+    def entry(self, **values):
+        return Entry("v", **{"connection_info": INFO, **values})
+
+    def stored(self, entry):
+        return self.host.journal.get(entry.id)
+
+    def test_it_has_a_name_and_a_way(self):
+        self.assertEqual("compute-1", self.host.connector(Options())["host"])
+        self.chosen.assert_called_once_with("file", self.top, "iqn.x")
+
+    def test_its_name_is_that_of_the_machine_unless_somebody_says_otherwise(self):
+        self.assertEqual((socket.gethostname(), None), (Identity().name, Identity().initiator))
+
+    def test_it_says_all_that_it_lacks_at_once(self):
+        self.way.lacking = ["iscsiadm (package open-iscsi)"]
+        with (
+            mock.patch("os.geteuid", return_value=1000),
+            mock.patch("attachd.agent.mounts.lacks", return_value=["mkfs.x"]),
+            self.assertRaises(exception.HostLacks) as lacking,
+        ):
+            self.host.check(tools=["mkfs.x"])
+        for each in ("compute-1", "sudo", "iscsiadm (package open-iscsi)", "mkfs.x"):
+            self.assertIn(each, str(lacking.exception))
+
+    def test_a_host_that_lacks_nothing_passes(self):
+        with mock.patch("os.geteuid", return_value=0):
+            self.host.check("memory", tools=["true"])
+
+    def test_what_it_connects_is_noted_before_and_after(self):
+        entry, seen = self.entry(), []
+        real = self.way.connect
+
+        def connect(*args):
+            seen.append(self.stored(entry))
+            return real(*args)
+
+        with mock.patch.object(self.way, "connect", connect):
+            made = self.host.connect(entry)
+        (before,) = seen
+        self.assertEqual((Step.CONNECTING, "file", None), (before.step, before.way, before.device))
+        self.assertEqual(str(self.way.path("t1")), made.device.path)
+        self.assertEqual(made, self.stored(entry))
+        self.assertTrue(self.host.is_present(made))
+
+    def test_a_failed_connect_is_noted_with_its_reason(self):
+        entry = self.entry()
+        self.way.failing.add("connect")
+        with self.assertRaises(exception.HostError):
+            self.host.connect(entry)
+        stored = self.stored(entry)
+        self.assertEqual((None, "It could not connect."), (stored.device, stored.error))
+        self.way.failing.clear()
+        self.assertIsNone(self.host.connect(stored).error)
+
+    def test_what_it_disconnects_is_noted_before_and_after(self):
+        made, seen = self.host.connect(self.entry()), []
+        real = self.way.disconnect
+
+        def disconnect(*args, **kwargs):
+            seen.append(self.stored(made))
+            real(*args, **kwargs)
+
+        with mock.patch.object(self.way, "disconnect", disconnect):
+            gone = self.host.disconnect(made)
+        self.assertEqual((Step.DISCONNECTING, made.device), (seen[0].step, seen[0].device))
+        self.assertEqual((Step.DISCONNECTING, None), (gone.step, self.stored(made).device))
+        self.assertFalse(self.host.is_present(gone))
+
+    def test_a_device_in_use_stays_unless_by_force(self):
+        made = self.host.connect(self.entry())
+        with Path(made.device.path).open("rb"):
+            with self.assertRaises(exception.DeviceBusy):
+                self.host.disconnect(made)
+            self.assertEqual((Step.CONNECTING, ["t1"]), (self.stored(made).step, self.devices()))
+            self.host.disconnect(made, force=True)
+        self.assertEqual([], self.devices())
+
+    def devices(self):
+        return self.way.devices()
+
+    def test_a_failed_disconnect_is_noted_with_its_reason(self):
+        made = self.host.connect(self.entry())
+        self.way.failing.add("disconnect")
+        with self.assertRaises(exception.HostError):
+            self.host.disconnect(made)
+        stored = self.stored(made)
+        self.assertEqual((made.device, "It could not disconnect."), (stored.device, stored.error))
+
+    def test_what_was_never_connected_has_nothing_to_take_away(self):
+        self.host.disconnect(self.entry(connection_info=None))
+        self.assertEqual([], self.way.calls)
+
+    def test_a_device_grows(self):
+        made = self.host.connect(self.entry())
+        self.way.size_gib = 2
+        self.assertEqual(2 * hosts.GIB, self.host.extend(made))
+
+    def test_each_entry_goes_the_way_that_it_came(self):
+        other = mock.Mock()
+        entry = self.entry(way="other", device=Device("/dev/x", {}))
+        with mock.patch.object(ways, "choose", return_value=other) as choose:
+            self.host.disconnect(entry)
+        choose.assert_called_once_with("other", self.top, "iqn.x")
+        self.assertEqual(1, other.disconnect.call_count)
+        self.assertEqual([], self.way.calls)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An agent reports for ever, whatever fails, and works beside that."""
+
+import threading
+import time
+from unittest import mock
+
+from attachd import agentapi, exception, registryapi, rpcapi, service
+from attachd.agent import service as agent_service
+from attachd.agent.service import Agent
+from attachd.context import RequestContext
+from attachd.db import agents, due
+from attachd.tests import hosts, rows
+from attachd.tests.backends import override
+
+PATIENCE = 60
+CONTEXT = RequestContext(overwrite=False)
+
+
+class AgentTest(hosts.HostCase):
+    def setUp(self):
+        super().setUp()
+        patched = mock.patch.object(rpcapi, "carry_on")
+        patched.start()
+        self.addCleanup(patched.stop)
+        override(self, "report_interval", 1, group="agent")
+        self.agent = self.make_agent()
+
+    def make_agent(self, key=hosts.PROOF.key):
+        made = Agent(self.make_host(), key)
+        self.addCleanup(made.stop)
+        return made
+
+    def start(self):
+        with self.assertLogs("attachd.agent.service", "INFO") as logged:
+            self.agent.start()
+            self.wait(lambda: "at work" in "".join(logged.output))
+
+    def wait(self, true):
+        deadline = time.monotonic() + PATIENCE
+        while not true():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def state(self, attachment_id):
+        return rows.attachment(attachment_id)["state"]
+
+    def test_it_is_known_before_it_is_served(self):
+        with mock.patch.object(service, "server") as server:
+            seen = []
+            server.return_value.start = lambda **_: seen.append(agents.get(hosts.NAME)["alive"])
+            self.agent = self.make_agent()
+            self.start()
+        self.assertEqual([True], seen)
+
+    def test_whoever_asks_has_their_device(self):
+        self.start()
+        mine = self.add()
+        agentapi.look(CONTEXT, hosts.NAME, mine)
+        self.assertEqual("attached", self.state(mine))
+
+    def test_whoever_asks_in_vain_is_told_why(self):
+        self.start()
+        self.way.failing.add("connect")
+        with self.assertRaisesRegex(exception.HostError, "could not connect"):
+            agentapi.look(CONTEXT, hosts.NAME, self.add())
+
+    def test_what_nobody_asks_for_is_done_by_and_by(self):
+        self.start()
+        mine = self.add()
+        self.wait(lambda: self.state(mine) == "attached")
+        due.withdraw(mine, self.volume_id)
+        self.wait(lambda: self.state(mine) == "disconnecting")
+
+    def test_it_reports_while_it_works_for_long(self):
+        gate, entered = threading.Event(), threading.Event()
+        self.addCleanup(gate.set)
+
+        def connect(*args):
+            entered.set()
+            gate.wait(PATIENCE)
+            return real(*args)
+
+        real = self.way.connect
+        self.add()
+        with mock.patch.object(self.way, "connect", connect):
+            self.start()
+            self.assertTrue(entered.wait(PATIENCE))
+            before = agents.get(hosts.NAME)["seen_at"]
+            self.wait(lambda: agents.get(hosts.NAME)["seen_at"] > before)
+            gate.set()
+            self.assertTrue(self.agent.stop())
+
+    def test_managers_may_be_away_and_that_is_said_once(self):
+        away = exception.Unavailable(reason="No manager answers.")
+        real, asked = registryapi.report, []
+
+        def report(*args):
+            asked.append(args)
+            if len(asked) <= 2:
+                raise away
+            return real(*args)
+
+        with (
+            mock.patch.object(registryapi, "report", report),
+            self.assertLogs("attachd.agent.service", "INFO") as logged,
+        ):
+            self.agent.start()
+            self.wait(lambda: "at work" in "".join(logged.output))
+        said = [line for line in logged.output if "cannot report" in line]
+        self.assertEqual((1, 1), (len(said), "".join(logged.output).count("reports again")))
+
+    def test_another_one_is_not_the_agent(self):
+        other = self.make_agent("o" * 43)
+        with self.assertRaises(exception.Forbidden):
+            other.report()
+
+    def test_accidents_end_nothing(self):
+        real, asked = registryapi.report, []
+
+        def report(*args):
+            asked.append(args)
+            if len(asked) == 1:
+                raise ZeroDivisionError
+            return real(*args)
+
+        with mock.patch.object(registryapi, "report", report):
+            self.start()
+        self.assertLess(1, len(asked))
+
+    def test_a_journal_that_cannot_be_read_is_told_and_nothing_is_done(self):
+        mine = self.add()
+        broken = self.top / "attachments" / "x.json"
+        broken.parent.mkdir()
+        broken.write_text("{")
+        self.agent.report()
+        self.assertIn("x.json", agents.get(hosts.NAME)["error"])
+        self.assertEqual("connected", self.state(mine))
+
+    def test_devices_stay_when_it_stops(self):
+        self.start()
+        mine = self.add()
+        agentapi.look(CONTEXT, hosts.NAME, mine)
+        self.assertTrue(self.agent.stop())
+        self.assertEqual((["t1"], "attached"), (self.way.devices(), self.state(mine)))
+
+    def test_stopping_does_not_wait_for_ever(self):
+        gate, entered = threading.Event(), threading.Event()
+        self.addCleanup(gate.set)
+
+        def connect(*_):
+            entered.set()
+            gate.wait(PATIENCE)
+            raise exception.HostError(reason="late")
+
+        self.add()
+        with (
+            mock.patch.object(self.way, "connect", connect),
+            mock.patch.object(agent_service, "GRACE", 0.1),
+        ):
+            self.start()
+            self.assertTrue(entered.wait(PATIENCE))
+            self.assertFalse(self.agent.stop())
+            gate.set()

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command by itself; as a process it is tested in functional/test_agents."""
+
+import fcntl
+import io
+import os
+from pathlib import Path
+import signal
+import tempfile
+import threading
+import unittest
+from unittest import mock
+
+from attachd.agent import key
+from attachd.cmd import agent
+from attachd.tests import machine
+from attachd.tests.backends import override
+
+
+class MainTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        machine.need_root(self)
+        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name) / "host"
+        override(self, "folder", str(self.folder), group="agent")
+        override(self, "host", "compute-1", group="agent")
+        override(self, "way", "user-space", group="agent")
+        self.prepare = self.patch("attachd.service.prepare")
+        self.made = self.patch("attachd.cmd.agent.Agent")
+        self.agent = self.made.return_value
+        self.agent.stop.return_value = True
+        self.patch("sys.argv", ["attachd-agent", "--config-file", "some.conf"])
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+
+    def patch(self, name, *args, **kwargs):
+        patch = mock.patch(name, *args, **kwargs)
+        self.addCleanup(patch.stop)
+        return patch.start()
+
+    def run_until(self, number):
+        self.agent.start.side_effect = lambda: signal.raise_signal(number)
+        return agent.main()
+
+    def refused(self):
+        with mock.patch("sys.stderr", io.StringIO()) as errors:
+            self.assertEqual(1, agent.main())
+        self.made.assert_not_called()
+        self.assertEqual(1, errors.getvalue().count("\n"))
+        return errors.getvalue()
+
+    def test_it_works_until_it_is_told_to_end(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            override(self, "folder", f"{self.folder}-{number}", group="agent")
+            self.assertEqual(0, self.run_until(number))
+        self.prepare.assert_called_with(["--config-file", "some.conf"])
+        self.assertEqual(2, self.agent.stop.call_count)
+
+    def test_it_is_the_configured_host_and_proves_it_with_its_key(self):
+        self.run_until(signal.SIGTERM)
+        (host, proof) = self.made.call_args.args
+        self.assertEqual(("compute-1", "user-space"), (host.identity.name, host.way.NAME))
+        self.assertEqual(self.folder, host.journal.folder)
+        self.assertEqual(key.read_or_make(self.folder / "agent.key"), proof)
+
+    def test_its_key_may_be_elsewhere(self):
+        elsewhere = self.folder.with_name("elsewhere")
+        override(self, "key_file", str(elsewhere), group="agent")
+        self.run_until(signal.SIGTERM)
+        self.assertEqual(elsewhere.read_text().strip(), self.made.call_args.args[1])
+        self.assertFalse((self.folder / "agent.key").exists())
+
+    def test_what_takes_too_long_is_left_behind(self):
+        self.agent.stop.return_value = False
+        leave = self.patch("os._exit")
+        with self.assertLogs("attachd.cmd.agent", "WARNING"):
+            self.run_until(signal.SIGTERM)
+        leave.assert_called_once_with(0)
+
+    def test_others_than_root_are_told_what_to_do(self):
+        self.patch("os.geteuid", return_value=1000)
+        self.assertIn("sudo", self.refused())
+        self.assertFalse(self.folder.exists())
+
+    def test_a_host_has_one_agent(self):
+        self.folder.mkdir()
+        lock = os.open(self.folder / "agent.lock", os.O_CREAT | os.O_RDWR)
+        self.addCleanup(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self.assertIn(f"Another agent uses {self.folder}", self.refused())
+
+    def test_a_key_that_others_know_is_refused(self):
+        self.patch("attachd.agent.key.os.fstat", return_value=mock.Mock(st_uid=0, st_mode=0o640))
+        self.assertIn("agent.key", self.refused())
+
+    def test_a_folder_that_cannot_be_made_is_told(self):
+        override(self, "folder", "/proc/nothing", group="agent")
+        self.assertIn("/proc/nothing", self.refused())
+
+    def test_it_tells_systemd_when_it_has_begun(self):
+        ready = self.patch("oslo_service.systemd.notify_once")
+        ready.side_effect = self.agent.start.assert_called_once_with
+        self.run_until(signal.SIGTERM)
+        ready.assert_called_once_with()
+
+    def test_nothing_is_left_running(self):
+        before = threading.active_count()
+        self.run_until(signal.SIGTERM)
+        self.assertEqual(before, threading.active_count())
