@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is due at a host is done, whoever dies at which step, and nothing else is."""
+"""What is due at a host is done, and nothing else is."""
 
 import contextlib
-import functools
 import threading
 from unittest import mock
 
 from attachd import exception, registryapi, rpcapi
 from attachd.agent.base import Options
 from attachd.agent.duties import Duties
-from attachd.agent.journal import Entry, Journal, Owner, Step
-from attachd.db import agent_moves, due
+from attachd.agent.journal import Entry, Owner, Step
+from attachd.db import due
 from attachd.tests import hosts, rows
 from attachd.tests.backends import Killed
 from attachd.tests.hosts import INFO, PROOF
@@ -19,7 +18,9 @@ PATIENCE = 60
 OTHER_INFO = {"driver_volume_type": "memory", "data": {"target": "t2"}}
 
 
-class _Case(hosts.HostCase):
+class DutiesCase(hosts.HostCase):
+    """A host with duties."""
+
     def setUp(self):
         super().setUp()
         patched = mock.patch.object(rpcapi, "carry_on")
@@ -48,7 +49,7 @@ class _Case(hosts.HostCase):
         return row["state"], row["device"], row["error"]
 
 
-class ConnectTest(_Case):
+class ConnectTest(DutiesCase):
     def test_a_device_is_made_and_told(self):
         mine = self.add()
         self.duties.look(mine)
@@ -155,7 +156,7 @@ class ConnectTest(_Case):
             self.duties.look(mine)
 
 
-class DisconnectTest(_Case):
+class DisconnectTest(DutiesCase):
     def test_the_device_is_gone_before_that_is_told(self):
         mine = self.attached()
         self.withdraw(mine)
@@ -222,7 +223,7 @@ class DisconnectTest(_Case):
         self.assertEqual(("disconnecting", []), (self.seen(mine)[0], self.way.calls))
 
 
-class ForgetTest(_Case):
+class ForgetTest(DutiesCase):
     def test_what_is_not_this_hosts_any_more_is_taken_away(self):
         for moved in (rows.remove_attachment, lambda a: rows.change_attachment(a, agent="other")):
             mine = self.attached()
@@ -249,7 +250,7 @@ class ForgetTest(_Case):
         self.assertEqual([], self.way.calls)
 
 
-class MeanwhileTest(_Case):
+class MeanwhileTest(DutiesCase):
     """Something is decided while the host works."""
 
     def during(self, verb, decide):
@@ -292,7 +293,7 @@ class MeanwhileTest(_Case):
         self.assertEqual("attached", self.seen(mine)[0])
 
 
-class DueTest(_Case):
+class DueTest(DutiesCase):
     def due(self, *attachments):
         duties = [registryapi.duty(PROOF, each) for each in attachments]
         return self.duties.due([each for each in duties if each], self.entries())
@@ -329,90 +330,7 @@ class DueTest(_Case):
         self.assertEqual([mine], self.due(mine))
 
 
-class _Death:
-    """Ends the process before its n-th step, or after the last one."""
-
-    def __init__(self, step):
-        self.left = step
-        self.passed = []
-
-    def around(self, name, real):
-        @functools.wraps(real)
-        def called(*args, **kwargs):
-            self.left -= 1
-            self.passed.append(name)
-            if self.left == 0:
-                raise Killed
-            return real(*args, **kwargs)
-
-        return called
-
-
-class DeathTest(_Case):
-    """The agent dies before each of its steps, and the next one finishes."""
-
-    def dying(self, step, act):
-        death = _Death(step)
-        places = [(Journal, "write"), (Journal, "remove")]
-        places += [(self.way, verb) for verb in ("connect", "disconnect")]
-        places += [(registryapi, name) for name in ("duty", "connected", "disconnected")]
-        with contextlib.ExitStack() as stack:
-            for place, name in places:
-                around = death.around(name, getattr(place, name))
-                stack.enter_context(mock.patch.object(place, name, around))
-            stack.enter_context(contextlib.suppress(Killed))
-            act()
-        return death
-
-    def enumerated(self, prepare, check, steps):
-        for step in range(1, 20):
-            mine = prepare()
-            death = self.dying(step, lambda: self.make_duties().look(mine))  # noqa: B023
-            if death.left > 0:
-                self.assertEqual(steps, death.passed)
-                return
-            with self.subTest(f"before {death.passed[-1]}, step {step}"):
-                report = [each for each in (registryapi.duty(PROOF, mine),) if each]
-                for each in self.make_duties().due(report, self.entries()):
-                    self.make_duties().look(each)
-                check(mine)
-        self.fail("it has no end")
-
-    def test_an_attach_is_finished(self):
-        def check(mine):
-            self.assertEqual(("attached", None), self.seen(mine)[::2])
-            (entry,) = self.entries()
-            self.assertEqual((mine, Step.ATTACHED), (entry.attachment_id, entry.step))
-            self.withdraw(mine)
-            self.duties.look(mine)
-            self.assertEqual([], self.entries())
-
-        steps = ["duty", "duty", "write", "connect", "write", "write", "connected", "write"]
-        self.enumerated(self.add, check, steps)
-
-    def test_a_detach_is_finished(self):
-        def prepare():
-            mine = self.attached()
-            self.withdraw(mine)
-            return mine
-
-        def check(mine):
-            self.assertEqual("disconnecting", self.seen(mine)[0])
-            self.assertEqual(([], []), (self.entries(), self.way.devices()))
-
-        steps = ["duty", "write", "disconnect", "write", "disconnected", "remove"]
-        self.enumerated(prepare, check, steps)
-
-    def test_a_late_word_of_the_dead_changes_nothing(self):
-        mine = self.add()
-        self.withdraw(mine)
-        with self.assertRaises(exception.InvalidTransition):
-            agent_moves.complete(mine, PROOF.host, 1, "/dev/sdb")
-        self.duties.look(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
-
-
-class InfoTest(_Case):
+class InfoTest(DutiesCase):
     def test_a_secret_is_in_the_journal_alone(self):
         with self.assertLogs("attachd", "DEBUG") as logged:
             self.attached()
