@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two contracts between the service and agents of hosts, both halves of each.
+
+Hosts are upgraded one by one, before or after the service: what one release sends, another one
+has to understand.  So a change of what is sent needs a new version.
+"""
+
+import hashlib
+import inspect
+import re
+from types import ModuleType
+from typing import Any, ClassVar
+import unittest
+from unittest import mock
+
+from attachd import agentapi, registryapi, service
+from attachd.agent.endpoint import Endpoint
+from attachd.context import RequestContext
+from attachd.manager.registry import Registry
+
+CONTEXT = RequestContext(overwrite=False)
+PROOF = registryapi.Proof("compute-1", "k" * 43)
+REPORT: Any = {"connector": None, "devices": [], "way": "kernel", "version": "1", "error": None}
+_HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
+
+
+class _Contract:
+    """What both halves have to agree on.
+
+    :cvar FINGERPRINTS: of each version; a change gets a new one, and the old lines stay
+    :cvar SENDING: how each function is called, and what it sends: its kind and its method
+    """
+
+    MODULE: ClassVar[ModuleType]
+    ENDPOINT: ClassVar[type[Any]]
+    VALUES: ClassVar[tuple[type[Any], ...]] = ()
+    FINGERPRINTS: ClassVar[dict[str, str]]
+    SENDING: ClassVar[dict[str, tuple[str, tuple[Any, ...]]]]
+
+    def sent(self):
+        """Ask for everything once; return {function: (call or cast, method, arguments)}."""
+        sent = {}
+        for name, (kind, arguments) in self.SENDING.items():
+            client = mock.Mock()
+            with mock.patch.object(service, "client_of", return_value=client):
+                getattr(self.MODULE, name)(*arguments)
+            ((_context, method), said) = getattr(client, kind).call_args
+            sent[name] = (kind, method, said)
+        return sent
+
+    def methods(self):
+        found = inspect.getmembers(self.ENDPOINT, inspect.isfunction)
+        return {name: inspect.signature(each) for name, each in found if name[0] != "_"}
+
+    def contract(self):
+        """Write down all that the two sides have to agree on."""
+        lines = [f"{name}{signature}" for name, signature in sorted(self.methods().items())]
+        lines += [
+            f"{name}: {kind} {method} {sorted(said)}"
+            for name, (kind, method, said) in sorted(self.sent().items())
+        ]
+        for each in self.VALUES:
+            fields = inspect.get_annotations(each)
+            lines += [f"{each.__name__}.{name}: {kind}" for name, kind in sorted(fields.items())]
+        return "\n".join(lines)
+
+    def test_everything_that_can_be_asked_is_looked_at(self):
+        functions = inspect.getmembers(self.MODULE, inspect.isfunction)
+        ours = {name for name, each in functions if each.__module__ == self.MODULE.__name__}
+        self.assertEqual(set(self.SENDING), {name for name in ours if name[0] != "_"})
+
+    def test_every_message_fits_the_method_it_is_for(self):
+        methods, sent = self.methods(), self.sent()
+        self.assertEqual(set(methods), {method for _kind, method, _said in sent.values()})
+        for _kind, method, said in sent.values():
+            # As oslo.messaging does it: self and the context, the rest by name.
+            methods[method].bind(None, None, **said)
+
+    def test_a_message_that_does_not_fit_would_be_found(self):
+        for signature in self.methods().values():
+            with self.assertRaises(TypeError):
+                signature.bind(None, None, attachment="a")
+
+    def test_the_last_line_of_the_history_is_the_version_that_is_spoken(self):
+        history = dict(_HISTORY.findall(self.MODULE.__doc__))
+        self.assertEqual(self.MODULE.VERSION, list(history)[-1])
+        self.assertEqual(self.MODULE.VERSION, self.ENDPOINT.target.version)
+        self.assertEqual(set(history), set(self.FINGERPRINTS))
+
+    def test_every_method_has_its_place_in_the_history(self):
+        told = set(
+            re.findall(r"\w+", " ".join(dict(_HISTORY.findall(self.MODULE.__doc__)).values()))
+        )
+        self.assertEqual(set(), set(self.methods()) - told)
+
+    def test_nothing_changes_without_a_new_version(self):
+        contract = self.contract()
+        mark = hashlib.sha256(contract.encode()).hexdigest()[:32]
+        expected = self.FINGERPRINTS[self.MODULE.VERSION]
+        self.assertEqual(expected, mark, f"the contract is now\n{contract}")
+
+
+class AgentContractTest(_Contract, unittest.TestCase):
+    """What the service asks of agents."""
+
+    MODULE: ClassVar = agentapi
+    ENDPOINT: ClassVar = Endpoint
+    FINGERPRINTS: ClassVar = {"1.0": "02547e1c9fd53ffa14f51774eb8f3520"}
+    SENDING: ClassVar = {
+        "look": ("call", (CONTEXT, "compute-1", "a")),
+        "nudge": ("cast", (CONTEXT, "compute-1", "a")),
+    }
+
+
+class RegistryContractTest(_Contract, unittest.TestCase):
+    """What agents ask of the service."""
+
+    MODULE: ClassVar = registryapi
+    ENDPOINT: ClassVar = Registry
+    VALUES: ClassVar = (registryapi.DeviceReport, registryapi.Report, registryapi.Duty)
+    FINGERPRINTS: ClassVar = {"1.0": "82a8481ba9ea753e51ea38b8088a3325"}
+    SENDING: ClassVar = {
+        "report": ("call", (PROOF, REPORT)),
+        "duty": ("call", (PROOF, "a")),
+        "connected": ("call", (PROOF, "a", 2, "/dev/sdb")),
+        "not_connected": ("call", (PROOF, "a", 2, "no session")),
+        "disconnected": ("call", (PROOF, "a", 2)),
+        "kept": ("call", (PROOF, "a", 2, "mounted")),
+    }
