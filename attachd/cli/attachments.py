@@ -2,20 +2,15 @@
 """The commands on attachments of the API; they change nothing on this host."""
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
-
-from openstack import exceptions
 
 from attachd.cli import options, showing
 from attachd.cli.blockstorage import BlockStorage
-from attachd.cli.commands import Command, Lister, ShowOne
+from attachd.cli.commands import EachOf, Lister, ShowOne
 from attachd.cli.options import Option, boolean, option
 
 _ATTACHMENT = Option(("attachment",), {"metavar": "ATTACHMENT", "help": "ID of the attachment"})
-_SEVERAL = Option(
-    ("attachments",), {"metavar": "ATTACHMENT", "nargs": "+", "help": "ID of an attachment"}
-)
 _MODE = option(
     "--mode", choices=("rw", "ro"), help="whether the host may write; default: if it can"
 )
@@ -97,14 +92,14 @@ class CreateAttachment(ShowOne):
         self._check(parsed_args)
         storage = BlockStorage(self.connection)
         volume_id = storage.volume_id(parsed_args.volume)
-        if parsed_args.on is not None:
-            return showing.shown(showing.connection(storage.create_on(volume_id, parsed_args.on)))
         wanted: dict[str, Any] = {"volume_uuid": volume_id}
         if parsed_args.instance_uuid is not None:
             wanted["instance_uuid"] = parsed_args.instance_uuid
         if parsed_args.mode is not None:
             wanted["mode"] = parsed_args.mode
-        if parsed_args.connect:
+        if parsed_args.on is not None:
+            wanted["host"] = parsed_args.on
+        elif parsed_args.connect:
             wanted["connector"] = _connector(parsed_args)
         return showing.shown(showing.connection(storage.create(wanted)))
 
@@ -112,9 +107,7 @@ class CreateAttachment(ShowOne):
         """See whether what was given goes together."""
         given = [each.names[0] for each in _CONNECTOR if _value(parsed, each) is not None]
         if parsed.on is not None:
-            others = [*given, *(["--connect"] if parsed.connect else [])]
-            others += ["--mode"] if parsed.mode else []
-            others += ["INSTANCE_UUID"] if parsed.instance_uuid else []
+            others = given or (["--connect"] if parsed.connect else [])
             if others:
                 self.refuse(f"argument --on: not allowed with {', '.join(others)}")
         elif given and parsed.connect is None:
@@ -176,36 +169,23 @@ class ListAttachments(Lister):
         return tuple(columns), [showing.row(each, columns.values()) for each in found]
 
 
-class _OneByOne(Command):
-    """A command on several attachments, each for itself."""
+class _Several(EachOf):
+    """A command on several attachments."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments."""
-        parser = super().get_parser(prog_name)
-        options.add(parser, (_SEVERAL,))
-        return parser
-
-    def _each(self, ids: Iterable[str], act: Callable[[str], None]) -> int:
-        """Go through all; returns the exit code."""
-        failed = 0
-        for each in ids:
-            try:
-                act(each)
-            except exceptions.HttpException as error:
-                failed = 1
-                self.app.stderr.write(f"{each}: {error}\n")
-        return failed
+    names = Option(
+        ("attachments",), {"metavar": "ATTACHMENT", "nargs": "+", "help": "ID of an attachment"}
+    )
 
 
-class CompleteAttachments(_OneByOne):
+class CompleteAttachments(_Several):
     """Note that hosts use what was attached to them."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Complete each; one that fails does not keep the others."""
-        return self._each(parsed_args.attachments, BlockStorage(self.connection).complete)
+        return self.each(parsed_args.attachments, BlockStorage(self.connection).complete)
 
 
-class DeleteAttachments(_OneByOne):
+class DeleteAttachments(_Several):
     """Shut hosts out and free their volumes.
 
     Take the device away on the host first: "attachd local-detach" does both.
@@ -213,7 +193,7 @@ class DeleteAttachments(_OneByOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Delete each; one that fails does not keep the others."""
-        return self._each(parsed_args.attachments, BlockStorage(self.connection).delete)
+        return self.each(parsed_args.attachments, BlockStorage(self.connection).delete)
 
 
 def _value(parsed: argparse.Namespace, wanted: Option) -> Any:

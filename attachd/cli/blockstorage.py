@@ -34,33 +34,17 @@ class BlockStorage:
         return str(found.id)
 
     def create(self, wanted: Mapping[str, Any]) -> Attachment:
-        """Reserve a volume, and connect it if there is a connector.
+        """Reserve a volume, and connect it if there is a connector or a host with an agent.
 
         :param wanted: as ``attachment`` in the body
         """
-        version = MODE if "mode" in wanted else ATTACHMENTS
-        return self._create(wanted, microversion=version)
-
-    def create_on(self, volume_id: str, host: str) -> Attachment:
-        """Have the agent of a host attach a volume there."""
-        return self._create({"volume_uuid": volume_id, "host": host}, headers=OWN)
-
-    def _create(
-        self,
-        wanted: Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
-        microversion: str | None = None,
-    ) -> Attachment:
+        asked: dict[str, Any] = {"microversion": MODE if "mode" in wanted else ATTACHMENTS}
         # With a key, what is sent again after a broken connection is the same attachment.
-        key = {"Idempotency-Key": f'"{uuid.uuid4()}"'}
+        headers = {"Idempotency-Key": f'"{uuid.uuid4()}"'}
+        if "host" in wanted:
+            asked, headers = {}, headers | OWN
         body = {"attachment": dict(wanted)}
-        return self._one(
-            "POST",
-            "/attachments",
-            json=body,
-            headers={**key, **(headers or {})},
-            microversion=microversion,
-        )
+        return self._one("POST", "/attachments", json=body, headers=headers, **asked)
 
     def update(self, attachment_id: str, connector: Mapping[str, Any]) -> Attachment:
         """Let the host in that a connector describes."""
@@ -108,6 +92,10 @@ class BlockStorage:
         """Read about the agent of a host."""
         agent: Agent = self._ask("GET", _path("agents", host), headers=OWN)["agent"]
         return agent
+
+    def forget_agent(self, host: str) -> None:
+        """Forget the agent of a host that has nothing attached."""
+        self._ask("DELETE", _path("agents", host), headers=OWN)
 
     def _one(self, method: str, path: str, **request: Any) -> Attachment:
         attachment: Attachment = self._ask(method, path, **request)["attachment"]

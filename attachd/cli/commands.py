@@ -2,11 +2,14 @@
 """What all commands have in common, whether ``attachd`` or ``openstack`` runs them."""
 
 import argparse
+from collections.abc import Callable, Iterable
 import functools
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from cliff import command, lister, show
-from openstack import connection
+from openstack import connection, exceptions
+
+from attachd.cli import options
 
 
 def wrong(parser: argparse.ArgumentParser, message: str) -> NoReturn:
@@ -49,3 +52,32 @@ class ShowOne(show.ShowOne, Command):
 
 class Lister(lister.Lister, Command):
     """A command that shows a list."""
+
+
+class EachOf(Command):
+    """A command on several things, each for itself.
+
+    :cvar names: the argument that names them
+    """
+
+    names: ClassVar[options.Option]
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the argument."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, (self.names,))
+        return parser
+
+    def each(self, names: Iterable[str], act: Callable[[str], None]) -> int:
+        """Go through all; one that fails does not keep the others.
+
+        :returns: the exit code
+        """
+        failed = 0
+        for name in names:
+            try:
+                act(name)
+            except exceptions.HttpException as error:
+                failed = 1
+                self.app.stderr.write(f"{name}: {error}\n")
+        return failed

@@ -195,3 +195,7 @@ DETACH = (
     *HOST,
 )
 GET_CONNECTOR = (*CONNECTOR, *HOST)
+LIST = (
+    Option(("--long",), {"action": "store_true", "help": "show also who looks after each"}),
+    *HOST,
+)

@@ -2,11 +2,18 @@
 """Runs the program attachd in the process of a test, against a stand-in of a cloud."""
 
 import contextlib
+import copy
 import dataclasses
 import io
+import json
 import logging
 import os
+import types
+from typing import Any
+import unittest
 from unittest import mock
+
+import requests
 
 from attachd.cli import app
 
@@ -20,7 +27,7 @@ class Done:
     err: str
 
 
-class Cloud:
+class Manager:
     """Stands in for clouds.Cloud once the options are known."""
 
     options = None
@@ -57,7 +64,87 @@ def _run(words, connection):
             with mock.patch("sys.argv", ["attachd", *words]):
                 return app.main()
         program = app.Attachd(words)
-        program.client_manager = Cloud(connection)
+        program.client_manager = Manager(connection)
         return program.run(words)
     except SystemExit as ended:
         return ended.code or 0
+
+
+INFO = {
+    "access_mode": "rw",
+    "auth_method": "CHAP",
+    "auth_password": "kystSioDKHSV2j9y",
+    "driver_volume_type": "iscsi",
+    "qos_specs": None,
+    "target_luns": [0, 1],
+}
+ONE = {
+    "id": "a1",
+    "volume_id": "id of data",
+    "instance": None,
+    "status": "attaching",
+    "attach_mode": "rw",
+    "attached_at": "2026-01-01T00:00:00.000000",
+    "connection_info": INFO,
+}
+AGENT: dict[str, Any] = {
+    "host": "node1",
+    "state": "up",
+    "last_seen": "2026-01-01T00:00:00.000000",
+    "way": "kernel",
+    "version": "1.0",
+    "error": None,
+    "connector": {"host": "node1", "initiator": "iqn.2026-01.example:1"},
+    "devices": [],
+}
+
+
+class Cloud:
+    """Stands in for a connection; answers each request by its method and path."""
+
+    def __init__(self):
+        self.block_storage = self
+        self.asked = []
+        self.missing = set()
+        self.listed = [ONE]
+
+    def find_volume(self, name, ignore_missing=True):
+        return types.SimpleNamespace(id=f"id of {name}")
+
+    def request(self, url, method, raise_exc=True, **request):
+        self.asked.append((method, url, copy.deepcopy(request)))
+        answer = requests.Response()
+        answer.headers["Content-Type"] = "application/json"
+        answer.request = requests.Request(method, f"http://127.0.0.1{url}").prepare()
+        answer.status_code = 404 if url in self.missing else 200
+        body = {"itemNotFound": {"message": "it is gone"}}
+        if answer.status_code == 200:
+            body = self.body(method, url, request)
+        answer._content = json.dumps(body).encode()
+        return answer
+
+    def body(self, method, url, request):
+        if url in {"/attachments", "/attachments/detail"} and method == "GET":
+            begun = "marker" in request["params"] and "limit" not in request["params"]
+            return {"attachments": [] if begun else self.listed}
+        if url.startswith("/agents"):
+            return {"agents": [AGENT], "agent": AGENT}
+        return {"attachment": ONE}
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        self.cloud = Cloud()
+
+    def run_it(self, *words, code=0):
+        done = run(*words, connection=self.cloud)
+        self.assertEqual(code, done.code, done.err)
+        self.said = done.err
+        return done.out
+
+    def sent(self):
+        _method, _url, request = self.cloud.asked[-1]
+        return request["json"]["attachment"]

@@ -1,86 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands on attachments: what they ask for, and what they print."""
 
-import copy
 import csv
 import io
 import json
-import types
-import unittest
 
-import requests
 import yaml
 
-from attachd.tests.unit.cli import programs
-
-INFO = {
-    "access_mode": "rw",
-    "auth_method": "CHAP",
-    "auth_password": "kystSioDKHSV2j9y",
-    "driver_volume_type": "iscsi",
-    "qos_specs": None,
-    "target_luns": [0, 1],
-}
-ONE = {
-    "id": "a1",
-    "volume_id": "id of data",
-    "instance": None,
-    "status": "attaching",
-    "attach_mode": "rw",
-    "attached_at": "2026-01-01T00:00:00.000000",
-    "connection_info": INFO,
-}
-
-
-class Cloud:
-    """Stands in for a connection; answers each request by its method and path."""
-
-    def __init__(self):
-        self.block_storage = self
-        self.asked = []
-        self.missing = set()
-        self.listed = [ONE]
-
-    def find_volume(self, name, ignore_missing=True):
-        return types.SimpleNamespace(id=f"id of {name}")
-
-    def request(self, url, method, raise_exc=True, **request):
-        self.asked.append((method, url, copy.deepcopy(request)))
-        answer = requests.Response()
-        answer.headers["Content-Type"] = "application/json"
-        answer.request = requests.Request(method, f"http://127.0.0.1{url}").prepare()
-        answer.status_code = 404 if url in self.missing else 200
-        body = {"itemNotFound": {"message": "it is gone"}}
-        if answer.status_code == 200:
-            body = self.body(method, url, request)
-        answer._content = json.dumps(body).encode()
-        return answer
-
-    def body(self, method, url, request):
-        if url in {"/attachments", "/attachments/detail"} and method == "GET":
-            begun = "marker" in request["params"] and "limit" not in request["params"]
-            return {"attachments": [] if begun else self.listed}
-        if url.startswith("/agents"):
-            return {"agents": [{"host": "node1"}], "agent": {"host": "node1"}}
-        return {"attachment": ONE}
-
-
-class Case(unittest.TestCase):
-    maxDiff = None
-
-    def setUp(self):
-        super().setUp()
-        self.cloud = Cloud()
-
-    def run_it(self, *words, code=0):
-        done = programs.run(*words, connection=self.cloud)
-        self.assertEqual(code, done.code, done.err)
-        self.said = done.err
-        return done.out
-
-    def sent(self):
-        _method, _url, request = self.cloud.asked[-1]
-        return request["json"]["attachment"]
+from attachd.tests.unit.cli.programs import INFO, ONE, Case
 
 
 class CreateTest(Case):
@@ -134,13 +61,21 @@ class CreateTest(Case):
         self.assertNotIn("connector", self.sent())
 
     def test_on_a_host_with_an_agent(self):
-        self.run_it("attachment-create", "data", "--on", "node1")
-        self.assertEqual({"volume_uuid": "id of data", "host": "node1"}, self.sent())
+        self.run_it("attachment-create", "data", "server", "--on", "node1", "--mode", "ro")
+        self.assertEqual(
+            {
+                "volume_uuid": "id of data",
+                "instance_uuid": "server",
+                "host": "node1",
+                "mode": "ro",
+            },
+            self.sent(),
+        )
 
-    def test_on_goes_with_nothing_that_the_agent_decides(self):
-        for words in (["--connect", "True"], ["--initiator", "i"], ["--mode", "ro"], ["server"]):
+    def test_on_a_host_its_agent_says_what_it_connects_with(self):
+        for words in (["--connect", "True"], ["--initiator", "i"], ["--multipath"]):
             self.run_it("attachment-create", "data", *words, "--on", "node1", code=2)
-            self.assertIn("argument --on: not allowed with", self.said)
+            self.assertIn(f"argument --on: not allowed with {words[0]}", self.said)
         self.assertEqual([], self.cloud.asked)
 
 

@@ -60,11 +60,12 @@ class BlockStorageTest(unittest.TestCase):
 
     def test_attaching_on_a_host_is_asked_for_under_our_own_version(self):
         storage = self.storage(answer(body={"attachment": {"id": "a1"}}))
-        self.assertEqual({"id": "a1"}, storage.create_on("v", "node1"))
+        self.assertEqual({"id": "a1"}, storage.create({"volume_uuid": "v", "host": "node1"}))
         method, url, request = self.proxy.asked[0]
         self.assertEqual(("POST", "/attachments"), (method, url))
         self.assertEqual({"attachment": {"volume_uuid": "v", "host": "node1"}}, request["json"])
         self.assertLessEqual(OWN.items(), request["headers"].items())
+        self.assertNotIn("microversion", request)
 
     def test_all_pages_are_read(self):
         pages = [[{"id": "3"}, {"id": "2"}], [{"id": "1"}], []]

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands on agents: to which hosts a volume can be attached from elsewhere."""
+
+import argparse
+from collections.abc import Iterable
+from typing import Any, Final
+
+from attachd.cli import options, showing
+from attachd.cli.blockstorage import BlockStorage
+from attachd.cli.commands import EachOf, Lister, ShowOne
+from attachd.cli.options import Option
+
+_HOST: Final = Option(("host",), {"metavar": "HOST", "help": "name of the host"})
+_COLUMNS: Final = {
+    "Host": "host",
+    "State": "state",
+    "Last Seen": "last_seen",
+    "Way": "way",
+    "Error": "error",
+}
+
+
+class ListAgents(Lister):
+    """List the hosts that have an agent."""
+
+    def take_action(
+        self,
+        parsed_args: argparse.Namespace,  # noqa: ARG002 (cliff gives it to every command)
+    ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+        """Read them."""
+        found = BlockStorage(self.connection).agents()
+        return tuple(_COLUMNS), [showing.row(each, _COLUMNS.values()) for each in found]
+
+
+class ShowAgent(ShowOne):
+    """Show the agent of a host: how it is, what its host connects with, what is attached there."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, (_HOST,))
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+        """Read about it."""
+        found = BlockStorage(self.connection).agent(parsed_args.host)
+        return showing.shown(showing.without_secrets(found))
+
+
+class DeleteAgents(EachOf):
+    """Forget the agents of hosts that have nothing attached, and their keys."""
+
+    names = Option(("hosts",), {"metavar": "HOST", "nargs": "+", "help": "name of a host"})
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Forget each."""
+        return self.each(parsed_args.hosts, BlockStorage(self.connection).forget_agent)
