@@ -4,6 +4,7 @@
 They come from the lab, a folder of scripts beside the project; LAB_HOME says where it is.
 """
 
+from collections.abc import Iterable
 import functools
 import json
 import os
@@ -76,8 +77,49 @@ class Lab:
 
     def up(self, hosts: int) -> list["Guest"]:
         """Boot guests; the first ones ever have to be built before, which takes minutes."""
-        self.run("up", f"hosts={hosts}", seconds=_BUILD_SECONDS)
-        return [Guest(self, f"host{number + 1}") for number in range(hosts)]
+        names = [f"host{number + 1}" for number in range(hosts)]
+        self.start_guests("up", f"hosts={hosts}", names=names)
+        return [Guest(self, name) for name in names]
+
+    def start_guests(self, *arguments: str, names: Iterable[str]) -> None:
+        """Run a command of the lab that boots guests, and wait until they are ready.
+
+        On a busy machine the lab may look at QEMU in the moment in which a new program has no
+        name yet, and take it for dead.  It is not, and can be waited for.
+
+        :raises Failed: one of them does not boot
+        """
+        try:
+            self.run(*arguments, seconds=_BUILD_SECONDS)
+        except Failed as failure:
+            if " died" not in f"{failure}":
+                raise
+            for name in names:
+                self._wait_until_ready(name, failure)
+
+    def _wait_until_ready(self, name: str, failure: Failed) -> None:
+        deadline = time.monotonic() + _SECONDS
+        while b"LAB-READY" not in self.run("console", name):
+            if not self.is_up(name) or time.monotonic() > deadline:
+                raise failure
+            time.sleep(_NAP)
+        while self.fails("exec", name, "true"):
+            if time.monotonic() > deadline:
+                raise failure
+            time.sleep(_NAP)
+
+    def is_up(self, name: str) -> bool:
+        """Whether a guest runs."""
+        rows = [line.split() for line in self.run("status").decode().splitlines()]
+        return any(row[0] == name and row[2] == "up" for row in rows)
+
+    def fails(self, *arguments: str) -> bool:
+        """Run the command ``lab`` and tell whether it fails."""
+        try:
+            self.run(*arguments)
+        except Failed:
+            return True
+        return False
 
     def down(self) -> None:
         """Stop all guests and forget their disks."""
@@ -271,9 +313,19 @@ class Guest:
         self.leave()
         self.lab.run("crash", self.name)
 
+    def shut_down(self) -> None:
+        """Have it end by itself, with what was written on its disk, and wait until it is off."""
+        self.leave()
+        self.run("sync; nohup sh -c 'sleep 1; kill -TERM 1' > /dev/null 2>&1 < /dev/null &")
+        deadline = time.monotonic() + _SECONDS
+        while self.lab.is_up(self.name):
+            if time.monotonic() > deadline:
+                raise Failed(f"{self.name} does not shut down")
+            time.sleep(_NAP)
+
     def boot(self) -> None:
-        """Start it after a crash, with the same disk."""
-        self.lab.run("boot", self.name)
+        """Start it after a crash or a shutdown, with the same disk."""
+        self.lab.start_guests("boot", self.name, names=[self.name])
 
     def forget(self) -> None:
         """Leave no session and no device behind, whatever has become of a test."""

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-agent in guests, and the service that they belong to; for the tests of this folder.
+
+The service is on this machine: the API under gunicorn, a manager with the tgt driver, MariaDB.
+Guests reach RabbitMQ, and their volumes, through proxies of the test, which can fail.
+"""
+
+import concurrent.futures
+import functools
+import http.client
+import re
+import time
+from typing import Any
+import unittest
+
+import testtools
+from testtools import content
+
+from attachd.tests import tcpproxy
+from attachd.tests.functional import callers, processes, tgtd
+from attachd.tests.lab import guests, installed
+
+VERSION = "volume 3.71, attachd 1.0"
+PATIENCE = 600.0
+WORK_SECONDS = 300
+"""How long the API waits for a host."""
+
+_NAP = 0.2
+_SHOWN = 20_000
+_CONFIGURATION = "/etc/attachd/attachd.conf"
+_JOURNAL = "/var/lib/attachd/host"
+_LOG = "/var/log/attachd-agent.log"
+_PID = "/run/attachd-agent.pid"
+
+_AGENT = """\
+[DEFAULT]
+transport_url = {broker}
+state_path = /var/lib/attachd
+[agent]
+folder = {folder}
+way = kernel
+report_interval = 1
+{more}
+"""
+
+_MANAGER = """\
+[agent]
+work_timeout = {seconds}
+{agent}
+[tgt]
+driver = tgt
+"""
+
+# What the unit of a host with systemd would do; what it says goes where a test can look.
+_START = f"""\
+setsid {installed.FOLDER}/bin/attachd-agent --config-file {_CONFIGURATION} \
+    >> {_LOG} 2>&1 < /dev/null & echo $! > {_PID}
+"""
+
+_STOP = f"""\
+kill -TERM $(cat {_PID})
+while kill -0 $(cat {_PID}) 2> /dev/null; do sleep 0.1; done
+"""
+
+# The loop runs in the guest, where a step of a moment is not over before it has been seen.
+_KILL_AT = f"""\
+touch /run/ready
+until grep -qs '"step": "{{step}}"' {_JOURNAL}/attachments/*.json; do :; done
+kill -KILL $(cat {_PID})
+"""
+
+_FORGET = f"""\
+test -e {_PID} && kill -KILL $(cat {_PID}) 2> /dev/null
+grep -o '/mnt/[^ ]*' /proc/mounts | xargs -r umount --lazy
+multipath -F; multipath -W
+iscsiadm --mode node --logoutall=all; iscsiadm --mode node --op delete
+rm -rf {_JOURNAL} {_LOG} {_PID}
+true
+"""
+
+
+class Host:
+    """A guest with attachd installed, and its agent.
+
+    :ivar name: as the API knows it: the guest's
+    """
+
+    def __init__(self, guest: guests.Guest) -> None:
+        self.guest = guest
+        self.name = guest.name
+
+    def configure(self, broker: str, more: str = "") -> None:
+        """Write the agent's configuration.
+
+        :param more: lines of [agent]
+        """
+        text = _AGENT.format(broker=broker, folder=_JOURNAL, more=more)
+        self.guest.run(f"mkdir -p /etc/attachd && cat > {_CONFIGURATION}", text.encode())
+
+    def start(self) -> None:
+        """Start the agent; it may take a while until it reports."""
+        self.guest.run(_START)
+
+    def stop(self) -> None:
+        """End the agent as systemd would, and wait until it has ended."""
+        self.guest.run(
+            f"kill -TERM $(cat {_PID}); while kill -0 $(cat {_PID}); do sleep 0.1; done"
+        )
+
+    def kill(self) -> None:
+        """Kill the agent."""
+        self.guest.run(f"kill -KILL $(cat {_PID})")
+
+    def kill_at(self, step: str) -> guests.Program:
+        """Kill the agent when its journal has a step; until then what is returned runs."""
+        self.guest.run("rm -f /run/ready")
+        line = _KILL_AT.format(step=step)
+        program = guests.Program(self.guest.lab, self.name, "bash", "-c", line)
+        wait_for(lambda: self._is_there("/run/ready"))
+        return program
+
+    def _is_there(self, path: str) -> bool:
+        return self.guest.run(f"test -e {path} && echo yes || true") != b""
+
+    def log(self) -> str:
+        """Return the end of what the agent has written."""
+        said = self.guest.run(f"tail --bytes={_SHOWN} {_LOG} || true")
+        return said.decode(errors="replace")
+
+    def reboot(self) -> None:
+        """Shut it down and start it again; nobody has unmounted or detached anything."""
+        self.stop()
+        self.guest.leave()
+        self.guest.shut_down()
+        self.guest.boot()
+        self.start()
+
+    def crash(self) -> None:
+        """Cut the power, and start it again."""
+        self.guest.crash()
+        self.guest.boot()
+        self.start()
+
+    def forget(self) -> None:
+        """Leave nothing behind, whatever has become of a test."""
+        self.guest.leave()
+        self.guest.run(_FORGET)
+
+
+class Service:
+    """attachd on this machine, for hosts in guests.
+
+    :ivar tgtd: where the volumes are
+    :ivar api: asks it, in attachd's own version
+    :ivar queue: the proxy between the guests and RabbitMQ
+    :ivar portals: the proxies between the guests and tgtd
+    :ivar url: of the API, as guests reach it, ending in /v3
+    """
+
+    def __init__(
+        self,
+        test: testtools.TestCase,
+        *,
+        portals: int = 1,
+        agent: str = "",
+        work: int = WORK_SECONDS,
+    ) -> None:
+        """Start it.
+
+        :param portals: how many addresses of tgtd hosts are told
+        :param agent: lines of [agent], for API and manager
+        :param work: seconds that the API waits for a host
+        """
+        self.tgtd = test.useFixture(tgtd.Tgtd(test))
+        address, _, port = self.tgtd.portal.rpartition(":")
+        self.portals = [tcpproxy.Proxy(test, address, int(port)) for _ in range(portals)]
+        deployment = processes.Deployment(test, "mariadb", backend="tgt", workers=1)
+        first, *others = (f"{guests.MACHINE}:{each.port}" for each in self.portals)
+        options = {**self.tgtd.options, "tgt_portal": first, "tgt_more_portals": ",".join(others)}
+        text = _MANAGER.format(seconds=work, agent=agent)
+        deployment.configure(text + "".join(f"{key} = {options[key]}\n" for key in options))
+        deployment.start_manager().show_in_failures(test)
+        deployment.start_gunicorn().show_in_failures(test)
+        deployment.wait_until_served()
+        self.api = callers.Caller(f"{deployment.url}/v3", VERSION, PATIENCE)
+        port = deployment.url.rpartition(":")[2]
+        self.url = f"http://{guests.MACHINE}:{port}/v3"
+        self.queue, self._broker = _proxied(test, deployment)
+
+    def start(self, host: Host, more: str = "") -> None:
+        """Start the agent of a host, and wait until the service knows it.
+
+        :param more: lines of [agent]
+        """
+        host.configure(self._broker, more)
+        host.start()
+        self.wait_until_alive(host)
+
+    def wait_until_alive(self, host: Host) -> None:
+        """Wait until an agent has reported."""
+        wait_for(lambda: self.is_alive(host))
+
+    def is_alive(self, host: Host) -> bool:
+        """Whether an agent reports."""
+        agents = self.api.get("GET", "/agents")["agents"]
+        return any(each["host"] == host.name and each["state"] == "up" for each in agents)
+
+    def attach(self, volume: str, host: Host, **wanted: Any) -> Any:
+        """Attach a volume to a host, and return the attachment; its device is the guest's path."""
+        made = self.ask_to_attach(volume, host, **wanted)
+        assert made.status == http.client.OK, made
+        attachment = made.body["attachment"]
+        host.guest.path = attachment["device"]
+        return attachment
+
+    def ask_to_attach(self, volume: str, host: Host, **wanted: Any) -> callers.Answer:
+        """Ask to attach a volume to a host."""
+        body = {"volume_uuid": volume, "host": host.name, **wanted}
+        return self.api.ask("POST", "/attachments", {"attachment": body})
+
+    def ask_to_detach(self, attachment: Any) -> callers.Answer:
+        """Ask to delete an attachment."""
+        return self.api.ask("DELETE", f"/attachments/{attachment['id']}")
+
+    def detach(self, attachment: Any) -> None:
+        """Delete an attachment."""
+        answer = self.ask_to_detach(attachment)
+        assert answer.status == http.client.OK, answer
+
+    def attachment(self, attachment: Any) -> Any:
+        """Return an attachment as it is now."""
+        return self.api.get("GET", f"/attachments/{attachment['id']}")["attachment"]
+
+    def attachments_of(self, volume: str) -> list[Any]:
+        """Return the attachments of a volume."""
+        listed = self.api.get("GET", f"/attachments/detail?volume_id={volume}")
+        found: list[Any] = listed["attachments"]
+        return found
+
+
+def _proxied(
+    test: unittest.TestCase, deployment: processes.Deployment
+) -> tuple[tcpproxy.Proxy, str]:
+    text = (deployment.folder / "attachd.conf").read_text(encoding="utf-8")
+    found = re.search(r"^transport_url = (.*)$", text, re.MULTILINE)
+    assert found is not None
+    proxy, url = tcpproxy.before(test, found[1])
+    return proxy, url.replace(f"127.0.0.1:{proxy.port}", f"{guests.MACHINE}:{proxy.port}")
+
+
+def wait_for(look: Any, patience: float = PATIENCE) -> Any:
+    """Wait until something is so, and return it.
+
+    :param look: returns it, and something false until then
+    """
+    deadline = time.monotonic() + patience
+    while not (seen := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"it is still {seen}")
+        time.sleep(_NAP)
+    return seen
+
+
+class Case(testtools.TestCase):
+    """Two guests with attachd, for all tests of a class; a service, for each test."""
+
+    a: Host
+    b: Host
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        lab = guests.Lab(guests.need_lab(unittest.TestCase()))
+        cls.addClassCleanup(lab.down)
+        parcel = installed.Parcel(cls.addClassCleanup)
+        booted = lab.up(hosts=2)
+        for guest in booted:
+            cls.addClassCleanup(guest.leave)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            list(pool.map(parcel.install, booted))
+        cls.a, cls.b = map(Host, booted)
+
+    def setUp(self) -> None:
+        super().setUp()
+        for host in (self.a, self.b):
+            self.addCleanup(host.forget)
+            self.addOnException(functools.partial(self._show, host))
+
+    def _show(self, host: Host, _error: object) -> None:
+        try:
+            said = host.log()
+        except guests.Failed as error:
+            said = f"{error}"
+        self.addDetail(f"agent of {host.name}", content.text_content(said))
+
+    def assert_nothing_is_left(self, service: Service, *volumes: str) -> None:
+        """See that volumes which nobody has can be deleted, and that no trace of them is left."""
+        for volume in volumes:
+            self.assertEqual([], service.attachments_of(volume))
+            service.api.get("DELETE", f"/volumes/{volume}")
+            service.api.wait_for(volume, "gone")
+        self.assertEqual([], service.tgtd.leftovers())
+        for host in (self.a, self.b):
+            self.assert_has_nothing(host)
+
+    def assert_has_nothing(self, host: Host) -> None:
+        """See that a host has no session, no device and nothing in its journal."""
+        journal = host.guest.run(f"ls {_JOURNAL}/attachments || true").decode().split()
+        found = (host.guest.sessions(), host.guest.devices(), journal)
+        self.assertEqual(([], [], []), found, host.name)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that real hosts attach by themselves, told by the API to whom they belong."""
+
+import hashlib
+import http.client
+import secrets
+import threading
+
+from attachd.tests.lab import agents, guests
+
+MIB = 2**20
+FOLDER = "/mnt/volume"
+
+
+class Watch:
+    """Looks at an attachment and its volume all the time.
+
+    :ivar seen: each pair of their statuses that there has been
+    """
+
+    def __init__(self, test, service, attachment):
+        self._service, self._attachment = service, attachment
+        self.seen = set()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        test.addCleanup(self.end)
+        self._thread.start()
+
+    def _look(self):
+        while not self._ending.wait(0.5):
+            now = self._service.attachment(self._attachment)
+            volume = self._service.api.volume(now["volume_id"])
+            self.seen.add((now["status"], volume["status"]))
+
+    def end(self):
+        """End it, and return what was seen."""
+        self._ending.set()
+        self._thread.join()
+        return self.seen
+
+
+class AgentsTest(agents.Case):
+    """What users of one service with two hosts do, and what becomes of it."""
+
+    def start(self, **settings):
+        """Start a service."""
+        self.service = agents.Service(self, **settings)
+        return self.service
+
+    def write_files(self, host):
+        """Make a file system with a file on the device of a host; returns the file's checksum."""
+        data = secrets.token_bytes(MIB)
+        host.guest.run(f"mkfs.ext4 -q {host.guest.path}")
+        self.mount(host)
+        host.guest.run(f"cat > {FOLDER}/file; sync", data)
+        return hashlib.sha256(data).hexdigest()
+
+    def mount(self, host):
+        host.guest.run(f"mkdir -p {FOLDER}; mount {host.guest.path} {FOLDER}")
+
+    def unmount(self, host):
+        host.guest.run(f"umount {FOLDER}")
+
+    def assert_reads(self, host, checksum):
+        """See that the file is there, past all caches."""
+        self.mount(host)
+        said = host.guest.run(f"sha256sum {FOLDER}/file").decode()
+        self.assertEqual(checksum, said.split()[0])
+        self.unmount(host)
+
+    def wait_until_attached(self, attachment, host):
+        """Wait until the device is there, and let it be what the guest reads."""
+
+        def device():
+            path = self.service.attachment(attachment)["device"]
+            found = path and host.guest.run(f"test -b {path} && echo {path} || true")
+            return found and found.decode().strip()
+
+        host.guest.path = agents.wait_for(device)
+
+    def test_a_volume_goes_from_host_to_host_with_its_files(self):
+        service = self.start()
+        service.start(self.a)
+        service.start(self.b)
+        volume = service.api.new_volume()
+
+        attachment = service.attach(volume, self.a)
+        self.assertEqual("attached", attachment["status"])
+        self.assertEqual(self.a.name, attachment["attached_host"])
+        checksum = self.write_files(self.a)
+        refused = service.ask_to_detach(attachment)
+        self.assertEqual(http.client.CONFLICT, refused.status, refused)
+        self.assertIn(f"the mount of {self.a.guest.path} at {FOLDER}", refused.message)
+        self.assertEqual("attached", service.attachment(attachment)["status"])
+        self.assertEqual(1, len(self.a.guest.sessions()))
+        self.unmount(self.a)
+        self.assertEqual(1, len(service.tgtd.targets()))
+        service.detach(attachment)
+        self.assert_has_nothing(self.a)
+        self.assertEqual([], service.tgtd.targets())
+
+        attachment = service.attach(volume, self.b)
+        self.assert_reads(self.b, checksum)
+        service.detach(attachment)
+        self.assert_nothing_is_left(service, volume)
+
+    def test_after_a_power_cut_the_device_is_there_again(self):
+        self._go_through(self.a.crash)
+
+    def test_after_a_reboot_the_device_is_there_again(self):
+        self._go_through(self.a.reboot)
+
+    def _go_through(self, trouble):
+        service = self.start()
+        service.start(self.a)
+        volume = service.api.new_volume()
+        attachment = service.attach(volume, self.a)
+        checksum = self.write_files(self.a)
+        watch = Watch(self, service, attachment)
+        trouble()
+        self.wait_until_attached(attachment, self.a)
+        self.assert_reads(self.a, checksum)
+        self.assertEqual({("attached", "in-use")}, watch.end())
+        service.detach(attachment)
+        self.assert_nothing_is_left(service, volume)
+
+    def test_a_host_that_cannot_be_reached_is_named_and_goes_on_later(self):
+        service = self.start(work=15, agent="down_time = 45")
+        service.start(self.a)
+        first, second, third = (service.api.new_volume() for _ in range(3))
+        leaving = service.attach(first, self.a)
+        service.queue.refuse()
+
+        late = service.ask_to_attach(second, self.a)
+        self.assertIn(late.status, {http.client.GATEWAY_TIMEOUT, http.client.CONFLICT}, late)
+        self.assertIn(f"host {self.a.name}", late.message)
+        late = service.ask_to_detach(leaving)
+        self.assertIn(late.status, {http.client.GATEWAY_TIMEOUT, http.client.CONFLICT}, late)
+        self.assertIn(f"host {self.a.name}", late.message)
+        agents.wait_for(lambda: not service.is_alive(self.a))
+        refused = service.ask_to_attach(third, self.a)
+        self.assertEqual(http.client.CONFLICT, refused.status, refused)
+        self.assertIn(f"The agent of host {self.a.name} has not been heard", refused.message)
+        self.assertEqual(1, len(self.a.guest.sessions()))
+
+        service.queue.pass_on()
+        service.wait_until_alive(self.a)
+        agents.wait_for(lambda: not service.attachments_of(first))
+        (coming,) = service.attachments_of(second)
+        self.wait_until_attached(coming, self.a)
+        agents.wait_for(lambda: service.attachment(coming)["status"] == "attached")
+        self.assertEqual(1, len(self.a.guest.sessions()))
+        self.a.guest.write(0, b"\1" * guests.BLOCK)
+        service.detach(coming)
+        self.assert_nothing_is_left(service, first, second, third)
+
+    def test_an_agent_that_is_killed_while_it_connects_goes_on_when_it_is_started(self):
+        service = self.start(work=15)
+        service.start(self.a)
+        volume = service.api.new_volume()
+        killing = self.a.kill_at("connecting")
+        service.ask_to_attach(volume, self.a)
+        self.assertEqual(0, killing.end())
+        killing.kill()
+        self.a.start()
+        (attachment,) = service.attachments_of(volume)
+        agents.wait_for(lambda: service.attachment(attachment)["status"] == "attached")
+        self.wait_until_attached(attachment, self.a)
+        self.assertEqual(1, len(self.a.guest.sessions()))
+        checksum = self.write_files(self.a)
+        self.unmount(self.a)
+        self.assert_reads(self.a, checksum)
+        service.detach(attachment)
+        self.assert_nothing_is_left(service, volume)
+
+    def test_an_agent_that_is_killed_while_it_disconnects_goes_on_when_it_is_started(self):
+        service = self.start(work=15)
+        service.start(self.a)
+        volume = service.api.new_volume()
+        attachment = service.attach(volume, self.a)
+        killing = self.a.kill_at("disconnecting")
+        service.ask_to_detach(attachment)
+        self.assertEqual(0, killing.end())
+        killing.kill()
+        self.a.start()
+        agents.wait_for(lambda: not service.attachments_of(volume))
+        self.assert_nothing_is_left(service, volume)
+
+    def test_one_of_two_paths_is_enough(self):
+        service = self.start(portals=2)
+        service.start(self.a, "multipath = true\nenforce_multipath = true")
+        volume = service.api.new_volume()
+        attachment = service.attach(volume, self.a)
+        self.assertEqual(b"mpath", self.kind(self.a))
+        self.assertEqual(2, len(self.a.guest.sessions()))
+        self.assertEqual(2, self.paths(self.a))
+        writer = guests.Writer(self, self.a.guest, 0)
+        for cut, other in (service.portals, service.portals[::-1]):
+            cut.refuse()
+            agents.wait_for(lambda: self.paths(self.a) == 1)
+            writer.go_on()
+            self.assertGreater(other.open, 0)
+            cut.pass_on()
+            agents.wait_for(lambda: self.paths(self.a) == 2)
+            writer.go_on()
+        self.assertGreater(writer.end(), 0)
+        service.detach(attachment)
+        self.assert_nothing_is_left(service, volume)
+
+    def kind(self, host):
+        return host.guest.run(
+            f"lsblk --nodeps --noheadings --output TYPE {host.guest.path}"
+        ).strip()
+
+    def paths(self, host):
+        """Count the paths that multipathd uses."""
+        shown = host.guest.run("multipathd show paths raw format '%t %o'").decode().splitlines()
+        return shown.count("active running")
+
+    def test_a_reader_cannot_write_what_another_host_writes(self):
+        service = self.start()
+        service.start(self.a)
+        service.start(self.b)
+        kind = {"name": "shared", "extra_specs": {"multiattach": "<is> True"}}
+        service.api.get("POST", "/types", {"volume_type": kind})
+        volume = service.api.new_volume(volume_type="shared")
+        first = service.attach(volume, self.a)
+        second = service.attach(volume, self.b, mode="ro")
+        self.assertEqual(("rw", "ro"), (first["attach_mode"], second["attach_mode"]))
+        data = secrets.token_bytes(MIB)
+        self.a.guest.write(0, data)
+        self.assertEqual(data, self.b.guest.read(0, MIB))
+        self.assertRaises(guests.Failed, self.b.guest.write, 0, b"\1" * guests.BLOCK)
+        self.b.guest.run(f"blockdev --setrw {self.b.guest.path} || true")
+        self.assertRaises(guests.Failed, self.b.guest.write, 0, b"\1" * guests.BLOCK)
+        self.assertEqual(data, self.a.guest.read(0, MIB))
+        service.detach(second)
+        self.assert_has_nothing(self.b)
+        self.assertEqual(data, self.a.guest.read(0, MIB))
+        service.detach(first)
+        self.assert_nothing_is_left(service, volume)
