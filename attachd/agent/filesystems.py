@@ -66,7 +66,7 @@ def make_filesystem(
 ) -> None:
     """Make a file system on a device without data; contents.py tells how that is found out.
 
-    One that was killed is refused when it is repeated: what it left is data.  See make_again().
+    Where it is killed, what it has left is data for whoever repeats it; see placing.py.
 
     :param kind: one for which the host has mkfs.KIND
     :param uuid: what the file system is to be known by; None: any
@@ -75,29 +75,35 @@ def make_filesystem(
     """
     check_makeable(device, kind)
     contents.check_empty(device, progress)
-    _make(device, kind, progress, uuid)
+    make(device, kind, progress, uuid)
 
 
-def make_again(device: str, kind: str, progress: Progress, *, uuid: str) -> None:
-    """Make a file system on a device that was empty when this was begun, and nobody's since.
+def is_left(device: str, kind: str, uuid: str) -> bool:
+    """Tell whether a device that was empty carries no more than what was left of making it.
 
-    :param uuid: as make_filesystem() was given it by whoever began
-    :raises DeviceBusy: somebody uses the device
-    :raises HostError: it carries what somebody else has put there; or it was not made
+    :param kind: of the file system that was begun
+    :param uuid: of it
     """
-    check_makeable(device, kind)
-    if found := contents.probe(device):
-        ours = is_kind(found.filesystem or DATA, kind)
-        if kind in _UUID_OPTIONS:
-            ours = ours and found.uuid == uuid
-        if not ours or _was_mounted(device, kind):
-            raise exception.HostError(
-                reason=f"{device} was empty when {command_for(kind)} was begun on it, and now "
-                f"carries {found.name} of somebody else: no file system is made on it. Repeat "
-                "the command without --mkfs to use what is there."
-            )
-        _run(["wipefs", "--all", "--quiet", device])
-    _make(device, kind, progress, uuid)
+    found = contents.probe(device)
+    if found is None:
+        return True
+    if kind in _UUID_OPTIONS:
+        return found.uuid == uuid and not _was_mounted(device, found.filesystem or "")
+    return is_kind(found.filesystem or DATA, kind)
+
+
+def forget(device: str) -> None:
+    """Remove all signatures from a device, be they whole or not; raises HostError."""
+    _run(["wipefs", "--all", "--quiet", device])
+
+
+def unmake(device: str) -> None:
+    """Let a device that was empty be so again, after a file system was begun on it.
+
+    :raises HostError: it is not
+    """
+    forget(device)
+    contents.erase(device)
 
 
 def check_makeable(device: str, kind: str) -> None:
@@ -112,7 +118,8 @@ def check_makeable(device: str, kind: str) -> None:
     users.check_unused(device)
 
 
-def _make(device: str, kind: str, progress: Progress, uuid: str | None) -> None:
+def make(device: str, kind: str, progress: Progress, uuid: str | None) -> None:
+    """Make a file system on what is surely nobody's; raises HostError if it is not whole."""
     command = command_for(kind)
     began = time.monotonic()
 

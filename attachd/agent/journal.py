@@ -58,6 +58,9 @@ class Entry:
     :ivar connection_info: as the API shows it, with secrets; None until it is known
     :ivar mountpoint: where it is mounted, or to be; None: it is not
     :ivar mkfs: the file system that may be made on a device without data; None: none may
+    :ivar formatting: the file system that is being made on the device, which was found to be
+        empty; it is half-made, if it is there.  None: nothing is
+    :ivar restoring: it was attached, and is being connected again
     :ivar cloud: of which service it is: the endpoint's URL, for commands that know several
     :ivar error: why the last step failed; None: it did not, or is under way
     """
@@ -74,6 +77,8 @@ class Entry:
     device: Device | None = None
     mountpoint: str | None = None
     mkfs: str | None = None
+    formatting: str | None = None
+    restoring: bool = False
     cloud: str | None = None
     error: str | None = None
     changed_at: str = ""

@@ -52,7 +52,7 @@ _WITHOUT_JOURNAL = {
     "btrfs": "rescue=nologreplay",
     "ext3": "noload",
     "ext4": "noload",
-    "xfs": "norecovery",
+    "xfs": "norecovery,nouuid",
 }
 # struct ext4_super_block
 _EXT_SUPERBLOCK = 1024
@@ -81,10 +81,17 @@ def mount(device: str, folder: str, *, mode: str) -> None:
     if _is_mounted(device, folder, mode):
         return
     kind = _mountable(device)
-    _prepare(folder)
+    if not _is_empty(folder):
+        # Somebody who does the same may have been faster.
+        if _is_mounted(device, folder, mode):
+            return
+        raise exception.HostError(
+            reason=f"{folder} is not empty, and what is in it could not be seen while something "
+            "is mounted there. Choose another folder."
+        )
     options = _options(device, kind, mode)
     outcome = outcomes.run(
-        ["mount", "-t", kind, "-o", options, "--", device, os.path.realpath(folder)], _TIMEOUT
+        ["mount", *options, "-t", kind, "--", device, os.path.realpath(folder)], _TIMEOUT
     )
     # Also after a failure: a mount whose caller was killed may have been faster.
     if not _is_mounted(device, folder, mode):
@@ -155,7 +162,8 @@ def _is_of(found: Mount, device: str) -> bool:
     try:
         numbers = nodes.look(device).numbers()
     except OSError:
-        return False
+        # A device can be gone while it is mounted.
+        return found.source == device
     return any(found.is_of(each) for each in numbers)
 
 
@@ -174,33 +182,28 @@ def _mountable(device: str) -> str:
     return found.filesystem
 
 
-def _prepare(folder: str) -> None:
-    """Let there be an empty folder."""
+def _is_empty(folder: str) -> bool:
+    """Let there be a folder, and tell whether it is empty."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        empty = not any(Path(folder).iterdir())
+        return not any(Path(folder).iterdir())
     except OSError as error:
         raise exception.HostError(
             reason=f"{folder} cannot be used as a mountpoint: {error.strerror}."
         ) from error
-    if not empty:
-        raise exception.HostError(
-            reason=f"{folder} is not empty, and what is in it could not be seen while something "
-            "is mounted there. Choose another folder."
-        )
 
 
-def _options(device: str, kind: str, mode: str) -> str:
+def _options(device: str, kind: str, mode: str) -> list[str]:
     if mode != "ro":
         # Said like this, mount does not fall back to reading where writing is refused.
-        return "rw"
+        return ["--rw"]
     if kind in {"ext3", "ext4"} and not _must_recover(device):
-        return "ro"
+        return ["--read-only"]
     without = _WITHOUT_JOURNAL.get(kind)
     if without is None:
-        return "ro"
+        return ["--read-only"]
     LOG.info("%s is mounted without its journal, which is not empty or may not be", device)
-    return f"ro,{without}"
+    return ["--read-only", "-o", without]
 
 
 def _must_recover(device: str) -> bool:
@@ -214,9 +217,9 @@ def _must_recover(device: str) -> bool:
     return bool(int.from_bytes(features, "little") & _EXT_RECOVER)
 
 
-def _why_not(device: str, folder: str, options: str, outcome: outcomes.Outcome) -> str:
-    what = f"{device} cannot be mounted at {folder} ({options}): {outcome.complaint}"
-    if "," in options:
+def _why_not(device: str, folder: str, options: list[str], outcome: outcomes.Outcome) -> str:
+    what = f"{device} cannot be mounted at {folder} ({' '.join(options)}): {outcome.complaint}"
+    if "-o" in options:
         return (
             f"{what} The device is only to be read, so the journal of its file system could not "
             "be replayed, and without that it is not whole. Have a host that may write mount and "

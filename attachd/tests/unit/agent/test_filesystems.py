@@ -20,7 +20,7 @@ class FilesystemsTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        for tool in ("blkid", "mkfs.ext4", "setpriv", "tune2fs", "wipefs"):
+        for tool in ("blkid", "mkfs.ext4", "mkfs.minix", "setpriv", "tune2fs", "wipefs"):
             machine.need_tool(self, tool)
         temporary = fixtures.TempDir()
         temporary.setUp()
@@ -47,19 +47,33 @@ class FilesystemsTest(unittest.TestCase):
     def test_one_with_a_file_system_stays_as_it_is(self):
         filesystems.make_filesystem(self.device, "ext4", self.told.append)
         before = self.path.read_bytes()
-        for again in (
-            lambda: filesystems.make_filesystem(self.device, "ext4", self.told.append),
-            lambda: filesystems.make_again(self.device, "ext4", self.told.append, uuid=self.uuid),
-        ):
-            self.assertRaisesRegex(exception.HostError, "carries ext4", again)
-            self.assertEqual(before, self.path.read_bytes())
+        with self.assertRaisesRegex(exception.HostError, "carries ext4"):
+            filesystems.make_filesystem(self.device, "ext4", self.told.append)
+        self.assertEqual(before, self.path.read_bytes())
+        self.assertFalse(filesystems.is_left(self.device, "ext4", self.uuid))
 
-    def test_what_is_left_of_ones_own_is_made_again(self):
+    def test_what_is_left_of_ones_own_is_told_from_everything_else(self):
         for left in ("nothing", "a superblock", "blocks without one"):
             self.leave(left)
-            filesystems.make_again(self.device, "ext4", self.told.append, uuid=self.uuid)
+            self.assertTrue(filesystems.is_left(self.device, "ext4", self.uuid), left)
+            filesystems.forget(self.device)
+            self.assertTrue(filesystems.is_left(self.device, "ext4", self.uuid), left)
+            filesystems.make(self.device, "ext4", self.told.append, self.uuid)
             self.assertEqual("ext4", filesystems.filesystem(self.device), left)
             subprocess.run(["e2fsck", "-fn", self.device], check=True, capture_output=True)
+
+    def test_what_was_begun_can_be_undone(self):
+        for left in ("nothing", "a superblock", "blocks without one"):
+            self.leave(left)
+            filesystems.unmake(self.device)
+            self.assertEqual(bytes(8 * _MIB), self.path.read_bytes(), left)
+
+    def test_what_has_no_uuid_is_known_by_its_kind(self):
+        filesystems.make_filesystem(self.device, "ext4", self.told.append)
+        self.assertFalse(filesystems.is_left(self.device, "minix", self.uuid))
+        filesystems.unmake(self.device)
+        subprocess.run(["mkfs.minix", self.device], check=True, capture_output=True)
+        self.assertTrue(filesystems.is_left(self.device, "minix", self.uuid))
 
     def leave(self, what):
         self.path.write_bytes(bytes(8 * _MIB))
@@ -70,23 +84,21 @@ class FilesystemsTest(unittest.TestCase):
             self.path.write_bytes(bytes(4096) + data[4096:])
             self.assertIsNone(filesystems.filesystem(self.device))
 
-    def test_one_of_ones_own_that_was_used_is_not_made_again(self):
-        filesystems.make_filesystem(self.device, "ext4", self.told.append, uuid=self.uuid)
+    def test_one_of_ones_own_that_was_used_is_no_remainder(self):
+        self.leave("a superblock")
+        self.assertTrue(filesystems.is_left(self.device, "ext4", self.uuid))
         with self.path.open("r+b") as file:  # As mounting it notes.
             file.seek(1024 + 0x2C)
             file.write(b"\1\2\3\4")
-        with self.assertRaisesRegex(exception.HostError, "of somebody else"):
-            filesystems.make_again(self.device, "ext4", self.told.append, uuid=self.uuid)
+        self.assertFalse(filesystems.is_left(self.device, "ext4", self.uuid))
 
     def test_what_is_no_file_system_is_data(self):
         swap = machine.need_tool(self, "mkswap")
         subprocess.run([swap, self.device], check=True, capture_output=True)
         self.assertEqual("data", filesystems.filesystem(self.device))
-        for make in (
-            lambda: filesystems.make_filesystem(self.device, "ext4", self.told.append),
-            lambda: filesystems.make_again(self.device, "ext4", self.told.append, uuid=self.uuid),
-        ):
-            self.assertRaisesRegex(exception.HostError, "swap space", make)
+        self.assertFalse(filesystems.is_left(self.device, "ext4", self.uuid))
+        with self.assertRaisesRegex(exception.HostError, "swap space"):
+            filesystems.make_filesystem(self.device, "ext4", self.told.append)
 
     def test_kinds_are_those_with_a_command(self):
         self.assertEqual("mkfs.ext4", filesystems.command_for("ext4"))

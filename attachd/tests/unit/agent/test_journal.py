@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal of a host: what is written is there, whole, and only for its owner."""
 
+import json
 import os
 from pathlib import Path
 import subprocess
@@ -52,11 +53,23 @@ class JournalTest(unittest.TestCase):
             connection_info={"driver_volume_type": "iscsi", "auth_password": "secret"},
             device=Device("/dev/sdb", {"type": "block"}),
             mountpoint="/mnt/disk",
+            mkfs="ext4",
+            formatting="ext4",
+            restoring=True,
         )
         self.assertEqual([entry], self.journal.entries())
         self.assertEqual(entry, self.journal.get(entry.id))
         self.assertEqual([entry], self.journal.of_volume("v"))
         self.assertEqual([], self.journal.of_volume("w"))
+
+    def test_an_entry_of_before_there_was_a_field_is_read(self):
+        entry = self.journal.write(Entry("v"))
+        path = self.folder / "attachments" / f"{entry.id}.json"
+        values = json.loads(path.read_text())
+        for each in ("formatting", "restoring"):
+            del values[each]
+        path.write_text(json.dumps(values))
+        self.assertEqual([entry], self.journal.entries())
 
     def test_an_empty_journal_has_no_entries(self):
         self.assertEqual([], self.journal.entries())

@@ -5,9 +5,10 @@ import os
 from pathlib import Path
 import tempfile
 import unittest
+from unittest import mock
 
 from attachd import exception
-from attachd.agent import mounttable, users
+from attachd.agent import mounttable, nodes, users
 
 
 class UsersTest(unittest.TestCase):
@@ -41,6 +42,20 @@ class UsersTest(unittest.TestCase):
         found = users.of_mount(mounttable.at("/"))
         self.assertTrue([each for each in found if each.endswith(" at /proc")], found)
         self.assertTrue([each for each in found if f"process {os.getpid()} (" in each], found)
+
+    def test_devices_on_top_are_told_as_sys_tells_them(self):
+        # Neither device mapper nor MD is in each kernel that tests run on.
+        with tempfile.TemporaryDirectory() as folder:
+            holders = Path(folder) / "8:16" / "holders"
+            for name, label in (("dm-3", "group-volume"), ("md0", None)):
+                (holders / name / "dm").mkdir(parents=True)
+                if label:
+                    (holders / name / "dm" / "name").write_text(f"{label}\n")
+            device = nodes.Node("/dev/sdb", os.makedev(8, 16), None)
+            with mock.patch.object(nodes, "_NUMBERS", Path(folder)):
+                found = users._on_top([device])
+        expected = ["/dev/dm-3 (group-volume) on top of /dev/sdb", "/dev/md0 on top of /dev/sdb"]
+        self.assertEqual(expected, found)
 
     def test_many_users_are_counted(self):
         told = users.told([f"process {number}" for number in range(30)])
