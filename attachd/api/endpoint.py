@@ -59,6 +59,7 @@ NOUNS = (
     "messages",
     "services",
     "hosts",
+    "agents",
     "clusters",
     "info",
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attachd-manage: what operators do to the database; typed by them and by deployment tools.
 
-Whether backends agree with it is told by audit.py.
+Whether backends agree with it is told by audit.py; agents of hosts are made known by agents.py.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from typing import Any
 from oslo_config import cfg
 
 from attachd import exception, service
-from attachd.cmd import audit
+from attachd.cmd import agents, audit
 from attachd.conf import CONF
 from attachd.db import api, migration
 
@@ -56,6 +56,7 @@ def _add_commands(subjects: Any) -> None:
     sync.set_defaults(action=_sync, failed=1)
     _add_action(actions, "version", _version, "print the versions of database and code")
     audit.add_command(subjects)
+    agents.add_command(subjects)
 
 
 def _add_action(actions: Any, name: str, action: Callable[[], None], text: str) -> None:

@@ -74,6 +74,16 @@ def _known(row: sa.Row[Any]) -> Row:
     return {**known, "alive": _is_alive(known["seen_at"])}
 
 
+def state(row: Mapping[str, Any]) -> str:
+    """Say in a word how an agent is: "up", "down", or "new" if it has never reported.
+
+    :param row: as of :func:`get`
+    """
+    if row["seen_at"] is None:
+        return "new"
+    return "up" if row["alive"] else "down"
+
+
 def _is_alive(seen_at: datetime.datetime | None) -> bool:
     limit = datetime.timedelta(seconds=CONF.agent.down_time)
     return seen_at is not None and models.now() - seen_at <= limit

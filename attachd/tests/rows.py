@@ -115,6 +115,11 @@ def attachments(volume_id: str | None = None) -> list[Row]:
     return _read(table, sa.true() if volume_id is None else table.c.volume_id == volume_id)
 
 
+def agents() -> list[Row]:
+    """Read all agents of hosts."""
+    return _read(models.agents, sa.true())
+
+
 def remove_attachment(attachment_id: str) -> None:
     """Remove an attachment, and derive anew."""
     volume_id = attachment(attachment_id)["volume_id"]

@@ -53,6 +53,9 @@ BODIES: Final[Mapping[str, Any]] = {
 }
 """What actions are told that no sample calls, and that are not content with nothing."""
 
+LEAST: Final[Mapping[str, str]] = {"own-attachment-create-on-host": "admin"}
+"""Who is the least that may make a call of the samples which asks more than one rule."""
+
 IN_ALL_PROJECTS: Final = frozenset({"admin", "service"})
 """Those whose roles count whatever project a thing belongs to, where they are allowed at all."""
 

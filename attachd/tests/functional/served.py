@@ -25,7 +25,7 @@ from attachd.conf import CONF
 from attachd.manager.caretaker import Caretaker
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.upkeep import Upkeep
-from attachd.tests import backends, computes, rows
+from attachd.tests import agents, backends, computes, rows
 
 LATEST = "volume 3.71"
 PROJECT = "a" * 32
@@ -196,6 +196,23 @@ class ServedWithCare(Served):
         caring.start()
         for each in (caring.join, caretaker.wake, stop.set):
             self._owner.addCleanup(each)
+
+
+class ServedWithAgents(Served):
+    """Serves the API, with hosts: node-1 attaches, others are away, new, or cannot."""
+
+    def start_fixture(self) -> None:
+        """Begin to serve."""
+        super().start_fixture()
+        agents.Agent(self._owner, "node-1")
+        busy = agents.Agent(self._owner, "node-busy")
+        busy.is_busy = True
+        failing = agents.Agent(self._owner, "node-failing")
+        failing.is_failing = True
+        agents.Agent(self._owner, "node-silent").give_up_soon(self._owner)
+        agents.report("node-away")
+        agents.silence("node-away")
+        agents.report("node-broken", error="iscsid does not run.")
 
 
 class ServedThroughOneTarget(Served):

@@ -15,8 +15,10 @@ import unittest
 from unittest import mock
 import uuid
 
+from attachd import agentapi
 from attachd.api import endpoint
 from attachd.db import messages, paging
+from attachd.tests import agents
 from attachd.tests.functional import served
 
 REFERENCE = Path(__file__).parents[3] / "api-ref" / "source" / "v3"
@@ -53,6 +55,10 @@ def _admin(name: str, method: str, path: str, body: Any = None) -> Step:
     return Step(name, method, path, body, served.ADMIN)
 
 
+def _own_admin(name: str, method: str, path: str, body: Any = None) -> Step:
+    return _admin(name, method, path, body)._replace(version=f"{served.LATEST}, attachd 1.0")
+
+
 _VOLUME = "/volumes/{volume-create}"
 _TYPE = "/types/{type-create}"
 _PRIVATE = "/types/{type-create-private}"
@@ -69,6 +75,14 @@ _CONNECTOR = {
     "mountpoint": "/dev/vdb",
 }
 _NODE = {key: value for key, value in _CONNECTOR.items() if key != "mountpoint"}
+_HOST = "compute-2"
+_DEVICES = [{
+    "attachment_id": "51d2d6d8-0c5f-4b1c-8a5e-3a8f5e7d2b10",
+    "volume_id": "c3a0a2f4-9b8e-4f7e-9c0c-6a3f1d2e4b5a",
+    "path": "/dev/sdb",
+    "size_bytes": 10 * 2**30,
+    "mountpoint": None,
+}]  # fmt: skip
 _ISCSI = {
     "driver_volume_type": "iscsi",
     "data": {
@@ -147,6 +161,12 @@ STORY = [
     _admin("volume-list-detail", "GET", "/volumes/detail?with_count=True&limit=1"),
     Step("attachment-delete", "DELETE", _ATTACHMENT),
     _own("own-attachment-delete", "DELETE", "/attachments/{attachment-create-connected}"),
+    _own_admin("agent-list", "GET", "/agents"),
+    _own_admin("agent-show", "GET", f"/agents/{_HOST}"),
+    _own_admin("own-attachment-create-on-host", "POST", "/attachments", {
+        "attachment": {"volume_uuid": "{volume-create}", "host": _HOST}}),
+    Step("", "DELETE", "/attachments/{own-attachment-create-on-host}"),
+    _own_admin("", "DELETE", f"/agents/{_HOST}"),
     Step("volume-extend", "POST", f"{_VOLUME}/action", {"os-extend": {"new_size": 20}}),
     Step("available", "GET", _VOLUME),
     Step("volume-reserve", "POST", f"{_VOLUME}/action", {"os-reserve": None}),
@@ -233,10 +253,14 @@ def told(api: served.Api, ask: Asker | None = None) -> Iterator[tuple[str, str]]
     """
     ask = ask or sent
     ids: dict[str, str] = {"message": _add_message()}
+    agents.report(_HOST, devices=_DEVICES)
     stand_ins = {_SERVER: _SERVER}
     for step in STORY:
         body = _filled(step.body, ids)
-        with mock.patch.object(api.backend.driver, "grant", return_value=_ISCSI):
+        with (
+            mock.patch.object(api.backend.driver, "grant", return_value=_ISCSI),
+            mock.patch.object(agentapi, "look", agents.obey),
+        ):
             answer = ask(api, step._replace(path=_filled(step.path, ids), body=body))
         if answer.raw and step.method == "POST" and step.name:
             ids[step.name] = _id_in(answer.body)

@@ -14,6 +14,7 @@ from attachd.db import api, attachments, types, volume_metadata, volumes
 from attachd.tests import databases, rows
 from attachd.tests.unit.db import (
     test_agent_moves,
+    test_agent_removal,
     test_agents,
     test_api,
     test_attachment_queries,
@@ -63,6 +64,7 @@ ENDING = {
 SERVERS = ("mariadb", "postgresql")
 REPEATED = [
     test_agent_moves.AgentMovesTest,
+    test_agent_removal.AgentRemovalTest,
     test_agents.AgentsTest,
     test_agents.WorkTest,
     test_api.TransactionTest,

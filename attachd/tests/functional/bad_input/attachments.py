@@ -12,12 +12,17 @@ READER = {"token": served.READER}
 MEMBER = {"token": served.MEMBER}
 ADMIN = {"token": served.ADMIN}
 BEFORE_MODE = {"version": "volume 3.53"}
+OWN = {"version": f"{served.LATEST}, attachd 1.0"}
 HOST = {"host": "compute-9"}
 
 
 def _create(claim: str, status: int, says: str, options: Any = None, **fields: Any) -> Row:
     body = {"attachment": {"volume_uuid": "{volume}", **fields}}
     return Row(f"create: {claim}", "POST", URL, body, status, says, options or {})
+
+
+def _at(claim: str, status: int, says: str, who: Any = ADMIN, **fields: Any) -> Row:
+    return _create(claim, status, says, {**who, **OWN}, **fields)
 
 
 def _update(claim: str, status: int, says: str, connector: Any, path: str = RESERVED) -> Row:
@@ -107,6 +112,17 @@ ROWS = [
     _create("the mode is null", 400, "attachment.mode", mode=None),
     _create("a connector of text", 400, "attachment.connector", connector="iqn.1"),
     _create("a connector without a host", 400, "'host' is a required", connector={"ip": "1"}),
+    _create("a host without attachd 1.0", 400, "host.*attachd 1.0", ADMIN, host="n"),
+    _at("a host and a connector", 400, "connector.*attachment.host", host="n", connector=HOST),
+    _at("the host is null", 400, "attachment.host", host=None),
+    _at("the host is empty", 400, "attachment.host", host=""),
+    _at("the host is a number", 400, "attachment.host", host=1),
+    _at("the host is a novel", 400, "attachment.host", host="x" * 256),
+    _at("the host has control characters", 400, "attachment.host", host="a\x1b[2J"),
+    _at("the host has a NUL", 400, "attachment.host", host="a\x00"),
+    _at("the host is unknown", 404, "No agent of host nowhere is known", host="nowhere"),
+    _at("a host, by a member", 403, "volume:attachment_create_on_host", MEMBER, host="n"),
+    _at("a host that is to expire", 404, "nowhere", host="nowhere", expires_in=5),
     _create("a reader", 403, "volume:attachment_create", READER),
     _plain("update: nothing", "PUT", RESERVED, {"attachment": {}}, 400, "'connector' is a req"),
     _plain(

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-manage agent: which hosts may have an agent, and by which key; read by manage.py."""
+
+import argparse
+from collections.abc import Callable
+import secrets
+from typing import Any, Final
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.db import agent_removal, agents
+
+LENGTH: Final = 32
+"""Bytes of a key, drawn by chance."""
+
+_LONGEST: Final = 255
+
+
+def add_command(subjects: Any) -> None:
+    """Add the command to the parser of attachd-manage."""
+    parser: argparse.ArgumentParser = subjects.add_parser(
+        "agent", help="the hosts that attach volumes by themselves"
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _add(actions, "add", _make_known, "make a host known, and print the key of its agent")
+    _add(actions, "list", _list, "list the hosts that are known, and how their agents are")
+    remove = _add(actions, "remove", _remove, "forget a host and its key")
+    remove.add_argument(
+        "--force", action="store_true", help="although there are attachments at this host"
+    )
+
+
+def _add(
+    actions: Any, name: str, action: Callable[[], None], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
+    if name != "list":
+        # "host" is an option of the configuration
+        parser.add_argument(
+            "host_name", metavar="HOST", type=_name, help="[agent] host, as the agent has it"
+        )
+    parser.set_defaults(action=action, failed=1)
+    return parser
+
+
+def _name(text: str) -> str:
+    """Let the name of a host pass."""
+    if not text.isprintable() or not 0 < len(text) <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"1 to {_LONGEST} printable characters are needed")
+    return text
+
+
+def _make_known() -> None:
+    host, key = CONF.subject.host_name, secrets.token_urlsafe(LENGTH)
+    if not agents.add(host, key):
+        raise exception.Conflict(
+            reason=f"Host {host} is known already. For a new key remove it first: "
+            f"attachd-manage agent remove {host}"
+        )
+    print(key)
+
+
+def _list() -> None:
+    rows = agents.all_()
+    if not rows:
+        return
+    titles = ("host", "state", "last seen", "attachments", "error")
+    lines = [titles, *(_line(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
+    for line in lines:
+        texts = (f"{text:{width}}" for text, width in zip(line, widths, strict=True))
+        print("  ".join(texts).rstrip())
+
+
+def _line(row: agents.Row) -> tuple[str, ...]:
+    seen = f"{row['seen_at']:%Y-%m-%d %H:%M:%S}" if row["seen_at"] else "-"
+    count = len(agent_removal.attachments_of(row["host"]))
+    return row["host"], agents.state(row), seen, str(count), row["error"] or ""
+
+
+def _remove() -> None:
+    remove = agent_removal.remove_by_force if CONF.subject.force else agent_removal.remove
+    remove(CONF.subject.host_name)
+    print(f"Host {CONF.subject.host_name} is forgotten, and its key with it.")

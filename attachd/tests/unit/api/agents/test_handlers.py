@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the handlers of agents answer."""
+
+import unittest
+
+from attachd import exception
+from attachd.api import microversions as mv
+from attachd.api.agents import handlers
+from attachd.tests import agents, asking, rows
+
+OWN = (mv.LATEST, mv.OWN_BASE)
+
+
+class HandlersTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        for host in ("node-2", "node-1"):
+            agents.report(host)
+
+    def test_they_are_listed_by_name_and_shown_one_by_one(self):
+        listed = handlers.index(*OWN)["agents"]
+        self.assertEqual(["node-1", "node-2"], [each["host"] for each in listed])
+        self.assertEqual({"agent": listed[1]}, handlers.show("node-2", *OWN))
+
+    def test_one_that_nobody_knows_is_not_found(self):
+        for call in (handlers.show, handlers.delete):
+            with self.assertRaisesRegex(exception.AgentNotFound, "node-3"):
+                call("node-3", *OWN)
+
+    def test_one_is_forgotten_unless_it_has_attachments(self):
+        rows.add_attachment(rows.add_volume()["id"], "attached", agent="node-1")
+        self.assertIsNone(handlers.delete("node-2", *OWN))
+        with self.assertRaises(exception.Conflict):
+            handlers.delete("node-1", *OWN)
+        self.assertEqual(["node-1"], [each["host"] for each in handlers.index(*OWN)["agents"]])
+
+    def test_without_the_opt_in_they_do_not_exist(self):
+        plain = (mv.LATEST, None)
+        for call in (
+            lambda: handlers.index(*plain),
+            lambda: handlers.show("node-1", *plain),
+            lambda: handlers.delete("node-1", *plain),
+        ):
+            with self.assertRaises(exception.VersionNotFound):
+                call()
+        self.assertEqual(2, len(handlers.index(*OWN)["agents"]))

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-manage agent as people type it."""
+
+from pathlib import Path
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from attachd import exception
+from attachd.db import agents as db
+from attachd.tests import agents, databases, rows
+
+COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
+
+
+class AgentTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        url = databases.use(self)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = Path(folder.name) / "attachd.conf"
+        self.file.write_text(f"[database]\nconnection = {url}\n", encoding="utf-8")
+
+    def run_(self, *arguments):
+        command = [sys.executable, "-W", "ignore", "-c", COMMAND, "--config-file", self.file]
+        return subprocess.run(
+            [*command, "agent", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def done(self, *arguments):
+        ended = self.run_(*arguments)
+        self.assertEqual((0, ""), (ended.returncode, ended.stderr))
+        return ended.stdout
+
+    def refused(self, *arguments):
+        ended = self.run_(*arguments)
+        self.assertEqual((1, ""), (ended.returncode, ended.stdout))
+        return ended.stderr
+
+    def test_the_key_that_is_printed_is_that_of_the_host_and_is_told_once(self):
+        (key,) = self.done("add", "node-1").splitlines()
+        self.assertGreaterEqual(len(key), 43)
+        db.check("node-1", key)
+        with self.assertRaises(exception.Forbidden):
+            db.check("node-1", key[:-1])
+        self.assertNotIn(key, str(rows.agents()))
+        self.assertIn("node-1 is known already", self.refused("add", "node-1"))
+        db.check("node-1", key)
+
+    def test_a_list_tells_how_they_are(self):
+        self.assertEqual("", self.done("list"))
+        agents.report("node-1", error="iscsid does not run.")
+        rows.add_attachment(rows.add_volume()["id"], "attached", agent="node-1")
+        agents.report("node-22")
+        agents.silence("node-22")
+        self.done("add", "node-3")
+        lines = self.done("list").splitlines()
+        self.assertRegex(lines[0], r"^host +state +last seen +attachments +error$")
+        self.assertRegex(lines[1], r"^node-1 +up +2\d\d\d-.* +1 +iscsid does not run\.$")
+        self.assertRegex(lines[2], r"^node-22 +down +2\d\d\d-.* +0$")
+        self.assertRegex(lines[3], r"^node-3 +new +- +0$")
+
+    def test_one_with_attachments_is_forgotten_by_force_only(self):
+        agents.report("node-1")
+        mine = rows.add_attachment(rows.add_volume()["id"], "attached", agent="node-1")["id"]
+        self.assertIn(mine, self.refused("remove", "node-1"))
+        self.assertIn("is forgotten", self.done("remove", "node-1", "--force"))
+        self.assertIn("No agent of host node-1", self.refused("remove", "node-1"))
+
+    def test_a_name_that_no_host_can_have_is_refused(self):
+        for name in ("", "x" * 256, "a\nb"):
+            ended = self.run_("add", name)
+            self.assertEqual(2, ended.returncode)
+            self.assertIn("printable characters", ended.stderr)
+        self.assertEqual([], db.all_())
