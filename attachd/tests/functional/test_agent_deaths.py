@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An agent is killed between any two of its steps, and the next one finishes what was due."""
+
+import json
+
+from attachd.tests.crashing.points import Plan, Point, log_of
+from attachd.tests.functional.agents import wait_for
+from attachd.tests.functional.test_agents import BYTES, LATER, AgentCase
+
+NAME = "agent"
+
+
+class DeathTest(AgentCase):
+    """Each point of an attach, and of a detach."""
+
+    def passed(self, work):
+        """Return the points that an agent passes while it works."""
+        serial = self.site.follow(Plan)
+        work()
+        text = log_of(self.site.plans, serial).read_text()
+        return [
+            Point(*point)
+            for what, _role, _pid, point in map(json.loads, text.splitlines())
+            if what == "pass"
+        ]
+
+    def die(self, point, work):
+        """Let the agent die at a point of the work, and return the one that follows it."""
+        dying = self.host.start()
+        self.site.follow(lambda serial: Plan(serial, point))
+        answer = work()
+        dying.wait_until_dead()
+        self.site.follow(Plan)
+        return answer
+
+    def kept(self, points):
+        """Leave out what is the same place: after a step is before the next one."""
+        return [each for each in points if "> before" in each.name] + points[-1:]
+
+    def test_an_attach_is_finished(self):
+        self.host.start()
+        mine = []
+        points = self.kept(self.passed(lambda: mine.append(self.attach())))
+        self.detach(mine[0])
+        names = [each.name.rpartition(" ")[2] for each in points]
+        self.assertEqual(["duty", "duty"], names[:2])
+        self.assertTrue({"connect", "write", "connected"} <= set(names), names)
+        self.host.agents[-1].kill()
+        for point in points:
+            with self.subTest(f"{point}"):
+                attachment = self.die(point, self.begin)
+                agent = self.host.start()
+                self.wait_for(attachment, "attached")
+                wait_for(lambda: self.host.entries()[0].step == "attached")
+                self.write(attachment)
+                self.detach(attachment)
+                self.assertEqual(BYTES, self.stored())
+                agent.kill()
+
+    def test_a_detach_is_finished_and_the_host_lets_go_first(self):
+        self.host.start()
+        attachment = self.attach()
+        points = self.kept(self.passed(lambda: self.detach(attachment)))
+        names = [each.name.rpartition(" ")[2] for each in points]
+        self.assertTrue({"disconnect", "write", "disconnected", "remove"} <= set(names), names)
+        self.host.agents[-1].kill()
+        for point, name in zip(points, names, strict=True):
+            with self.subTest(f"{point}"):
+                self.host.start()
+                attachment = self.attach()
+                self.host.agents[-1].kill()
+                answer = self.die(point, lambda: self.site.detach(attachment, **LATER))
+                self.assertEqual(202, answer.status_code, answer.text)
+                if name == "disconnected":
+                    self.assertEqual([], self.host.loops())
+                    self.assertTrue(self.exported())
+                agent = self.host.start()
+                self.wait_for(attachment, None)
+                self.assert_nothing_is_left()
+                agent.kill()

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that attach by themselves, over RabbitMQ, with a tgtd and devices in user space.
+
+What becomes of an agent that dies in the middle is in test_agent_deaths.py.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+import signal
+import subprocess
+import threading
+
+import testtools
+
+from attachd.tests import tcpproxy
+from attachd.tests.functional import agents
+from attachd.tests.functional.agents import wait_for
+
+GIB = 2**30
+BYTES = os.urandom(4096)
+LATER = {"Prefer": "respond-async"}
+
+
+class AgentCase(testtools.TestCase):
+    """The site, and a host of the test's own."""
+
+    def setUp(self):
+        super().setUp()
+        self.site = agents.shared(self)
+        self.host = agents.Host(self.site, self)
+        self.addOnException(self._show)
+        self.volume = self.site.make_volume()
+
+    def _show(self, _error):
+        for name, text in (("agent", self.host.log), ("manager", self.site.manager.output)):
+            self.addDetail(name, testtools.content.text_content(text[-20_000:]))
+
+    def attach(self):
+        """Attach the volume, and return the attachment's id."""
+        answer = self.site.attach(self.volume, self.host.name)
+        self.assertEqual(200, answer.status_code, answer.text)
+        return answer.json()["attachment"]["id"]
+
+    def begin(self):
+        """Have the volume attached by and by, and return the attachment's id."""
+        answer = self.site.attach(self.volume, self.host.name, **LATER)
+        self.assertEqual(202, answer.status_code, answer.text)
+        return answer.json()["attachment"]["id"]
+
+    def detach(self, attachment_id):
+        answer = self.site.detach(attachment_id)
+        self.assertEqual(200, answer.status_code, answer.text)
+        self.assert_nothing_is_left()
+
+    def write(self, attachment_id):
+        with self.host.device(attachment_id).open("r+b") as device:
+            device.write(BYTES)
+            os.fsync(device.fileno())
+
+    def read(self, attachment_id):
+        with self.host.device(attachment_id).open("rb") as device:
+            return device.read(len(BYTES))
+
+    def stored(self):
+        """Return what is on the backend."""
+        with self.backing_file().open("rb") as file:
+            return file.read(len(BYTES))
+
+    def backing_file(self):
+        (found,) = Path(self.site.tgtd.options["tgt_volumes_dir"]).rglob(f"*{self.volume}*")
+        return found
+
+    def exported(self):
+        """Tell whether the backend lets anybody reach the volume."""
+        return any(self.volume in each.name for each in self.site.tgtd.targets())
+
+    def status(self, attachment_id):
+        return self.site.attachment(attachment_id).get("status")
+
+    def wait_for(self, attachment_id, status):
+        """Wait until an attachment is attached, or None: gone, and all is as its status says."""
+        wait_for(
+            lambda: self.status(attachment_id) == status,
+            lambda: self.site.attachment(attachment_id),
+        )
+
+    def assert_nothing_is_left(self):
+        self.site.wait_for_volume(self.volume, "available")
+        self.assertFalse(self.exported())
+        wait_for(lambda: not self.host.entries(), self.host.entries)
+        self.assertEqual(([], []), (self.host.loops(), self.host.daemons()))
+
+
+class AttachTest(AgentCase):
+    """All goes well."""
+
+    def test_a_host_has_a_volume_and_gives_it_back(self):
+        self.host.start()
+        mine = self.attach()
+        shown = self.site.attachment(mine)
+        path = f"{self.host.device(mine)}"
+        expected = ("attached", self.host.name, path)
+        self.assertEqual(expected, (shown["status"], shown["attached_host"], shown["device"]))
+        self.assertEqual("in-use", self.site.volume(self.volume)["status"])
+        self.write(mine)
+        self.detach(mine)
+        self.assertEqual(BYTES, self.stored())
+
+    def test_a_host_tells_how_it_is_and_what_it_has(self):
+        self.host.start()
+        mine = self.attach()
+        wait_for(lambda: self.site.agent(self.host.name)["devices"])
+        known = self.site.agent(self.host.name)
+        (device,) = known["devices"]
+        self.assertEqual(
+            ("up", "user-space", None), (known["state"], known["way"], known["error"])
+        )
+        self.assertEqual((mine, GIB), (device["attachment_id"], device["size_bytes"]))
+        self.assertEqual(self.host.name, known["connector"]["host"])
+        self.detach(mine)
+
+    def test_a_device_in_use_stays_and_the_caller_is_told_who_uses_it(self):
+        self.host.start()
+        mine = self.attach()
+        with self.host.device(mine).open("rb"):
+            answer = self.site.detach(mine)
+            self.assertEqual(409, answer.status_code, answer.text)
+            self.assertIn(f"process {os.getpid()}", answer.text)
+            self.assertTrue(self.exported())
+            self.assertEqual("attached", self.status(mine))
+        self.detach(mine)
+
+    def test_a_device_grows_with_its_volume(self):
+        self.host.start()
+        mine = self.attach()
+        answer = self.site.ask(
+            "POST", f"/volumes/{self.volume}/action", {"os-extend": {"new_size": 2}}
+        )
+        self.assertEqual(202, answer.status_code, answer.text)
+        size = Path("/sys/block", self.host.device(mine).name, "size")
+        wait_for(lambda: int(size.read_text()) * 512 == 2 * GIB, size.read_text)
+        self.site.wait_for_volume(self.volume, "in-use")
+        self.detach(mine)
+
+    def test_what_the_host_cannot_reach_leaves_nothing(self):
+        self.host.start()
+        real = self.host.folder / "devices"
+        real.write_text("in the way")
+        answer = self.site.attach(self.volume, self.host.name)
+        self.assertEqual(500, answer.status_code, answer.text)
+        real.unlink()
+        self.assert_nothing_is_left()
+
+    def test_devices_outlive_their_agent(self):
+        agent = self.host.start()
+        mine = self.attach()
+        agent.send(signal.SIGTERM)
+        agent.wait_until_dead()
+        self.write(mine)
+        self.host.start()
+        self.assertEqual("attached", self.status(mine))
+        self.assertEqual(BYTES, self.read(mine))
+        self.detach(mine)
+
+    def test_a_rebooted_host_has_its_volumes_again(self):
+        self.host.start()
+        mine = self.attach()
+        self.write(mine)
+        self.host.reboot()
+        self.assertEqual([], self.host.loops())
+        self.host.start()
+        wait_for(self.host.loops)
+        wait_for(lambda: self.read(mine) == BYTES)
+        self.assertEqual("attached", self.status(mine))
+        self.detach(mine)
+
+    def test_a_device_that_vanishes_is_made_again(self):
+        agent = self.host.start()
+        mine = self.attach()
+        for pid in self.host.daemons():
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: "made again" in agent.output, lambda: agent.output)
+        wait_for(lambda: self.is_readable(mine))
+        self.detach(mine)
+
+    def is_readable(self, attachment_id):
+        with contextlib.suppress(OSError, AssertionError):
+            return self.read(attachment_id)
+        return None
+
+
+class ProofTest(AgentCase):
+    """Who is whose agent."""
+
+    def test_a_host_has_one_agent(self):
+        self.host.start()
+        second = self.host.spawn()
+        second.wait_until_dead()
+        self.assertIn("Another agent uses", second.output)
+
+    def test_nobody_takes_the_place_of_an_agent(self):
+        self.host.start()
+        forger = agents.Host(self.site, self)
+        configuration = forger.top / "agent.conf"
+        text = configuration.read_text().replace(
+            f"host = {forger.name}", f"host = {self.host.name}"
+        )
+        configuration.write_text(text)
+        agent = forger.spawn()
+        wait_for(lambda: "Another one is the agent" in agent.output, lambda: agent.output)
+        mine = self.attach()
+        self.assertEqual(([], 1), (forger.loops(), len(self.host.loops())))
+        self.detach(mine)
+        self.assertNotIn("Traceback", agent.output)
+        self.assertEqual(1, agent.output.count("cannot report"))
+
+    def test_the_key_is_for_its_host_alone(self):
+        self.host.start()
+        self.assertEqual(0o600, (self.host.folder / "agent.key").stat().st_mode & 0o777)
+        self.assertEqual(0o700, self.host.folder.stat().st_mode & 0o777)
+
+
+class SilenceTest(AgentCase):
+    """Somebody does not answer."""
+
+    def test_an_agent_that_sleeps_attaches_when_it_wakes(self):
+        agent = self.host.start()
+        with agent.paused():
+            answer = self.site.attach(self.volume, self.host.name)
+            self.assertEqual(504, answer.status_code, answer.text)
+            (mine,) = self.mine()
+            self.assertEqual("attaching", self.status(mine))
+        self.wait_for(mine, "attached")
+        self.write(mine)
+        self.detach(mine)
+
+    def mine(self):
+        listed = self.site.ask("GET", "/attachments").json()["attachments"]
+        return [each["id"] for each in listed if each["volume_id"] == self.volume]
+
+    def test_the_backend_shuts_nobody_out_before_the_host_has_let_go(self):
+        agent = self.host.start()
+        mine = self.attach()
+        with agent.paused():
+            answer = self.site.detach(mine)
+            self.assertEqual(504, answer.status_code, answer.text)
+            self.assertEqual("detaching", self.status(mine))
+            self.assertTrue(self.exported())
+            self.write(mine)
+        self.wait_for(mine, None)
+        self.assert_nothing_is_left()
+        self.assertEqual(BYTES, self.stored())
+
+    def test_an_agent_that_is_cut_off_is_away_and_comes_back(self):
+        proxy, broker = tcpproxy.before(self, self.site.broker)
+        self.host = agents.Host(self.site, self, broker)
+        agent = self.host.start()
+        mine = self.attach()
+        proxy.refuse()
+        wait_for(lambda: self.site.agent(self.host.name)["state"] == "down")
+        answer = self.site.detach(mine)
+        self.assertEqual(409, answer.status_code, answer.text)
+        self.assertIn(f"agent of host {self.host.name} has not been heard of", answer.text)
+        self.assertEqual("attached", self.status(mine))
+        other = self.site.attach(self.site.make_volume(), self.host.name)
+        self.assertEqual(409, other.status_code, other.text)
+        proxy.pass_on()
+        wait_for(lambda: self.site.agent(self.host.name)["state"] == "up")
+        self.detach(mine)
+        self.assertEqual(1, agent.output.count("cannot report"), agent.output)
+        self.assertNotIn("Traceback", agent.output)
+
+    def test_a_manager_that_dies_in_between_is_waited_for(self):
+        agent = self.host.start()
+        with agent.paused():
+            mine = self.begin()
+            wait_for(self.exported)
+            self.site.manager.kill()
+        manager = threading.Timer(1.0, self.restart)
+        manager.start()
+        self.addCleanup(manager.join)
+        self.wait_for(mine, "attached")
+        self.detach(mine)
+
+    def restart(self):
+        self.site.manager = self.site.deployment.start_manager()
+
+    def test_a_configuration_that_cannot_be_read_is_told_in_a_line(self):
+        done = subprocess.run(
+            ["attachd-agent", "--config-file", f"{self.host.top / 'none.conf'}"],
+            env=agents.processes.environment(),
+            capture_output=True,
+            text=True,
+            timeout=agents.PATIENCE,
+            check=False,
+        )
+        self.assertEqual(1, done.returncode)
+        self.assertEqual(1, done.stderr.count("\n"), done.stderr)
+        self.assertIn("none.conf", done.stderr)
