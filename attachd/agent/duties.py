@@ -114,13 +114,13 @@ class Duties:
         if mine is None or not there:
             mine = self._make(duty, mine, others)
         assert mine.device is not None
-        if not duty["complete"]:
+        if not duty["complete"] or mine.step is not Step.ATTACHED:
+            # Also of what was complete before: since a reboot its path may be another one.
             mine = self._journal.write(mine, step=Step.COMPLETING)
             assert mine.device is not None
             registryapi.connected(
                 self._proof, duty["attachment_id"], duty["generation"], mine.device.path
             )
-        if mine.step is not Step.ATTACHED:
             mine = self._journal.write(mine, step=Step.ATTACHED)
         if there and _is_small(duty, mine):
             self._grow(duty, mine)

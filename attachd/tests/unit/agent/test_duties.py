@@ -72,17 +72,26 @@ class ConnectTest(DutiesCase):
         self.duties.look(mine)
         self.assertEqual(([], before), (self.way.calls, self.entries()))
 
-    def test_a_device_that_was_lost_is_made_again_and_not_told(self):
+    def test_a_device_that_was_lost_is_made_again_and_told_by_its_new_path(self):
         mine = self.attached()
         self.way.reboot()
-        with (
-            self.assertLogs("attachd.agent.duties", "WARNING") as logged,
-            mock.patch.object(registryapi, "connected") as told,
-        ):
+        self.way.folder = self.folder()
+        with self.assertLogs("attachd.agent.duties", "WARNING") as logged:
             self.make_duties().look(mine)
         self.assertIn("made again", logged.output[0])
         self.assertEqual((["t1"], ["connect"]), (self.way.devices(), self.way.calls))
-        told.assert_not_called()
+        self.assertEqual(("attached", str(self.way.path("t1")), None), self.seen(mine))
+
+    def test_why_a_device_could_not_be_made_again_is_not_told_any_more_when_it_was(self):
+        mine = self.attached()
+        self.way.reboot()
+        self.way.failing.add("connect")
+        with self.assertRaises(exception.HostError):
+            self.duties.look(mine)
+        self.assertEqual("It could not connect.", self.seen(mine)[2])
+        self.way.failing.clear()
+        self.duties.look(mine)
+        self.assertEqual(("attached", str(self.way.path("t1")), None), self.seen(mine))
 
     def test_a_failure_is_told_with_its_reason_and_can_be_tried_again(self):
         mine = self.add()
