@@ -1,107 +1,113 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the commands of a host, such as mount and mkfs; for all that is done to devices there."""
+"""Runs the commands of a host in bounded time; for the ways of attaching.
 
-from collections.abc import Callable, Sequence
-import contextlib
-from dataclasses import dataclass
+No secret is ever given to a command: its line can be read by everybody on the host.
+"""
+
+from collections.abc import Mapping, Sequence
 import os
+from pathlib import Path
 import shutil
 import subprocess
-from typing import Any
+import threading
 
 from attachd import exception
 
+SECONDS = 60.0
+"""What a command has, unless somebody says otherwise."""
+
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a command answered.
-
-    :ivar code: its exit code; negative: the signal that ended it
-    :ivar output: its standard output
-    :ivar complaint: its standard error, in one line
-    """
-
-    code: int
-    output: str
-    complaint: str
-
-
-def which(command: str) -> str | None:
-    """Return the path of a command, also of those that only root has on its path."""
-    return shutil.which(command, path=_environment()["PATH"])
-
-
-def run(arguments: Sequence[str], timeout: float) -> Outcome:
+def run(*line: str, seconds: float = SECONDS, keeping: Sequence[int] = ()) -> str:
     """Run a command and wait for its end.
 
-    Its messages are in English, and a Ctrl-C in our terminal does not reach it.
+    A Ctrl-C in the terminal does not reach it: what was begun is finished.
 
-    :param timeout: seconds after which it is killed
-    :raises HostError: it is missing, or was killed and may have had effect; any exit code is an
-        answer
+    :param seconds: after which it is killed; one that hangs in the kernel may live on
+    :param keeping: file descriptors that it keeps open, so that a lock lasts until its end also
+        when this process is killed
+    :returns: its standard output
+    :raises HostError: it is missing, failed or was killed
     """
-    try:
-        done = subprocess.run(  # noqa: S603 (a list of arguments, no shell)
-            arguments, capture_output=True, check=False, timeout=timeout, **_settings()
-        )
-    except subprocess.TimeoutExpired as error:
-        raise exception.HostError(
-            reason=f"{arguments[0]} did not end within {timeout:g} s. Repeat the command."
-        ) from error
-    except (OSError, ValueError) as error:
-        raise _not_run(arguments[0], error) from error
-    return _outcome(done.returncode, done.stdout, done.stderr)
-
-
-def run_long(arguments: Sequence[str], waiting: Callable[[], None]) -> Outcome:
-    """Run a command that may take hours, and that ends when this process does, however that does.
-
-    :param waiting: called about once a second; if it raises, the command is killed
-    :raises HostError: it is missing; any exit code is an answer
-    """
-    if which(arguments[0]) is None:
-        raise _not_run(arguments[0], FileNotFoundError("it is not installed"))
     try:
         process = subprocess.Popen(  # noqa: S603 (a list of arguments, no shell)
-            [*_DIES_WITH_US, *arguments],
+            line,
+            env=environment(),
+            errors="replace",
+            pass_fds=keeping,
+            process_group=0,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            **_settings(),
+            text=True,
         )
-    except (OSError, ValueError) as error:
-        raise _not_run(arguments[0], error) from error
-    with process:
-        try:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    output, complaint = process.communicate(timeout=1)
-                    return _outcome(process.returncode, output, complaint)
-                waiting()
-        except BaseException:
-            process.kill()
-            raise
+    except OSError as error:
+        raise exception.HostError(reason=f"{line[0]} could not be run: {error}.") from error
+    try:
+        output, complaint = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        _give_up(process)
+        raise exception.HostError(
+            reason=f"'{' '.join(line)}' did not end in {seconds:g} s."
+        ) from error
+    if process.returncode:
+        said = " ".join(complaint.split()) or f"exit code {process.returncode}"
+        raise exception.HostError(reason=f"'{' '.join(line)}' failed: {said}")
+    return output
 
 
-def _settings() -> dict[str, Any]:
-    return {
-        "env": _environment(),
-        "errors": "replace",
-        "process_group": 0,
-        "stdin": subprocess.DEVNULL,
-        "text": True,
-    }
+def start(*line: str, folder: Path, log: Path) -> None:
+    """Start a daemon that outlives this process; nobody waits for it.
+
+    It gets a session of its own and none of our files.  From the return of this function until
+    its end its line can be found in /proc.
+
+    :param folder: where it works
+    :param log: what it prints is written there, for root alone
+    :raises HostError: it could not be started
+    """
+    file = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        subprocess.run(  # noqa: S603 (a list of arguments, no shell)
+            ["setsid", "--fork", *line],  # noqa: S607 (on the path of environment())
+            check=True,
+            cwd=folder,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            timeout=SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise exception.HostError(reason=f"{line[0]} could not be started: {error}.") from error
+    finally:
+        os.close(file)
 
 
-def _environment() -> dict[str, str]:
+def missing(packages: Mapping[str, str]) -> list[str]:
+    """Name the commands that are not there.
+
+    :param packages: Debian's packages by command
+    :returns: such as ``iscsiadm (package open-iscsi)``
+    """
+    path = environment()["PATH"]
+    return [
+        f"{name} (package {package})"
+        for name, package in packages.items()
+        if not shutil.which(name, path=path)
+    ]
+
+
+def _give_up(process: subprocess.Popen[str]) -> None:
+    """Kill a process; one that hangs in the kernel is waited for by somebody else."""
+    process.kill()
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+    threading.Thread(target=process.wait, daemon=True).start()
+
+
+def environment() -> dict[str, str]:
+    """Return what commands are told: where commands are, and to speak English."""
     return {"PATH": f"{os.environ.get('PATH', os.defpath)}:{_PATH}", "LC_ALL": "C"}
-
-
-def _outcome(code: int, output: str, complaint: str) -> Outcome:
-    return Outcome(code, output, " ".join(complaint.split()))
-
-
-def _not_run(command: str, error: Exception) -> exception.HostError:
-    return exception.HostError(reason=f"{command} could not be run: {error}.")

@@ -66,10 +66,11 @@ class Host:
         :returns: the entry with the device, as it is in the journal
         :raises HostError: there is none; the entry says why
         """
-        assert entry.connection_info is not None
+        info = entry.connection_info
+        assert info is not None
         entry = self.journal.write(entry, step=Step.CONNECTING, way=entry.way or self.way.NAME)
         try:
-            device = self._way(entry).connect(entry.connection_info, entry.options)
+            device = self._way(entry).connect(info, entry.options)
         except exception.HostError as error:
             self.journal.write(entry, error=f"{error}")
             raise

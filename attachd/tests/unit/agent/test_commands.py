@@ -1,102 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of a host: what they answer, and that none outlives who runs it."""
+"""Commands of a host: they end in time, and daemons do not."""
 
+import fcntl
 import os
 from pathlib import Path
 import signal
-import subprocess
-import sys
 import time
 import unittest
 
 import fixtures
 
 from attachd import exception
-from attachd.agent import commands
-
-_CALLER = """
-import sys
-from attachd.agent import commands
-told = lambda: print("waiting", flush=True)
-commands.run_long(["sh", "-c", "echo $$ > $0; exec sleep 600", sys.argv[1]], told)
-"""
+from attachd.agent import commands, processes
 
 
 class RunTest(unittest.TestCase):
-    """An answer, or a HostError."""
+    """What comes back of a command."""
 
-    def test_an_exit_code_is_an_answer(self):
-        for run in (lambda words: commands.run(words, 60), self.long):
-            outcome = run(["sh", "-c", "echo out; echo in two >&2; echo lines >&2; exit 3"])
-            self.assertEqual(commands.Outcome(3, "out\n", "in two lines"), outcome)
+    def test_output_is_returned(self):
+        self.assertEqual("a b\n", commands.run("echo", "a b"))
+
+    def test_a_failure_says_which_command_and_why(self):
+        with self.assertRaisesRegex(exception.HostError, "'ls /nowhere-at-all' failed: .*No such"):
+            commands.run("ls", "/nowhere-at-all")
+        with self.assertRaisesRegex(exception.HostError, "exit code 1"):
+            commands.run("false")
 
     def test_a_missing_command_is_named(self):
-        for run in (lambda words: commands.run(words, 60), self.long):
-            with self.assertRaisesRegex(exception.HostError, "no-such-command could not be run"):
-                run(["no-such-command"])
+        with self.assertRaisesRegex(exception.HostError, "no-such-command could not be run"):
+            commands.run("no-such-command")
 
-    def test_what_takes_too_long_is_killed(self):
-        with self.assertRaisesRegex(exception.HostError, r"sleep did not end within 0\.1 s"):
-            commands.run(["sleep", "600"], 0.1)
-
-    def test_what_is_waited_for_no_longer_is_killed(self):
-        def give_up():
-            raise KeyboardInterrupt
-
-        began = time.monotonic()
-        with self.assertRaises(KeyboardInterrupt):
-            commands.run_long(["sleep", "600"], give_up)
-        self.assertLess(time.monotonic() - began, 300)
-
-    def test_messages_are_in_english_and_nothing_is_asked(self):
-        script = "import os, sys; print(os.environ['LC_ALL'], sys.stdin.read() == '')"
-        self.assertEqual("C True\n", commands.run([sys.executable, "-c", script], 60).output)
-
-    def test_commands_of_root_are_found(self):
-        self.assertTrue(commands.which("sh"))
-        self.assertIsNone(commands.which("no-such-command"))
-
-    @staticmethod
-    def long(words):
-        return commands.run_long(words, lambda: None)
-
-
-class DeathTest(unittest.TestCase):
-    """Who runs something long is killed."""
-
-    def test_the_command_ends_too(self):
-        folder = self.useTemporary()
-        caller = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", _CALLER, str(folder / "pid")],
-            stdout=subprocess.PIPE,
-        )
-        self.addCleanup(caller.stdout.close)
-        self.addCleanup(caller.wait)
-        self.addCleanup(caller.kill)
-        caller.stdout.readline()
-        process = int((folder / "pid").read_text())
-        self.addCleanup(self.end, process)
-        self.assertTrue(self.lives(process))
-        caller.kill()
+    def test_a_command_that_hangs_is_killed(self):
+        with self.assertRaisesRegex(exception.HostError, "'sleep 600.5' did not end in 0.1 s"):
+            commands.run("sleep", "600.5", seconds=0.1)
         deadline = time.monotonic() + 60
-        while self.lives(process) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        self.assertFalse(self.lives(process))
+        while processes.find(lambda line: line == ("sleep", "600.5")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
 
-    def useTemporary(self):  # noqa: N802  as fixtures calls it
-        temporary = fixtures.TempDir()
-        temporary.setUp()
-        self.addCleanup(temporary.cleanUp)
-        return Path(temporary.path)
+    def test_only_the_lock_is_kept_open(self):
+        lock, low = os.pipe()
+        # The command opens a folder, with a low number.
+        other = fcntl.fcntl(low, fcntl.F_DUPFD, 100)
+        for each in (lock, low, other):
+            self.addCleanup(os.close, each)
+        kept = commands.run("ls", "/proc/self/fd", keeping=[lock]).split()
+        self.assertIn(f"{lock}", kept)
+        self.assertNotIn(f"{other}", kept)
 
-    def lives(self, process):
-        """Whether it runs, and is still the one that was started."""
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-            return state != "Z" and "sleep" in Path(f"/proc/{process}/cmdline").read_text()
-        except OSError:
-            return False
 
-    def end(self, process):
-        if self.lives(process):
-            os.kill(process, signal.SIGKILL)
+class StartTest(fixtures.TestWithFixtures):
+    """Daemons."""
+
+    def test_a_daemon_is_nobodys_child_and_has_none_of_our_files(self):
+        folder = Path(self.useFixture(fixtures.TempDir()).path)
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        os.set_inheritable(writing, True)
+        os.mkfifo(folder / "fifo")
+        mark = f"{folder}/mark"
+        script = "echo $$ > pid.new; echo said; mv pid.new pid; read forever < fifo"
+        commands.start("sh", "-c", script, mark, folder=folder, log=folder / "log")
+        (found,) = processes.find(lambda line: mark in line)
+        self.addCleanup(found.end, signal.SIGKILL, 60)
+        deadline = time.monotonic() + 60
+        while not (folder / "pid").exists():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        number = int((folder / "pid").read_text())
+        self.assertEqual("said\n", (folder / "log").read_text())
+        self.assertEqual(0o600, (folder / "log").stat().st_mode & 0o777)
+        self.assertEqual(number, os.getsid(number))
+        self.assertRaises(ChildProcessError, os.waitpid, number, os.WNOHANG)
+        # Nobody but us has the other end: a daemon that had it would keep the pipe open.
+        os.close(writing)
+        self.assertEqual(b"", os.read(reading, 1))
+
+    def test_what_cannot_be_started_is_said(self):
+        folder = Path(self.useFixture(fixtures.TempDir()).path)
+        with self.assertRaisesRegex(exception.HostError, "could not be started"):
+            commands.start("true", folder=folder / "nowhere", log=folder / "log")
+
+
+class MissingTest(unittest.TestCase):
+    """Which commands there are."""
+
+    def test_the_missing_are_named_with_their_packages(self):
+        self.assertEqual(
+            ["no-such (package some)"], commands.missing({"sh": "dash", "no-such": "some"})
+        )
