@@ -86,7 +86,9 @@ def prepare(
     messaging.set_transport_defaults(EXCHANGE)
     messaging.TransportURL(CONF)  # registers the options of transports
     logging.register_options(CONF)
-    logging.set_defaults(default_log_levels=[*logging.get_default_log_levels(), "futurist=WARN"])
+    # os-brick says several times at each look at a device that it looks at it.
+    quiet = ["futurist=WARN", "os_brick=WARN"]
+    logging.set_defaults(default_log_levels=[*logging.get_default_log_levels(), *quiet])
     for name, value in (defaults or {}).items():
         CONF.set_default(name, value)
     if config_files is None:
