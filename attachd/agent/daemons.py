@@ -100,16 +100,16 @@ def await_ready(folder: Path) -> None:
     :raises HostError: it is not, and does not run
     """
     deadline = time.monotonic() + START_SECONDS
-    found = find(folder)
-    while found and not is_ready(folder):
-        if found[0].wait(_NAP):
-            found = []
-        elif time.monotonic() > deadline:
+    while not is_ready(folder):
+        found = find(folder)
+        if found and time.monotonic() > deadline:
             stop(folder, force=True)
             found = []
-    if not found:
-        said = _last_words(folder)
-        raise exception.HostError(reason=f"The volume could not be reached: {said}")
+        if not found:
+            said = _last_words(folder)
+            raise exception.HostError(reason=f"The volume could not be reached: {said}")
+        # Not longer: it may be the command that has just started it.
+        found[0].wait(_NAP)
     # It has been read, and is asked for again by nobody.
     _secret_file(folder).unlink(missing_ok=True)
 
@@ -120,22 +120,18 @@ def stop(folder: Path, *, force: bool = False) -> None:
     :param force: kill those that do not
     :raises HostError: one still runs
     """
-    for each in find(folder):
-        if each.end(signal.SIGTERM, KILL_SECONDS if force else END_SECONDS):
-            continue
-        if not force or not each.end(signal.SIGKILL, KILL_SECONDS):
-            raise exception.HostError(
-                reason=f"{TOOL} (process {each.id}) does not end: its backend may be out of "
-                "reach. Repeat the detach when it is back, or force it, which loses what was not "
-                "written."
-            )
+    # Again and again, for one may just be starting another one.
+    while found := find(folder):
+        for each in found:
+            _end(each, force=force)
 
 
 def kill(folder: Path) -> None:
     """End the daemons of a folder at once; raises HostError if one still runs."""
-    for each in find(folder):
-        each.end(signal.SIGKILL, KILL_SECONDS)
-    stop(folder, force=True)
+    while found := find(folder):
+        for each in found:
+            if not each.end(signal.SIGKILL, KILL_SECONDS):
+                raise _endless(each)
 
 
 def resize(folder: Path) -> int:
@@ -171,6 +167,20 @@ def clear(folder: Path, *, lock: int) -> None:
     for name in ("secret", "pid", "qmp", "log", "image"):
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()
+
+
+def _end(daemon: processes.Process, *, force: bool) -> None:
+    if daemon.end(signal.SIGTERM, KILL_SECONDS if force else END_SECONDS):
+        return
+    if not force or not daemon.end(signal.SIGKILL, KILL_SECONDS):
+        raise _endless(daemon)
+
+
+def _endless(daemon: processes.Process) -> exception.HostError:
+    return exception.HostError(
+        reason=f"{TOOL} (process {daemon.id}) does not end: its backend may be out of reach. "
+        "Repeat the detach when it is back, or force it, which loses what was not written."
+    )
 
 
 def _mark(folder: Path) -> list[str]:

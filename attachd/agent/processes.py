@@ -55,10 +55,12 @@ class Process:
 
 
 def find(wanted: Callable[[Sequence[str]], bool]) -> list[Process]:
-    """List the processes whose command lines are wanted; one that has ended has none."""
-    numbers = [int(each.name) for each in _PROC.iterdir() if each.name.isdigit()]
-    found = [Process(number, line_of(number)) for number in numbers]
-    return [each for each in found if each.line and wanted(each.line)]
+    """List the processes whose command lines are wanted; one that has ended has none.
+
+    One that starts another and ends, or becomes another, may be missed while it does: so nobody
+    is believed to be missing who was looked for once.
+    """
+    return _scan(wanted) or _scan(wanted)
 
 
 def line_of(number: int) -> Sequence[str]:
@@ -68,6 +70,12 @@ def line_of(number: int) -> Sequence[str]:
     except OSError:
         return ()
     return tuple(os.fsdecode(line).split("\0")[:-1])
+
+
+def _scan(wanted: Callable[[Sequence[str]], bool]) -> list[Process]:
+    numbers = [int(each.name) for each in _PROC.iterdir() if each.name.isdigit()]
+    found = [Process(number, line_of(number)) for number in numbers]
+    return [each for each in found if each.line and wanted(each.line)]
 
 
 def _same(now: Sequence[str], before: Sequence[str]) -> bool:

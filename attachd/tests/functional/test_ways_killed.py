@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process is killed at each thing that it does to attach or detach, and another one goes on.
+
+The points are not listed by hand: Python tells of each file, folder, process and socket that is
+about to be touched (sys.addaudithook), and a process that has just been started is one more.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import traceback
+
+from attachd.tests.functional.devices import MIB, OPTIONS, DeviceCase, pages, put
+
+_TOLD = frozenset(
+    {
+        "fcntl.flock",
+        "os.link",
+        "os.mkdir",
+        "os.remove",
+        "os.rename",
+        "os.rmdir",
+        "socket.connect",
+        "subprocess.Popen",
+    }
+)
+_MOST = 200
+DATA = b"kept" * 1024
+
+
+class Killer:
+    """Kills this process at its point of a number; for a child of the test."""
+
+    def __init__(self, number):
+        self._left = number
+
+    def install(self):
+        sys.addaudithook(self.hear)
+        start = subprocess.Popen.__init__
+
+        def starting(process, *arguments, **options):
+            start(process, *arguments, **options)
+            self.count()
+
+        subprocess.Popen.__init__ = starting
+
+    def hear(self, event, arguments):
+        writing = event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_CREAT
+        if event in _TOLD or writing:
+            self.count()
+
+    def count(self):
+        self._left -= 1
+        if self._left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KilledTest(DeviceCase):
+    """Whatever was left half-way is finished by whoever comes next, in either direction."""
+
+    def setUp(self):
+        super().setUp()
+        self.granted, self.info = self.export()
+
+    def killed_at(self, number, call):
+        """Do something in a process that is killed at its point of a number, if it has so many.
+
+        :returns: whether it was killed
+        """
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                Killer(number).install()
+                call()
+                code = 0
+            except BaseException:  # noqa: BLE001 (nothing may get out of the child)
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            self.assertEqual(signal.SIGKILL, os.WTERMSIG(status))
+            return True
+        self.assertEqual(0, os.WEXITSTATUS(status), "see the trace above")
+        return False
+
+    def each_point(self, call):
+        """Yield after each death, until there is nobody left to die."""
+        for number in range(_MOST):
+            with self.subTest(point=number):
+                if not self.killed_at(number, call):
+                    # That the points are found is part of the claim.
+                    self.assertGreater(number, 5)
+                    return
+                yield number
+        self.fail(f"there are more than {_MOST} points")
+
+    def connect(self):
+        return self.way.connect(self.info, OPTIONS)
+
+    def disconnect(self):
+        self.way.disconnect(self.info, OPTIONS, None)
+
+    def test_a_connect_that_died_is_repeated(self):
+        for _ in self.each_point(self.connect):
+            device = self.connect()
+            self.assertEqual(device, self.connect())
+            self.assertEqual(MIB, len(pages(device.path, 0, MIB)))
+            self.assertEqual(1, len(self.tgtd.sessions()))
+            self.disconnect()
+            self.assert_nothing_is_left()
+
+    def test_a_connect_that_died_is_undone(self):
+        for _ in self.each_point(self.connect):
+            self.disconnect()
+            self.assert_nothing_is_left()
+        self.disconnect()
+
+    def test_a_disconnect_that_died_is_repeated(self):
+        self.write()
+        for _ in self.each_point(self.disconnect):
+            self.disconnect()
+            self.assert_nothing_is_left()
+            self.assertEqual(DATA, self.on_backend(MIB, len(DATA)))
+            self.write()
+        self.assertEqual(DATA, self.on_backend(MIB, len(DATA)))
+        self.assert_nothing_is_left()
+
+    def test_a_disconnect_that_died_is_thought_better_of(self):
+        self.write()
+        for _ in self.each_point(self.disconnect):
+            device = self.connect()
+            self.assertEqual(DATA, pages(device.path, MIB, len(DATA)))
+            self.assertEqual(1, len(self.tgtd.sessions()))
+
+    def write(self):
+        device = self.connect()
+        put(device.path, MIB, bytes(len(DATA)))
+        put(device.path, MIB, DATA)
