@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """An agent is killed between any two of its steps, and the next one finishes what was due."""
 
+import functools
+import itertools
 import json
 
 from attachd.tests.crashing.points import Plan, Point, log_of
 from attachd.tests.functional.agents import wait_for
 from attachd.tests.functional.test_agents import BYTES, LATER, AgentCase
 
-NAME = "agent"
-
 
 class DeathTest(AgentCase):
     """Each point of an attach, and of a detach."""
 
     def passed(self, work):
-        """Return the points that an agent passes while it works."""
+        """Return the points that an agent passes while it works.
+
+        It may look once more when all is done, which is no part of the work.
+        """
         serial = self.site.follow(Plan)
         work()
-        text = log_of(self.site.plans, serial).read_text()
-        return [
-            Point(*point)
-            for what, _role, _pid, point in map(json.loads, text.splitlines())
-            if what == "pass"
-        ]
+        lines = map(json.loads, log_of(self.site.plans, serial).read_text().splitlines())
+        first = itertools.takewhile(lambda line: line[0] != "end look", lines)
+        return [Point(*point) for what, _role, _pid, point in first if what == "pass"]
 
     def die(self, point, work):
         """Let the agent die at a point of the work, and return the one that follows it."""
@@ -69,7 +69,8 @@ class DeathTest(AgentCase):
                 self.host.start()
                 attachment = self.attach()
                 self.host.agents[-1].kill()
-                answer = self.die(point, lambda: self.site.detach(attachment, **LATER))
+                later = functools.partial(self.site.detach, attachment, **LATER)
+                answer = self.die(point, later)
                 self.assertEqual(202, answer.status_code, answer.text)
                 if name == "disconnected":
                     self.assertEqual([], self.host.loops())
