@@ -122,9 +122,9 @@ class FakeBackend(backends.Backend):
     driver: RecordingDriver
 
 
-def use(test: unittest.TestCase) -> FakeBackend:
-    """Make a database, and a backend which is ready to work."""
-    databases.use(test)
+def use(test: unittest.TestCase, kind: str = "sqlite") -> FakeBackend:
+    """Make a database of some kind, and a backend which is ready to work."""
+    databases.use(test, kind)
     folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
     test.addCleanup(folder.cleanup)
     override(test, "state_path", folder.name)

@@ -9,6 +9,8 @@ tell the end of is left as it is, and goes on.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from oslo_log import log
+
 from attachd import agentapi, exception
 from attachd.api.agents import presence
 from attachd.api.attachments import connecting, reservation, withdrawal
@@ -17,6 +19,8 @@ from attachd.api.idempotency import Claim
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
 from attachd.states import WANTED, AttachmentState
+
+LOG = log.getLogger(__name__)
 
 FIELD: Final = "host"
 
@@ -123,6 +127,8 @@ def _made(
         raise
     except exception.AgentAway as error:
         raise presence.away(host, error.details["since"], _goes_on(attachment)) from error
+    except (exception.InvalidTransition, exception.AttachmentNotFound) as error:
+        LOG.info("Attachment %s has changed under its agent: %s", attachment.id, error)
     except exception.Unavailable as error:
         raise exception.Unavailable(reason=f"{error} {_goes_on(attachment)}") from error
     try:

@@ -30,6 +30,13 @@ T = TypeVar("T")
 _ROUNDS: Final = 3
 """How many times is looked anew at an attachment that others move at the same time."""
 
+_MAYBE_DONE: Final = (
+    exception.AgentTimeout,
+    exception.AttachmentNotFound,
+    exception.InvalidTransition,
+    exception.Unavailable,
+)
+
 _BY_FORCE: Final = (
     "What does not need the host's proof that the device is gone is DELETE "
     "/attachments/%s?force=true, for administrators, in attachd 1.0."
@@ -123,7 +130,7 @@ def _let_go(ctx: RequestContext, attachment: Attachment, among: guard.Among) -> 
     except exception.AgentAway as error:
         if _still_there(ctx, attachment):
             raise _unheard(attachment, error) from error
-    except (exception.AgentTimeout, exception.Unavailable):
+    except _MAYBE_DONE:
         # It may have said so to a manager all the same.
         if _still_there(ctx, attachment):
             raise

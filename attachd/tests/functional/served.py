@@ -133,10 +133,10 @@ class Api:
         )
 
 
-def use(test: unittest.TestCase) -> Api:
-    """Serve the API until the test is over."""
+def use(test: unittest.TestCase, kind: str = "sqlite") -> Api:
+    """Serve the API, with a database of some kind, until the test is over."""
     CONF([], project="attachd", default_config_files=[])
-    backend = backends.use(test)
+    backend = backends.use(test, kind)
     _use_transport(test)
     server = service.server(Endpoint(backend), backend.host)
     server.start(override_pool_size=4)

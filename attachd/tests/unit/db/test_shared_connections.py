@@ -58,7 +58,8 @@ class BesideTest(Case):
             for state in set(AttachmentState) - {AttachmentState.HELD}
         }
         found = {sharing[each] for each in self.beside(mine)[mine["id"]]}
-        expected = {"connecting", "connected", "attached", "connect_unknown", "disconnect_failed"}
+        expected = {"connecting", "connected", "attached", "withdrawing"}
+        expected |= {"connect_unknown", "disconnect_failed"}
         self.assertEqual(expected, found)
 
     def test_one_project_sees_its_own_only(self):

@@ -43,6 +43,11 @@ class ExpireTest(unittest.TestCase):
         self.assertEqual(0, expiry.expire(self.backend))
         self.assertEqual(1, len(rows.attachments(self.volume_id)))
 
+    def test_what_an_agent_is_to_let_go_of_is_its_alone(self):
+        mine = self._add(state="withdrawing", agent="node-1")
+        self.assertEqual(0, expiry.expire(self.backend))
+        self.assertEqual("withdrawing", rows.attachment(mine)["state"])
+
     def _meanwhile(self, change):
         """Do something between the look at the rows and the removal."""
         found = expiry_db.expired(backends.HOST)

@@ -20,7 +20,7 @@ class LiveTest(unittest.TestCase):
             for state in AttachmentState
         ]  # fmt: skip
         found = [each.attachment_id for each in exports.live(held)]
-        self.assertEqual(["connecting", "connected", "attached"], found)
+        self.assertEqual(["connecting", "connected", "attached", "withdrawing"], found)
 
     def test_nobody_who_never_was_connected(self):
         self.assertEqual([], exports.live([{"state": "attached", "connector": None}]))
@@ -88,7 +88,7 @@ class GrantAgainTest(unittest.TestCase):
             mine = rows.add_attachment(self.volume_id, state.value)
             exports.grant_again(self.backend, {**mine, "state": "connected"})
         granted = [rows.attachment(each)["state"] for each in self.driver.granted()]
-        self.assertEqual(["attached", "connected"], sorted(granted))
+        self.assertEqual(["attached", "connected", "withdrawing"], sorted(granted))
 
     def test_completed_without_a_connector_there_is_nothing_to_grant(self):
         mine = rows.add_attachment(self.volume_id, "attached", connector=None)

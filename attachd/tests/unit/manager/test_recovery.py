@@ -11,9 +11,9 @@ import unittest
 from unittest import mock
 
 from attachd import exception
+from attachd.db import agent_moves, models, processes
 from attachd.db import attachments as attachments_db
 from attachd.db import leases as leases_db
-from attachd.db import models, processes
 from attachd.db import volumes as volumes_db
 from attachd.manager import attachments, detaching, recovery, volumes
 from attachd.manager.retries import FIRST_PAUSE, Retries
@@ -229,6 +229,29 @@ class ResumeTest(unittest.TestCase):
         ):
             self.assertEqual(2, recovery.resume(self.backend, Retries()))
         self.assertEqual(0, recovery.resume(self.backend, Retries()))
+
+
+class WithdrawingTest(unittest.TestCase):
+    """A host is to let go of a volume: no manager does that for it."""
+
+    def test_it_waits_for_its_agent_however_long_that_takes(self):
+        backend = backends.use(self)
+        long_ago = models.now() - datetime.timedelta(days=9)
+        mine = rows.add_attachment(
+            rows.add_volume()["id"],
+            "withdrawing",
+            agent="node-1",
+            created_at=long_ago,
+            updated_at=long_ago,
+        )["id"]
+        before = rows.attachment(mine)
+        for work_off in (recovery.resume, recovery.pick_up):
+            self.assertEqual(0, work_off(backend, Retries()))
+        self.assertEqual(before, rows.attachment(mine))
+        self.assertEqual([], backend.driver.methods)
+        agent_moves.release(mine, "node-1", 0)
+        recovery.resume(backend, Retries())
+        self.assertEqual(([], ["revoke"]), (rows.attachments(), backend.driver.methods))
 
 
 class PickUpTest(unittest.TestCase):

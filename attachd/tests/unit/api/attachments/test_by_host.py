@@ -142,6 +142,17 @@ class AttachTest(Case):
             with self.subTest(state), self.assertRaisesRegex(exception.Conflict, "deleted"):
                 self.ask()
 
+    def test_what_changes_under_the_agent_is_told_as_it_is(self):
+        def look(_ctx, _host, identity):
+            rows.remove_attachment(identity)
+            raise exception.AttachmentNotFound(attachment_id=identity)
+
+        self.look.side_effect = look
+        with self.assertRaisesRegex(exception.Conflict, "has been"):
+            self.ask()
+        self.look.side_effect = exception.InvalidTransition("It has changed.")
+        self.assertEqual("attaching", self.ask()["status"])
+
 
 class FailingTest(Case):
     def fail(self, error):

@@ -137,6 +137,8 @@ class DisconnectedTest(Case):
             exception.AgentTimeout(host=HOST, attachment_id="a"),
             exception.AgentAway(host=HOST, since="yet"),
             exception.Unavailable(reason="The queue is away."),
+            exception.AttachmentNotFound(attachment_id="a"),
+            exception.InvalidTransition("It has changed."),
         ):
             mine = self.attachment("attached")
 
@@ -162,6 +164,20 @@ class DisconnectedTest(Case):
             self.look.side_effect = self.let_go
             self.disconnect(Attachment.get(self.ctx, mine.id))
             self.assertEqual("disconnecting", self.state(mine))
+
+    def test_what_has_changed_under_the_agent_is_looked_at_again(self):
+        mine = self.attachment("attached")
+        changed = exception.InvalidTransition("It has changed.")
+        self.look.side_effect = [changed, changed, changed]
+        with self.assertRaises(exception.InvalidTransition):
+            self.disconnect(mine)
+
+        def look(*_args):
+            self.look.side_effect = self.let_go
+            raise changed
+
+        self.look.side_effect = look
+        self.assertEqual({"attachments": []}, self.disconnect(mine))
 
     def test_whoever_is_faster_has_done_it(self):
         for faster in (

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attaching to a host by its name while others do something else: nothing is left at the host."""
+
+from unittest import mock
+
+from attachd.conf import CONF
+from attachd.tests import databases, rows
+from attachd.tests.functional.by_host import HOST, LATER, OWN, PATIENCE, SERVER, Case
+
+
+class OrderTest(Case):
+    """Who is let in first, and who goes first."""
+
+    def test_the_backend_lets_in_before_and_shuts_out_after_the_host_has_the_device(self):
+        seen = []
+        real = self.driver.revoke
+
+        def revoke(*args):
+            seen.append(dict(self.agent.devices))
+            return real(*args)
+
+        self.agent.meanwhile = lambda: seen.append(self.driver.granted())
+        identity = self.attached()
+        self.assert_attached(identity)
+        with mock.patch.object(self.driver, "revoke", revoke):
+            self.assertEqual(200, self.delete(identity).status)
+        self.assertEqual([{identity}, {}], seen)
+        self.assert_nothing_left()
+
+    def test_whoever_connects_by_themselves_does_not_notice(self):
+        body = {"attachment": {"volume_uuid": self.volume, "connector": {"host": HOST}}}
+        made = self.api.ask("POST", "/attachments", body, **OWN).body["attachment"]
+        self.assertEqual(("reserved", None), (made["status"], made["agent"]))
+        self.assertEqual(200, self.delete(made["id"]).status)
+        self.assertEqual([], self.agent.told)
+        self.assert_nothing_left()
+
+
+class RaceTest(Case):
+    def test_a_delete_while_the_manager_connects_leaves_nothing(self):
+        deleted = []
+        real = self.driver.grant
+
+        def grant(*args):
+            deleted.append(self.delete(self.only()["id"], **LATER))
+            return real(*args)
+
+        with mock.patch.object(self.driver, "grant", grant):
+            answer = self.post()
+        self.assertEqual(202, deleted[0].status, deleted[0].raw)
+        self.assertEqual(409, answer.status, answer.raw)
+        self.wait_until(lambda: not rows.attachments())
+        self.assert_nothing_left()
+
+    def test_a_delete_before_the_agent_looks_leaves_nothing(self):
+        for options in ({}, LATER):
+            with self.subTest(options):
+                deleted = []
+
+                def delete(done=deleted, how=options):
+                    done.append(self.delete(self.only()["id"], **how))
+
+                self.agent.meanwhile = delete
+                answer = self.post()
+                self.assertEqual(409, answer.status, answer.raw)
+                self.assertIn("deleted", answer.fault)
+                self.recover_until_gone()
+                self.assertLess(deleted[0].status, 300, deleted[0].raw)
+                self.assert_nothing_left()
+
+    def test_two_deletes_at_once_delete_once(self):
+        identity = self.attached()
+        answers = databases.together(*[lambda: self.delete(identity)] * 2)
+        statuses = sorted(answer.status for answer in answers)
+        self.assertIn(statuses, ([200, 200], [200, 404]), [each.raw for each in answers])
+        self.assertEqual(1, self.driver.methods.count("revoke"))
+        self.assert_nothing_left()
+
+    def test_a_delete_beside_one_that_does_not_wait(self):
+        identity = self.attached()
+        answers = databases.together(
+            lambda: self.delete(identity), lambda: self.delete(identity, **LATER)
+        )
+        self.assertTrue({answer.status for answer in answers} <= {200, 202, 404}, answers)
+        self.recover_until_gone()
+        self.assert_nothing_left()
+
+    def test_the_same_for_a_server_many_times_at_once_attaches_once(self):
+        fields = {"instance_uuid": SERVER}
+        answers = databases.together(*[lambda: self.post(fields=fields)] * 4)
+        self.assertEqual({200}, {answer.status for answer in answers}, answers)
+        self.assertEqual(1, len({answer.body["attachment"]["id"] for answer in answers}))
+        self.assert_attached(self.only()["id"])
+
+    def test_posts_and_deletes_at_once_leave_what_the_last_one_says(self):
+        def attach_and_detach():
+            for _ in range(4):
+                answer = self.post(fields={"instance_uuid": SERVER})
+                if answer.status == 200:
+                    self.delete(answer.body["attachment"]["id"])
+                else:
+                    self.assertIn(answer.status, {400, 404, 409}, answer.raw)
+
+        for error in databases.together(*[attach_and_detach] * 3):
+            self.assertIsNone(error)
+        for row in rows.attachments():
+            self.assertEqual(200, self.delete(row["id"]).status)
+        self.assert_nothing_left()
+
+
+class KeyTest(Case):
+    """A request with a key answers the truth, however often it is sent."""
+
+    def setUp(self):
+        super().setUp()
+        self.key = {"idempotency_key": "k"}
+
+    def test_a_repeated_answer_is_that_of_the_present(self):
+        identity = self.attached(**self.key)
+        rows.change_attachment(identity, device="/dev/elsewhere")
+        again = self.post(**self.key)
+        self.assertEqual(
+            ("200", "true"), (f"{again.status}", again.headers["idempotent-replayed"])
+        )
+        self.assertEqual("/dev/elsewhere", again.body["attachment"]["device"])
+        self.assertEqual([identity], self.agent.told)
+
+    def test_whoever_was_not_answered_asks_again(self):
+        self.agent.give_up_soon(self)
+        first = self.post(**self.key)
+        identity = self.only()["id"]
+        self.assertEqual(504, first.status, first.raw)
+        self.assertIn(identity, first.fault)
+        CONF.set_override("work_timeout", PATIENCE, "agent")
+        self.agent.is_deaf = False
+        self.assertEqual(identity, self.attached(**self.key))
+        self.agent.hear()
+        self.assert_attached(identity)
+
+    def test_what_the_host_could_not_may_be_tried_again(self):
+        self.agent.is_failing = True
+        self.assertEqual(500, self.post(**self.key).status)
+        self.assert_nothing_left()
+        self.agent.is_failing = False
+        self.assert_attached(self.attached(**self.key))
+
+    def test_many_at_once_attach_once(self):
+        answers = databases.together(*[lambda: self.post(**self.key)] * 4)
+        self.assertEqual({200}, {answer.status for answer in answers}, answers)
+        self.assertEqual(1, len(rows.attachments()))
+
+
+class OnMariadb(RaceTest):
+    kind = "mariadb"
+
+
+class OnPostgresql(RaceTest):
+    kind = "postgresql"
