@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way there, step by step, from whichever step an earlier attempt ended at; for client.py.
+
+Each step is in the journal before it is taken, and each can be taken twice.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from attachd import exception
+from attachd.agent import filesystems, mounts, placing
+from attachd.agent.base import Options
+from attachd.agent.host import Host
+from attachd.agent.journal import GOING, Entry, Owner, Step
+from attachd.client.detaching import Detaching, command
+from attachd.client.service import Refused, Remote, Service, Volume
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """How a volume is to be attached; as of Client.attach()."""
+
+    mode: str = "rw"
+    mountpoint: str | None = None
+    mkfs: str | None = None
+    options: Options = dataclasses.field(default_factory=Options)
+
+    @classmethod
+    def of(cls, entry: Entry) -> "Wanted":
+        """Return what an entry was made for."""
+        return cls(entry.mode, entry.mountpoint, entry.mkfs, entry.options)
+
+    def tools(self) -> list[str]:
+        """Return the commands that are needed."""
+        making = [filesystems.command_for(self.mkfs)] if self.mkfs else []
+        return making + (list(mounts.TOOLS) if self.mountpoint or self.mkfs else [])
+
+    def is_of(self, entry: Entry) -> bool:
+        """Tell whether an entry is of an attach with the same values.
+
+        A file system is what an attach may make, not what it has to: it is no difference.
+        """
+        same = (self.mode, self.mountpoint, self.options)
+        return same == (entry.mode, entry.mountpoint, entry.options)
+
+
+class Attaching:
+    """Brings volumes to this host; whoever calls holds the volume."""
+
+    def __init__(
+        self, host: Host, service: Service, detaching: Detaching, tell: Callable[[str], None]
+    ) -> None:
+        self._host = host
+        self._journal = host.journal
+        self._service = service
+        self._detaching = detaching
+        self._tell = tell
+
+    def attach(self, volume: Volume, wanted: Wanted) -> Entry:
+        """Attach a volume, or go on where an earlier attempt has ended.
+
+        :raises LocalConflict: it is attached on this host otherwise
+        :raises AttachFailed: not all of the attempt could be undone; any other error: all was
+        """
+        entry = self._earlier(volume, wanted)
+        if entry is None:
+            self._check_elsewhere(volume)
+            check_mountpoint(wanted.mountpoint)
+            entry = self._reserve(self._new(volume, wanted))
+        elif _was_attached(entry):
+            return self._again(entry)
+        try:
+            return self._go_on(entry, volume)
+        except (Exception, KeyboardInterrupt) as error:
+            self._undo(entry, error)
+            raise
+
+    def _new(self, volume: Volume, wanted: Wanted) -> Entry:
+        return Entry(
+            volume.id,
+            mode=wanted.mode,
+            options=wanted.options,
+            mountpoint=wanted.mountpoint,
+            mkfs=wanted.mkfs,
+            cloud=self._service.cloud,
+        )
+
+    def _earlier(self, volume: Volume, wanted: Wanted) -> Entry | None:
+        """Return the entry to go on with; what cannot be gone on with is taken back before."""
+        for entry in self._journal.of_volume(volume.id):
+            if entry.owner is not Owner.LOCAL:
+                raise _conflict(entry, "the agent of this host has attached it")
+            if entry.step in GOING:
+                self._tell("Finishing an earlier detach")
+                self._detaching.go_back(entry)
+            elif not wanted.is_of(entry):
+                raise _conflict(entry, "an attach with other values has begun or ended here")
+            elif found := self._still_there(entry, wanted):
+                return found
+        return None
+
+    def _still_there(self, entry: Entry, wanted: Wanted) -> Entry | None:
+        """Return an entry whose attachment exists; one without is taken back."""
+        if entry.attachment_id is None:
+            try:
+                return self._made(self._journal.write(entry, mkfs=wanted.mkfs))
+            except Refused:
+                self._journal.remove(entry)
+                return None
+        remote = self._service.attachment(entry.attachment_id)
+        if remote is None:
+            self._tell("The service has deleted the attachment since: starting over")
+            self._detaching.go_back(entry)
+            return None
+        if _was_attached(entry):
+            return _refreshed(entry, remote)
+        return dataclasses.replace(entry, mkfs=wanted.mkfs)
+
+    def _check_elsewhere(self, volume: Volume) -> None:
+        """Find out that nobody else has attached the volume to this host."""
+        name = self._host.identity.name
+        for each in self._service.attachments(volume):
+            if each.host == name:
+                raise exception.LocalConflict(
+                    reason=f"Volume {volume.id} is attached to this host, {name}, already, by "
+                    f"attachment {each.id} of another program. Detach it there, or by "
+                    f"attachd local-detach --attachment-id {each.id} {volume.id}"
+                )
+
+    def _reserve(self, entry: Entry) -> Entry:
+        self._tell(f"Reserving volume {entry.volume_id}")
+        entry = self._journal.write(entry, step=Step.RESERVING)
+        try:
+            return self._made(entry)
+        except Refused as error:
+            self._journal.remove(entry)
+            raise error.cause from None
+        except (Exception, KeyboardInterrupt) as error:
+            self._undo(entry, error)
+            raise
+
+    def _made(self, entry: Entry) -> Entry:
+        made = self._service.reserve(entry.volume_id, entry.mode, entry.id)
+        return self._journal.write(entry, attachment_id=made)
+
+    def _go_on(self, entry: Entry, volume: Volume) -> Entry:
+        """Take the steps that are not known to be done."""
+        entry = self._connect(self._let_in(entry, volume))
+        if entry.step in {Step.CONNECTING, Step.COMPLETING}:
+            entry = self._journal.write(entry, step=Step.COMPLETING)
+            self._service.complete(_known(entry))
+        entry = placing.place(self._journal, entry, self._tell, mode=mode_of(entry))
+        return self._attached(entry)
+
+    def _let_in(self, entry: Entry, volume: Volume) -> Entry:
+        """Have the backend let this host in."""
+        if entry.connection_info is not None:
+            return entry
+        connector = self._host.connector(entry.options)
+        if entry.mountpoint is not None:
+            connector["mountpoint"] = entry.mountpoint
+        self._tell(f"Connecting volume {entry.volume_id} to host {self._host.identity.name}")
+        entry = self._journal.write(entry, step=Step.CONNECTING)
+        info = self._service.connect(_known(entry), connector)
+        return self._journal.write(entry, connection_info={**info, **volume.guard})
+
+    def _connect(self, entry: Entry) -> Entry:
+        """Have a device."""
+        if self._host.is_present(entry):
+            return entry
+        assert entry.connection_info is not None
+        self._host.check(entry.connection_info["driver_volume_type"])
+        self._tell("Waiting for the device")
+        return self._host.connect(entry)
+
+    def finish(self, entry: Entry) -> None:
+        """Finish what was begun, and take back what was going; raises as attach()."""
+        if entry.step in GOING:
+            self._detaching.go_back(entry)
+        else:
+            self.attach(self._service.find(entry.volume_id), Wanted.of(entry))
+
+    def _again(self, entry: Entry) -> Entry:
+        """Have what was attached before; it may be without its device, as after a reboot.
+
+        What fails is not undone: it was attached, and may be used.
+        """
+        present = self._host.is_present(entry)
+        if present and entry.step is Step.ATTACHED and _is_placed(entry):
+            return entry
+        # The old path may be that of another disk by now.
+        device = entry.device if present else None
+        entry = self._journal.write(entry, restoring=True, device=device)
+        try:
+            entry = placing.place(
+                self._journal, self._connect(entry), self._tell, mode=mode_of(entry)
+            )
+        except Exception as error:
+            latest = self._journal.get(entry.id) or entry
+            self._journal.write(latest, step=Step.ATTACHED, restoring=False, error=f"{error}")
+            raise
+        return self._attached(entry)
+
+    def _attached(self, entry: Entry) -> Entry:
+        # Whatever is on it from now on is somebody's.
+        return self._journal.write(
+            entry, step=Step.ATTACHED, mkfs=None, restoring=False, error=None
+        )
+
+    def _undo(self, entry: Entry, cause: BaseException) -> None:
+        self._tell(f"It failed, and is being undone: {cause}")
+        left = self._detaching.undo(entry)
+        if left:
+            raise exception.AttachFailed(
+                volume_id=entry.volume_id,
+                cause=cause,
+                left="; ".join(left),
+                finish=command(self._journal.get(entry.id) or entry),
+            ) from cause
+
+
+def _was_attached(entry: Entry) -> bool:
+    return entry.step is Step.ATTACHED or (entry.restoring and entry.step not in GOING)
+
+
+def _is_placed(entry: Entry) -> bool:
+    if entry.mountpoint is None or entry.device is None:
+        return entry.mountpoint is None
+    return mounts.mounted(entry.device.path, entry.mountpoint)
+
+
+def _refreshed(entry: Entry, remote: Remote) -> Entry:
+    told = remote.connection_info
+    return dataclasses.replace(entry, connection_info={**(entry.connection_info or {}), **told})
+
+
+def current_info(entry: Entry, remote: Remote) -> dict[str, Any]:
+    """Return the connection of an entry, with what the service says of it by now."""
+    return {**(entry.connection_info or {}), **remote.connection_info}
+
+
+def mode_of(entry: Entry) -> str:
+    """Return how a volume can be used: the service may allow less than was asked for."""
+    told = (entry.connection_info or {}).get("access_mode")
+    return "ro" if told == "ro" else entry.mode
+
+
+def check_mountpoint(folder: str | None) -> None:
+    """Find out that something can be mounted at a folder; one that is missing can be made.
+
+    :raises HostError: it cannot
+    """
+    if folder is None:
+        return
+    path = Path(folder)
+    nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    try:
+        free = not any(nearest.iterdir()) or nearest != path
+    except OSError as error:
+        raise exception.HostError(
+            reason=f"{folder} cannot be a mountpoint: {error.strerror}."
+        ) from error
+    if not free or (nearest == path and path.is_mount()):
+        raise exception.HostError(
+            reason=f"{folder} is not empty, or something is mounted there: choose another folder."
+        )
+
+
+def _known(entry: Entry) -> str:
+    """Return the id of an attachment that has been reserved."""
+    assert entry.attachment_id is not None
+    return entry.attachment_id
+
+
+def _conflict(entry: Entry, why: str) -> exception.LocalConflict:
+    place = entry.mountpoint or "no mountpoint"
+    return exception.LocalConflict(
+        reason=f"Volume {entry.volume_id} is in the journal of this host: {why} (attachment "
+        f"{entry.attachment_id}, {entry.step}, {entry.mode}, {place}). Detach it first."
+    )

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which attachment of a volume is meant, and what this host knows of it; for client.py."""
+
+from collections.abc import Iterable, Mapping
+import dataclasses
+from typing import Any
+
+from openstack import exceptions
+
+from attachd import exception
+from attachd.agent.base import Device, Options
+from attachd.agent.host import Host
+from attachd.agent.journal import Entry, Owner, Step
+from attachd.client.service import Remote, Service, Volume
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a caller says of an attachment; as of Client.detach()."""
+
+    attachment_id: str | None = None
+    device_info: Mapping[str, Any] | None = None
+    options: Options | None = None
+
+
+class Choice:
+    """Finds what a detach is about."""
+
+    def __init__(self, host: Host, service: Service) -> None:
+        self._host = host
+        self._service = service
+
+    def volume(self, name_or_id: str) -> Volume:
+        """Return the volume of a name or an id.
+
+        One that the service has deleted may still be known here, by its id.
+
+        :raises LocalConflict: it is one of another service
+        :raises NotFoundException: nobody knows it
+        """
+        try:
+            return self._service.find(name_or_id)
+        except exceptions.NotFoundException:
+            entries = self._host.journal.of_volume(name_or_id)
+            if not entries:
+                raise
+        clouds = {each.cloud for each in entries} - {None, self._service.cloud}
+        if clouds:
+            raise exception.LocalConflict(
+                reason=f"{self._service.cloud} has no volume {name_or_id}; it was attached from "
+                f"{', '.join(map(str, clouds))}. Repeat the command with that cloud."
+            )
+        return Volume(name_or_id)
+
+    def entry(self, volume: Volume, asked: Asked) -> Entry:
+        """Return the entry of the attachment that is meant, made up if another program made it.
+
+        :raises LocalConflict: there is none on this host, or several
+        """
+        known = self._host.journal.of_volume(volume.id)
+        if asked.attachment_id is not None:
+            for entry in known:
+                if entry.attachment_id == asked.attachment_id:
+                    return _ours(entry)
+        ids = {entry.attachment_id for entry in known}
+        others = [each for each in self._service.attachments(volume) if each.id not in ids]
+        if asked.attachment_id is not None:
+            return self._named(volume, others, asked)
+        here = [each for each in others if each.host == self._host.identity.name]
+        if len(known) + len(here) > 1:
+            raise _several(volume, known, here)
+        if known:
+            return _ours(known[0])
+        if here:
+            return self._adopted(volume, here[0], asked)
+        raise self._elsewhere(volume, others)
+
+    def _named(self, volume: Volume, others: Iterable[Remote], asked: Asked) -> Entry:
+        found = [each for each in others if each.id == asked.attachment_id]
+        if not found:
+            raise exceptions.NotFoundException(
+                f"Volume {volume.id} has no attachment {asked.attachment_id}."
+            )
+        (remote,) = found
+        # Where the service does not tell hosts, whoever names the device knows what it is.
+        if remote.host is None and asked.device_info:
+            return self._adopted(volume, remote, asked)
+        if remote.host != self._host.identity.name:
+            raise self._elsewhere(volume, found)
+        return self._adopted(volume, remote, asked)
+
+    def _adopted(self, volume: Volume, remote: Remote, asked: Asked) -> Entry:
+        info = dict(asked.device_info or {})
+        return Entry(
+            volume.id,
+            step=Step.ATTACHED,
+            attachment_id=remote.id,
+            mode=remote.mode,
+            options=asked.options or Options(),
+            connection_info={**remote.connection_info, **volume.guard}
+            if remote.connection_info
+            else None,
+            device=Device(info["path"], info) if "path" in info else None,
+            cloud=self._service.cloud,
+        )
+
+    def _elsewhere(self, volume: Volume, others: Iterable[Remote]) -> exception.LocalConflict:
+        places = [
+            f"attachment {each.id} is of "
+            + (f"host {each.host}" if each.host else "no host that the service tells")
+            for each in others
+        ]
+        return exception.LocalConflict(
+            reason=f"Volume {volume.id} is not attached to this host, "
+            f"{self._host.identity.name}: {', '.join(places) or 'it has no attachment'}."
+        )
+
+
+def _ours(entry: Entry) -> Entry:
+    if entry.owner is Owner.LOCAL:
+        return entry
+    raise exception.LocalConflict(
+        reason=f"The agent of this host looks after attachment {entry.attachment_id}. Have the "
+        "service detach it, by deleting the attachment."
+    )
+
+
+def _several(
+    volume: Volume, known: Iterable[Entry], here: Iterable[Remote]
+) -> exception.LocalConflict:
+    """Tell what there is to choose from: id, device, mountpoint, mode."""
+    lines = [
+        f"{each.attachment_id} ({each.device.path if each.device else 'no device'}, "
+        f"{each.mountpoint or 'not mounted'}, {each.mode})"
+        for each in known
+    ]
+    lines += [f"{each.id} (of another program, {each.mode})" for each in here]
+    return exception.LocalConflict(
+        reason=f"Volume {volume.id} has several attachments on this host. Say which one, by its "
+        f"id: {'; '.join(lines)}"
+    )

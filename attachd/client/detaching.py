@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way back, step by step: unmount, disconnect, delete; for detach, and to undo an attach."""
+
+from collections.abc import Callable
+import dataclasses
+
+from attachd import exception
+from attachd.agent import placing
+from attachd.agent.host import Host
+from attachd.agent.journal import Entry, Step
+from attachd.client.service import FAILURES, Refused, Service
+
+
+def command(entry: Entry) -> str:
+    """Return what people type to have an entry's way back finished."""
+    named = f" --attachment-id {entry.attachment_id}" if entry.attachment_id else ""
+    return f"attachd local-detach{named} {entry.volume_id}"
+
+
+class Detaching:
+    """Takes away what entries tell of; whoever calls holds the volume."""
+
+    def __init__(self, host: Host, service: Service, tell: Callable[[str], None]) -> None:
+        self._host = host
+        self._journal = host.journal
+        self._service = service
+        self._tell = tell
+
+    def go_back(self, entry: Entry, *, force: bool = False) -> None:
+        """Take a volume away from this host, and forget it; ends where a step fails.
+
+        :param force: as of Host.disconnect()
+        :raises DeviceBusy: somebody uses it: it stays attached
+        :raises HostError: it is still there; the entry tells how far this went
+        :raises DetachFailed: all is done but the deletion in the service
+        """
+        before = self._journal.get(entry.id)
+        try:
+            entry = self._displaced(entry, force=force)
+            entry = self._disconnect(entry, force=force)
+        except exception.DeviceBusy:
+            self._stay(entry, before)
+            raise
+        try:
+            entry = self._delete(entry)
+        except FAILURES as error:
+            self._journal.write(self._latest(entry), error=f"{error}")
+            raise exception.DetachFailed(
+                volume_id=entry.volume_id, cause=error, finish=command(entry)
+            ) from error
+        self._journal.remove(entry)
+
+    def _stay(self, entry: Entry, before: Entry | None) -> None:
+        if before is None:
+            self._journal.remove(entry)  # It is somebody else's, as it has been.
+        else:
+            self._journal.write(entry, step=before.step)
+
+    def undo(self, entry: Entry) -> list[str]:
+        """Take away what there may be of an attempt; each step is tried, whatever the others did.
+
+        An attachment is kept as long as somebody uses the device: with it would go what they
+        have written.
+
+        :returns: what is left, and why; if nothing is, the entry is forgotten
+        """
+        left = []
+        entry = self._latest(entry)
+        parts = (
+            (self._displace, f"the mount at {entry.mountpoint}"),
+            (self._disconnect, f"the device of volume {entry.volume_id}"),
+            (self._delete, f"attachment {entry.attachment_id or 'of an unknown id'}"),
+        )
+        busy = False
+        for step, part in parts:
+            if busy and step == self._delete:
+                left.append(f"{part} (the device is in use)")
+                break
+            try:
+                entry = step(entry)
+            except Exception as error:  # noqa: BLE001  whatever it is, the others are tried
+                left.append(f"{part} ({error})")
+                busy = busy or isinstance(error, exception.DeviceBusy)
+                entry = self._latest(entry)
+        if left:
+            self._journal.write(entry, error="; ".join(left))
+        else:
+            self._journal.remove(entry)
+        return left
+
+    def _latest(self, entry: Entry) -> Entry:
+        return self._journal.get(entry.id) or entry
+
+    def _displace(self, entry: Entry) -> Entry:
+        if entry.mountpoint is None and entry.formatting is None:
+            return entry
+        if entry.mountpoint is not None:
+            self._tell(f"Unmounting {entry.mountpoint}")
+        return placing.displace(self._journal, entry)
+
+    def _displaced(self, entry: Entry, *, force: bool) -> Entry:
+        try:
+            return self._displace(entry)
+        except exception.DeviceBusy as error:
+            if not force:
+                raise
+            self._tell(f"It stays mounted: {error}")
+            return self._latest(entry)
+
+    def _disconnect(self, entry: Entry, *, force: bool = False) -> Entry:
+        if entry.connection_info is None and entry.device is None:
+            return entry
+        self._tell(f"Disconnecting volume {entry.volume_id}")
+        entry = self._host.disconnect(entry, force=force)
+        # What follows needs no secrets any more.
+        return dataclasses.replace(entry, connection_info=None)
+
+    def _delete(self, entry: Entry) -> Entry:
+        self._tell(f"Deleting the attachment of volume {entry.volume_id}")
+        entry = self._journal.write(entry, step=Step.DELETING)
+        attachment_id = entry.attachment_id or self._find(entry)
+        if attachment_id is not None:
+            self._service.delete(attachment_id)
+        return entry
+
+    def _find(self, entry: Entry) -> str | None:
+        """Return the attachment of which we do not know whether it was made."""
+        try:
+            return self._service.reserve(entry.volume_id, entry.mode, entry.id)
+        except Refused:
+            return None

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Block Storage API as the client asks it, through openstacksdk; for this folder.
+
+Errors are those of openstacksdk and keystoneauth, as they come.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+import http
+from typing import Any, Final
+import uuid
+
+from keystoneauth1 import exceptions as transport
+from openstack import connection as sdk
+from openstack import exceptions
+
+from attachd.agent.base import Connector
+
+MICROVERSION: Final = "3.54"
+"""The oldest that has all of attachments which is used here: the mode came last."""
+
+# attachd tells with it where an attachment is; other services read their own part only.
+_OWN: Final = {"OpenStack-API-Version": f"volume {MICROVERSION}, attachd 1.0"}
+_KEY: Final = "Idempotency-Key"
+_REPLAYED: Final = "Idempotent-Replayed"
+
+# What says nothing of whether the request was carried out earlier, or will be by a copy of it.
+_UNDECIDED: Final = {
+    http.HTTPStatus.UNAUTHORIZED,
+    http.HTTPStatus.REQUEST_TIMEOUT,
+    http.HTTPStatus.CONFLICT,
+    http.HTTPStatus.TOO_EARLY,
+    http.HTTPStatus.TOO_MANY_REQUESTS,
+}
+
+FAILURES: Final = (exceptions.SDKException, transport.ClientException)
+"""What a call may raise."""
+
+
+class Refused(Exception):
+    """There is no attachment for a key, and there will be none.
+
+    :ivar cause: the service's own error
+    """
+
+    def __init__(self, cause: exceptions.HttpException) -> None:
+        super().__init__(f"{cause}")
+        self.cause = cause
+
+
+@dataclasses.dataclass(frozen=True)
+class Volume:
+    """A volume.
+
+    :ivar guard: what os-brick's guard of shared connections looks at
+    :ivar hosts: names of hosts by the id of the attachment, as far as the caller may see them
+    """
+
+    id: str
+    guard: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    hosts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Remote:
+    """An attachment, as the service has it.
+
+    :ivar host: None: none, or the service does not say
+    :ivar connection_info: empty as long as it is not connected
+    """
+
+    id: str
+    volume_id: str
+    status: str
+    mode: str
+    host: str | None
+    connection_info: dict[str, Any]
+
+    @classmethod
+    def of(cls, shown: Mapping[str, Any]) -> "Remote":
+        """Read what the service shows."""
+        return cls(
+            id=shown["id"],
+            volume_id=shown["volume_id"],
+            status=shown["status"],
+            mode="ro" if shown.get("attach_mode") == "ro" else "rw",
+            host=shown.get("attached_host"),
+            connection_info=shown.get("connection_info") or {},
+        )
+
+
+class Service:
+    """One service, and what a client asks of it."""
+
+    def __init__(self, connection: sdk.Connection) -> None:
+        self._connection = connection
+
+    # Looking it up asks for a token and for versions, so it can fail as any other call.
+    @functools.cached_property
+    def _api(self) -> Any:
+        return self._connection.block_storage
+
+    @functools.cached_property
+    def cloud(self) -> str:
+        """The service's URL, by which the journal tells services apart."""
+        return str(self._api.get_endpoint())
+
+    def find(self, volume: str) -> Volume:
+        """Return the volume of a name or an id.
+
+        :raises NotFoundException: there is none
+        :raises DuplicateResource: several have the name; their ids are told
+        """
+        if _is_id(volume):
+            try:
+                return self._volume(self._api.get_volume(volume))
+            except exceptions.NotFoundException:
+                pass  # Names may look like ids.
+        found = [each for each in self._api.volumes(name=volume) if each.name == volume]
+        if not found:
+            raise exceptions.NotFoundException(f"There is no volume {volume}.")
+        if len(found) > 1:
+            ids = ", ".join(sorted(each.id for each in found))
+            raise exceptions.DuplicateResource(
+                f"{len(found)} volumes have the name {volume}; say which one by its id: {ids}"
+            )
+        return self._volume(found[0])
+
+    @staticmethod
+    def _volume(found: Any) -> Volume:
+        # Services that have no ids of backends do not know of shared targets either.
+        names = ("shared_targets", "service_uuid") if found.service_uuid else ()
+        guard = {name: getattr(found, name) for name in names}
+        hosts = {
+            each["attachment_id"]: each["host_name"]
+            for each in found.attachments or ()
+            if each.get("host_name")
+        }
+        return Volume(found.id, guard, hosts)
+
+    def reserve(self, volume_id: str, mode: str, key: str) -> str:
+        """Reserve a volume; the same key gives the same attachment.
+
+        :returns: the id of the attachment
+        :raises Refused: there is none for this key, nor will there be
+        """
+        body = {"attachment": {"volume_uuid": volume_id, "mode": mode}}
+        try:
+            made = self._ask("POST", "/attachments", body, {_KEY: key})
+        except exceptions.HttpException as error:
+            if _is_final(error):
+                raise Refused(error) from error
+            raise
+        return str(made["attachment"]["id"])
+
+    def connect(self, attachment_id: str, connector: Connector) -> dict[str, Any]:
+        """Let a host in; the same again gives the same connection."""
+        body = {"attachment": {"connector": connector}}
+        answer = self._ask("PUT", f"/attachments/{attachment_id}", body)
+        return dict(answer["attachment"]["connection_info"])
+
+    def complete(self, attachment_id: str) -> None:
+        """Tell that the host uses the volume; may be repeated."""
+        self._ask("POST", f"/attachments/{attachment_id}/action", {"os-complete": {}})
+
+    def delete(self, attachment_id: str) -> None:
+        """Delete an attachment, unless it is gone."""
+        try:
+            self._ask("DELETE", f"/attachments/{attachment_id}")
+        except exceptions.NotFoundException:
+            return
+
+    def attachment(self, attachment_id: str) -> Remote | None:
+        """Return an attachment; None: it is gone."""
+        try:
+            answer = self._ask("GET", f"/attachments/{attachment_id}", headers=_OWN)
+        except exceptions.NotFoundException:
+            return None
+        return Remote.of(answer["attachment"])
+
+    def attachments(self, volume: Volume) -> list[Remote]:
+        """Return the attachments of a volume."""
+        path = f"/attachments/detail?volume_id={volume.id}"
+        found = map(Remote.of, self._ask("GET", path, headers=_OWN)["attachments"])
+        return [
+            each if each.host else dataclasses.replace(each, host=volume.hosts.get(each.id))
+            for each in found
+        ]
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        answer = self._api.request(
+            path,
+            method,
+            json=body,
+            headers=dict(headers or {}),
+            microversion=MICROVERSION,
+            raise_exc=False,
+        )
+        exceptions.raise_from_response(answer)
+        return answer.json() if answer.content else None
+
+
+def _is_final(error: exceptions.HttpException) -> bool:
+    """Whether a refusal is what each repetition of the request will be answered with."""
+    if error.response is not None and _REPLAYED in error.response.headers:
+        return True
+    status = error.status_code or 0
+    refused = http.HTTPStatus.BAD_REQUEST <= status < http.HTTPStatus.INTERNAL_SERVER_ERROR
+    return refused and status not in _UNDECIDED
+
+
+def _is_id(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True

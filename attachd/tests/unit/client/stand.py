@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host whose devices are made of words, before a real API; for the tests of the client.
+
+All that is done is written into one list, in order, and can be made to fail, or to be the end of
+the process, before or after it has had effect.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import json
+from pathlib import Path
+import sys
+import tempfile
+import threading
+from typing import Any
+import unittest
+from unittest import mock
+from wsgiref import simple_server
+
+import openstack
+
+from attachd import exception
+from attachd.agent import base, journal
+from attachd.agent.host import Host, Identity
+from attachd.agent.journal import Step
+from attachd.client import Client, attaching
+from attachd.client.service import Service
+from attachd.tests import rows
+from attachd.tests.functional import served
+
+INFO = {"type": "block"}
+WANTED = {"mountpoint": "/mnt/disk", "mkfs": "ext4"}
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nobody catches it, and nothing is done after it."""
+
+
+class Log:
+    """What was done, and what is to happen then."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._plans: dict[tuple[str, bool], BaseException] = {}
+        self.end: int | None = None
+
+    def fail(self, line: str, error: BaseException | None = None, *, late: bool = False) -> None:
+        """Let what a line begins with fail from now on, after it had effect if ``late``."""
+        self._plans[line, late] = error or exception.HostError(reason=f"{line} broke.")
+
+    def heal(self) -> None:
+        """Let nothing fail."""
+        self._plans.clear()
+        self.end = None
+
+    @contextlib.contextmanager
+    def doing(self, line: str) -> Iterator[None]:
+        """Do something on the host: before and after it, the process may end."""
+        self.tick()
+        with self.serving(line):
+            yield
+        self.tick()
+
+    @contextlib.contextmanager
+    def serving(self, line: str) -> Iterator[None]:
+        """Do something that may fail."""
+        self.lines.append(line)
+        self._raise(line, late=False)
+        yield
+        self._raise(line, late=True)
+
+    def tick(self) -> None:
+        """Let the process end here, if its time has come."""
+        if self.end is not None:
+            self.end -= 1
+            if self.end < 0:
+                raise Killed
+
+    def _raise(self, line: str, *, late: bool) -> None:
+        for (start, when), error in self._plans.items():
+            if when is late and line.startswith(start):
+                raise error
+
+
+class WordsWay(base.Way):
+    """Makes devices of words."""
+
+    NAME = "words"
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.devices: set[str] = set()
+
+    def lacks(self, protocol: str | None = None) -> list[str]:
+        return []
+
+    def connector(self, host: str, options: base.Options) -> base.Connector:
+        return {"host": host, "initiator": f"iqn.2026-01.test:{host}"}
+
+    def connect(self, info: base.ConnectionInfo, options: base.Options) -> base.Device:
+        with self._log.doing("way connect"):
+            path = f"/dev/{info['attachment_id']}"
+            self.devices.add(path)
+        return base.Device(path, dict(INFO))
+
+    def disconnect(
+        self,
+        info: base.ConnectionInfo,
+        options: base.Options,
+        device: base.Device | None,
+        *,
+        force: bool = False,
+    ) -> None:
+        with self._log.doing(f"way disconnect{' by force' if force else ''}"):
+            self.devices.discard(f"/dev/{info['attachment_id']}")
+
+    def extend(self, info: base.ConnectionInfo, options: base.Options, device: base.Device) -> int:
+        return 0
+
+    def is_present(self, info: base.ConnectionInfo, device: base.Device) -> bool:
+        return device.path in self.devices
+
+
+class WordsMounts:
+    """Stands for agent/mounts.py and agent/placing.py.
+
+    :ivar users: devices that somebody uses
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.mounted: dict[str, str] = {}
+        self.systems: dict[str, str] = {}
+        self.users: set[str] = set()
+
+    def check_unused(self, device: str) -> None:
+        if device in {*self.mounted.values(), *self.users}:
+            raise exception.DeviceBusy(device=device, users="somebody")
+
+    def is_mounted(self, device: str, folder: str) -> bool:
+        return self.mounted.get(folder) == device
+
+    def place(
+        self, kept: journal.Journal, entry: journal.Entry, progress: Any, *, mode: str
+    ) -> journal.Entry:
+        assert entry.device is not None
+        path = entry.device.path
+        if entry.mkfs is not None and path not in self.systems:
+            progress(f"Making {entry.mkfs}")
+            with self._log.doing(f"mkfs {entry.mkfs}"):
+                self.systems[path] = entry.mkfs
+        if entry.mountpoint is None:
+            return entry
+        entry = kept.write(entry, step=journal.Step.MOUNTING)
+        with self._log.doing(f"mount {mode}"):
+            self.mounted[f"{entry.mountpoint}"] = path
+        return entry
+
+    def displace(self, kept: journal.Journal, entry: journal.Entry) -> journal.Entry:
+        entry = kept.write(entry, step=journal.Step.UNMOUNTING)
+        with self._log.doing("unmount"):
+            if entry.device and self.mounted.get(f"{entry.mountpoint}") == entry.device.path:
+                del self.mounted[f"{entry.mountpoint}"]
+        return kept.write(entry, mountpoint=None)
+
+
+class WordsJournal(journal.Journal):
+    """The journal, which tells what is written."""
+
+    def __init__(self, folder: Path, log: Log) -> None:
+        super().__init__(folder)
+        self.log = log
+
+    def write(self, entry: journal.Entry, **changes: Any) -> journal.Entry:
+        with self.log.doing(f"journal {changes.get('step', '')}".strip()):
+            return super().write(entry, **changes)
+
+    def remove(self, entry: journal.Entry) -> None:
+        with self.log.doing("journal remove"):
+            super().remove(entry)
+
+
+class WordsHost(Host):
+    """A host without tools."""
+
+    journal: WordsJournal
+
+    def check(self, protocol: str | None = None, *, tools: Any = ()) -> None:
+        with self.journal.log.doing(f"check {protocol or '-'} {' '.join(tools)}".strip()):
+            pass
+
+
+class Stand:
+    """A served API and a host."""
+
+    def __init__(self, test: unittest.TestCase) -> None:
+        self._test = test
+        self.log = Log()
+        self.api = served.use(test)
+        self.url = self._serve()
+        self.mounts = WordsMounts(self.log)
+        self._patch("attachd.agent.host.mounts", self.mounts)
+        self._patch("attachd.agent.mounts.mounted", self.mounts.is_mounted)
+        self._patch("attachd.agent.placing.place", self.mounts.place)
+        self._patch("attachd.agent.placing.displace", self.mounts.displace)
+        self._patch("attachd.client.service.Service._ask", self._ticking(Service._ask))
+        self.host = self.new_host("here", self.new_folder())
+        self.said: list[str] = []
+        self.client = self.client_of(self.host)
+
+    def _ticking(self, ask: Callable[..., Any]) -> Callable[..., Any]:
+        def ticking(*arguments: Any, **named: Any) -> Any:
+            self.log.tick()
+            answer = ask(*arguments, **named)
+            self.log.tick()
+            return answer
+
+        return ticking
+
+    def new_folder(self) -> Path:
+        made = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self._test.addCleanup(made.cleanup)
+        return Path(made.name)
+
+    def new_host(self, name: str, folder: Path) -> Host:
+        way = WordsWay(self.log)
+        with mock.patch("attachd.agent.ways.choose", lambda *_arguments: way):
+            host = WordsHost(Identity(name), folder)
+        host.journal = WordsJournal(folder, self.log)
+        return host
+
+    def client_of(self, host: Host) -> Client:
+        return Client(self.connection(), host, self.said.append)
+
+    def service(self) -> Service:
+        return Service(self.connection())
+
+    def connection(self, token: str = served.MEMBER) -> Any:
+        made = openstack.connect(
+            auth_type="admin_token",
+            auth={"endpoint": f"{self.url}/v3", "token": token},
+            block_storage_endpoint_override=f"{self.url}/v3",
+            load_envvars=False,
+            load_yaml_config=False,
+            app_name="attachd-tests",
+        )
+        self._test.addCleanup(made.close)
+        return made
+
+    def volume(self, **values: Any) -> str:
+        """Make a volume and return its id."""
+        return str(rows.add_volume(**values)["id"])
+
+    def attachments(self, volume: str) -> list[Any]:
+        """Return what the service knows, without being seen to ask."""
+        path = f"/attachments/detail?volume_id={volume}"
+        own = "volume 3.71, attachd 1.0"
+        return list(self.api.ask("GET", path, version=own).body["attachments"])
+
+    def entries(self) -> list[journal.Entry]:
+        return self.host.journal.entries()
+
+    def _patch(self, name: str, value: Any) -> None:
+        patch = mock.patch(name, value)
+        patch.start()
+        self._test.addCleanup(patch.stop)
+
+    def _serve(self) -> str:
+        server = simple_server.make_server(
+            "127.0.0.1", 0, self._application, handler_class=_Silent
+        )
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        for each in (server.server_close, thread.join, server.shutdown):
+            self._test.addCleanup(each)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    def _application(self, environ: dict[str, Any], start_response: Any) -> Any:
+        """Pass a request on; a failure that is planned for it is one of the service."""
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        noun = path.removeprefix("/v3").split("/")
+        line = f"{method} {noun[1] if len(noun) > 1 else '-'}" + " action" * (noun[-1] == "action")
+        try:
+            with self.log.serving(line):
+                return list(self.api.application(environ, start_response))
+        except exception.HostError as error:
+            headers = [("Content-Type", "application/json")]
+            start_response("500 Broken", headers, sys.exc_info())
+            return [json.dumps({"computeFault": {"message": f"{error}"}}).encode()]
+
+
+class _Silent(simple_server.WSGIRequestHandler):
+    def log_message(self, *_arguments: Any) -> None:
+        pass
+
+
+class AttachCase(unittest.TestCase):
+    """A volume that is to be attached."""
+
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        self.stand = Stand(self)
+        self.log = self.stand.log
+        self.volume = self.stand.volume(name="disk")
+        patch = mock.patch.object(attaching, "check_mountpoint")
+        self.check = patch.start()
+        self.addCleanup(patch.stop)
+
+    def attach(self, **wanted):
+        return self.stand.client.attach(self.volume, **{**WANTED, **wanted})
+
+    def changes(self):
+        """Return what was done, without what was only looked at."""
+        return [each for each in self.log.lines if not each.startswith(("GET", "check"))]
+
+    def entry(self):
+        (entry,) = self.stand.entries()
+        return entry
+
+    def assert_nothing_is_left(self):
+        self.assertEqual([], self.stand.entries())
+        self.assertEqual([], self.stand.attachments(self.volume))
+        self.assertEqual(set(), self.stand.host.way.devices)
+        self.assertEqual({}, self.stand.mounts.mounted)
+
+    def assert_attached(self, found):
+        (remote,) = self.stand.attachments(self.volume)
+        self.assertEqual("attached", remote["status"])
+        self.assertEqual(remote["id"], found.attachment_id)
+        self.assertEqual({found.path}, self.stand.host.way.devices)
+        self.assertEqual({"/mnt/disk": found.path}, self.stand.mounts.mounted)
+        self.assertEqual("ext4", self.stand.mounts.systems[found.path])
+        self.assertEqual(
+            (Step.ATTACHED, None, found.attachment_id),
+            (self.entry().step, self.entry().error, self.entry().attachment_id),
+        )

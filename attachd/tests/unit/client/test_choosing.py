@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which attachment of a volume a detach is about."""
+
+import unittest
+import uuid
+
+from openstack import exceptions
+
+from attachd import exception
+from attachd.agent.base import Options
+from attachd.agent.journal import Entry, Owner, Step
+from attachd.tests import rows
+from attachd.tests.unit.client.stand import Stand
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.stand = Stand(self)
+        self.journal = self.stand.host.journal
+        self.volume = self.stand.volume(multiattach=True)
+
+    def detach(self, **how):
+        self.stand.client.detach(self.volume, **how)
+
+    def foreign(self, host="here"):
+        """Have another program attach the volume; return the id of the attachment."""
+        service = self.stand.service()
+        made = service.reserve(self.volume, "rw", str(uuid.uuid4()))
+        service.connect(made, {"host": host})
+        service.complete(made)
+        return made
+
+    def ids(self):
+        return {each["id"] for each in self.stand.attachments(self.volume)}
+
+
+class ForeignTest(Case):
+    """What another program has attached to this host."""
+
+    def test_it_is_found_and_taken_away(self):
+        made = self.foreign()
+        path = f"/dev/{made}"
+        self.stand.host.way.devices.add(path)
+        self.detach(device_info={"path": path, "type": "block"}, options=Options(multipath=True))
+        self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
+        self.assertEqual(set(), self.stand.host.way.devices)
+
+    def test_nobody_has_to_name_the_device(self):
+        self.detach(attachment_id=self.foreign())
+        self.assertIn("way disconnect", self.stand.log.lines)
+        self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
+
+    def test_one_in_use_stays_as_it_is(self):
+        made = self.foreign()
+        self.stand.mounts.users.add("/dev/x")
+        self.assertRaises(exception.DeviceBusy, self.detach, device_info={"path": "/dev/x"})
+        self.assertEqual(({made}, []), (self.ids(), self.stand.entries()))
+
+    def test_one_that_fails_is_gone_on_with(self):
+        self.foreign()
+        self.stand.log.fail("DELETE")
+        self.assertRaises(exception.DetachFailed, self.detach)
+        self.stand.log.heal()
+        self.detach()
+        self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
+
+    def test_one_of_another_host_is_refused(self):
+        made = self.foreign("there")
+        for how in ({}, {"attachment_id": made}, {"device_info": {"path": "/dev/x"}}):
+            with self.assertRaisesRegex(exception.LocalConflict, f"{made} is of host there"):
+                self.detach(**how)
+        self.assertEqual({made}, self.ids())
+        self.assertNotIn("way disconnect", self.stand.log.lines)
+
+    def test_where_nobody_tells_the_host_the_device_has_to_be_named(self):
+        made = rows.add_attachment(self.volume)["id"]
+        with self.assertRaisesRegex(exception.LocalConflict, "no host"):
+            self.detach(attachment_id=made)
+        self.detach(attachment_id=made, device_info={"path": "/dev/x"})
+        self.assertEqual(set(), self.ids())
+
+    def test_there_may_be_none(self):
+        with self.assertRaisesRegex(exception.LocalConflict, "no attachment"):
+            self.detach()
+        with self.assertRaisesRegex(exceptions.NotFoundException, "nonsense"):
+            self.detach(attachment_id="nonsense")
+
+
+class SeveralTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.ours = self.stand.client.attach(self.volume)
+        self.other = self.foreign()
+
+    def test_they_are_told(self):
+        with self.assertRaises(exception.LocalConflict) as caught:
+            self.detach()
+        said = f"{caught.exception}"
+        for part in (self.ours.attachment_id, self.ours.path, "not mounted, rw", self.other):
+            self.assertIn(part, said)
+
+    def test_each_can_be_named(self):
+        self.detach(attachment_id=self.other)
+        self.assertEqual({self.ours.attachment_id}, self.ids())
+        self.detach()
+        self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
+
+    def test_ours_can_be_named(self):
+        self.detach(attachment_id=self.ours.attachment_id)
+        self.assertEqual({self.other}, self.ids())
+        self.assertEqual([], self.stand.entries())
+
+    def test_one_elsewhere_does_not_count(self):
+        self.detach(attachment_id=self.other)
+        elsewhere = self.foreign("there")
+        self.detach()
+        self.assertEqual({elsewhere}, self.ids())
+
+
+class OwnerTest(Case):
+    def test_what_the_agent_has_is_its_own(self):
+        made = self.foreign()
+        self.journal.write(Entry(self.volume, Owner.AGENT, step=Step.ATTACHED, attachment_id=made))
+        for how in ({}, {"attachment_id": made}):
+            with self.assertRaisesRegex(exception.LocalConflict, "agent"):
+                self.detach(**how)
+        self.assertEqual({made}, self.ids())
+
+    def test_a_volume_of_another_service_is_not_taken_for_a_deleted_one(self):
+        other = str(uuid.uuid4())
+        self.journal.write(
+            Entry(other, step=Step.ATTACHED, attachment_id="a", cloud="http://elsewhere/v3")
+        )
+        with self.assertRaisesRegex(exception.LocalConflict, "http://elsewhere/v3"):
+            self.stand.client.detach(other)
+        self.assertEqual(1, len(self.stand.entries()))
+
+    def test_a_volume_that_nobody_knows_is_not_found(self):
+        with self.assertRaises(exceptions.NotFoundException):
+            self.stand.client.detach("nonsense")

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host has after a reboot."""
+
+from unittest import mock
+
+from attachd import exception
+from attachd.agent.journal import Owner
+from attachd.agent.restoring import Finding, Verdict
+from attachd.tests import rows
+from attachd.tests.unit.client.stand import AttachCase, Killed
+
+
+class RestoreTest(AttachCase):
+    """After a reboot."""
+
+    def setUp(self):
+        super().setUp()
+        self.found = self.attach()
+
+    def reboot(self):
+        self.stand.host.way.devices.clear()
+        self.stand.mounts.mounted.clear()
+        self.log.lines.clear()
+
+    def restore(self):
+        return self.stand.client.restore()
+
+    def test_what_was_attached_is_attached(self):
+        self.reboot()
+        (told,) = self.restore()
+        self.assertEqual((True, "attached", None), (told.present, told.status, told.error))
+        self.assert_attached(self.found)
+        self.assertFalse([each for each in self.changes() if each.startswith("P")])
+        self.assertNotIn("mkfs ext4", self.log.lines)
+
+    def test_what_is_there_is_left_alone(self):
+        self.log.lines.clear()
+        self.restore()
+        self.assertEqual([], self.changes())
+
+    def test_what_is_there_is_mounted(self):
+        self.stand.mounts.mounted.clear()
+        self.log.lines.clear()
+        self.restore()
+        self.assert_attached(self.found)
+        self.assertNotIn("way connect", self.log.lines)
+
+    def test_how_it_is_connected_by_now_is_asked(self):
+        self.reboot()
+        row = rows.attachment(self.found.attachment_id)
+        info = row["connection_info"]
+        info["data"]["portal"] = "elsewhere"
+        rows.change_attachment(self.found.attachment_id, connection_info=info)
+        self.restore()
+        self.assertEqual("elsewhere", self.entry().connection_info["portal"])
+        self.assertIn("shared_targets", self.entry().connection_info)
+
+    def test_nothing_is_connected_without_the_services_word(self):
+        self.reboot()
+        self.log.fail("GET")
+        (told,) = self.restore()
+        self.assertEqual((False, "unknown"), (told.present, told.status))
+        self.assertIn("local-restore", told.error)
+        self.log.heal()
+        self.assertIsNone(self.restore()[0].error)
+        self.assert_attached(self.found)
+
+    def test_what_is_gone_goes(self):
+        self.reboot()
+        self.stand.service().delete(self.found.attachment_id)
+        (told,) = self.restore()
+        self.assertEqual(("gone", False, None), (told.status, told.present, told.path))
+        self.assert_nothing_is_left()
+
+    def test_what_fails_is_told_and_stays(self):
+        self.reboot()
+        self.log.fail("way connect")
+        (told,) = self.restore()
+        self.assertEqual(("way connect broke.", False), (told.error, told.present))
+        self.assertEqual("attached", told.step)
+        self.log.heal()
+        self.assertIsNone(self.restore()[0].error)
+        self.assert_attached(self.found)
+
+    def test_what_is_held_by_somebody_is_theirs(self):
+        self.reboot()
+        with self.stand.host.journal.held(self.volume):
+            (told,) = self.restore()
+        self.assertIn("Another process", told.error)
+
+    def test_what_was_going_goes(self):
+        self.log.fail("way disconnect")
+        self.assertRaises(exception.HostError, self.stand.client.detach, self.volume)
+        self.log.heal()
+        self.assertEqual([], self.restore())
+        self.assert_nothing_is_left()
+
+    def test_what_cannot_be_finished_is_told(self):
+        self.log.fail("way disconnect")
+        self.assertRaises(exception.HostError, self.stand.client.detach, self.volume)
+        (told,) = self.restore()
+        self.assertEqual(("disconnecting", "way disconnect broke."), (told.step, told.error))
+        self.assertIn("way disconnect broke.", self.stand.said[-1])
+
+    def test_a_device_that_is_nobodys_is_told(self):
+        found = Finding(Verdict.UNKNOWN, path="/dev/x", advice="kill 1", error="Nobody knows.")
+        with mock.patch("attachd.agent.restoring.look", lambda _host: [found]):
+            self.restore()
+        self.assertIn("/dev/x: Nobody knows. End it by: kill 1", self.stand.said)
+
+    def test_what_was_begun_is_finished(self):
+        self.stand.client.detach(self.volume)
+        self.stand.mounts.systems.clear()
+        self.log.fail("way connect", Killed())
+        self.assertRaises(Killed, self.attach)
+        self.log.heal()
+        (told,) = self.restore()
+        self.assertEqual(("attached", True), (told.step, told.present))
+        self.assertEqual({"/mnt/disk": told.path}, self.stand.mounts.mounted)
+
+    def test_wherever_it_is_killed(self):
+        for end in range(100):
+            self.reboot()
+            self.log.end = end
+            try:
+                self.restore()
+            except Killed:
+                self.log.end = None
+            else:
+                break
+            with self.subTest(end=end, last=self.log.lines[-1:]):
+                self.log.fail("POST")
+                self.restore()
+                self.log.heal()
+                self.assert_attached(self.found)
+                self.assertEqual(self.found, self.attach())
+        self.assertGreater(end, 8)
+
+    def test_what_is_the_agents_is_left_to_it(self):
+        self.stand.host.journal.write(self.entry(), owner=Owner.AGENT)
+        self.reboot()
+        (told,) = self.restore()
+        self.assertEqual(("agent", False), (told.owner, told.present))
