@@ -110,7 +110,7 @@ def connected(proof: Proof, attachment_id: str, generation: int, device: str) ->
 
 
 def not_connected(proof: Proof, attachment_id: str, generation: int, error: str) -> None:
-    """Say why there is no device; nothing is left of the attempt."""
+    """Say why there is no device, or why one that is to go is still there; that is tried again."""
     _call(proof, "not_connected", attachment_id=attachment_id, generation=generation, error=error)
 
 

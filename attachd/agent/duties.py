@@ -130,7 +130,7 @@ class Duties:
         try:
             self._check_free(duty, others)
             info = _info(duty)
-            self._host.check(info["driver_volume_type"])
+            self._host.check(info.get("driver_volume_type"))
             if mine is not None and mine.connection_info != info:
                 # It was to be connected otherwise, and nobody knows how far that went.
                 mine = self._host.disconnect(mine, force=True)
@@ -202,6 +202,9 @@ class Duties:
                 registryapi.kept(
                     self._proof, duty["attachment_id"], duty["generation"], f"{error}"
                 )
+                raise
+            except exception.HostError as error:
+                self._tell_failure(duty, error)
                 raise
         registryapi.disconnected(self._proof, duty["attachment_id"], duty["generation"])
         if mine is not None:

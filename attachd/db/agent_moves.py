@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.db import api, attachments, models
 from attachd.db.attachment_steps import Row
-from attachd.states import WANTED, AttachmentState, Event
+from attachd.states import REACHING, WANTED, AttachmentState, Event
 
 __all__ = ["complete", "keep", "note_failure", "release"]
 
@@ -40,13 +40,13 @@ def complete(attachment_id: str, host: str, generation: int, device: str) -> Row
 
 
 def note_failure(attachment_id: str, host: str, generation: int, error: str) -> Row:
-    """Note why there is no device; the attachment stays as it is.
+    """Note why there is no device, or why one that is to go is still there; nothing moves.
 
     :returns: the row, as of attachments.get()
     :raises: as :func:`complete`
     """
     if not _store_error(attachment_id, host, generation, error):
-        _refuse(attachments.get(attachment_id, None), host, "fail to be connected at its host")
+        _refuse(attachments.get(attachment_id, None), host, "fail at its host")
     return attachments.get(attachment_id, None)
 
 
@@ -115,7 +115,7 @@ def _store_error(attachment_id: str, host: str, generation: int, error: str) -> 
             _T.c.id == attachment_id,
             _T.c.agent == host,
             _T.c.generation == generation,
-            _T.c.state.in_(sorted(WANTED)),
+            _T.c.state.in_(sorted(REACHING)),
         )
         .values(error=models.shortened(error))
     )

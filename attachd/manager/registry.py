@@ -39,7 +39,7 @@ class Registry:
         self, _context: RequestContext, host: str, key: str, attachment_id: str
     ) -> registryapi.Duty | None:
         """See registryapi.duty()."""
-        agents.check(host, key)
+        _check(host, key, attachment_id=attachment_id)
         return next(iter(host_duties.due(host, attachment_id)), None)
 
     @answering
@@ -53,8 +53,7 @@ class Registry:
         device: str,
     ) -> None:
         """See registryapi.connected()."""
-        agents.check(host, key)
-        reports.check_device(device)
+        _check(host, key, attachment_id=attachment_id, generation=generation, device=device)
         host_duties.completed(attachment_id, host, generation, device)
 
     @answering
@@ -68,7 +67,7 @@ class Registry:
         error: str,
     ) -> None:
         """See registryapi.not_connected()."""
-        agents.check(host, key)
+        _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
         agent_moves.note_failure(attachment_id, host, generation, error)
 
     @answering
@@ -76,7 +75,7 @@ class Registry:
         self, context: RequestContext, host: str, key: str, attachment_id: str, generation: int
     ) -> None:
         """See registryapi.disconnected()."""
-        agents.check(host, key)
+        _check(host, key, attachment_id=attachment_id, generation=generation)
         host_duties.released(context, attachment_id, host, generation)
 
     @answering
@@ -90,8 +89,20 @@ class Registry:
         error: str,
     ) -> None:
         """See registryapi.kept()."""
-        agents.check(host, key)
+        _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
         agent_moves.keep(attachment_id, host, generation, error)
+
+
+def _check(host: str, key: str, **said: object) -> None:
+    """Let the agent of a host say something that makes sense.
+
+    :raises InvalidInput: it does not
+    :raises Forbidden: another one is the agent, by its key
+    :raises AgentNotFound: nobody knows the host
+    """
+    reports.check_proof(host, key)
+    reports.check_said(**said)
+    agents.check(host, key)
 
 
 def _let_in(host: str, key: str) -> None:

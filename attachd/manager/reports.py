@@ -61,7 +61,12 @@ _REPORT: Final = {
     "required": ["connector", "devices", "way", "version", "error"],
     "additionalProperties": False,
 }
-_DEVICE_PATH: Final = {"type": "string", "minLength": 1, **_LINE}
+_SAID: Final = {
+    "attachment_id": _ID,
+    "generation": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
+    "device": {"type": "string", "minLength": 1, **_LINE},
+    "error": {"type": "string", "maxLength": 2**16},
+}
 
 
 def check_proof(host: object, key: object) -> None:
@@ -83,9 +88,13 @@ def check(report: Mapping[str, Any]) -> None:
         raise exception.TooLarge(what="The connector", limit=CONF.api.max_connector_size)
 
 
-def check_device(path: object) -> None:
-    """Let the path of a device pass; raises InvalidInput."""
-    _check("device", path, _DEVICE_PATH)
+def check_said(**said: object) -> None:
+    """Let what is said of one attachment pass; raises InvalidInput.
+
+    :param said: attachment_id, generation, device, error: those that there are
+    """
+    for name, value in said.items():
+        _check(name, value, _SAID[name])
 
 
 def _check(name: str, value: object, schema: Mapping[str, Any], *, secret: bool = False) -> None:

@@ -199,7 +199,7 @@ class DisconnectTest(DutiesCase):
         self.way.failing.add("disconnect")
         with self.assertRaisesRegex(exception.HostError, "could not disconnect"):
             self.duties.look(mine)
-        self.assertEqual("withdrawing", self.seen(mine)[0])
+        self.assertEqual(("withdrawing", "It could not disconnect."), self.seen(mine)[::2])
         self.way.failing.clear()
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])

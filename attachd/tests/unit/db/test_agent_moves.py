@@ -11,7 +11,7 @@ from attachd.tests import databases, rows
 HOST = "compute-1"
 MOVES = {
     "complete": (("connected", "attached"), "/dev/sdb"),
-    "note_failure": (("connected", "attached"), "no session"),
+    "note_failure": (("connected", "attached", "withdrawing"), "no session"),
     "release": (("withdrawing",),),
     "keep": (("withdrawing",), "mounted"),
 }

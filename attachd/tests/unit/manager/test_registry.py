@@ -116,7 +116,7 @@ class DutyTest(_Case):
     def test_it_tells_nobody_else(self):
         mine = self.add("connected")
         self.assertIsNone(self.ask("duty", OTHER, OTHER_KEY, attachment_id=mine))
-        for host, key in ((HOST, OTHER_KEY), (HOST, ""), (OTHER, KEY)):
+        for host, key in ((HOST, OTHER_KEY), (HOST, KEY + "k"), (OTHER, KEY)):
             with self.assertRaises(exception.Forbidden):
                 self.ask("duty", host, key, attachment_id=mine)
         with self.assertRaises(exception.AgentNotFound):
@@ -171,6 +171,15 @@ class SayingTest(_Case):
             with self.assertRaises(exception.AttachmentNotFound, msg=method):
                 self.say(method, "gone")
 
-    def test_a_device_has_a_path(self):
-        with self.assertRaises(exception.InvalidInput):
-            self.say("connected", self.add("connected"), device="x" * 300)
+    def test_nonsense_is_refused_before_anybody_looks_at_rows(self):
+        mine = self.add("connected")
+        wrong = {"host": 7, "key": None, "attachment_id": [mine], "generation": "2"}
+        for name, value in {**wrong, "device": "x" * 300}.items():
+            said = {"attachment_id": mine, "generation": 2, "device": "/dev/sdb", name: value}
+            with self.assertRaisesRegex(exception.InvalidInput, name):
+                self.ask("connected", **said)
+        with self.assertRaisesRegex(exception.InvalidInput, "error"):
+            self.ask("not_connected", attachment_id=mine, generation=2, error=7)
+        with self.assertRaisesRegex(exception.InvalidInput, "attachment_id"):
+            self.ask("duty", attachment_id="")
+        self.assertEqual(("connected", None), self.seen(mine))

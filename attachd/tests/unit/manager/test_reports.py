@@ -82,9 +82,17 @@ class ReportTest(unittest.TestCase):
         self.assertNotIn("hunter2", str(refused.exception))
 
 
-class DeviceTest(unittest.TestCase):
-    def test_a_path_passes_and_other_things_do_not(self):
-        reports.check_device("/dev/disk/by-id/x")
-        for wrong in ("", "x" * 256, "/dev/\n", None, 7):
-            with self.assertRaises(exception.InvalidInput):
-                reports.check_device(wrong)
+class SaidTest(unittest.TestCase):
+    def test_what_agents_say_passes_and_other_things_do_not(self):
+        right = {"attachment_id": "a", "generation": 3, "device": "/dev/sdb", "error": "x\ny"}
+        reports.check_said(**right)
+        wrong = {
+            "attachment_id": ("", "x" * 256, "a\nb", None, 7, ["a"]),
+            "generation": (None, "3", -1, 2**31, 1.5),
+            "device": ("", "x" * 256, "/dev/\n", None, 7),
+            "error": (None, 7, "x" * (2**16 + 1)),
+        }
+        for name, values in wrong.items():
+            for value in values:
+                with self.assertRaisesRegex(exception.InvalidInput, name):
+                    reports.check_said(**{**right, name: value})
