@@ -61,7 +61,7 @@ def start(*line: str, folder: Path, log: Path) -> None:
     """Start a daemon that outlives this process; nobody waits for it.
 
     It gets a session of its own and none of our files.  From the return of this function until
-    its end its line can be found in /proc.
+    its end it can be found in /proc, by its line and its folder.
 
     :param folder: where it works
     :param log: what it prints is written there, for root alone

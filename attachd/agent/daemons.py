@@ -66,7 +66,7 @@ def find(folder: Path) -> list[processes.Process]:
         tools = {os.path.basename(each) for each in line[:3]}  # noqa: PTH119 (no path to be)
         return TOOL in tools and list(line[-len(mark) :]) == mark
 
-    return processes.find(wanted)
+    return processes.find(folder, wanted)
 
 
 def is_ready(folder: Path) -> bool:

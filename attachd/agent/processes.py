@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of this host that are known by their command lines, not by numbers that are reused.
+"""Processes of this host that are known by what they do, not by numbers that are reused.
 
 For daemons.py.
 """
@@ -13,17 +13,21 @@ import select
 import signal
 
 _PROC = Path("/proc")
+# Field 22, of which the first two are not counted, as the second may have spaces.
+_STARTED = 22 - 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Process:
     """One process.
 
-    :ivar line: its command line
+    :ivar started: when, in the kernel's ticks; stays when it becomes another command
+    :ivar line: its command line; empty while it becomes another command
     """
 
     id: int
-    line: Sequence[str]
+    started: int
+    line: Sequence[str] = ()
 
     def wait(self, seconds: float) -> bool:
         """Wait for its end; returns whether it has ended."""
@@ -49,38 +53,47 @@ class Process:
             return
         try:
             # Only now the number is this handle's; it may have been another one's.
-            yield handle if _same(line_of(self.id), self.line) else None
+            yield handle if _started(self.id) == self.started else None
         finally:
             os.close(handle)
 
 
-def find(wanted: Callable[[Sequence[str]], bool]) -> list[Process]:
-    """List the processes whose command lines are wanted; one that has ended has none.
+def find(folder: Path, wanted: Callable[[Sequence[str]], bool]) -> list[Process]:
+    """List the processes that work in a folder and whose command lines are wanted.
 
-    One that starts another and ends, or becomes another, may be missed while it does: so nobody
-    is believed to be missing who was looked for once.
+    One that is just becoming another command has no line, and is listed.  One that starts
+    another and ends may be missed while it does: so nobody is believed to be missing who was
+    looked for once.
+
+    Source: proc(5), cwd, cmdline and stat.
     """
-    return _scan(wanted) or _scan(wanted)
+    return _scan(folder, wanted) or _scan(folder, wanted)
 
 
-def line_of(number: int) -> Sequence[str]:
-    """Return the command line of a process; empty if it has ended."""
-    try:
-        line = (_PROC / f"{number}" / "cmdline").read_bytes()
-    except OSError:
-        return ()
+def _scan(folder: Path, wanted: Callable[[Sequence[str]], bool]) -> list[Process]:
+    found = []
+    for each in _PROC.iterdir():
+        if each.name.isdigit():
+            with contextlib.suppress(OSError):
+                # What has ended works nowhere.
+                if (each / "cwd").readlink() == folder:
+                    number = int(each.name)
+                    found.append(Process(number, _started(number), _line(number)))
+    return [each for each in found if not each.line or wanted(each.line)]
+
+
+def _line(number: int) -> Sequence[str]:
+    line = (_PROC / f"{number}" / "cmdline").read_bytes()
     return tuple(os.fsdecode(line).split("\0")[:-1])
 
 
-def _scan(wanted: Callable[[Sequence[str]], bool]) -> list[Process]:
-    numbers = [int(each.name) for each in _PROC.iterdir() if each.name.isdigit()]
-    found = [Process(number, line_of(number)) for number in numbers]
-    return [each for each in found if each.line and wanted(each.line)]
-
-
-def _same(now: Sequence[str], before: Sequence[str]) -> bool:
-    # A command that starts others has their line behind its own, then becomes one of them.
-    return bool(now) and tuple(before[-len(now) :]) == tuple(now)
+def _started(number: int) -> int:
+    """Return when a process has started; -1 if it is gone."""
+    try:
+        stat = (_PROC / f"{number}" / "stat").read_bytes()
+    except OSError:
+        return -1
+    return int(stat.rpartition(b")")[2].split()[_STARTED])
 
 
 def _ended(handle: int, seconds: float) -> bool:

@@ -34,7 +34,7 @@ class RunTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.HostError, "'sleep 600.5' did not end in 0.1 s"):
             commands.run("sleep", "600.5", seconds=0.1)
         deadline = time.monotonic() + 60
-        while processes.find(lambda line: line == ("sleep", "600.5")):
+        while processes.find(Path.cwd(), lambda line: line == ("sleep", "600.5")):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
 
@@ -53,15 +53,14 @@ class StartTest(fixtures.TestWithFixtures):
     """Daemons."""
 
     def test_a_daemon_is_nobodys_child_and_has_none_of_our_files(self):
-        folder = Path(self.useFixture(fixtures.TempDir()).path)
+        folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
         reading, writing = os.pipe()
         self.addCleanup(os.close, reading)
         os.set_inheritable(writing, True)
         os.mkfifo(folder / "fifo")
-        mark = f"{folder}/mark"
         script = "echo $$ > pid.new; echo said; mv pid.new pid; read forever < fifo"
-        commands.start("sh", "-c", script, mark, folder=folder, log=folder / "log")
-        (found,) = processes.find(lambda line: mark in line)
+        commands.start("sh", "-c", script, folder=folder, log=folder / "log")
+        (found,) = processes.find(folder, lambda line: script in line)
         self.addCleanup(found.end, signal.SIGKILL, 60)
         deadline = time.monotonic() + 60
         while not (folder / "pid").exists():

@@ -4,6 +4,7 @@
 import os
 from pathlib import Path
 import signal
+import time
 
 import fixtures
 
@@ -85,11 +86,19 @@ class DaemonTest(fixtures.TestWithFixtures):
         daemons.start(self.folder, self.image)
         (found,) = daemons.find(self.folder)
         os.kill(found.id, signal.SIGSTOP)
+        # Until all of its threads have stopped, another signal would be heard first.
+        while self.states(found.id) != {"T"}:
+            time.sleep(0.01)
         with self.assertRaisesRegex(exception.HostError, f"process {found.id}.*does not end"):
             daemons.stop(self.folder)
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.daemons.KILL_SECONDS", 60))
         daemons.kill(self.folder)
         self.assertEqual([], daemons.find(self.folder))
+
+    @staticmethod
+    def states(number):
+        stats = Path(f"/proc/{number}/task").glob("*/stat")
+        return {each.read_text().rpartition(")")[2].split()[0] for each in stats}
 
     def test_its_volume_can_grow(self):
         daemons.start(self.folder, self.image)
