@@ -46,6 +46,9 @@ _PACKAGES = {
 _TIMEOUT = 600.0
 """Seconds.  A journal may have to be replayed, or what was written to be saved."""
 
+_NETWORK = "_netdev"
+"""Has a host that shuts down unmount it before it leaves the network; others do not mind."""
+
 # A journal is replayed by writing to the device, which a reader may not do, and must not do while
 # somebody else writes.
 _WITHOUT_JOURNAL = {
@@ -196,14 +199,12 @@ def _is_empty(folder: str) -> bool:
 def _options(device: str, kind: str, mode: str) -> list[str]:
     if mode != "ro":
         # Said like this, mount does not fall back to reading where writing is refused.
-        return ["--rw"]
-    if kind in {"ext3", "ext4"} and not _must_recover(device):
-        return ["--read-only"]
+        return ["--rw", "-o", _NETWORK]
     without = _WITHOUT_JOURNAL.get(kind)
-    if without is None:
-        return ["--read-only"]
+    if without is None or (kind in {"ext3", "ext4"} and not _must_recover(device)):
+        return ["--read-only", "-o", _NETWORK]
     LOG.info("%s is mounted without its journal, which is not empty or may not be", device)
-    return ["--read-only", "-o", without]
+    return ["--read-only", "-o", f"{_NETWORK},{without}"]
 
 
 def _must_recover(device: str) -> bool:
@@ -219,7 +220,7 @@ def _must_recover(device: str) -> bool:
 
 def _why_not(device: str, folder: str, options: list[str], outcome: outcomes.Outcome) -> str:
     what = f"{device} cannot be mounted at {folder} ({' '.join(options)}): {outcome.complaint}"
-    if "-o" in options:
+    if options[-1] != _NETWORK:
         return (
             f"{what} The device is only to be read, so the journal of its file system could not "
             "be replayed, and without that it is not whole. Have a host that may write mount and "

@@ -39,6 +39,14 @@ class MountTest(Case):
         mounts.mount(device, folder, mode="rw")
         self.assertEqual("data", (Path(folder) / "file").read_text())
 
+    def test_whoever_shuts_the_host_down_knows_that_it_takes_the_network(self):
+        device, folder = self.formatted(), self.place()
+        mounts.mount(device, folder, mode="rw")
+        # Where mount keeps what the kernel does not, for whoever unmounts.
+        lines = Path("/run/mount/utab").read_text().splitlines()
+        (line,) = [each for each in lines if f"TARGET={folder} " in each]
+        self.assertIn("OPTS=_netdev", line.split())
+
     def test_many_who_mount_the_same_are_one(self):
         device, folder = self.formatted(), self.place()
         with futures.ThreadPoolExecutor(4) as pool:

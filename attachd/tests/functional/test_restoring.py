@@ -5,17 +5,20 @@ A reboot is played: daemons are killed, loop devices and mounts are taken away, 
 end does it; the journal and its folder stay.
 """
 
+from importlib import metadata
 import os
 from pathlib import Path
 import subprocess
 import sys
 import time
+import unittest
 
 from attachd.agent import daemons, device_folders, loops, mounts, placing, restoring
 from attachd.agent.host import Host, Identity
-from attachd.agent.journal import Entry, Step
+from attachd.agent.journal import FOLDER, Entry, Step
 from attachd.agent.restoring import Verdict
 from attachd.tests import machine
+from attachd.tests.functional import processes
 from attachd.tests.functional.devices import DeviceCase, left_on_host, processes_of
 
 _RESTORER = """
@@ -27,6 +30,22 @@ host = Host(Identity("h"), Path(sys.argv[1]), "user-space")
 print("ready", flush=True)
 restoring.restore(host, lambda entry: entry.connection_info, print)
 """
+
+
+class UnitTest(unittest.TestCase):
+    """What systemd runs when a host starts."""
+
+    def test_the_command_exists_and_its_mounts_are_seen_by_all(self):
+        path = processes.ROOT / "etc" / "systemd" / "attachd-local.service"
+        lines = path.read_text().splitlines()
+        settings = [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
+        program, name = dict(settings)["ExecStart"].split()
+        self.assertEqual("attachd", Path(program).name)
+        self.assertIn(name, metadata.entry_points(group="attachd.cli").names)
+        alone = ("Private", "Protect", "ReadOnly", "ReadWrite", "Inaccessible", "MountFlags")
+        self.assertEqual([], [name for name, _value in settings if name.startswith(alone)])
+        folder = dict(settings)["ConditionDirectoryNotEmpty"]
+        self.assertEqual(f"{FOLDER / 'attachments'}", folder)
 
 
 class RestoringTest(DeviceCase):
