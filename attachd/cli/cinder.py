@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands for this host as an extension of ``cinder``; see cinderclient-ext/ of the sources.
+
+cinderclient looks for modules whose names end with ``cinderclient_ext``, and makes a command of
+each ``do_...`` in them.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+import sys
+from typing import Any, Final
+
+from cinderclient import shell_utils
+from keystoneauth1 import plugin
+from openstack import connection
+
+from attachd import exception
+from attachd.cli import clouds, local, options
+
+ENDING: Final = "cinderclient_ext"
+"""By which cinderclient knows an extension."""
+OWN: Final = "do_attachd_"
+"""How a command begins whose plain name somebody else has."""
+
+Command = Callable[[Any, argparse.Namespace], None]
+
+
+def _takes(wanted: Iterable[options.Option]) -> Callable[[Command], Command]:
+    """Say which options a command has, where cinderclient looks for them."""
+
+    def note(command: Command) -> Command:
+        vars(command)["arguments"] = [(each.names, each.settings) for each in wanted]
+        return command
+
+    return note
+
+
+@_takes(options.GET_CONNECTOR)
+def do_get_connector(client: Any, args: argparse.Namespace) -> None:
+    """Shows what this host is to a storage backend."""
+    shell_utils.print_dict(local.get_connector(cloud(client), args))
+
+
+@_takes(options.ATTACH)
+def do_local_attach(client: Any, args: argparse.Namespace) -> None:
+    """Attaches a volume to this host and shows its device."""
+    shell_utils.print_dict(local.attach(cloud(client), args))
+
+
+@_takes(options.DETACH)
+def do_local_detach(client: Any, args: argparse.Namespace) -> None:
+    """Detaches a volume from this host."""
+    local.detach(cloud(client), args)
+
+
+@_takes(options.LIST)
+def do_local_list(client: Any, args: argparse.Namespace) -> None:
+    """Lists what is attached to this host, or was left half-way."""
+    _print(local.attached(cloud(client), args), long=args.long)
+
+
+@_takes(options.HOST)
+def do_local_restore(client: Any, args: argparse.Namespace) -> None:
+    """Attaches again what was attached to this host before it was started anew."""
+    found = local.restore(cloud(client), args)
+    _print(found)
+    if local.failed(found):
+        raise exception.HostError(reason="Not all could be attached again: see Error.")
+
+
+def cloud(client: Any) -> connection.Connection:
+    """Return openstacksdk's connection to the service that cinderclient has found, as its user.
+
+    :param client: cinderclient's
+    """
+    adapter = client.client
+    session = adapter.session
+    if not hasattr(session.auth, "_discovery_cache"):
+        # cinderclient's plug-in for no authentication leaves out its parent's part.
+        plugin.BaseAuthPlugin.__init__(session.auth)
+    return connection.Connection(
+        session=session,
+        block_storage_endpoint_override=adapter.get_endpoint(),
+        app_name=clouds.NAME,
+    )
+
+
+def give_way(own: MutableMapping[str, Any]) -> None:
+    """Rename commands that another extension has as well: two of a name break all of ``cinder``.
+
+    :param own: the names of our module
+    """
+    others = set(_names(vars(module) for module in _others(own["__name__"])))
+    for name in [name for name in own if name.startswith("do_")]:
+        if name in others:
+            own[name.replace("do_", OWN, 1)] = own.pop(name)
+
+
+def _others(own: str) -> Iterator[Any]:
+    for name, module in list(sys.modules.items()):
+        if module is not None and name.endswith(ENDING) and name != own and "." not in name:
+            yield module
+
+
+def _names(modules: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for names in modules:
+        yield from names
+
+
+def _print(found: Iterable[dict[str, Any]], *, long: bool = False) -> None:
+    names, rows = local.listed(found, long=long)
+    lines = [dict(zip(names, row, strict=True)) for row in rows]
+    shell_utils.print_list(lines, list(names), sortby_index=None)

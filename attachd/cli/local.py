@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands for this host: attach, detach, list, restore; and what it is to a backend.
+
+``attachd`` and ``openstack`` run them as they are; cinder.py uses their functions.
+"""
+
+import argparse
+from collections.abc import Iterable
+import dataclasses
+import os
+from pathlib import Path
+import socket
+import sys
+from typing import Any, Final
+
+from openstack import connection
+
+from attachd import exception
+from attachd.agent.base import Options
+from attachd.agent.host import Host, Identity
+from attachd.agent.journal import Owner
+from attachd.cli import options, showing
+from attachd.cli.commands import Command, Lister, ShowOne
+from attachd.cli.progress import Progress
+from attachd.client import Client
+
+COLUMNS: Final = {
+    "Volume ID": "volume_id",
+    "Attachment ID": "attachment_id",
+    "Device": "path",
+    "Mountpoint": "mountpoint",
+    "Mode": "mode",
+    "Step": "step",
+    "Present": "present",
+    "Status": "status",
+    "Error": "error",
+}
+"""What a list of this host's attachments shows, and what each value is called."""
+OWNER: Final = {"Owner": "owner"}
+"""What is shown besides with --long."""
+
+
+def get_connector(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str, Any]:
+    """Tell what this host is to a backend.
+
+    :param parsed: has what options.GET_CONNECTOR says
+    """
+    with Progress(sys.stderr) as progress:
+        return dict(client(cloud, parsed, progress).get_connector(_connecting(parsed)))
+
+
+def attach(cloud: connection.Connection, parsed: argparse.Namespace) -> dict[str, Any]:
+    """Attach a volume to this host.
+
+    :param parsed: has what options.ATTACH says
+    :returns: the device, and what it takes to detach it
+    """
+    with Progress(sys.stderr) as progress:
+        attached = client(cloud, parsed, progress).attach(
+            parsed.volume,
+            mode=parsed.mode,
+            mountpoint=parsed.mountpoint,
+            mkfs=parsed.mkfs,
+            options=_connecting(parsed),
+        )
+    return _values(attached)
+
+
+def detach(cloud: connection.Connection, parsed: argparse.Namespace) -> None:
+    """Detach a volume from this host.
+
+    :param parsed: has what options.DETACH says
+    """
+    given = parsed.multipath or parsed.enforce_multipath
+    with Progress(sys.stderr) as progress:
+        client(cloud, parsed, progress).detach(
+            parsed.volume,
+            attachment_id=parsed.attachment_id,
+            device_info=parsed.device_info,
+            # Otherwise it is detached in the way that it was attached.
+            options=_connecting(parsed) if given else None,
+            force=parsed.force,
+        )
+
+
+def attached(cloud: connection.Connection, parsed: argparse.Namespace) -> list[dict[str, Any]]:
+    """Tell what is attached to this host.
+
+    :param parsed: has what options.HOST says
+    """
+    with Progress(sys.stderr) as progress:
+        return [_values(each) for each in client(cloud, parsed, progress).attached()]
+
+
+def restore(cloud: connection.Connection, parsed: argparse.Namespace) -> list[dict[str, Any]]:
+    """Have on this host what was attached to it, such as before it was started anew.
+
+    :param parsed: has what options.HOST says
+    """
+    with Progress(sys.stderr) as progress:
+        return [_values(each) for each in client(cloud, parsed, progress).restore()]
+
+
+def failed(found: Iterable[dict[str, Any]]) -> bool:
+    """Whether a restore has left something undone; what the agent does is not ours to judge."""
+    return any(each["error"] and each["owner"] == Owner.LOCAL for each in found)
+
+
+def client(cloud: connection.Connection, parsed: argparse.Namespace, progress: Progress) -> Client:
+    """Return the client for the host that options describe.
+
+    :raises HostLacks: whoever asks is not root, and so can neither attach nor see what is attached
+    """
+    identity = Identity(parsed.hostname or socket.gethostname(), parsed.initiator)
+    if os.geteuid() != 0:
+        what = "the rights of root (run it with sudo)"
+        raise exception.HostLacks(host=identity.name, what=what)
+    folder = Path(parsed.state_dir or options.host_folder())
+    return Client(cloud, Host(identity, folder, way=parsed.way), progress=progress)
+
+
+def _connecting(parsed: argparse.Namespace) -> Options:
+    return Options(parsed.multipath, parsed.enforce_multipath, getattr(parsed, "nic", None))
+
+
+def _values(found: Any) -> dict[str, Any]:
+    """Return what is known of an attachment, without what nobody should see."""
+    return showing.without_secrets(dataclasses.asdict(found))
+
+
+class GetConnector(ShowOne):
+    """Show what this host is to a storage backend."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, options.GET_CONNECTOR)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+        """Ask the host."""
+        return showing.shown(get_connector(self.connection, parsed_args))
+
+
+class LocalAttach(ShowOne):
+    """Attach a volume to this host, and show its device.
+
+    It takes root. If it fails, nothing is left of it, or it says what.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, options.ATTACH)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+        """Attach it."""
+        if parsed_args.mkfs is not None and parsed_args.mode == "ro":
+            self.refuse("argument --mkfs: not allowed with --mode ro")
+        return showing.shown(attach(self.connection, parsed_args))
+
+
+class LocalDetach(Command):
+    """Unmount a volume, take its device away from this host, and free it.
+
+    It takes root. What is left of an attach or detach that failed is cleaned up as well.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, options.DETACH)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Detach it."""
+        detach(self.connection, parsed_args)
+
+
+class LocalList(Lister):
+    """List what is attached to this host, or was left half-way.
+
+    Step is what was begun last, Present whether the device is there, and Status what the service
+    says of the attachment.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, options.LIST)
+        return parser
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+        """Read it."""
+        return listed(attached(self.connection, parsed_args), long=parsed_args.long)
+
+
+class LocalRestore(Lister):
+    """Attach again what was attached to this host before it was started anew.
+
+    What was left half-way is finished or taken back. It takes root. Error tells why something
+    could not be attached; then the exit code is 1.
+    """
+
+    _failed = False
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, options.HOST)
+        return parser
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+        """Attach it."""
+        found = restore(self.connection, parsed_args)
+        self._failed = failed(found)
+        return listed(found)
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Print the list; returns the exit code."""
+        return super().run(parsed_args) or int(self._failed)
+
+
+def listed(
+    found: Iterable[dict[str, Any]], *, long: bool = False
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Return headings and lines.
+
+    :param long: with everything that is known
+    """
+    columns = COLUMNS | (OWNER if long else {})
+    return tuple(columns), [showing.row(each, columns.values()) for each in found]

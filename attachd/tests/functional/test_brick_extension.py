@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python-brick-cinderclient-ext as it is in the registry, against attachd: how far it comes.
+
+No host of this test can log in to a target, so what fails there is what comes before and after.
+What it leaves behind is cleaned up with attachd's own commands.
+"""
+
+import json
+from pathlib import Path
+import shutil
+import socket
+import sys
+
+from attachd.tests import machine
+from attachd.tests.functional import processes, tgtd
+from attachd.tests.functional.typed import Terminal
+
+_CONFIGURATION = """\
+[DEFAULT]
+enabled_backends = file, tgt
+
+[file]
+file_loop_devices = always
+file_devices_dir = {{folder}}/devices
+
+[tgt]
+driver = tgt
+{options}
+"""
+
+# The extension calls sudo whoever it is: root may do everything with it anyway.
+_SUDO = '#!/bin/sh\nexec "$@"\n'
+
+# A file that a host with open-iscsi has, and no iscsiadm, for one command only.
+_AS_HOST = """\
+set -e
+mount --bind "$1" /etc
+for tool in $(command -v iscsiadm); do mount --bind /dev/null "$tool"; done
+shift
+exec "$@"
+"""
+
+_CONNECTOR = """\
+import json
+from brick_cinderclient_ext import client
+print(json.dumps(client.Client().get_connector()))
+"""
+
+
+class BrickExtensionTest(Terminal):
+    """The extension is the only one that cinder finds."""
+
+    def setUp(self):
+        self.tgtd = tgtd.Tgtd(self)
+        self.tgtd.setUp()
+        self.addCleanup(self.tgtd.cleanUp)
+        options = "\n".join(f"{name} = {value}" for name, value in self.tgtd.options.items())
+        self.configuration = _CONFIGURATION.format(options=options)
+        super().setUp()
+        tools = self.folder / "tools"
+        tools.mkdir()
+        (tools / "sudo").write_text(_SUDO)
+        (tools / "sudo").chmod(0o755)
+        self.environment["PATH"] = f"{tools}:{self.environment['PATH']}"
+
+    def on(self, backend):
+        """Make a volume of a backend; returns its id."""
+        specs = {"volume_backend_name": backend}
+        kind = self.storage.create_type(name=f"on-{backend}", extra_specs=specs)
+        return self.volume(name=f"on-{backend}", volume_type=kind.id)
+
+    def as_host(self, *names):
+        """Return what to put before a command for a host with iSCSI names, or without."""
+        etc = self.folder / "etc"
+        shutil.copytree("/etc", etc, symlinks=True)
+        (etc / "iscsi").mkdir(exist_ok=True)
+        lines = "".join(f"InitiatorName={each}\n" for each in names)
+        (etc / "iscsi" / "initiatorname.iscsi").write_text(lines)
+        return machine.need_tool(self, "unshare"), "--mount", "sh", "-c", _AS_HOST, "-", f"{etc}"
+
+    def only(self, volume):
+        """Return the one attachment of a volume."""
+        (found,) = self.attachments(volume).values()
+        return found
+
+    def free(self, volume):
+        """Whether nothing of an attempt is left."""
+        left = [each.name for each in self.tgtd.targets()] + self.tgtd.accounts()
+        return (self.attachments(volume), self.status(volume), left) == ({}, "available", [])
+
+    def test_the_connector_is_made_and_cannot_be_printed(self):
+        connector = json.loads(self.run_it(sys.executable, "-c", _CONNECTOR))
+        self.assertEqual(socket.gethostname(), connector["host"])
+        self.assertIn("print_dict", self.cinder("get-connector", code=1))
+
+    def test_a_local_device_is_granted_and_then_not_supported(self):
+        volume = self.on("file")
+        self.assertIn("LOCAL not supported", self.cinder("local-attach", volume, code=1))
+        left = self.only(volume)
+        self.assertEqual("attaching", left["status"])
+        device = Path(left["connection_info"]["device_path"])
+        self.assertTrue(device.is_block_device())
+        self.attachd("local-detach", volume)
+        self.assertTrue(self.free(volume))
+        self.assertFalse(device.exists())
+
+    def test_its_own_detach_takes_back_what_its_attach_has_left(self):
+        volume = self.on("file")
+        self.cinder("local-attach", volume, code=1)
+        self.assertEqual("", self.cinder("local-detach", volume))
+        self.assertTrue(self.free(volume))
+
+    def test_a_host_without_an_iscsi_name_is_told_so(self):
+        volume = self.on("tgt")
+        command = (*self.as_host(), processes.script("cinder"), "local-attach", volume)
+        said = self.run_it(*command, code=1, **self.noauth)
+        self.assertIn("has no 'initiator' in its connector", said)
+        self.assertEqual("error_attaching", self.only(volume)["status"])
+        self.attachd("local-detach", volume, "--attachment-id", self.only(volume)["id"])
+        self.assertTrue(self.free(volume))
+
+    def test_a_target_is_granted_and_then_not_logged_in_to(self):
+        volume, host = self.on("tgt"), self.as_host(f"iqn.2026-01.org.example:{self.name}")
+        command = (*host, processes.script("cinder"), "local-attach", volume)
+        locks = f"{self.folder / 'locks'}"
+        for more, complaint, clean in (
+            # It does not call os_brick.setup(), which tells where locks are.
+            ({}, "lock_path", "attachment-delete"),
+            ({"OSLO_LOCK_PATH": locks}, "iscsiadm -m node", "attachment-delete"),
+            ({"OSLO_LOCK_PATH": locks}, "iscsiadm -m node", "local-detach"),
+        ):
+            self.assertIn(complaint, self.run_it(*command, code=1, **self.noauth, **more))
+            left = self.only(volume)
+            self.assertEqual("attaching", left["status"])
+            self.assertEqual("iscsi", left["connection_info"]["driver_volume_type"])
+            (target,) = self.tgtd.targets()
+            self.assertEqual(left["connection_info"]["target_iqn"], target.name)
+            self.attachd(clean, left["id"] if clean == "attachment-delete" else volume)
+            self.assertTrue(self.free(volume), complaint)
+
+    def test_by_the_older_calls_it_gives_the_volume_back_itself(self):
+        volume = self.on("file")
+        said = self.cinder("local-attach", volume, code=1, OS_VOLUME_API_VERSION="3.0")
+        self.assertIn("LOCAL not supported", said)
+        self.assertTrue(self.free(volume))

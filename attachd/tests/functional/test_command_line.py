@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands for a host as people type them: attachd, openstack and cinder."""
+
+import json
+import os
+from pathlib import Path
+import re
+import shutil
+import subprocess
+import sys
+
+import yaml
+
+from attachd.tests import machine
+from attachd.tests.functional import processes
+from attachd.tests.functional.typed import Terminal
+
+UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+# Everything is loaded as root: nobody else may be able to read Python's own files.
+AS_NOBODY = """\
+import os, sys
+from attachd.cli import app
+def run(*words):
+    sys.argv = ["attachd", *words]
+    return app.main()
+sys.stdout = open(os.devnull, "w")
+assert run("local-list") == 0
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+sys.exit(run(*{words}))
+"""
+
+
+class AttachdTest(Terminal):
+    """The command attachd on this host."""
+
+    def test_a_file_is_there_again_and_a_device_in_use_stays(self):
+        machine.need_tool(self, "mkfs.ext4")
+        volume, folder = self.volume(), self.folder / "mnt"
+        folder.mkdir()
+        words = ("attach", "data", "--mountpoint", "mnt")
+        shown = json.loads(self.local(*words, "--mkfs", "ext4", "-f", "json"))
+        self.assertEqual(volume, shown["volume_id"])
+        self.assertEqual(f"{folder}", shown["mountpoint"])
+        self.assertTrue(Path(shown["path"]).is_block_device())
+        self.assertEqual(shown["path"], shown["device"]["path"])
+        (folder / "letter").write_text("kept")
+
+        (row,) = self.rows(self.local("list", "-f", "json"))
+        self.assertEqual(
+            {
+                "Volume ID": volume,
+                "Attachment ID": shown["attachment_id"],
+                "Device": shown["path"],
+                "Mountpoint": f"{folder}",
+                "Mode": "rw",
+                "Step": "attached",
+                "Present": True,
+                "Status": "attached",
+                "Error": None,
+            },
+            row,
+        )
+        self.assertEqual("in-use", self.status(volume))
+
+        with (folder / "letter").open():
+            said = self.local("detach", "data", code=1)
+            self.assertIn(f"process {os.getpid()}", said)
+            self.assertEqual(1, len(said.splitlines()), said)
+        self.assertTrue(self.mounted(folder))
+        self.assertEqual("in-use", self.status(volume))
+
+        self.assertEqual("", self.local("detach", "data"))
+        self.assertFalse(self.mounted(folder))
+        self.assertEqual("available", self.status(volume))
+        self.assertEqual({}, self.attachments(volume))
+        self.assertEqual("", self.local("list", "-f", "value"))
+
+        self.local(*words, "--mode", "ro")
+        self.assertEqual("kept", (folder / "letter").read_text())
+        with self.assertRaises(OSError):
+            (folder / "letter").write_text("changed")
+        self.local("detach", volume)
+
+    def test_of_several_attachments_one_has_to_be_named(self):
+        volume = self.several()
+        ours = json.loads(self.local("attach", volume, "-f", "json"))["attachment_id"]
+        made = self.attachd(
+            *("attachment-create", volume, "--connect", "True", "--host", self.name),
+            *("-f", "value", "-c", "attachment_id"),
+        )
+        other = made.strip()
+        self.attachd("attachment-complete", other)
+        said = self.local("detach", volume, code=1)
+        for each in (ours, other):
+            self.assertIn(each, said)
+        self.assertEqual({ours, other}, set(self.attachments(volume)))
+        self.local("detach", volume, "--attachment_uuid", ours)
+        self.assertEqual({other}, set(self.attachments(volume)))
+        self.local("detach", volume, "--attachment-id", other)
+        self.assertEqual("available", self.status(volume))
+
+    def test_what_this_host_lacks_is_told_before_anything_is_reserved(self):
+        volume = self.volume()
+        (self.folder / "mnt").mkdir()
+        words = ("attach", volume, "--mountpoint", "mnt", "--mkfs", "ext99")
+        self.assertIn("mkfs.ext99", self.local(*words, code=1))
+        for words in (["local-attach", volume], ["local-detach", volume], ["get-connector"]):
+            code = AS_NOBODY.format(words=words)
+            said = self.run_it(sys.executable, "-c", code, code=1)
+            self.assertIn("lacks: the rights of root (run it with sudo).\n", said)
+            self.assertNotIn("Traceback", said)
+        self.assertEqual({}, self.attachments(volume))
+        self.assertEqual("available", self.status(volume))
+
+    def test_mistakes_are_told_in_a_line_and_bash_completes(self):
+        for said in (
+            self.local("attach", "nothing", code=1),
+            self.attachd("local-list", "--os-cloud", "nowhere", code=1),
+            self.attachd("attachment-list", "--os-endpoint", "http://127.0.0.1:1/v3", code=1),
+        ):
+            self.assertEqual(1, len(said.splitlines()), said)
+
+        script = 'eval "$(attachd complete)"; declare -F _attachd; complete -p attachd'
+        said = self.run_it("bash", "-c", script)
+        self.assertEqual(["_attachd", "complete -F _attachd attachd"], said.splitlines())
+
+
+class AttachmentsTest(Terminal):
+    """The commands on attachments against a real API."""
+
+    def test_a_life_by_hand(self):
+        volume = self.volume()
+        made = self.attachd("attachment-create", "data")
+        attachment = re.search(rf"\| attachment_id +\| ({UUID}) +\|", made)[1]
+        self.assertIn("| reserved ", made)
+        shown = self.attachd("attachment-update", attachment, "--host", self.name)
+        self.assertRegex(shown, rf"\| attachment_id +\| {attachment} +\|")
+        self.assertRegex(shown, rf"\| volume_id +\| {volume} +\|")
+        self.assertRegex(shown, r"\| access_mode +\| rw +\|")
+        self.attachd("attachment-complete", attachment)
+
+        first = json.loads(self.attachd("attachment-show", attachment, "-f", "json"))
+        self.assertEqual(("attached", "local"), (first["status"], first["driver_volume_type"]))
+        self.assertEqual(
+            first, yaml.safe_load(self.attachd("attachment-show", attachment, "-f", "yaml"))
+        )
+        shell = self.attachd("attachment-show", attachment, "-f", "shell")
+        self.assertIn('status="attached"\n', shell)
+        value = self.attachd("attachment-show", attachment, "-f", "value", "-c", "status")
+        self.assertEqual("attached\n", value)
+
+        for words, found in (
+            (["--volume-id", volume], True),
+            (["--status", "attached", "--all-projects"], True),
+            (["--status", "reserved"], False),
+            (["--limit", "1"], True),
+            (["--marker", attachment], False),
+        ):
+            listed = self.attachd("attachment-list", *words, "-f", "value", "-c", "ID")
+            self.assertEqual(f"{attachment}\n" if found else "", listed, words)
+        csv = self.attachd("attachment-list", "--long", "-f", "csv")
+        self.assertIn(f'"{attachment}","{volume}","","attached","rw"', csv)
+
+        said = self.attachd("attachment-delete", attachment, attachment, code=1)
+        self.assertEqual(1, len(said.splitlines()), said)
+        self.assertEqual("available", self.status(volume))
+
+    def test_all_pages_are_listed(self):
+        volume = self.several()
+        ids = [self.reserve(volume) for _ in range(3)]
+        listed = self.attachd("attachment-list", "-f", "value", "-c", "ID").split()
+        self.assertEqual(ids[::-1], listed)
+        self.attachd("attachment-delete", *ids)
+        self.assertEqual({}, self.attachments(volume))
+
+    def test_agents_and_a_host_whose_agent_has_never_reported(self):
+        self.volume()
+        configuration = f"--config-file={self.folder / 'state' / 'all-in-one.conf'}"
+        self.run_it("attachd-manage", configuration, "agent", "add", "node1")
+        listed = self.attachd("agent-list", "-f", "value", "-c", "Host", "-c", "State")
+        self.assertEqual("node1 new\n", listed)
+        shown = json.loads(self.attachd("agent-show", "node1", "-f", "json"))
+        self.assertEqual(("node1", []), (shown["host"], shown["devices"]))
+        said = self.attachd("attachment-create", "data", "--on", "node1", code=1)
+        self.assertIn("has not been heard of yet", said)
+        self.attachd("agent-delete", "node1")
+        said = self.attachd("attachment-create", "data", "--on", "node1", code=1)
+        self.assertIn("No agent of host node1 is known", said)
+        self.assertEqual("", self.attachd("attachment-list", "-f", "value"))
+
+    def reserve(self, volume):
+        made = self.attachd("attachment-create", volume, "-f", "value", "-c", "attachment_id")
+        return made.strip()
+
+
+class OpenStackTest(Terminal):
+    """The plug-in of the command openstack."""
+
+    def openstack(self, *words, code=0):
+        return self.run_it(processes.script("openstack"), "volume", *words, code=code)
+
+    def test_a_life(self):
+        volume = self.volume()
+        shown = json.loads(self.openstack("local", "attach", "data", "-f", "json"))
+        self.assertTrue(Path(shown["path"]).is_block_device())
+        listed = self.openstack("local", "list", "-f", "value", "-c", "Volume ID")
+        self.assertEqual(f"{volume}\n", listed)
+        self.openstack("local", "detach", "data")
+        self.assertEqual("available", self.status(volume))
+        shown = json.loads(self.openstack("connector", "show", "-f", "json"))
+        self.assertIs(False, shown["multipath"])
+        self.assertIn("--mode", self.openstack("local", "attach", "data", "--mode", "x", code=2))
+
+
+class CinderTest(Terminal):
+    """The extension of the command cinder, installed as its users do."""
+
+    def setUp(self):
+        if sys.version_info >= (3, 12):
+            self.skipTest("cinderclient loads no extensions with this Python")
+        super().setUp()
+        site, source = self.folder / "site", self.folder / "source"
+        shutil.copytree(processes.ROOT / "cinderclient-ext", source)
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        install += ["--no-build-isolation", "--target", str(site), str(source)]
+        subprocess.run(install, check=True, capture_output=True, text=True)
+        self.site = site
+
+    def alone(self):
+        """Return the path where there is no other extension."""
+        hidden = self.folder / "hidden"
+        hidden.mkdir()
+        (hidden / "brick_cinderclient_ext.py").write_text("")
+        return f"{hidden}{os.pathsep}{self.site}"
+
+    def test_a_life(self):
+        volume, path = self.volume(), self.alone()
+        shown = self.cinder(
+            *("local-attach", "data", "--hostname", self.name, "--multipath", "False"),
+            *("--enforce_multipath", "False", "--mode", "rw"),
+            PYTHONPATH=path,
+        )
+        device = re.search(r"\| path +\| (\S+) +\|", shown)[1]
+        self.assertTrue(Path(device).is_block_device())
+        self.assertIn(volume, self.cinder("local-list", PYTHONPATH=path))
+        (attachment,) = self.attachments(volume)
+        self.cinder(
+            *("local-detach", "data", "--attachment_uuid", attachment, "--hostname", self.name),
+            PYTHONPATH=path,
+        )
+        self.assertEqual("available", self.status(volume))
+        said = self.cinder("local-detach", "data", PYTHONPATH=path, code=1)
+        self.assertRegex(said, r"\AERROR: Volume .* is not attached to this host")
+        self.assertIn("multipath", self.cinder("get-connector", PYTHONPATH=path))
+
+    def test_a_newer_python_could_not_load_it(self):
+        newer = (
+            "from importlib.machinery import FileFinder\n"
+            "del FileFinder.find_module, FileFinder.find_loader\n"
+            "from cinderclient.shell import main\n"
+            "main()"
+        )
+        command = (sys.executable, "-c", newer, "help")
+        said = self.run_it(*command, code=1, **self.noauth, PYTHONPATH=self.alone())
+        self.assertIn("'FileFinder' object has no attribute 'find_module'", said)
+
+    def test_beside_brick_both_work_and_ours_give_way(self):
+        path = f"{self.site}"
+        said = self.cinder("help", PYTHONPATH=path)
+        names = set(re.findall(r"(?m)^    (\S*(?:local|connector)\S*)", said))
+        theirs = {"local-attach", "local-detach", "get-connector"}
+        ours = {"local-list", "local-restore", *(f"attachd-{each}" for each in theirs)}
+        self.assertEqual(theirs | ours, names)
+        self.assertIn("--mkfs", self.cinder("help", "attachd-local-attach", PYTHONPATH=path))
+        self.assertNotIn("--mkfs", self.cinder("help", "local-attach", PYTHONPATH=path))
+
+
+class ExamplesTest(Terminal):
+    """What the documentation shows, as it is shown."""
+
+    def examples(self, page):
+        """Return the commands of a page, in their order."""
+        text = (processes.ROOT / "doc" / "source" / page).read_text()
+        text = re.sub(r"\\\n\s+", "", text)
+        found = re.findall(r"(?m)^ +\$ (.*)$", text)
+        return [each for each in found if "[" not in each and not each.startswith("pip ")]
+
+    def type_in(self, line):
+        """Run a line as it is, but for what differs between this test and a host."""
+        for shown, here in (
+            ("http://127.0.0.1:8776/v3", self.url),
+            ("/mnt/", f"{self.folder}/"),
+            ("/etc/bash_completion.d", f"{self.folder}"),
+        ):
+            line = line.replace(shown, here)
+        if " ATTACHMENT" in line:
+            (attachment,) = self.attachments(self.data)
+            line = line.replace(" ATTACHMENT", f" {attachment}")
+        return self.run_it("bash", "-c", line)
+
+    def test_each_command_of_the_reference(self):
+        self.data = self.volume("data")
+        self.volume("other")
+        lines = self.examples("cli/attachd.rst")
+        for line in lines:
+            self.type_in(line)
+        self.assertIn("_attachd()", (self.folder / "attachd").read_text())
+        names = {line.split()[1] for line in lines if line.startswith("attachd")}
+        known = self.run_it("bash", "-c", "attachd complete --shell none")
+        commands = set(re.search(r"cmds='(.*)'", known)[1].split())
+        # Those on agents need one.
+        agents = {"agent-delete", "agent-list", "agent-show"}
+        self.assertEqual(commands - agents - {"help"}, names)
+
+    def test_the_guide_and_its_program(self):
+        self.data = self.volume("data")
+        for name in ("OS_AUTH_TYPE", "OS_ENDPOINT"):
+            del self.environment[name]
+        cloud = {"auth_type": "none", "auth": {"endpoint": self.url}}
+        (self.folder / "clouds.yaml").write_text(json.dumps({"clouds": {"mine": cloud}}))
+        for line in self.examples("user/local-attach.rst"):
+            if line.startswith("export "):
+                name, _, value = line.removeprefix("export ").partition("=")
+                self.environment[name] = value
+            else:
+                self.type_in(line)
+        self.assertEqual("available", self.status(self.data))
+
+        example = processes.ROOT / "doc" / "source" / "user" / "local_attach_example.py"
+        # Its host is this machine, whose own notes are none of our business.
+        here = 'mount -t tmpfs tmpfs /var/lib && exec "$@"'
+        said = self.run_it(
+            *(machine.need_tool(self, "unshare"), "--mount", "sh", "-c", here, "-"),
+            *(sys.executable, f"{example}", "data", f"{self.folder / 'data'}"),
+        )
+        self.assertIn(f"{self.data} attached\n", said)
+        self.assertEqual("available", self.status(self.data))
+        self.local("attach", "data", "--mountpoint", "data", "--mode", "ro")
+        self.assertEqual("kept", (self.folder / "data" / "letter").read_text())
+        self.local("detach", "data")

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands as an extension of cinder."""
+
+import argparse
+import sys
+import types
+import unittest
+from unittest import mock
+
+from keystoneauth1 import plugin, token_endpoint
+from keystoneauth1 import session as sessions
+
+from attachd import exception
+from attachd.cli import cinder, options
+
+
+class Careless(plugin.BaseAuthPlugin):
+    """As cinderclient's plug-in for no authentication is made."""
+
+    def __init__(self):
+        pass
+
+    def get_endpoint(self, session, **kwargs):
+        return "http://127.0.0.1:8776/v3/p"
+
+    def get_headers(self, session, **kwargs):
+        return {"X-Auth-Token": "admin:p"}
+
+
+class OptionsTest(unittest.TestCase):
+    def test_each_command_has_its_options_where_cinderclient_looks(self):
+        for command, wanted in (
+            (cinder.do_local_attach, options.ATTACH),
+            (cinder.do_local_detach, options.DETACH),
+            (cinder.do_get_connector, options.GET_CONNECTOR),
+            (cinder.do_local_list, options.LIST),
+            (cinder.do_local_restore, options.HOST),
+        ):
+            parser = argparse.ArgumentParser(add_help=False)
+            for names, settings in command.arguments:
+                parser.add_argument(*names, **settings)
+            known = {name for each in wanted for name in each.names}
+            self.assertLessEqual(
+                {name for name in known if name[0] == "-"}, set(parser._option_string_actions)
+            )
+            self.assertTrue(command.__doc__)
+
+
+class CloudTest(unittest.TestCase):
+    def client(self, auth):
+        session = sessions.Session(auth=auth)
+        adapter = mock.Mock(session=session)
+        adapter.get_endpoint.return_value = "http://127.0.0.1:8776/v3/p"
+        return types.SimpleNamespace(client=adapter)
+
+    def test_the_session_and_the_endpoint_are_those_of_cinder(self):
+        client = self.client(token_endpoint.Token("http://127.0.0.1:1/v3", "t0ken"))
+        cloud = cinder.cloud(client)
+        self.assertIs(client.client.session, cloud.session)
+        self.assertEqual("http://127.0.0.1:8776/v3/p", cloud.config.get_endpoint("block-storage"))
+
+    def test_no_authentication_is_one_too(self):
+        client = self.client(Careless())
+        cloud = cinder.cloud(client)
+        self.assertEqual({}, cloud.session.auth._discovery_cache)
+
+
+class GiveWayTest(unittest.TestCase):
+    def test_a_command_that_another_extension_has_is_renamed(self):
+        other = types.ModuleType("other_cinderclient_ext")
+        other.do_local_attach = print
+        own = {"__name__": "our_cinderclient_ext", "do_local_attach": len, "do_local_list": max}
+        with mock.patch.dict(sys.modules, {other.__name__: other}):
+            cinder.give_way(own)
+        self.assertEqual(
+            {
+                "__name__": "our_cinderclient_ext",
+                "do_attachd_local_attach": len,
+                "do_local_list": max,
+            },
+            own,
+        )
+
+    def test_alone_all_names_stay(self):
+        own = {"__name__": "our_cinderclient_ext", "do_local_attach": len}
+        ours = types.ModuleType("our_cinderclient_ext")
+        vars(ours).update(own)
+        others = {name: None for name in sys.modules if name.endswith(cinder.ENDING)}
+        with mock.patch.dict(sys.modules, {**others, ours.__name__: ours}):
+            cinder.give_way(own)
+        self.assertIn("do_local_attach", own)
+
+
+class PrintTest(unittest.TestCase):
+    def test_what_could_not_be_restored_is_shown_and_an_error(self):
+        found = [{"volume_id": "v1", "error": "no route to host", "owner": "local"}]
+        with (
+            mock.patch.object(cinder, "cloud"),
+            mock.patch.object(cinder.local, "restore", return_value=found),
+            mock.patch("builtins.print") as printed,
+            self.assertRaises(exception.HostError),
+        ):
+            cinder.do_local_restore(None, argparse.Namespace())
+        self.assertIn("no route to host", printed.call_args.args[0])
+
+    def test_a_list_is_a_table(self):
+        found = [{"volume_id": "v1", "attachment_id": "a1", "path": "/dev/sdb", "owner": "local"}]
+        with (
+            mock.patch.object(cinder, "cloud"),
+            mock.patch.object(cinder.local, "attached", return_value=found),
+            mock.patch("builtins.print") as printed,
+        ):
+            cinder.do_local_list(None, argparse.Namespace(long=True))
+        (table,) = printed.call_args.args
+        self.assertRegex(table, r"\| v1 +\| a1 +\| /dev/sdb \|.*\| local \|")

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands for this host: what is asked of the client, and what is printed."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+import tempfile
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.agent.base import Options
+from attachd.cli import local
+from attachd.client import Attached, LocalAttachment
+from attachd.tests.unit.cli import programs
+
+ATTACHED = Attached(
+    volume_id="v1",
+    attachment_id="a1",
+    path="/dev/sdb",
+    device={"type": "block", "path": "/dev/sdb", "auth_password": "s3cret"},
+    mountpoint="/mnt/disk",
+    mode="rw",
+)
+LISTED = LocalAttachment(
+    volume_id="v1",
+    attachment_id="a1",
+    path="/dev/sdb",
+    mountpoint=None,
+    mode="rw",
+    owner="local",
+    step="attached",
+    present=True,
+    status="attached",
+    error=None,
+)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        patch = mock.patch.object(local, "Client", autospec=True)
+        self.made = patch.start()
+        self.addCleanup(patch.stop)
+        self.client = self.made.return_value
+        self.client.attach.return_value = ATTACHED
+        self.client.attached.return_value = [LISTED]
+        self.client.get_connector.return_value = {"host": "node1", "multipath": False}
+        self.become(0)
+
+    def become(self, user):
+        patch = mock.patch.object(os, "geteuid", return_value=user)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def run_it(self, *words, code=0):
+        settings = {**programs.SETTINGS, "ATTACHD_HOST_FOLDER": f"{self.folder}"}
+        done = programs.run(*words, connection="the cloud", settings=settings)
+        self.assertEqual(code, done.code, done.err)
+        self.said = done.err
+        return done.out
+
+
+class AttachTest(Case):
+    def test_all_options_reach_the_client(self):
+        self.run_it(
+            *("local-attach", "data", "--mountpoint", "/mnt/disk", "--mkfs", "ext4"),
+            *("--multipath", "True", "--enforce_multipath", "--nic", "eth1", "--mode", "rw"),
+        )
+        self.client.attach.assert_called_once_with(
+            "data",
+            mode="rw",
+            mountpoint="/mnt/disk",
+            mkfs="ext4",
+            options=Options(multipath=True, enforce_multipath=True, nic="eth1"),
+        )
+
+    def test_the_host_is_as_described(self):
+        self.run_it(
+            *("local-attach", "data", "--hostname", "node1", "--initiator", "iqn.2026-01.x:1"),
+            *("--way", "user-space", "--state-dir", f"{self.folder}/own"),
+        )
+        cloud, host = self.made.call_args.args
+        self.assertEqual("the cloud", cloud)
+        self.assertEqual(("node1", "iqn.2026-01.x:1"), dataclasses.astuple(host.identity))
+        self.assertEqual("user-space", host.way.NAME)
+        self.assertEqual(self.folder / "own", host.journal.folder)
+
+    def test_the_folder_is_that_of_the_environment_unless_one_is_given(self):
+        self.run_it("local-attach", "data")
+        self.assertEqual(self.folder, self.made.call_args.args[1].journal.folder)
+
+    def test_it_shows_the_device_without_secrets(self):
+        shown = json.loads(self.run_it("local-attach", "data", "-f", "json"))
+        self.assertEqual("/dev/sdb", shown["path"])
+        self.assertEqual("block", shown["device"]["type"])
+        self.assertNotEqual("s3cret", shown["device"]["auth_password"])
+        self.assertNotIn("s3cret", self.run_it("local-attach", "data"))
+
+    def test_a_file_system_cannot_be_made_by_a_reader(self):
+        self.run_it("local-attach", "data", "--mkfs", "ext4", "--mode", "ro", code=2)
+        self.assertIn("argument --mkfs", self.said)
+        self.made.assert_not_called()
+
+    def test_a_failure_is_told_in_a_line(self):
+        self.client.attach.side_effect = exception.HostLacks(host="node1", what="iscsiadm")
+        self.assertEqual("", self.run_it("local-attach", "data", code=1))
+        self.assertEqual("Host node1 lacks: iscsiadm.\n", self.said)
+
+
+class DetachTest(Case):
+    def test_all_options_reach_the_client(self):
+        self.run_it(
+            *("local-detach", "data", "--attachment_uuid", "a1", "--multipath"),
+            *("--device_info", '{"path": "/dev/sdb"}', "--force"),
+        )
+        self.client.detach.assert_called_once_with(
+            "data",
+            attachment_id="a1",
+            device_info={"path": "/dev/sdb"},
+            options=Options(multipath=True),
+            force=True,
+        )
+
+    def test_what_is_not_said_is_left_to_the_client(self):
+        self.assertEqual("", self.run_it("local-detach", "data"))
+        self.client.detach.assert_called_once_with(
+            "data", attachment_id=None, device_info=None, options=None, force=False
+        )
+
+
+class ConnectorTest(Case):
+    def test_it_is_shown(self):
+        shown = json.loads(
+            self.run_it("get-connector", "--multipath", "True", "--nic", "eth1", "-f", "json")
+        )
+        self.assertEqual({"host": "node1", "multipath": False}, shown)
+        self.client.get_connector.assert_called_once_with(Options(multipath=True, nic="eth1"))
+
+
+class ListTest(Case):
+    def test_what_is_attached(self):
+        (row,) = json.loads(self.run_it("local-list", "-f", "json"))
+        self.assertEqual(list(local.COLUMNS), list(row))
+        self.assertEqual(
+            ("v1", "/dev/sdb", True), (row["Volume ID"], row["Device"], row["Present"])
+        )
+
+    def test_long_shows_whose_it_is(self):
+        self.assertEqual(
+            "local\n", self.run_it("local-list", "--long", "-f", "value", "-c", "owner")
+        )
+
+
+class RestoreTest(Case):
+    def test_what_was_restored_is_listed(self):
+        self.client.restore.return_value = [LISTED]
+        (row,) = json.loads(self.run_it("local-restore", "-f", "json"))
+        self.assertEqual("v1", row["Volume ID"])
+
+    def test_it_fails_if_something_could_not_be_restored_and_shows_all(self):
+        broken = dataclasses.replace(LISTED, volume_id="v2", error="no route to host")
+        self.client.restore.return_value = [LISTED, broken]
+        rows = json.loads(self.run_it("local-restore", "-f", "json", code=1))
+        self.assertEqual([None, "no route to host"], [each["Error"] for each in rows])
+
+    def test_what_the_agent_could_not_do_is_its_own_affair(self):
+        theirs = dataclasses.replace(LISTED, owner="agent", error="no route to host")
+        self.client.restore.return_value = [theirs]
+        self.assertIn("no route to host", self.run_it("local-restore"))
+
+
+class RootTest(Case):
+    def test_others_than_root_are_refused_before_anything_is_begun(self):
+        self.become(65534)
+        for words in (
+            ["local-attach", "v"],
+            ["local-detach", "v"],
+            ["local-list"],
+            ["get-connector"],
+        ):
+            with self.subTest(words=words):
+                self.run_it(*words, code=1)
+                self.assertIn("the rights of root", self.said)
+        self.made.assert_not_called()
+        self.assertEqual([], list(self.folder.iterdir()))

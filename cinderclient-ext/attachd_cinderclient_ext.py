@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets ``cinder`` attach volumes to this host; cinderclient finds it by the end of its name."""
+
+from attachd.cli import cinder
+from attachd.cli.cinder import (
+    do_get_connector,
+    do_local_attach,
+    do_local_detach,
+    do_local_list,
+    do_local_restore,
+)
+
+__all__ = [
+    "do_get_connector",
+    "do_local_attach",
+    "do_local_detach",
+    "do_local_list",
+    "do_local_restore",
+]
+
+
+def __pre_parse_args__() -> None:  # noqa: N807 (the name that cinderclient calls)
+    """See, when all extensions are loaded, whether another one has commands of the same names."""
+    cinder.give_way(globals())

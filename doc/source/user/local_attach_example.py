@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a file to a volume: python local_attach_example.py VOLUME FOLDER."""
+
+from pathlib import Path
+import sys
+
+import openstack
+
+from attachd.client import Client
+
+volume, folder = sys.argv[1:]
+with openstack.connect() as cloud:
+    client = Client(cloud, progress=print)
+    attached = client.attach(volume, mountpoint=folder, mkfs="ext4")
+    Path(folder, "letter").write_text("kept", encoding="utf-8")
+    print(f"{attached.path} is attached by {attached.attachment_id}")
+    for each in client.attached():
+        print(each.volume_id, each.status)
+    client.detach(volume)
