@@ -8,7 +8,6 @@ reboot finds what there may be, and goes on.
 
 from collections.abc import Iterable
 import dataclasses
-import logging
 import threading
 from typing import Any
 
@@ -222,24 +221,24 @@ class Duties:
         return self._entry(duty, None) if duty["connection_info"] else None
 
     def _forget(self, mine: Entry, others: list[Entry]) -> None:
-        """Take away what is not this host's (any more), whoever uses it."""
+        """Take away what is not this host's (any more), unless somebody uses it.
+
+        Whoever has deleted it by force has shut the host out already.  But the service may as well
+        have lost its memory, or be another one: nothing is torn from under those who use it.
+
+        :raises DeviceBusy: they do
+        """
         if not _is_shared(mine, others):
-            self._warn(mine)
+            if mine.device is not None and self._host.is_present(mine):
+                LOG.warning(
+                    "Volume %s, attachment %s, is not attached to this host any more: by force, "
+                    "or because it went elsewhere. Its device is taken away unless it is used",
+                    mine.volume_id,
+                    mine.attachment_id,
+                )
+                users.check_unused(mine.device.path)
             mine = self._host.disconnect(mine, force=True)
         self._journal.remove(mine)
-
-    def _warn(self, mine: Entry) -> None:
-        if mine.device is None or not self._host.is_present(mine):
-            return
-        use = _use_of(mine.device.path)
-        LOG.log(
-            logging.ERROR if use else logging.WARNING,
-            "Volume %s, attachment %s, is not attached to this host any more, by force or because "
-            "it went elsewhere: its device is taken away%s",
-            mine.volume_id,
-            mine.attachment_id,
-            f" while it is used. {use}" if use else "",
-        )
 
     def _is_there(self, entry: Entry) -> bool:
         """Tell whether there is a whole device; one that was to go may be half gone."""
@@ -256,15 +255,6 @@ def _is_shared(mine: Entry, others: list[Entry]) -> bool:
         return False
     paths = [each.device.path for each in others if each.device and each.step not in GOING]
     return mine.device.path in paths
-
-
-def _use_of(path: str) -> str:
-    """Return who uses a device, or why nobody can tell; "" if nobody does."""
-    try:
-        users.check_unused(path)
-    except exception.HostError as error:
-        return f"{error}"
-    return ""
 
 
 def _is_small(duty: Duty, entry: Entry) -> bool:
