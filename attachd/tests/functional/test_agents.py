@@ -13,7 +13,7 @@ import threading
 
 import testtools
 
-from attachd.tests import tcpproxy
+from attachd.tests import machine, tcpproxy
 from attachd.tests.functional import agents
 from attachd.tests.functional.agents import wait_for
 
@@ -219,6 +219,59 @@ class ProofTest(AgentCase):
         self.host.start()
         self.assertEqual(0o600, (self.host.folder / "agent.key").stat().st_mode & 0o777)
         self.assertEqual(0o700, self.host.folder.stat().st_mode & 0o777)
+
+
+class UnitTest(AgentCase):
+    """What systemd runs."""
+
+    def setUp(self):
+        super().setUp()
+        self.unit = agents.processes.ROOT / "etc" / "systemd" / "attachd-agent.service"
+        lines = self.unit.read_text().splitlines()
+        self.settings = [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
+
+    def test_it_understands_it(self):
+        analyze = machine.need_tool(self, "systemd-analyze")
+        program = dict(self.settings)["ExecStart"]
+        there = self.host.top / self.unit.name
+        there.write_text(
+            self.unit.read_text().replace(program, agents.processes.script("attachd-agent"))
+        )
+        done = subprocess.run(
+            [analyze, "verify", there], capture_output=True, text=True, check=False
+        )
+        self.assertEqual((0, ""), (done.returncode, done.stdout + done.stderr))
+        self.assertEqual("attachd-agent", Path(program).name)
+
+    def test_mounts_are_seen_by_all(self):
+        alone = ("Private", "Protect", "ReadOnly", "ReadWrite", "Inaccessible", "MountFlags")
+        self.assertEqual([], [name for name, _value in self.settings if name.startswith(alone)])
+
+    def test_the_rights_that_it_leaves_are_enough(self):
+        rights = [
+            right.removeprefix("CAP_").lower()
+            for name, value in self.settings
+            if name == "CapabilityBoundingSet"
+            for right in value.split()
+        ]
+        self.assertLess(5, len(rights))
+        only = ",".join(["-all", *(f"+{right}" for right in rights)])
+        agent = agents.processes.Process(
+            self,
+            machine.need_tool(self, "setpriv"),
+            f"--bounding-set={only}",
+            "--no-new-privs",
+            agents.processes.script("attachd-agent"),
+            f"--config-file={self.host.top / 'agent.conf'}",
+        )
+        agent.wait_for("is at work")
+        mine = self.attach()
+        self.write(mine)
+        with self.host.device(mine).open("rb"):
+            self.assertEqual(409, self.site.detach(mine).status_code)
+        self.detach(mine)
+        self.assertEqual(BYTES, self.stored())
+        self.assertEqual(0, agent.end())
 
 
 class SilenceTest(AgentCase):
