@@ -39,7 +39,7 @@ state_path = /var/lib/attachd
 [agent]
 folder = {folder}
 way = kernel
-report_interval = 1
+report_interval = 3
 {more}
 """
 
@@ -63,9 +63,9 @@ while kill -0 $(cat {_PID}) 2> /dev/null; do sleep 0.1; done
 """
 
 # The loop runs in the guest, where a step of a moment is not over before it has been seen.
-_KILL_AT = f"""\
+_KILL_WHEN = f"""\
 touch /run/ready
-until grep -qs '"step": "{{step}}"' {_JOURNAL}/attachments/*.json; do :; done
+until {{condition}}; do :; done
 kill -KILL $(cat {_PID})
 """
 
@@ -111,10 +111,13 @@ class Host:
         """Kill the agent."""
         self.guest.run(f"kill -KILL $(cat {_PID})")
 
-    def kill_at(self, step: str) -> guests.Program:
-        """Kill the agent when its journal has a step; until then what is returned runs."""
+    def kill_when(self, condition: str) -> guests.Program:
+        """Kill the agent at a moment; until then what is returned runs.
+
+        :param condition: for bash, which asks it all the time
+        """
         self.guest.run("rm -f /run/ready")
-        line = _KILL_AT.format(step=step)
+        line = _KILL_WHEN.format(condition=condition)
         program = guests.Program(self.guest.lab, self.name, "bash", "-c", line)
         wait_for(lambda: self._is_there("/run/ready"))
         return program

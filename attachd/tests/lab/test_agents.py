@@ -10,6 +10,8 @@ from attachd.tests.lab import agents, guests
 
 MIB = 2**20
 FOLDER = "/mnt/volume"
+LOGGED_IN = "compgen -G '/sys/class/iscsi_session/*' > /dev/null"
+HAS_DISK = "compgen -G '/sys/class/scsi_disk/*' > /dev/null"
 
 
 class Watch:
@@ -113,16 +115,20 @@ class AgentsTest(agents.Case):
     def _go_through(self, trouble):
         service = self.start()
         service.start(self.a)
-        volume = service.api.new_volume()
+        other, volume = service.api.new_volume(), service.api.new_volume()
+        former = service.attach(other, self.a)
         attachment = service.attach(volume, self.a)
         checksum = self.write_files(self.a)
+        # Next time it is the first disk, and has another path.
+        service.detach(former)
         watch = Watch(self, service, attachment)
         trouble()
         self.wait_until_attached(attachment, self.a)
+        self.assertNotEqual(attachment["device"], self.a.guest.path)
         self.assert_reads(self.a, checksum)
         self.assertEqual({("attached", "in-use")}, watch.end())
         service.detach(attachment)
-        self.assert_nothing_is_left(service, volume)
+        self.assert_nothing_is_left(service, other, volume)
 
     def test_a_host_that_cannot_be_reached_is_named_and_goes_on_later(self):
         service = self.start(work=15, agent="down_time = 45")
@@ -158,7 +164,7 @@ class AgentsTest(agents.Case):
         service = self.start(work=15)
         service.start(self.a)
         volume = service.api.new_volume()
-        killing = self.a.kill_at("connecting")
+        killing = self.a.kill_when(LOGGED_IN)
         service.ask_to_attach(volume, self.a)
         self.assertEqual(0, killing.end())
         killing.kill()
@@ -178,7 +184,7 @@ class AgentsTest(agents.Case):
         service.start(self.a)
         volume = service.api.new_volume()
         attachment = service.attach(volume, self.a)
-        killing = self.a.kill_at("disconnecting")
+        killing = self.a.kill_when(f"! {HAS_DISK}")
         service.ask_to_detach(attachment)
         self.assertEqual(0, killing.end())
         killing.kill()
