@@ -22,6 +22,7 @@ def place(journal: Journal, entry: Entry, progress: Progress, *, mode: str) -> E
 
     It can be repeated after a crash, however far it had come.
 
+    :param entry: its device is there
     :param mode: how the device can be used, rw or ro
     :returns: the entry as it is in the journal
     :raises DeviceBusy: somebody uses a device that would get a file system
@@ -37,11 +38,13 @@ def place(journal: Journal, entry: Entry, progress: Progress, *, mode: str) -> E
     return entry
 
 
-def displace(journal: Journal, entry: Entry) -> Entry:
+def displace(journal: Journal, entry: Entry, *, present: bool) -> Entry:
     """Take the device of an entry from where it is mounted; what else is there stays.
 
     What is left of a file system that was never whole goes: nobody else could tell that it is not.
 
+    :param present: whether the device is there, as Host.is_present() tells.  If it is not, its
+        path may be another disk's by now, to which nothing is done.
     :returns: the entry as it is in the journal, without a mountpoint
     :raises DeviceBusy: somebody uses what is mounted; it stays mounted
     :raises HostError: it is still mounted
@@ -52,7 +55,7 @@ def displace(journal: Journal, entry: Entry) -> Entry:
         if device is not None:
             mounts.unmount(folder, device=device.path)
         entry = journal.write(entry, mountpoint=None)
-    if entry.formatting is not None and device is not None:
+    if entry.formatting is not None and device is not None and present:
         mounts.check_unused(device.path)
         if filesystems.is_left(device.path, entry.formatting, uuid_of(entry)):
             filesystems.unmake(device.path)

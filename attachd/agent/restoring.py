@@ -236,7 +236,7 @@ def _take_away(host: Host, entry: Entry, found: Finding) -> None:
     journal = host.journal
     try:
         if found.present:
-            entry = placing.displace(journal, entry)
+            entry = placing.displace(journal, entry, present=True)
         else:
             entry = journal.write(entry, device=None)
         entry = host.disconnect(entry)

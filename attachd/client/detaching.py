@@ -96,7 +96,7 @@ class Detaching:
             return entry
         if entry.mountpoint is not None:
             self._tell(f"Unmounting {entry.mountpoint}")
-        return placing.displace(self._journal, entry)
+        return placing.displace(self._journal, entry, present=self._host.is_present(entry))
 
     def _displaced(self, entry: Entry, *, force: bool) -> Entry:
         try:

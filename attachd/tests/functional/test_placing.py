@@ -59,7 +59,7 @@ class KilledTest(Case):
         for stage, script in _STAGES.items():
             with self.subTest(stage):
                 self.volume = self.device()
-                entry = placing.displace(self.journal, self.killed(script))
+                entry = placing.displace(self.journal, self.killed(script), present=True)
                 self.assertEqual((None, None), (entry.mountpoint, entry.formatting))
                 self.run_tool("sync", self.volume)
                 self.assertEqual({0}, set(Path(self.volume).read_bytes()))
@@ -95,16 +95,18 @@ class KilledTest(Case):
     def test_taking_away_leaves_what_others_have_mounted(self):
         other = self.formatted()
         mounts.mount(other, self.there, mode="rw")
-        placing.displace(self.journal, self.entry())
+        placing.displace(self.journal, self.entry(), present=True)
         self.assertTrue(mounts.mounted(other, self.there))
 
     def test_what_is_in_use_stays(self):
         self.run_tool("mkfs.ext4", "-q", self.volume)
         entry = self.go_on(self.entry())
         with (Path(self.there) / "file").open("w"), self.assertRaises(exception.DeviceBusy):
-            placing.displace(self.journal, entry)
+            placing.displace(self.journal, entry, present=True)
         self.assertEqual(self.there, self.journal.get(entry.id).mountpoint)
-        self.assertIsNone(placing.displace(self.journal, self.journal.get(entry.id)).mountpoint)
+        self.assertIsNone(
+            placing.displace(self.journal, self.journal.get(entry.id), present=True).mountpoint
+        )
         self.assertFalse(mounts.mounted(self.volume, self.there))
 
     def again(self, entry, number):
@@ -112,7 +114,7 @@ class KilledTest(Case):
         self.assertIsNone(entry.formatting)
         self.assertTrue(mounts.mounted(self.volume, self.there))
         (Path(self.there) / "file").write_text(f"{number}")
-        placing.displace(self.journal, entry)
+        placing.displace(self.journal, entry, present=True)
         subprocess.run(["e2fsck", "-fn", self.volume], check=True, capture_output=True)
 
     def killed(self, script):

@@ -96,15 +96,22 @@ class PlacingTest(unittest.TestCase):
             self.assertEqual(bytes(8 * _MIB), self.path.read_bytes())
 
     def test_taking_it_away_takes_what_is_half_made(self):
-        entry = placing.displace(self.journal, self.half_made())
+        entry = placing.displace(self.journal, self.half_made(), present=True)
         self.assertIsNone(entry.formatting)
         self.assertEqual(bytes(8 * _MIB), self.path.read_bytes())
         self.assertEqual(entry, self.journal.get(entry.id))
 
+    def test_taking_it_away_leaves_a_device_that_is_another_one_by_now(self):
+        entry = self.half_made()
+        self.path.write_bytes(b"of somebody else, without a signature" + bytes(_MIB))
+        before = self.path.read_bytes()
+        entry = placing.displace(self.journal, entry, present=False)
+        self.assertEqual((before, None), (self.path.read_bytes(), entry.formatting))
+
     def test_taking_it_away_leaves_what_is_whole(self):
         entry = self.place(self.entry(mkfs="ext4"))
         before = self.path.read_bytes()
-        placing.displace(self.journal, entry)
+        placing.displace(self.journal, entry, present=True)
         self.assertEqual(before, self.path.read_bytes())
 
     def failing(self, error):

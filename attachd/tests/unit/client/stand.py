@@ -156,7 +156,9 @@ class WordsMounts:
             self.mounted[f"{entry.mountpoint}"] = path
         return entry
 
-    def displace(self, kept: journal.Journal, entry: journal.Entry) -> journal.Entry:
+    def displace(
+        self, kept: journal.Journal, entry: journal.Entry, *, present: bool
+    ) -> journal.Entry:
         entry = kept.write(entry, step=journal.Step.UNMOUNTING)
         with self._log.doing("unmount"):
             if entry.device and self.mounted.get(f"{entry.mountpoint}") == entry.device.path:
