@@ -125,6 +125,10 @@ def _made(
     except exception.HostError as error:
         _undo(ctx, attachment, claim, error)
         raise
+    except exception.AgentTimeout:
+        # Its answer may be lost, and a manager has heard of the device all the same.
+        if _state(ctx, attachment) is not AttachmentState.ATTACHED:
+            raise
     except exception.AgentAway as error:
         raise presence.away(host, error.details["since"], _goes_on(attachment)) from error
     except (exception.InvalidTransition, exception.AttachmentNotFound) as error:
@@ -138,6 +142,13 @@ def _made(
     if AttachmentState(now.state) in _LEAVING:
         raise _deleted(attachment)
     return connecting.shown(ctx, now, own)
+
+
+def _state(ctx: RequestContext, attachment: Attachment) -> AttachmentState | None:
+    try:
+        return AttachmentState(Attachment.get(ctx, attachment.id).state)
+    except exception.AttachmentNotFound:
+        return None
 
 
 def _goes_on(attachment: Attachment) -> str:

@@ -142,6 +142,14 @@ class AttachTest(Case):
             with self.subTest(state), self.assertRaisesRegex(exception.Conflict, "deleted"):
                 self.ask()
 
+    def test_whose_answer_is_lost_may_have_done_it_all_the_same(self):
+        def look(*args):
+            self.work(*args)
+            raise exception.AgentTimeout(host=HOST, attachment_id=args[2])
+
+        self.look.side_effect = look
+        self.assertEqual("/dev/sdb", self.ask()["device"])
+
     def test_what_changes_under_the_agent_is_told_as_it_is(self):
         def look(_ctx, _host, identity):
             rows.remove_attachment(identity)
