@@ -57,11 +57,13 @@ class Duties:
         with self._journal.held(volume_id, patience=True), self._room:
             self._settle(volume_id, attachment_id)
 
-    def due(self, duties: Iterable[Duty], entries: Iterable[Entry]) -> list[str]:
+    def due(self, duties: Iterable[Duty]) -> list[str]:
         """Return the attachments that look as if something was due, by what is known of them.
 
-        :param entries: all of the journal
+        :param duties: all of this host
+        :raises HostError: the journal cannot be read, so that nobody knows
         """
+        entries = self._journal.entries()
         known = {each.attachment_id: each for each in entries if each.owner is Owner.AGENT}
         wanted = {each["attachment_id"]: each for each in duties}
         undone = [name for name, duty in wanted.items() if not self._is_done(duty, known)]

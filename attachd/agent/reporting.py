@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the agent says of its host: how it connects, which devices it has; for service.py."""
 
-from collections.abc import Iterable
 import math
 from time import monotonic
 
@@ -29,21 +28,19 @@ class Reporter:
         self._connector: Connector | None = None
         self._asked_at = -math.inf
 
-    def report(self, entries: Iterable[Entry], trouble: str | None = None) -> Report:
-        """Return what is to be said.
-
-        :param entries: all of the journal
-        :param trouble: why nothing can be attached here, if that is known already
-        """
-        error = trouble
+    def report(self) -> Report:
+        """Return what is to be said; whatever this host cannot do is a part of it."""
+        connector, devices, error = None, [], None
         try:
             self._host.check()
+            entries = self._host.journal.entries()
+            devices = [self._device(each) for each in entries if each.owner is Owner.AGENT]
             connector = self._current_connector()
         except exception.HostError as problem:
-            connector, error = None, f"{problem}"
+            error = f"{problem}"
         return {
             "connector": connector,
-            "devices": [self._device(each) for each in entries if each.owner is Owner.AGENT],
+            "devices": devices,
             "way": self._host.way.NAME,
             "version": version(),
             "error": error,

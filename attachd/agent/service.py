@@ -16,7 +16,6 @@ from attachd.agent.crew import Crew
 from attachd.agent.duties import Duties
 from attachd.agent.endpoint import Endpoint
 from attachd.agent.host import Host
-from attachd.agent.journal import Entry
 from attachd.agent.reporting import Reporter
 from attachd.conf import CONF
 
@@ -88,22 +87,12 @@ class Agent:
 
         :raises Unavailable: nobody hears it
         :raises Forbidden: another one is the agent of this host
+        :raises HostError: the journal cannot be read, which is said as well
         """
-        entries, trouble = self._entries()
-        duties = registryapi.report(self._proof, self._reporter.report(entries, trouble))
-        if trouble is not None:
-            return  # Nobody knows what there is.
-        entries, trouble = self._entries()
-        due = [] if trouble else self._duties.due(duties, entries)
+        duties = registryapi.report(self._proof, self._reporter.report())
+        due = self._duties.due(duties)
         self._crew.keep_only(due)
         self._crew.begin(due)
-
-    def _entries(self) -> tuple[list[Entry], str | None]:
-        """Return what is in the journal, or why it cannot be read."""
-        try:
-            return self._host.journal.entries(), None
-        except exception.HostError as error:
-            return [], f"{error}"
 
     def _serve(self) -> None:
         with self._lock:

@@ -305,7 +305,7 @@ class MeanwhileTest(DutiesCase):
 class DueTest(DutiesCase):
     def due(self, *attachments):
         duties = [registryapi.duty(PROOF, each) for each in attachments]
-        return self.duties.due([each for each in duties if each], self.entries())
+        return self.duties.due([each for each in duties if each])
 
     def test_nothing_is_due_where_all_is_well(self):
         self.assertEqual([], self.due(self.attached()))
@@ -327,6 +327,12 @@ class DueTest(DutiesCase):
         mine = self.attached()
         rows.remove_attachment(mine)
         self.assertEqual([mine], self.due(mine))
+
+    def test_nobody_knows_without_the_journal(self):
+        self.attached()
+        (self.top / "attachments" / "x.json").write_text("{")
+        with self.assertRaisesRegex(exception.HostError, "x.json"):
+            self.due()
 
     def test_what_is_there_by_hand_is_not(self):
         self.host.journal.write(Entry(self.volume_id, attachment_id="by-hand"))

@@ -57,7 +57,7 @@ class DeathTest(DutiesCase):
                 return
             with self.subTest(f"before {death.passed[-1]}, step {step}"):
                 report = [each for each in (registryapi.duty(PROOF, mine),) if each]
-                for each in self.make_duties().due(report, self.entries()):
+                for each in self.make_duties().due(report):
                     self.make_duties().look(each)
                 check(mine)
         self.fail("it has no end")

@@ -22,8 +22,12 @@ class ReportTest(hosts.HostCase):
         self.addCleanup(patched.stop)
         self.reporter = Reporter(self.host, Options(multipath=True))
 
-    def report(self, *entries, **more):
-        said = self.reporter.report(entries, **more)
+    def report(self, *entries):
+        for each in entries:
+            self.host.journal.write(each)
+        said = self.reporter.report()
+        for each in entries:
+            self.host.journal.remove(each)
         reports.check(said)
         return said
 
@@ -62,8 +66,13 @@ class ReportTest(hosts.HostCase):
         self.report()
         self.assertEqual(["connector"] * 2, self.way.calls)
 
-    def test_known_trouble_is_told(self):
-        self.assertEqual("x.json is broken", self.report(trouble="x.json is broken")["error"])
+    def test_a_journal_that_cannot_be_read_is_told(self):
+        broken = self.top / "attachments" / "x.json"
+        broken.parent.mkdir()
+        broken.write_text("{")
+        said = self.report()
+        self.assertIn("x.json cannot be read", said["error"])
+        self.assertEqual((None, []), (said["connector"], said["devices"]))
 
     def test_a_device_is_told_with_its_size(self):
         (device,) = self.report(self.entry())["devices"]

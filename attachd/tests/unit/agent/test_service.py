@@ -133,7 +133,8 @@ class AgentTest(hosts.HostCase):
         broken = self.top / "attachments" / "x.json"
         broken.parent.mkdir()
         broken.write_text("{")
-        self.agent.report()
+        with self.assertRaisesRegex(exception.HostError, "x.json"):
+            self.agent.report()
         self.assertIn("x.json", agents.get(hosts.NAME)["error"])
         self.assertEqual("connected", self.state(mine))
 
