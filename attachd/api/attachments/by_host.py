@@ -32,6 +32,8 @@ _LEAVING: Final = frozenset(
     }
 )
 
+_NOT_ATTACHED: Final = frozenset(AttachmentState) - {AttachmentState.ATTACHED}
+
 
 def check_fields(wanted: Mapping[str, Any], own: Own) -> None:
     """Let a request pass that names a host.
@@ -119,12 +121,27 @@ def _made(
     ctx: RequestContext, attachment: Attachment, own: Own, claim: Claim | None
 ) -> connecting.Shown:
     """Have the agent make the device, and answer the attachment as it is then."""
+    try:
+        _look(ctx, attachment)
+    except exception.HostError as error:
+        # Who repeats a request may hear of trouble with a device that is there.
+        if _state(ctx, attachment) is not AttachmentState.ATTACHED:
+            _undo(ctx, attachment, claim, error)
+            raise
+        LOG.warning("Attachment %s is attached, although: %s", attachment.id, error)
+    try:
+        now = Attachment.get(ctx, attachment.id)
+    except exception.AttachmentNotFound as error:
+        raise _deleted(attachment) from error
+    if AttachmentState(now.state) in _LEAVING:
+        raise _deleted(attachment)
+    return connecting.shown(ctx, now, own)
+
+
+def _look(ctx: RequestContext, attachment: Attachment) -> None:
     host = str(attachment.agent)
     try:
         agentapi.look(ctx, host, attachment.id)
-    except exception.HostError as error:
-        _undo(ctx, attachment, claim, error)
-        raise
     except exception.AgentTimeout:
         # Its answer may be lost, and a manager has heard of the device all the same.
         if _state(ctx, attachment) is not AttachmentState.ATTACHED:
@@ -135,13 +152,6 @@ def _made(
         LOG.info("Attachment %s has changed under its agent: %s", attachment.id, error)
     except exception.Unavailable as error:
         raise exception.Unavailable(reason=f"{error} {_goes_on(attachment)}") from error
-    try:
-        now = Attachment.get(ctx, attachment.id)
-    except exception.AttachmentNotFound as error:
-        raise _deleted(attachment) from error
-    if AttachmentState(now.state) in _LEAVING:
-        raise _deleted(attachment)
-    return connecting.shown(ctx, now, own)
 
 
 def _state(ctx: RequestContext, attachment: Attachment) -> AttachmentState | None:
@@ -175,7 +185,7 @@ def _undo(
     :raises AttachFailed: it could not be removed
     """
     try:
-        withdrawal.disconnected(ctx, Attachment.get(ctx, attachment.id), None)
+        withdrawal.disconnected(ctx, Attachment.get(ctx, attachment.id), _NOT_ATTACHED)
     except exception.AttachmentNotFound:
         pass
     except exception.AttachdError as error:

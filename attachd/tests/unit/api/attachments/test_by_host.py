@@ -8,7 +8,7 @@ from attachd import exception
 from attachd.api import idempotency
 from attachd.api.attachments import by_host, connecting, creation, policy
 from attachd.db import agent_moves, idempotency_keys
-from attachd.objects import Volume
+from attachd.objects import Attachment, Volume
 from attachd.tests import agents, asking, rows
 
 HOST = "node-1"
@@ -149,6 +149,35 @@ class AttachTest(Case):
 
         self.look.side_effect = look
         self.assertEqual("/dev/sdb", self.ask()["device"])
+
+    def test_trouble_with_a_device_that_is_there_takes_nothing_away(self):
+        def look(*args):
+            self.work(*args)
+            raise exception.HostError(reason="It has not grown.")
+
+        self.look.side_effect = look
+        self.assertEqual("/dev/sdb", self.ask()["device"])
+        self.detach.assert_not_called()
+
+    def test_what_gets_its_device_while_it_is_taken_back_stays(self):
+        def look(*args):
+            rows.change_attachment(args[2], state="connected", agent=HOST)
+            raise exception.HostError(reason="no session")
+
+        real = Attachment.get
+
+        def get(ctx, identity):
+            found = real(ctx, identity)
+            rows.change_attachment(identity, state="attached", device="/dev/sdb")
+            return found
+
+        self.look.side_effect = look
+        with (
+            mock.patch.object(Attachment, "get", get),
+            self.assertRaisesRegex(exception.AttachFailed, "has become attached"),
+        ):
+            self.ask()
+        self.assertEqual("attached", self.state())
 
     def test_what_changes_under_the_agent_is_told_as_it_is(self):
         def look(_ctx, _host, identity):
