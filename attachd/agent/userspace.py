@@ -143,6 +143,7 @@ def lacks_tools() -> list[str]:
     """Name the commands and devices that are missing, whatever the protocol."""
     lacking = commands.missing(TOOLS)
     for path, remedy in _DEVICES.items():
+        # That only root may use it says nothing of whether it is there.
         if not os.access(path, os.R_OK | os.W_OK) and os.geteuid() == 0:
             lacking.append(f"{path} ({remedy})")
     return lacking

@@ -245,8 +245,8 @@ class TroubleTest(DeviceCase):
     def test_an_open_device_is_not_taken_away(self):
         _export, info = self.export()
         device = self.way.connect(info, OPTIONS)
-        self.useFixture(fixtures.MonkeyPatch("attachd.agent.loops._DETACH_SECONDS", 0.1))
-        with Path(device.path).open("rb"):
+        hasty = fixtures.MonkeyPatch("attachd.agent.loops._DETACH_SECONDS", 0.1)
+        with hasty, Path(device.path).open("rb"):
             error = self.assertRaises(
                 exception.HostError, self.way.disconnect, info, OPTIONS, device
             )
@@ -258,11 +258,11 @@ class TroubleTest(DeviceCase):
         self.assert_nothing_is_left()
 
     def test_a_backend_that_hangs_is_left_only_by_force(self):
-        for name in ("commands.SECONDS", "assembly._FORCED_FLUSH_SECONDS"):
-            self.useFixture(fixtures.MonkeyPatch(f"attachd.agent.{name}", 0.3))
         _export, info = self.export()
         device = self.way.connect(info, OPTIONS)
         self.write_late(device)
+        for name in ("commands.SECONDS", "assembly._FORCED_FLUSH_SECONDS"):
+            self.useFixture(fixtures.MonkeyPatch(f"attachd.agent.{name}", 0.3))
         error = self.assertRaises(exception.HostError, self.way.disconnect, info, OPTIONS, device)
         self.assertIn("Not all that was written", f"{error}")
         self.assertTrue(self.way.is_present(info, device))
@@ -272,13 +272,12 @@ class TroubleTest(DeviceCase):
         self.assert_nothing_is_left()
 
     def test_a_backend_that_comes_back_gets_what_was_written(self):
-        self.useFixture(fixtures.MonkeyPatch("attachd.agent.commands.SECONDS", 0.3))
         _export, info = self.export()
         device = self.way.connect(info, OPTIONS)
         self.write_late(device)
-        self.assertRaises(exception.HostError, self.way.disconnect, info, OPTIONS, device)
+        with fixtures.MonkeyPatch("attachd.agent.commands.SECONDS", 0.3):
+            self.assertRaises(exception.HostError, self.way.disconnect, info, OPTIONS, device)
         self.tgtd.go_on()
-        self.useFixture(fixtures.MonkeyPatch("attachd.agent.commands.SECONDS", 60.0))
         self.way.disconnect(info, OPTIONS, device)
         self.assertEqual(b"late" * 1024, self.on_backend(0, 4096))
         self.assert_nothing_is_left()

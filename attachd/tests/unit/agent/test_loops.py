@@ -52,9 +52,9 @@ class LoopTest(fixtures.TestWithFixtures):
         self.assertEqual(2**21, blocks.size(loop.path))
 
     def test_a_device_that_is_open_goes_away_with_its_user(self):
-        self.useFixture(fixtures.MonkeyPatch("attachd.agent.loops._DETACH_SECONDS", 0.05))
         loop = loops.attach(self.image, writable=True, lock=self.lock)
-        with Path(loop.path).open("rb"):
+        hasty = fixtures.MonkeyPatch("attachd.agent.loops._DETACH_SECONDS", 0.05)
+        with hasty, Path(loop.path).open("rb"):
             for _ in range(2):
                 with self.assertRaisesRegex(exception.HostError, f"{loop.path} is still"):
                     loops.detach(self.image, lock=self.lock)
