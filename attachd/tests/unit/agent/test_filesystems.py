@@ -37,6 +37,17 @@ class FilesystemsTest(unittest.TestCase):
         self.assertEqual("ext4", filesystems.filesystem(self.device))
         self.assertEqual(self.uuid, contents.probe(self.device).uuid)
 
+    def test_xfs_is_known_by_its_uuid_as_well(self):
+        machine.need_tool(self, "mkfs.xfs")
+        with self.path.open("wb") as file:
+            file.truncate(300 * _MIB)
+        filesystems.make_filesystem(self.device, "xfs", self.told.append, uuid=self.uuid)
+        self.assertEqual(contents.Contents("xfs", self.uuid, "xfs"), contents.probe(self.device))
+        self.assertTrue(filesystems.is_left(self.device, "xfs", self.uuid))
+        self.assertFalse(filesystems.is_left(self.device, "xfs", str(uuid.uuid4())))
+        filesystems.unmake(self.device)
+        contents.check_empty(self.device, self.told.append)
+
     def test_one_with_data_stays_as_it_is(self):
         self.path.write_bytes(bytes(5 * _MIB) + b"precious" + bytes(3 * _MIB - 8))
         before = self.path.read_bytes()
