@@ -4,14 +4,13 @@
 from collections.abc import Callable, Sequence
 import contextlib
 from dataclasses import dataclass
-import os
 import shutil
 import subprocess
 from typing import Any
 
 from attachd import exception
+from attachd.agent import commands
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
@@ -31,7 +30,7 @@ class Outcome:
 
 def which(command: str) -> str | None:
     """Return the path of a command, also of those that only root has on its path."""
-    return shutil.which(command, path=_environment()["PATH"])
+    return shutil.which(command, path=commands.environment()["PATH"])
 
 
 def run(arguments: Sequence[str], timeout: float) -> Outcome:
@@ -87,16 +86,12 @@ def run_long(arguments: Sequence[str], waiting: Callable[[], None]) -> Outcome:
 
 def _settings() -> dict[str, Any]:
     return {
-        "env": _environment(),
+        "env": commands.environment(),
         "errors": "replace",
         "process_group": 0,
         "stdin": subprocess.DEVNULL,
         "text": True,
     }
-
-
-def _environment() -> dict[str, str]:
-    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:{_PATH}", "LC_ALL": "C"}
 
 
 def _outcome(code: int, output: str, complaint: str) -> Outcome:
