@@ -20,8 +20,10 @@ from attachd.conf import CONF
 
 VERSION = "1.0"
 
-TIMEOUT = 60
-"""Seconds that an agent waits for an answer: the service only reads and writes a few rows."""
+TIMEOUT = 30
+"""Seconds that an agent waits for an answer: the service only reads and writes a few rows.
+
+A report whose answer is lost must not make its agent count as away, see [agent] down_time."""
 
 
 class DeviceReport(TypedDict):

@@ -16,6 +16,7 @@ from oslo_service import systemd
 from attachd import exception, service
 from attachd.agent import key
 from attachd.agent.host import Host, Identity
+from attachd.agent.journal import Owner
 from attachd.agent.service import Agent
 from attachd.conf import CONF
 
@@ -61,7 +62,26 @@ def _prepare() -> Agent:
     _be_the_only_one(folder)
     proof = key.read_or_make(Path(CONF.agent.key_file or folder / "agent.key"))
     identity = Identity(CONF.agent.host, CONF.agent.initiator)
-    return Agent(Host(identity, folder, CONF.agent.way), proof)
+    host = Host(identity, folder, CONF.agent.way)
+    _keep_name(host)
+    return Agent(host, proof)
+
+
+def _keep_name(host: Host) -> None:
+    """Find out that what the agent has attached is this host's, by its name.
+
+    Nothing of it would be due at a host of another name, and all of it would be taken away.
+
+    :raises HostError: it is another one's
+    """
+    file, name = host.journal.folder / "agent.host", host.identity.name
+    before = file.read_text(encoding="utf-8").strip() if file.exists() else name
+    if before != name and any(each.owner is Owner.AGENT for each in host.journal.entries()):
+        raise exception.HostError(
+            reason=f"Volumes are attached here to host {before}, and this is to be host {name}. "
+            f"Set [agent] host = {before}, and detach them before it gets another name."
+        )
+    file.write_text(f"{name}\n", encoding="utf-8")
 
 
 def _be_the_only_one(folder: Path) -> None:

@@ -295,14 +295,12 @@ agents = sa.Table(
     sa.Column("host", sa.String(255), primary_key=True),
     # of the key that the agent proves itself with: whoever reads the table cannot use it
     sa.Column("key_digest", sa.String(64), nullable=False),
-    # what it said of itself last: registryapi.Report
+    # what it said of itself last: registryapi.Report; NULL: it has not reported yet
     sa.Column("connector", Json),
     sa.Column("devices", Json),
     sa.Column("way", sa.String(32)),
     sa.Column("version", sa.String(32)),
-    # why it cannot attach at present, or NULL
     sa.Column("error", sa.String(ERROR_LENGTH)),
-    # NULL: it has been made known, and has not reported yet
     sa.Column("seen_at", Moment),
     *_times(),
     **_IN_MARIADB,

@@ -12,6 +12,7 @@ import unittest
 from unittest import mock
 
 from attachd.agent import key
+from attachd.agent.journal import Entry, Journal, Owner
 from attachd.cmd import agent
 from attachd.tests import machine
 from attachd.tests.backends import override
@@ -94,6 +95,19 @@ class MainTest(unittest.TestCase):
     def test_a_key_that_others_know_is_refused(self):
         self.patch("attachd.agent.key.os.fstat", return_value=mock.Mock(st_uid=0, st_mode=0o640))
         self.assertIn("agent.key", self.refused())
+
+    def test_a_host_with_volumes_keeps_its_name(self):
+        self.patch("attachd.cmd.agent._be_the_only_one")  # which lasts as long as the process
+        self.run_until(signal.SIGTERM)
+        journal = Journal(self.folder)
+        entry = journal.write(Entry("v", owner=Owner.AGENT))
+        self.run_until(signal.SIGTERM)
+        self.made.reset_mock()
+        override(self, "host", "compute-2", group="agent")
+        self.assertIn("[agent] host = compute-1", self.refused())
+        journal.write(entry, owner=Owner.LOCAL)
+        self.assertEqual(0, self.run_until(signal.SIGTERM))
+        self.assertEqual("compute-2", self.made.call_args.args[0].identity.name)
 
     def test_a_folder_that_cannot_be_made_is_told(self):
         override(self, "folder", "/proc/nothing", group="agent")
