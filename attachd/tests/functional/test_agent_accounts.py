@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the administrator's guide lets a host do at the message queue is enough, and no more."""
+
+from pathlib import Path
+import re
+import subprocess
+import unittest
+from urllib import parse
+import uuid
+
+import amqp
+import oslo_messaging as messaging
+
+from attachd import agentapi, context, registryapi, service
+from attachd.conf import CONF
+from attachd.manager.answering import answering
+from attachd.tests import agents, backends, brokers, databases, machine
+
+GUIDE = Path(__file__).parents[3] / "doc" / "source" / "admin" / "agents.rst"
+HOST, OTHER_HOST = "node-1", "node-2"
+PASSWORD = "secret"
+
+
+class Listener:
+    """Stands for a registry and for an agent."""
+
+    target = messaging.Target(version="1.0")
+
+    def __init__(self):
+        self.looked = []
+
+    @answering
+    def duty(self, _context, host, key, attachment_id):
+        """See registryapi.duty()."""
+        return [host, key, attachment_id]
+
+    @answering
+    def look(self, _context, attachment_id):
+        """See agentapi.look()."""
+        self.looked.append(attachment_id)
+
+
+class AccountTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        if not GUIDE.is_file():
+            self.skipTest(f"The guide is not here: {GUIDE}")
+        databases.use(self)
+        CONF([], project="attachd", default_config_files=[])
+        url = brokers.url(self)
+        self.server = parse.urlsplit(url)
+        self.name = f"attachd_test_{uuid.uuid4().hex[:12]}"
+        self.add_account()
+        messaging.set_transport_defaults(service.EXCHANGE)
+        messaging.TransportURL(CONF)
+        backends.override(self, "transport_url", url)
+        backends.override(self, "work_timeout", 120, "agent")
+        service.forget()
+        self.addCleanup(service.close)
+
+    def add_account(self):
+        control = machine.need_tool(self, "rabbitmqctl")
+        script = re.search(r"# (OWN=.*?)\n\n", GUIDE.read_text(), re.DOTALL)[1]
+        script = re.sub(r"(?m)^ *(# )?", "", script)
+        script = script.replace("rabbitmqctl", control).replace("-p attachd", '-p "$VHOST"')
+        script = script.replace("SECRET", PASSWORD).replace("$HOST", "$ACCOUNT")
+        vhost = self.server.path[1:]
+        self.addCleanup(subprocess.run, [control, "-q", "delete_user", self.name], check=False)
+        subprocess.run(
+            ["/bin/bash", "-ec", script],
+            env={
+                "NAME": HOST,
+                "ACCOUNT": self.name,
+                "VHOST": vhost,
+                "PATH": "/usr/sbin:/usr/bin:/bin",
+            },
+            check=True,
+            capture_output=True,
+            timeout=240,
+        )
+
+    def served(self, listener, name, topic, transport=None):
+        made = messaging.get_rpc_server(
+            transport or service.transport(),
+            messaging.Target(topic=topic, server=name),
+            [listener],
+        )
+        made.start(override_pool_size=1)
+        self.addCleanup(made.wait)
+        self.addCleanup(made.stop)
+
+    def account_transport(self):
+        netloc = f"{self.name}:{PASSWORD}@{self.server.hostname}:{self.server.port}"
+        url = parse.urlunsplit(self.server._replace(netloc=netloc))
+        made = messaging.get_rpc_transport(CONF, url)
+        self.addCleanup(made.cleanup)
+        return made
+
+    def channel(self):
+        """Return a new channel of the account: the broker closes those that it refuses."""
+        connection = amqp.Connection(
+            host=f"{self.server.hostname}:{self.server.port}",
+            userid=self.name,
+            password=PASSWORD,
+            virtual_host=self.server.path[1:],
+            confirm_publish=True,
+        )
+        connection.connect()
+        self.addCleanup(connection.close)
+        return connection.channel()
+
+    def test_it_is_enough_for_an_agent(self):
+        desk, agent = Listener(), Listener()
+        self.served(desk, "desk", CONF.agent.registry_topic)
+        account = self.account_transport()
+        self.served(agent, HOST, CONF.agent.topic, account)
+        target = messaging.Target(topic=CONF.agent.registry_topic, version=registryapi.VERSION)
+        client = messaging.get_rpc_client(account, target, timeout=120)
+        said = {"host": HOST, "key": agents.KEY, "attachment_id": "a1"}
+        self.assertEqual(list(said.values()), client.call({}, "duty", **said))
+        agentapi.look(context.admin(), HOST, "a1")
+        self.assertEqual(["a1"], agent.looked)
+
+    def test_it_reaches_no_manager_and_no_other_host(self):
+        self.served(Listener(), "here@fake", CONF.rpc.topic)
+        self.served(Listener(), OTHER_HOST, CONF.agent.topic)
+        for topic in (f"{CONF.rpc.topic}.here@fake", f"{CONF.agent.topic}.{OTHER_HOST}"):
+            with self.subTest(topic):
+                with self.assertRaises(amqp.AccessRefused):
+                    self.channel().basic_publish(
+                        amqp.Message("{}"), exchange=service.EXCHANGE, routing_key=topic
+                    )
+                with self.assertRaises(amqp.AccessRefused):
+                    self.channel().basic_consume(topic)
+                with self.assertRaises(amqp.AccessRefused):
+                    channel = self.channel()
+                    channel.queue_declare(CONF.agent.topic, passive=True)
+                    channel.queue_bind(CONF.agent.topic, service.EXCHANGE, routing_key=topic)
+
+    def test_what_the_guide_says_that_remains_is_so(self):
+        """Were it not, the guide would frighten without a reason."""
+        self.served(Listener(), "here@fake", CONF.rpc.topic)
+        self.channel().basic_publish(
+            amqp.Message("{}"), exchange="", routing_key=f"{CONF.rpc.topic}.here@fake"
+        )
