@@ -48,6 +48,9 @@ def command(folder: Path, image: Image) -> list[str]:
         "allow-other": "off",
     }
     secret = {"qom-type": "secret", "id": SECRET, "file": f"{_secret_file(folder)}"}
+    if "key-secret" in image.blockdev:
+        # Ceph's keys are encoded already, and QEMU would do it once more.
+        secret["format"] = "base64"
     objects = ["--object", json.dumps(secret)] if image.secret is not None else []
     # The path of a socket has little room: it is told from within the folder.
     monitor = ["--chardev", "socket,id=qmp,path=qmp,server=on,wait=off", "--monitor", "qmp"]
@@ -104,10 +107,9 @@ def await_ready(folder: Path) -> None:
         found = find(folder)
         if found and time.monotonic() > deadline:
             stop(folder, force=True)
-            found = []
+            raise _unreached(f"no answer in {START_SECONDS:g} s. {_log(folder)}")
         if not found:
-            said = _last_words(folder)
-            raise exception.HostError(reason=f"The volume could not be reached: {said}")
+            raise _unreached(_log(folder) or f"{TOOL} has ended without a word.")
         # Not longer: it may be the command that has just started it.
         found[0].wait(_NAP)
     # It has been read, and is asked for again by nobody.
@@ -199,11 +201,14 @@ def _write_secret(folder: Path, secret: str) -> None:
         output.write(secret)
 
 
-def _last_words(folder: Path) -> str:
+def _unreached(why: str) -> exception.HostError:
+    return exception.HostError(reason=f"The volume could not be reached: {why.strip()}")
+
+
+def _log(folder: Path) -> str:
     try:
         said = (folder / "log").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        said = ""
+        return ""
     # Whoever reads it knows what was asked for.
-    said = _ARGUMENT.sub("", said)
-    return " ".join(said.split())[-_LOG_CHARACTERS:] or f"{TOOL} has ended without a word."
+    return " ".join(_ARGUMENT.sub("", said).split())[-_LOG_CHARACTERS:]

@@ -69,8 +69,14 @@ class DaemonTest(fixtures.TestWithFixtures):
     def test_one_that_does_not_get_ready_is_ended(self):
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.daemons.START_SECONDS", 0))
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.daemons.is_ready", lambda _: False))
-        self.assertRaises(exception.HostError, daemons.start, self.folder, self.image)
+        with self.assertRaisesRegex(exception.HostError, "no answer in 0 s"):
+            daemons.start(self.folder, self.image)
         self.assertEqual([], daemons.find(self.folder))
+
+    def test_a_key_of_ceph_is_told_to_be_encoded(self):
+        ceph = Image({"driver": "rbd", "key-secret": "secret", "read-only": False}, "QVE=")
+        self.assertIn('"format": "base64"', f"{daemons.command(self.folder, ceph)}")
+        self.assertNotIn("base64", f"{daemons.command(self.folder, self.image)}")
 
     def test_the_mount_of_a_killed_one_is_cleared(self):
         daemons.start(self.folder, self.image)
