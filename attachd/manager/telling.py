@@ -6,7 +6,7 @@ from typing import Any
 
 from attachd import notifications
 from attachd.db.attachments import Moved
-from attachd.manager import messages
+from attachd.manager import messages, nudging
 from attachd.manager.backends import Backend
 from attachd.states import SHOWN, Event
 
@@ -36,6 +36,11 @@ def of_expiry(row: Row) -> None:
 def of_force(row: Row, user_id: str | None) -> None:
     """Tell whom an attachment belongs to that this user has it detached by force."""
     messages.of_force(row, user_id)
+
+
+def agents_of(rows: Iterable[Row]) -> None:
+    """Have the agents look that see to any of these attachments; see nudging.py."""
+    nudging.agents_of(rows)
 
 
 def _tell(backend: Backend, event: str, moved: Moved, attachments: Iterable[Row]) -> None:

@@ -9,7 +9,7 @@ from oslo_utils import timeutils
 from taskflow.patterns.linear_flow import Flow
 
 from attachd.db import attachments as attachments_db
-from attachd.manager import engine, exports, nudging, outcomes, telling
+from attachd.manager import engine, exports, outcomes, telling
 from attachd.manager.backends import Backend, Turn
 from attachd.manager.flows import create as create_flow
 from attachd.manager.flows import delete as delete_flow
@@ -98,4 +98,4 @@ def extend(backend: Backend, volume_id: str) -> None:
             turn, Event.EXTENDED, {"size_gib": size_gib, **outcomes.NO_ERROR}
         ):
             telling.of_volume(backend, "resize.end", row, attached, **after)
-            nudging.agents_of(attached)
+            telling.agents_of(attached)

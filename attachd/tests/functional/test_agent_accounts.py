@@ -8,7 +8,7 @@ import unittest
 from urllib import parse
 import uuid
 
-import amqp
+import amqp  # type: ignore[import-untyped]
 import oslo_messaging as messaging
 
 from attachd import agentapi, context, registryapi, service
