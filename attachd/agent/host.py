@@ -84,13 +84,14 @@ class Host:
         :raises DeviceBusy: somebody uses the device, and nothing was done
         :raises HostError: it is still there; the entry says why
         """
-        if entry.device is not None and not force:
-            mounts.check_unused(entry.device.path)
+        device = entry.device if self._may_be_present(entry) else None
+        if device is not None and not force:
+            mounts.check_unused(device.path)
         entry = self.journal.write(entry, step=Step.DISCONNECTING)
         if entry.connection_info is not None:
             way = self._way(entry)
             try:
-                way.disconnect(entry.connection_info, entry.options, entry.device, force=force)
+                way.disconnect(entry.connection_info, entry.options, device, force=force)
             except exception.HostError as error:
                 self.journal.write(entry, error=f"{error}")
                 raise
@@ -107,6 +108,13 @@ class Host:
         if entry.device is None or entry.connection_info is None:
             return False
         return self._way(entry).is_present(entry.connection_info, entry.device)
+
+    def _may_be_present(self, entry: Entry) -> bool:
+        """Tell whether a path can still be believed: after a reboot it may be another disk's."""
+        try:
+            return self.is_present(entry)
+        except exception.HostError:
+            return entry.device is not None
 
     def _way(self, entry: Entry) -> Way:
         """Return the way that an entry was attached by, whichever is used now."""
