@@ -266,7 +266,7 @@ def client(
     :param version: of the contract, as in rpcapi
     :param objects: the versions that the manager knows; the others go as they are
     """
-    return _ends.client(server_name, timeout, version, objects)
+    return _ends.client_of(CONF.rpc.topic, server_name, timeout, version, objects)
 
 
 def client_of(topic: str, server_name: str | None, timeout: float, version: str) -> Client:
@@ -287,7 +287,9 @@ def everybody(version: str) -> Client:
     return _ends.everybody(version)
 
 
-def server(endpoint: Any, server_name: str, topic: str | None = None) -> Any:
+def server(
+    endpoint: Any, server_name: str, topic: str | None = None, patience: float | None = None
+) -> Any:
     """Return a server for ``endpoint``, not yet started.
 
     ``start(override_pool_size=N)`` lets it work with N threads, ``stop()`` ends receiving,
@@ -295,6 +297,7 @@ def server(endpoint: Any, server_name: str, topic: str | None = None) -> Any:
 
     :param server_name: ``host@backend`` of a manager
     :param topic: None: that of managers
+    :param patience: seconds that callers wait for an answer; None: as those of managers do
     """
     made = messaging.get_rpc_server(
         transport(),
@@ -303,6 +306,7 @@ def server(endpoint: Any, server_name: str, topic: str | None = None) -> Any:
         server_cls=_Server,
     )
     made.dispatcher = Dispatcher(endpoint)
+    made.patience = patience
     return made
 
 
@@ -313,7 +317,11 @@ class _Server(RPCServer):
     [rpc]attach_timeout, and so does the queue, but what is here has left the queue.  If it were
     begun, a backend that comes back from an outage would work through all that was asked of it
     meanwhile, and let those wait who ask now.
+
+    :ivar patience: how many seconds senders wait; None: [rpc]attach_timeout
     """
+
+    patience: float | None = None
 
     def _on_incoming(self, incoming: Any) -> None:
         self._work_executor.submit(self._begin, incoming, time.monotonic())
@@ -321,7 +329,7 @@ class _Server(RPCServer):
     def _begin(self, incoming: Any, arrived: float) -> None:
         (message,) = incoming
         waited = time.monotonic() - arrived
-        if message.msg_id is not None and waited > CONF.rpc.attach_timeout:
+        if message.msg_id is not None and waited > (self.patience or CONF.rpc.attach_timeout):
             method = message.message.get("method")
             LOG.warning("%s is not begun: its caller gave up in these %d s", method, waited)
             return
@@ -336,34 +344,23 @@ class _Ends:
         self.transport: Any = None
         self.reached = False
         # Making a client costs more than a call does.
-        self.client = functools.cache(_make_client)
         self.client_of = functools.cache(_make_client_of)
         self.everybody = functools.cache(_make_client_of_all)
 
 
-def _make_client(
-    server_name: str, timeout: float, version: str, objects: manifests.Manifest
+def _make_client_of(
+    topic: str,
+    server_name: str | None,
+    timeout: float,
+    version: str,
+    objects: manifests.Manifest = (),
 ) -> Client:
-    return Client(
-        messaging.get_rpc_client(
-            transport(),
-            messaging.Target(topic=CONF.rpc.topic, server=server_name, version=version),
-            timeout=timeout,
-            serializer=Serializer(objects),
-            retry=RETRIES,
-            transport_options=messaging.TransportOptions(at_least_once=True),
-        ).prepare(),
-        server_name,
-    )
-
-
-def _make_client_of(topic: str, server_name: str | None, timeout: float, version: str) -> Client:
     return Client(
         messaging.get_rpc_client(
             transport(),
             messaging.Target(topic=topic, server=server_name, version=version),
             timeout=timeout,
-            serializer=Serializer(),
+            serializer=Serializer(objects),
             retry=RETRIES,
             transport_options=messaging.TransportOptions(at_least_once=True),
         ).prepare(),

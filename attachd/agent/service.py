@@ -39,7 +39,10 @@ class Agent:
         self._duties = Duties(host, self._proof, options, CONF.agent.threads)
         self._crew = Crew(self._duties.look, CONF.agent.threads)
         self._server = service.server(
-            Endpoint(self._crew.look), host.identity.name, CONF.agent.topic
+            Endpoint(self._crew.look),
+            host.identity.name,
+            CONF.agent.topic,
+            CONF.agent.work_timeout,
         )
         self._lock = threading.Lock()
         self._serving = False

@@ -3,7 +3,7 @@
 
 import threading
 
-from attachd import service
+from attachd import registryapi, service
 from attachd.conf import CONF
 from attachd.manager.registry import Registry
 
@@ -19,7 +19,9 @@ class Desk:
     """
 
     def __init__(self) -> None:
-        self._server = service.server(Registry(), CONF.host, CONF.agent.registry_topic)
+        self._server = service.server(
+            Registry(), CONF.host, CONF.agent.registry_topic, registryapi.TIMEOUT
+        )
         self._serving = False
         self._stopped = False
         self._lock = threading.Lock()

@@ -233,6 +233,23 @@ class PunctualityTest(unittest.TestCase):
         self.assertEqual(["late cast", "call"], self.done)
         self.assertIn("note is not begun", logged.output[0])
 
+    def test_who_has_more_patience_is_answered_later(self):
+        patient = service.server(self, "h", "elsewhere", patience=60)
+        patient.start(override_pool_size=1)
+        self.addCleanup(patient.wait)
+        self.addCleanup(patient.stop)
+        client = service.client_of("elsewhere", "h", 60, "1.0")
+        client.cast(self.context, "occupy")
+        self.assertTrue(self.busy.wait(60))
+        caller = threading.Thread(
+            target=client.call, args=(self.context, "note"), kwargs={"name": "call"}
+        )
+        caller.start()
+        time.sleep(1.2)
+        self.free.set()
+        caller.join(60)
+        self.assertEqual(["call"], self.done)
+
     def test_oslo_messaging_still_gives_us_the_messages(self):
         for name in ("_on_incoming", "_process_incoming"):
             self.assertTrue(any(name in vars(each) for each in rpc_server.RPCServer.__mro__))

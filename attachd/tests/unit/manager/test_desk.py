@@ -5,6 +5,7 @@ import threading
 import unittest
 from unittest import mock
 
+from attachd import registryapi
 from attachd.conf import CONF
 from attachd.manager.desk import THREADS, Desk
 from attachd.manager.registry import Registry
@@ -24,9 +25,10 @@ class DeskTest(unittest.TestCase):
         self.desk = Desk()
 
     def test_all_processes_of_a_machine_share_a_queue(self):
-        (endpoint, name, topic) = self.made.call_args.args
+        (endpoint, name, topic, patience) = self.made.call_args.args
         self.assertIsInstance(endpoint, Registry)
         self.assertEqual((CONF.host, CONF.agent.registry_topic), (name, topic))
+        self.assertEqual(registryapi.TIMEOUT, patience)
 
     def test_it_listens_until_it_is_stopped(self):
         self.desk.start()
