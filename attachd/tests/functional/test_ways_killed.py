@@ -17,6 +17,7 @@ _TOLD = frozenset(
     {
         "fcntl.flock",
         "os.link",
+        "os.listdir",
         "os.mkdir",
         "os.remove",
         "os.rename",
