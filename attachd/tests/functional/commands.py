@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands openstack and cinder, loaded once; for tests that call them many times.
+"""The commands attachd, openstack and cinder, loaded once; for tests that call them many times.
 
 To load one takes a second of a processor, which is most of what it does.  So for each a process
 that has loaded it waits for calls, and forks: what runs in the child is the ``main()`` that the
@@ -26,8 +26,13 @@ import unittest
 from attachd.tests.functional import processes
 from attachd.tests.lasting import Lasting
 
-_MODULES = {"openstack": "openstackclient.shell", "cinder": "cinderclient.shell"}
+_MODULES = {
+    "attachd": "attachd.cli.app",
+    "cinder": "cinderclient.shell",
+    "openstack": "openstackclient.shell",
+}
 _PLUGINS = {
+    "attachd": ("attachd.cli", "cliff.formatter.list", "cliff.formatter.show"),
     "openstack": ("openstack.cli.base", "openstack.volume.v3", "cliff.formatter.list"),
     "cinder": (),
 }

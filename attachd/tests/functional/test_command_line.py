@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import sys
 
+import testtools
 import yaml
 
 from attachd.tests import machine
 from attachd.tests.functional import processes
 from attachd.tests.functional.typed import Terminal
 
+SOURCE = processes.ROOT / "cinderclient-ext"
 UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 # Everything is loaded as root: nobody else may be able to read Python's own files.
@@ -29,8 +31,21 @@ assert run("local-list") == 0
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
-sys.exit(run(*{words}))
+for words in {lines}:
+    print(run(*words), file=sys.stderr)
 """
+
+
+def only_ours(test, site):
+    """Return a path on which cinder finds our extension, and not the other one.
+
+    :param site: the folder that has ours
+    """
+    if sys.version_info >= (3, 12):
+        test.skipTest("cinderclient loads no extensions with this Python")
+    hidden = processes.folder(test)
+    (hidden / "brick_cinderclient_ext.py").write_text("")
+    return f"{hidden}{os.pathsep}{site}"
 
 
 class AttachdTest(Terminal):
@@ -107,18 +122,23 @@ class AttachdTest(Terminal):
         (self.folder / "mnt").mkdir()
         words = ("attach", volume, "--mountpoint", "mnt", "--mkfs", "ext99")
         self.assertIn("mkfs.ext99", self.local(*words, code=1))
-        for words in (["local-attach", volume], ["local-detach", volume], ["get-connector"]):
-            code = AS_NOBODY.format(words=words)
-            said = self.run_it(sys.executable, "-c", code, code=1)
-            self.assertIn("lacks: the rights of root (run it with sudo).\n", said)
-            self.assertNotIn("Traceback", said)
+        lines = [["local-attach", volume], ["local-detach", volume], ["get-connector"]]
+        command = (sys.executable, "-c", AS_NOBODY.format(lines=lines))
+        done = subprocess.run(
+            command, env=self.environment, check=False, capture_output=True, text=True
+        )
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(["1", "1", "1"], re.findall(r"(?m)^\d$", done.stderr))
+        self.assertIn("lacks: the rights of root (run it with sudo).\n", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
         self.assertEqual({}, self.attachments(volume))
         self.assertEqual("available", self.status(volume))
 
     def test_mistakes_are_told_in_a_line_and_bash_completes(self):
         for said in (
             self.local("attach", "nothing", code=1),
-            self.attachd("local-list", "--os-cloud", "nowhere", code=1),
+            # The command as it is installed.
+            self.run_it(processes.script("attachd"), "local-list", "--os-cloud", "no", code=1),
             self.attachd("attachment-list", "--os-endpoint", "http://127.0.0.1:1/v3", code=1),
         ):
             self.assertEqual(1, len(said.splitlines()), said)
@@ -200,7 +220,7 @@ class OpenStackTest(Terminal):
     """The plug-in of the command openstack."""
 
     def openstack(self, *words, code=0):
-        return self.run_it(processes.script("openstack"), "volume", *words, code=code)
+        return self.run_it("openstack", "volume", *words, code=code)
 
     def test_a_life(self):
         volume = self.volume()
@@ -216,28 +236,10 @@ class OpenStackTest(Terminal):
 
 
 class CinderTest(Terminal):
-    """The extension of the command cinder, installed as its users do."""
-
-    def setUp(self):
-        if sys.version_info >= (3, 12):
-            self.skipTest("cinderclient loads no extensions with this Python")
-        super().setUp()
-        site, source = self.folder / "site", self.folder / "source"
-        shutil.copytree(processes.ROOT / "cinderclient-ext", source)
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        install += ["--no-build-isolation", "--target", str(site), str(source)]
-        subprocess.run(install, check=True, capture_output=True, text=True)
-        self.site = site
-
-    def alone(self):
-        """Return the path where there is no other extension."""
-        hidden = self.folder / "hidden"
-        hidden.mkdir()
-        (hidden / "brick_cinderclient_ext.py").write_text("")
-        return f"{hidden}{os.pathsep}{self.site}"
+    """The extension of the command cinder."""
 
     def test_a_life(self):
-        volume, path = self.volume(), self.alone()
+        volume, path = self.volume(), only_ours(self, SOURCE)
         shown = self.cinder(
             *("local-attach", "data", "--hostname", self.name, "--multipath", "False"),
             *("--enforce_multipath", "False", "--mode", "rw"),
@@ -256,6 +258,42 @@ class CinderTest(Terminal):
         self.assertRegex(said, r"\AERROR: Volume .* is not attached to this host")
         self.assertIn("multipath", self.cinder("get-connector", PYTHONPATH=path))
 
+
+class ExtensionTest(testtools.TestCase):
+    """What cinder does with the extension, of which there may be several."""
+
+    def cinder(self, *command, path):
+        """Run it; returns its exit code and all that it says."""
+        done = subprocess.run(
+            command,
+            env=processes.environment(PYTHONPATH=path, HOME=f"{processes.folder(self)}"),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=processes.PATIENCE,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def commands(self, path):
+        code, said = self.cinder(processes.script("cinder"), "help", path=path)
+        self.assertEqual(0, code, said)
+        return set(re.findall(r"(?m)^    (\S*(?:local|connector)\S*)", said))
+
+    def test_installed_beside_brick_both_work_and_ours_give_way(self):
+        site, source = processes.folder(self), processes.folder(self) / "source"
+        shutil.copytree(SOURCE, source)
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        install += ["--no-build-isolation", "--target", str(site), str(source)]
+        subprocess.run(install, check=True, capture_output=True, text=True)
+        theirs = {"local-attach", "local-detach", "get-connector"}
+        ours = {"local-list", "local-restore"}
+        self.assertEqual(theirs | ours, self.commands(only_ours(self, site)))
+        renamed = {f"attachd-{each}" for each in theirs}
+        self.assertEqual(theirs | ours | renamed, self.commands(f"{site}"))
+        for name, makes_file_systems in (("attachd-local-attach", True), ("local-attach", False)):
+            _code, said = self.cinder(processes.script("cinder"), "help", name, path=f"{site}")
+            self.assertIs(makes_file_systems, "--mkfs" in said, said)
+
     def test_a_newer_python_could_not_load_it(self):
         newer = (
             "from importlib.machinery import FileFinder\n"
@@ -264,18 +302,9 @@ class CinderTest(Terminal):
             "main()"
         )
         command = (sys.executable, "-c", newer, "help")
-        said = self.run_it(*command, code=1, **self.noauth, PYTHONPATH=self.alone())
+        code, said = self.cinder(*command, path=only_ours(self, SOURCE))
+        self.assertEqual(1, code, said)
         self.assertIn("'FileFinder' object has no attribute 'find_module'", said)
-
-    def test_beside_brick_both_work_and_ours_give_way(self):
-        path = f"{self.site}"
-        said = self.cinder("help", PYTHONPATH=path)
-        names = set(re.findall(r"(?m)^    (\S*(?:local|connector)\S*)", said))
-        theirs = {"local-attach", "local-detach", "get-connector"}
-        ours = {"local-list", "local-restore", *(f"attachd-{each}" for each in theirs)}
-        self.assertEqual(theirs | ours, names)
-        self.assertIn("--mkfs", self.cinder("help", "attachd-local-attach", PYTHONPATH=path))
-        self.assertNotIn("--mkfs", self.cinder("help", "local-attach", PYTHONPATH=path))
 
 
 class ExamplesTest(Terminal):

@@ -34,7 +34,7 @@ class CommandsTest(unittest.TestCase):
         self.assertEqual(real, self.said(self.path, command, **variables))
 
     def test_they_are_found_instead_of_the_installed_ones(self):
-        _status, said, _wrong = self.said(self.path, "command -v openstack cinder")
+        _status, said, _wrong = self.said(self.path, "command -v attachd openstack cinder")
         folders = {Path(each).parent for each in said.split()}
         self.assertEqual(1, len(folders))
         self.assertNotIn(Path(processes.script("cinder")).parent, folders)
@@ -45,6 +45,8 @@ class CommandsTest(unittest.TestCase):
         self.assert_alike(1, "openstack volume show 'a b' ''")
         self.assert_alike(0, "cinder help reset-state")
         self.assert_alike(2, "cinder nonsense")
+        self.assert_alike(0, "attachd local-attach --help")
+        self.assert_alike(2, "attachd nonsense")
 
     def test_they_read_the_environment_of_the_caller(self):
         variables = {"OS_AUTH_URL": "http://127.0.0.1:1/v3", "OS_USERNAME": "a", "COLUMNS": "50"}

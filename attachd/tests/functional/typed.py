@@ -14,7 +14,7 @@ import uuid
 import testtools
 
 from attachd.tests import machine
-from attachd.tests.functional import processes, sdk
+from attachd.tests.functional import commands, processes, sdk
 from attachd.tests.functional.processes import PATIENCE, AllInOne
 
 PROJECT = "0" * 32
@@ -45,6 +45,7 @@ class Terminal(testtools.TestCase):
         self.environment = processes.environment(
             ATTACHD_HOST_FOLDER=f"{self.folder / 'host'}",
             HOME=f"{self.folder}",
+            PATH=commands.path(self),
             OS_AUTH_TYPE="none",
             OS_ENDPOINT=self.url,
             COLUMNS="200",
@@ -70,14 +71,14 @@ class Terminal(testtools.TestCase):
 
     def attachd(self, *words, code=0, **more):
         """Run ``attachd``, whose host has a name of its own."""
-        return self.run_it(processes.script("attachd"), *words, code=code, **more)
+        return self.run_it("attachd", *words, code=code, **more)
 
     def local(self, name, *words, code=0):
         """Run ``attachd local-...`` as the host of this test."""
         return self.attachd(f"local-{name}", *words, "--hostname", self.name, code=code)
 
     def cinder(self, *words, code=0, **more):
-        """Run ``cinder``."""
+        """Run ``cinder`` in a process of its own, which looks for extensions."""
         settings = {**self.noauth, **more}
         return self.run_it(processes.script("cinder"), *words, code=code, **settings)
 
