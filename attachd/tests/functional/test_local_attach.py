@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python API through the real doors: a service, devices, file systems; and a process that is
+killed wherever it may be.
+"""
+
+import itertools
+from pathlib import Path
+import secrets
+import time
+
+import fixtures
+import openstack
+import testtools
+
+from attachd import exception
+from attachd.agent import contents, mounts
+from attachd.agent.host import Host, Identity
+from attachd.client import Client
+from attachd.drivers import loop
+from attachd.tests import machine
+from attachd.tests.contract import backends
+from attachd.tests.functional import callers, devices, forks, processes, tgtd
+from attachd.tests.functional.test_served_data import settings
+
+MIB = 2**20
+
+
+class Case(testtools.TestCase):
+    """A service, and two hosts that are this machine; each of another name, folder and way."""
+
+    WAY = "kernel"
+
+    def setUp(self):
+        super().setUp()
+        machine.need_root(self)
+        machine.need_device(self, "/dev/loop-control")
+        machine.need_tool(self, "mkfs.ext4")
+        self.folder = Path(self.useFixture(fixtures.TempDir()).path)
+        self.note = self.folder / "note"
+        self.api = callers.Caller(f"{self.serve()}/v3")
+        self.a, self.b = self.new_host("a"), self.new_host("b")
+
+    def serve(self):
+        """Start the service and return its URL."""
+        self.addCleanup(self.free_devices)
+        options = {"file_loop_devices": "always", "file_devices_dir": f"{self.folder / 'names'}"}
+        return self.start(settings("file", options))
+
+    def start(self, configuration):
+        own = self.folder / "own.conf"
+        own.write_text(configuration)
+        served = processes.AllInOne(self, self.folder / "state", f"--config-file={own}")
+        served.show_in_failures(self)
+        return served.url
+
+    def hasten(self):
+        """Do without the reading of a whole device before a file system is made on it."""
+        self.useFixture(fixtures.MockPatchObject(contents, "check_empty"))
+
+    def new_host(self, name):
+        identity = Identity(f"host-{name}", f"iqn.2026-01.internal.attachd.test:{name}")
+        if self.WAY == "kernel":
+            identity = Identity(identity.name)
+        host = Host(identity, self.folder / name, self.WAY)
+        self.addCleanup(self.leave, host)
+        return host
+
+    def client(self, host):
+        connection = openstack.connect(
+            auth_type="none",
+            endpoint=self.api.url,
+            load_envvars=False,
+            load_yaml_config=False,
+            app_name="attachd-tests",
+        )
+        self.addCleanup(connection.close)
+        return Client(connection, host)
+
+    def attach(self, host, volume, **wanted):
+        # A copy of this process must not share the connections of this one.
+        wanted = {"mountpoint": f"{self.place(host)}", **wanted}
+        return self.client(host).attach(volume, **wanted)
+
+    def detach(self, host, volume, **how):
+        """Detach, once no other test has a copy of our mounts in a namespace that it made."""
+        client, deadline = self.client(host), time.monotonic() + devices.PATIENCE
+        while True:
+            try:
+                return client.detach(volume, **how)
+            except exception.DeviceBusy as error:
+                if " of process " not in f"{error}" or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def place(self, host):
+        return self.folder / f"mnt-{host.identity.name}"
+
+    def leave(self, host):
+        """Take away what a test that failed has left."""
+        for entry in host.journal.entries():
+            self.detach(host, entry.volume_id, attachment_id=entry.attachment_id, force=True)
+
+    def backings(self):
+        ours = f"{self.folder}/"
+        return [Path(each) for each in backends.loop_backings() if each.startswith(ours)]
+
+    def free_devices(self):
+        for backing in self.backings():
+            loop.detach(backing)
+
+    def attachments(self, volume):
+        path = f"/attachments/detail?volume_id={volume}"
+        return self.api.get("GET", path)["attachments"]
+
+    def assert_attached(self, volume, found):
+        (told,) = self.attachments(volume)
+        self.assertEqual((found.attachment_id, "attached"), (told["id"], told["status"]))
+        self.assertEqual("in-use", self.api.volume(volume)["status"])
+        self.assertTrue(Path(found.path).is_block_device())
+        self.assertTrue(Path(found.mountpoint).is_mount())
+
+    def assert_nothing_is_left(self, volume):
+        self.assertEqual("available", self.api.volume(volume)["status"])
+        self.assertEqual([], self.attachments(volume))
+        for host in (self.a, self.b):
+            self.assertEqual([], host.journal.entries())
+            self.assertEqual([], devices.left_on_host(host.journal.folder))
+            self.assertFalse(self.place(host).is_mount())
+        self.assert_nothing_is_exported()
+
+    def assert_nothing_is_exported(self):
+        self.assertEqual([], self.backings())
+
+
+class _Life:
+    """Attach, write, detach, attach elsewhere, read."""
+
+    def test_what_one_host_writes_the_next_one_reads(self):
+        volume = self.api.new_volume(name="disk")
+        data = secrets.token_bytes(3 * MIB)
+        found = self.attach(self.a, "disk", mkfs="ext4")
+        self.assert_attached(volume, found)
+        self.assertEqual(found, self.attach(self.a, "disk", mkfs="ext4"))
+        (Path(found.mountpoint) / "data").write_bytes(data)
+        (listed,) = self.client(self.a).attached()
+        self.assertEqual(("attached", True), (listed.status, listed.present))
+        self.detach(self.a, volume)
+        self.assert_nothing_is_left(volume)
+
+        found = self.attach(self.b, volume, mode="ro")
+        self.assertEqual("ro", found.mode)
+        self.assertEqual(data, (Path(found.mountpoint) / "data").read_bytes())
+        self.assertRaises(OSError, (Path(found.mountpoint) / "more").write_bytes, b"x")
+        self.detach(self.b, "disk")
+        self.assert_nothing_is_left(volume)
+
+    def test_what_a_reboot_takes_is_restored(self):
+        volume = self.api.new_volume()
+        found = self.attach(self.a, volume, mkfs="ext4")
+        data = secrets.token_bytes(MIB)
+        (Path(found.mountpoint) / "data").write_bytes(data)
+        mounts.unmount(found.mountpoint)
+        (entry,) = self.a.journal.entries()
+        self.a.way.disconnect(entry.connection_info, entry.options, entry.device)
+        (told,) = self.client(self.a).restore()
+        self.assertEqual(("attached", True, None), (told.status, told.present, told.error))
+        self.assert_attached(volume, found)
+        self.assertEqual(data, (Path(found.mountpoint) / "data").read_bytes())
+        self.detach(self.a, volume)
+        self.assert_nothing_is_left(volume)
+
+
+class LifeTest(_Life, Case):
+    """The same, and what goes wrong."""
+
+    def test_what_is_used_stays(self):
+        volume = self.api.new_volume()
+        found = self.attach(self.a, volume, mkfs="ext4")
+        with (Path(found.mountpoint) / "open").open("wb"):
+            self.assertRaises(exception.DeviceBusy, self.detach, self.a, volume)
+            self.assert_attached(volume, found)
+            self.assertEqual(found, self.attach(self.a, volume))
+        self.detach(self.a, volume)
+        self.assert_nothing_is_left(volume)
+
+    def test_what_fails_is_undone(self):
+        volume = self.api.new_volume()
+        error = self.assertRaises(exception.HostError, self.attach, self.a, volume)
+        self.assertIn("no file system", f"{error}")
+        self.assert_nothing_is_left(volume)
+
+    def test_what_others_have_written_is_not_overwritten(self):
+        volume = self.api.new_volume()
+        found = self.attach(self.a, volume, mountpoint=None)
+        data = secrets.token_bytes(MIB)
+        devices.put(found.path, 300 * MIB, data)
+        self.detach(self.a, volume)
+        error = self.assertRaises(exception.HostError, self.attach, self.a, volume, mkfs="ext4")
+        self.assertNotIsInstance(error, exception.AttachFailed)
+        self.assert_nothing_is_left(volume)
+        found = self.attach(self.a, volume, mountpoint=None)
+        self.assertEqual(data, devices.pages(found.path, 300 * MIB, MIB))
+        self.detach(self.a, volume)
+
+
+class _Killed(Case):
+    """A process that is killed leaves nothing that the next one does not go on with."""
+
+    def setUp(self):
+        super().setUp()
+        self.hasten()
+        self.volume = self.api.new_volume()
+        self.data = secrets.token_bytes(MIB)
+
+    def fill(self):
+        """Put a file system with a file on the volume, and have it attached."""
+        self.attach(self.a, self.volume, mkfs="ext4")
+        (self.place(self.a) / "data").write_bytes(self.data)
+
+    def read_elsewhere(self):
+        self.attach(self.b, self.volume)
+        self.assertEqual(self.data, (self.place(self.b) / "data").read_bytes())
+        self.detach(self.b, self.volume)
+        self.assert_nothing_is_left(self.volume)
+
+    def dies(self, number, act, among=""):
+        died = forks.dies(number, self.note, act, among)
+        if died:
+            self.addDetail("point", testtools.content.text_content(self.note.read_text()))
+        return died
+
+
+class KilledTest(_Killed):
+    """With data on the volume."""
+
+    def test_attaching_wherever_it_is(self):
+        self.fill()
+        self.detach(self.a, self.volume)
+        for number in itertools.count():
+            died = self.dies(number, lambda: self.attach(self.a, self.volume))
+            found = self.attach(self.a, self.volume)
+            self.assert_attached(self.volume, found)
+            self.assertEqual(self.data, (self.place(self.a) / "data").read_bytes())
+            self.data = secrets.token_bytes(MIB)
+            (self.place(self.a) / "data").write_bytes(self.data)
+            self.detach(self.a, self.volume)
+            self.assert_nothing_is_left(self.volume)
+            if number % 4 == 0:
+                self.read_elsewhere()
+            if not died:
+                break
+        self.assertGreaterEqual(number, 16)
+
+    def test_detaching_wherever_it_is(self):
+        self.fill()
+        for number in itertools.count():
+            if not self.dies(number, lambda: self.detach(self.a, self.volume)):
+                break
+            self.detach(self.a, self.volume)
+            self.assert_nothing_is_left(self.volume)
+            self.attach(self.a, self.volume)
+            self.assertEqual(self.data, (self.place(self.a) / "data").read_bytes())
+        self.assert_nothing_is_left(self.volume)
+        self.assertGreaterEqual(number, 11)
+
+
+class KilledBeforeUseTest(_Killed):
+    """The same where nothing was on the volume before."""
+
+    def test_making_a_file_system_wherever_it_is(self):
+        among = "mkfs|wipefs|formatting|mount|attached"
+        for number in itertools.count():
+            self.volume = self.api.new_volume()
+            died = self.dies(number, self.fill, among)
+            self.fill()
+            self.detach(self.a, self.volume)
+            self.assert_nothing_is_left(self.volume)
+            self.read_elsewhere()
+            if not died:
+                break
+        self.assertGreaterEqual(number, 6)
+
+    def test_undoing_wherever_it_is(self):
+        for number in itertools.count():
+            died = self.dies(number, self.fail_to_mount)
+            if self.a.journal.entries():
+                self.detach(self.a, self.volume)
+            self.assert_nothing_is_left(self.volume)
+            if not died:
+                break
+        self.assertGreaterEqual(number, 24)
+
+    def fail_to_mount(self):
+        try:
+            self.attach(self.a, self.volume)
+        except exception.HostError as error:
+            assert "no file system" in f"{error}", error
+
+
+class _OnTargets:
+    """The same with an iSCSI target, and block devices that QEMU makes of it."""
+
+    WAY = "user-space"
+
+    def serve(self):
+        """Start the service and return its URL."""
+        machine.need_device(self, "/dev/fuse")
+        machine.need_tool(self, "qemu-storage-daemon")
+        self.tgtd = self.useFixture(tgtd.Tgtd(self))
+        self.hasten()
+        return self.start(settings("tgt", self.tgtd.options))
+
+    def assert_nothing_is_exported(self):
+        deadline = time.monotonic() + devices.PATIENCE
+        while self.tgtd.sessions():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        self.assertEqual([], self.tgtd.targets())
+        self.assertEqual([], self.tgtd.accounts())
+
+
+class LifeOnTargetsTest(_OnTargets, _Life, Case):
+    pass
+
+
+class KilledOnTargetsTest(_OnTargets, KilledTest):
+    pass
