@@ -19,6 +19,7 @@ import tarfile
 import tempfile
 import threading
 from typing import Any
+import unittest
 import zipfile
 
 from packaging import requirements
@@ -32,6 +33,7 @@ FOLDER = "/opt/attachd"
 EXTRA = "host"
 """What is installed of the wheel's extras."""
 
+_PYTHON = (3, 11)
 _PARTS = ("attachd", "setup.cfg", "pyproject.toml", "README.rst", "LICENSE", "MANIFEST.in")
 _TAR = "needed.tar"
 
@@ -56,6 +58,8 @@ class Parcel:
     """
 
     def __init__(self, add_cleanup: Callable[..., Any]) -> None:
+        if sys.version_info[:2] != _PYTHON:
+            raise unittest.SkipTest(f"the guests have Python {_PYTHON}, for which this is not")
         folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
         add_cleanup(folder.cleanup)
         self._folder = Path(folder.name)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is typed on a real host: local-attach and its like, with the kernel's initiators."""
+
+import json
+import secrets
+
+from attachd.tests.lab import agents, guests, installed
+
+MIB = 2**20
+FOLDER = "/mnt/volume"
+
+
+class LocalAttachTest(agents.Case):
+    """A host without an agent, and somebody at its shell."""
+
+    def setUp(self):
+        super().setUp()
+        self.service = agents.Service(self)
+
+    def type(self, command):
+        """Run a command of attachd in a guest, as root, and return what it printed."""
+        settings = f"OS_AUTH_TYPE=none OS_ENDPOINT={self.service.url} PYTHONWARNINGS=ignore"
+        return self.a.guest.run(f"{settings} {installed.FOLDER}/bin/attachd {command}").decode()
+
+    def attach(self, volume, options=""):
+        """Attach a volume and return what the command says of it."""
+        told = json.loads(self.type(f"local-attach {volume} --way kernel -f json {options}"))
+        self.a.guest.path = told["path"]
+        return told
+
+    def listed(self):
+        return json.loads(self.type("local-list -f json"))
+
+    def test_a_file_system_is_made_mounted_and_there_again_after_a_power_cut(self):
+        volume = self.service.api.new_volume()
+        told = self.attach(volume, f"--mkfs ext4 --mountpoint {FOLDER}")
+        data = secrets.token_bytes(MIB)
+        self.a.guest.run(f"cat > {FOLDER}/file; sync", data)
+        (attachment,) = self.service.attachments_of(volume)
+        self.assertEqual(
+            ("attached", told["attachment_id"], self.a.name),
+            (attachment["status"], attachment["id"], attachment["attached_host"]),
+        )
+        self.a.guest.crash()
+        self.a.guest.boot()
+        (entry,) = self.listed()
+        self.assertFalse(entry["Present"])
+        self.type("local-restore")
+        self.assertEqual(data, self.a.guest.run(f"cat {FOLDER}/file"))
+
+        # Whoever stands in the folder keeps it.
+        self.a.guest.run(
+            f"cd {FOLDER}; sleep 1000 > /dev/null 2>&1 < /dev/null & echo $! > /run/user"
+        )
+        refused = self.assertRaises(guests.Failed, self.type, f"local-detach {volume}")
+        self.assertIn("sleep", f"{refused}")
+        self.assertEqual(data, self.a.guest.run(f"cat {FOLDER}/file"))
+        self.a.guest.run("kill $(cat /run/user)")
+        self.type(f"local-detach {volume}")
+        self.assert_nothing_is_left(self.service, volume)
+
+    def test_a_reader_cannot_write(self):
+        volume = self.service.api.new_volume()
+        self.attach(volume, "--mode ro")
+        self.assertEqual(bytes(guests.BLOCK), self.a.guest.read(0, guests.BLOCK))
+        self.assertRaises(guests.Failed, self.a.guest.write, 0, b"\1" * guests.BLOCK)
+        self.a.guest.run(f"blockdev --setrw {self.a.guest.path} || true")
+        self.assertRaises(guests.Failed, self.a.guest.write, 0, b"\1" * guests.BLOCK)
+        self.type(f"local-detach {volume}")
+        self.assert_nothing_is_left(self.service, volume)
+
+    def test_a_failed_attach_leaves_nothing(self):
+        volume = self.service.api.new_volume()
+        for portal in self.service.portals:
+            portal.refuse()
+        self.assertRaises(guests.Failed, self.attach, volume)
+        for portal in self.service.portals:
+            portal.pass_on()
+        self.assertEqual([], self.listed())
+        self.assert_nothing_is_left(self.service, volume)
