@@ -5,7 +5,9 @@ import unittest
 import uuid
 
 from openstack import exceptions
+import requests
 
+from attachd.client import service
 from attachd.client.service import Refused, Volume
 from attachd.tests import rows
 from attachd.tests.functional import served
@@ -70,9 +72,29 @@ class ServiceTest(unittest.TestCase):
             self.service.reserve(self.id, "rw", "key")
 
     def test_a_caller_who_is_not_known_is_not_refused_for_good(self):
-        service = type(self.service)(self.stand.connection("not: a token"))
+        other = type(self.service)(self.stand.connection("not: a token"))
         with self.assertRaises(exceptions.SDKException):
-            service.reserve(self.id, "rw", "key")
+            other.reserve(self.id, "rw", "key")
+
+    def test_a_refusal_is_final_if_each_repetition_is_refused(self):
+        replayed = {"Idempotent-Replayed": "true"}
+        for status, headers, final in (
+            (400, {}, True),
+            (404, {}, True),
+            (413, {}, True),
+            (401, {}, False),
+            (409, {}, False),
+            (409, replayed, True),
+            (429, {}, False),
+            (500, {}, False),
+            (503, {}, False),
+        ):
+            answer = requests.Response()
+            answer.status_code = status
+            answer.headers.update(headers)
+            with self.assertRaises(exceptions.HttpException) as caught:
+                exceptions.raise_from_response(answer)
+            self.assertIs(final, service._is_final(caught.exception), (status, headers))
 
     def test_an_attachment_is_told_with_its_host(self):
         made = self.service.reserve(self.id, "rw", "key")
@@ -95,8 +117,8 @@ class ServiceTest(unittest.TestCase):
         made = self.service.reserve(self.id, "rw", "key")
         self.service.connect(made, {"host": "somewhere"})
         self.service.complete(made)
-        service = type(self.service)(self.stand.connection(served.ADMIN))
-        self.assertEqual({made: "somewhere"}, service.find(self.id).hosts)
+        other = type(self.service)(self.stand.connection(served.ADMIN))
+        self.assertEqual({made: "somewhere"}, other.find(self.id).hosts)
 
     def test_what_is_gone_is_deleted_already(self):
         made = self.service.reserve(self.id, "rw", "key")
