@@ -10,6 +10,7 @@ LOG = logging.getLogger(__name__)
 
 _CLEAR = "\r\x1b[2K"
 _WIDTH = 80
+_GAP = "..."
 
 
 class Progress:
@@ -25,8 +26,7 @@ class Progress:
     def __call__(self, text: str) -> None:
         """Tell what is done now."""
         if self._line:
-            # One that wraps could not be cleared.
-            self._stream.write(f"{_CLEAR}{text[: self._width() - 1]}")
+            self._stream.write(f"{_CLEAR}{_shortened(text, self._width() - 1)}")
             self._stream.flush()
         else:
             LOG.info("%s", text)
@@ -49,3 +49,11 @@ class Progress:
             return os.get_terminal_size(self._stream.fileno()).columns or _WIDTH
         except OSError:
             return _WIDTH
+
+
+def _shortened(text: str, width: int) -> str:
+    """Leave out what is in the middle: a line that wraps could not be cleared."""
+    if len(text) <= width:
+        return text
+    half = (width - len(_GAP)) // 2
+    return f"{text[:half]}{_GAP}{text[-half:]}"

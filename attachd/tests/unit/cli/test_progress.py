@@ -23,10 +23,13 @@ class ProgressTest(unittest.TestCase):
         self.assertEqual(f"{clear}Reserving{clear}Connecting{clear}", stream.getvalue())
 
     def test_a_line_is_never_longer_than_the_terminal(self):
-        stream = Terminal()
-        with progress.Progress(stream) as tell:
-            tell("x" * 1000)
-        self.assertLess(stream.getvalue().count("x"), 80)
+        for length in (79, 80, 81, 1000):
+            stream = Terminal()
+            with progress.Progress(stream) as tell:
+                tell(f"Looking at {'x' * length}: 32%")
+            line = stream.getvalue().split("\x1b[2K")[1].rstrip("\r")
+            self.assertLess(len(line), 80)
+            self.assertRegex(line, r"\ALooking at x+\.\.\.x+: 32%\Z")
 
     def test_a_line_is_gone_after_an_error(self):
         stream = Terminal()
