@@ -161,6 +161,11 @@ class ListTest(Case):
         asked = self.cloud.asked[0][2]["params"]
         self.assertEqual({"volume_id": "v", "all_tenants": "1"}, asked)
 
+    def test_a_shortened_option_is_not_taken_for_one_of_the_cloud(self):
+        # --insecure is one of the cloud's.
+        self.run_it("attachment-list", "--ins", "i")
+        self.assertEqual({"instance_id": "i"}, self.cloud.asked[0][2]["params"])
+
     def test_long_shows_no_secret_either(self):
         out = self.run_it("attachment-list", "--long", "-f", "json")
         self.assertEqual("rw", json.loads(out)[0]["Mode"])
