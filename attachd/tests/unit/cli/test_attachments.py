@@ -163,8 +163,8 @@ class ListTest(Case):
 
     def test_a_shortened_option_is_not_taken_for_one_of_the_cloud(self):
         # --insecure is one of the cloud's.
-        self.run_it("attachment-list", "--ins", "i")
-        self.assertEqual({"instance_id": "i"}, self.cloud.asked[0][2]["params"])
+        self.run_it("attachment-create", "data", "--connect", "--host", "node1", "--in", "iqn")
+        self.assertEqual("iqn", self.sent()["connector"]["initiator"])
 
     def test_long_shows_no_secret_either(self):
         out = self.run_it("attachment-list", "--long", "-f", "json")
