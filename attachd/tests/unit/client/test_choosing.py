@@ -53,8 +53,10 @@ class ForeignTest(Case):
 
     def test_one_in_use_stays_as_it_is(self):
         made = self.foreign()
-        self.stand.mounts.users.add("/dev/x")
-        self.assertRaises(exception.DeviceBusy, self.detach, device_info={"path": "/dev/x"})
+        path = f"/dev/{made}"
+        self.stand.host.way.devices.add(path)
+        self.stand.mounts.users.add(path)
+        self.assertRaises(exception.DeviceBusy, self.detach, device_info={"path": path})
         self.assertEqual(({made}, []), (self.ids(), self.stand.entries()))
 
     def test_one_that_fails_is_gone_on_with(self):
