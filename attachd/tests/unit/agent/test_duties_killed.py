@@ -8,12 +8,13 @@ from unittest import mock
 from attachd import exception, registryapi
 from attachd.agent.journal import Journal, Step
 from attachd.db import agent_moves
+from attachd.tests import rows
 from attachd.tests.backends import Killed
 from attachd.tests.hosts import PROOF
 from attachd.tests.unit.agent.test_duties import DutiesCase
 
 
-class _Death:
+class Death:
     """Ends the process before its n-th step, or after the last one."""
 
     def __init__(self, step):
@@ -32,26 +33,28 @@ class _Death:
         return called
 
 
+def dying(way, step, act):
+    """Let something be done until its n-th step; returns what was passed on the way."""
+    death = Death(step)
+    places = [(Journal, "write"), (Journal, "remove")]
+    places += [(way, verb) for verb in ("connect", "disconnect")]
+    places += [(registryapi, name) for name in ("duty", "connected", "disconnected")]
+    with contextlib.ExitStack() as stack:
+        for place, name in places:
+            around = death.around(name, getattr(place, name))
+            stack.enter_context(mock.patch.object(place, name, around))
+        stack.enter_context(contextlib.suppress(Killed))
+        act()
+    return death
+
+
 class DeathTest(DutiesCase):
     """The agent dies before each of its steps, and the next one finishes."""
-
-    def dying(self, step, act):
-        death = _Death(step)
-        places = [(Journal, "write"), (Journal, "remove")]
-        places += [(self.way, verb) for verb in ("connect", "disconnect")]
-        places += [(registryapi, name) for name in ("duty", "connected", "disconnected")]
-        with contextlib.ExitStack() as stack:
-            for place, name in places:
-                around = death.around(name, getattr(place, name))
-                stack.enter_context(mock.patch.object(place, name, around))
-            stack.enter_context(contextlib.suppress(Killed))
-            act()
-        return death
 
     def enumerated(self, prepare, check, steps):
         for step in range(1, 20):
             mine = prepare()
-            death = self.dying(step, lambda: self.make_duties().look(mine))  # noqa: B023
+            death = dying(self.way, step, lambda: self.make_duties().look(mine))  # noqa: B023
             if death.left > 0:
                 self.assertEqual(steps, death.passed)
                 return
@@ -86,6 +89,33 @@ class DeathTest(DutiesCase):
 
         steps = ["duty", "write", "disconnect", "write", "disconnected", "remove"]
         self.enumerated(prepare, check, steps)
+
+    def test_a_device_that_was_lost_is_made_again(self):
+        def prepare():
+            for each in rows.attachments():
+                rows.remove_attachment(each["id"])
+                self.duties.look(each["id"])
+            mine = self.attached()
+            self.way.reboot()
+            return mine
+
+        def check(mine):
+            self.assertEqual(("attached", str(self.way.path("t1")), None), self.seen(mine))
+            self.assertEqual((["t1"], 1), (self.way.devices(), len(self.entries())))
+
+        steps = ["duty", "write", "connect", "write", "write", "connected", "write"]
+        self.enumerated(prepare, check, steps)
+
+    def test_what_was_deleted_by_force_is_taken_away(self):
+        def prepare():
+            mine = self.attached()
+            rows.remove_attachment(mine)
+            return mine
+
+        def check(_mine):
+            self.assertEqual(([], []), (self.entries(), self.way.devices()))
+
+        self.enumerated(prepare, check, ["duty", "write", "disconnect", "write", "remove"])
 
     def test_a_late_word_of_the_dead_changes_nothing(self):
         mine = self.add()
