@@ -20,6 +20,7 @@ from attachd.tests.functional.agents import wait_for
 GIB = 2**30
 BYTES = os.urandom(4096)
 LATER = {"Prefer": "respond-async"}
+UNIT = agents.processes.ROOT / "etc" / "systemd" / "attachd-agent.service"
 
 
 class AgentCase(testtools.TestCase):
@@ -92,8 +93,8 @@ class AgentCase(testtools.TestCase):
         self.assertEqual(([], []), (self.host.loops(), self.host.daemons()))
 
 
-class AttachTest(AgentCase):
-    """All goes well."""
+class AgentsTest(AgentCase):
+    """All goes well, or somebody does not answer; one class, as each has a site of its own."""
 
     def test_a_host_has_a_volume_and_gives_it_back(self):
         self.host.start()
@@ -189,10 +190,6 @@ class AttachTest(AgentCase):
             return self.read(attachment_id)
         return None
 
-
-class ProofTest(AgentCase):
-    """Who is whose agent."""
-
     def test_a_host_has_one_agent(self):
         self.host.start()
         second = self.host.spawn()
@@ -220,37 +217,31 @@ class ProofTest(AgentCase):
         self.assertEqual(0o600, (self.host.folder / "agent.key").stat().st_mode & 0o777)
         self.assertEqual(0o700, self.host.folder.stat().st_mode & 0o777)
 
+    def settings(self):
+        """Return what the unit says."""
+        lines = UNIT.read_text().splitlines()
+        return [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
 
-class UnitTest(AgentCase):
-    """What systemd runs."""
-
-    def setUp(self):
-        super().setUp()
-        self.unit = agents.processes.ROOT / "etc" / "systemd" / "attachd-agent.service"
-        lines = self.unit.read_text().splitlines()
-        self.settings = [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
-
-    def test_it_understands_it(self):
+    def test_systemd_understands_the_unit(self):
         analyze = machine.need_tool(self, "systemd-analyze")
-        program = dict(self.settings)["ExecStart"]
-        there = self.host.top / self.unit.name
-        there.write_text(
-            self.unit.read_text().replace(program, agents.processes.script("attachd-agent"))
-        )
+        program = dict(self.settings())["ExecStart"]
+        there = self.host.top / UNIT.name
+        text = UNIT.read_text().replace(program, agents.processes.script("attachd-agent"))
+        there.write_text(text)
         done = subprocess.run(
             [analyze, "verify", there], capture_output=True, text=True, check=False
         )
         self.assertEqual((0, ""), (done.returncode, done.stdout + done.stderr))
         self.assertEqual("attachd-agent", Path(program).name)
 
-    def test_mounts_are_seen_by_all(self):
+    def test_mounts_of_the_unit_are_seen_by_all(self):
         alone = ("Private", "Protect", "ReadOnly", "ReadWrite", "Inaccessible", "MountFlags")
-        self.assertEqual([], [name for name, _value in self.settings if name.startswith(alone)])
+        self.assertEqual([], [name for name, _value in self.settings() if name.startswith(alone)])
 
-    def test_the_rights_that_it_leaves_are_enough(self):
+    def test_the_rights_that_the_unit_leaves_are_enough(self):
         rights = [
             right.removeprefix("CAP_").lower()
-            for name, value in self.settings
+            for name, value in self.settings()
             if name == "CapabilityBoundingSet"
             for right in value.split()
         ]
@@ -272,10 +263,6 @@ class UnitTest(AgentCase):
         self.detach(mine)
         self.assertEqual(BYTES, self.stored())
         self.assertEqual(0, agent.end())
-
-
-class SilenceTest(AgentCase):
-    """Somebody does not answer."""
 
     def test_an_agent_that_sleeps_attaches_when_it_wakes(self):
         agent = self.host.start()
