@@ -207,6 +207,14 @@ class Driver(abc.ABC):
         :raises BackendError: final=True if there is no such volume
         """
 
+    def check_connector(self, connector: Connector) -> None:  # noqa: B027  most take any
+        """Refuse a connector that lacks what the backend needs, before anything is begun.
+
+        :raises InvalidInput: naming the key
+
+        Source: CSI specification, ControllerPublishVolume: INVALID_ARGUMENT.
+        """
+
     @abc.abstractmethod
     def grant(self, volume: VolumeRef, export: Export) -> ConnectionInfo:
         """Let one host reach one volume.

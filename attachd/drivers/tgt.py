@@ -11,6 +11,7 @@ grants everything anew.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+import functools
 from pathlib import Path
 import re
 from typing import Any
@@ -87,6 +88,12 @@ class TgtDriver(base.Driver):
         )
         self._guard_prefix = f"{tgtlisting.GUARDS}{re.sub('[^0-9A-Za-z_-]', '_', name)}."
         self._keeper = Keeper(self._tgtd, self._guard_prefix)
+        self._listed = functools.partial(
+            tgtlisting.exports,
+            prefix=options.tgt_iqn_prefix,
+            guard_prefix=self._guard_prefix,
+            folder=self._volumes.folder,
+        )
 
     def setup(self) -> None:
         """Make the folder, and see that tgtd answers and takes secrets."""
@@ -124,6 +131,16 @@ class TgtDriver(base.Driver):
         self._volumes.extend(volume.id, size_gib)
         for target in self._targets(volume):
             self._keeper.renew(target, self._volumes.existing(volume.id), size_gib)
+
+    def check_connector(self, connector: base.Connector) -> None:
+        """Refuse a host without an iSCSI name."""
+        if not tgtnames.is_initiator(name := connector.get("initiator")):
+            raise exception.InvalidInput(
+                field="connector.initiator",
+                value=name,
+                reason="The volume is reached by iSCSI, for which the host needs an iSCSI name, "
+                "such as iqn.2026-01.org.example:host.",
+            )
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
         """Let an initiator log in to the volume's target with the secret of its session.
@@ -232,10 +249,6 @@ class TgtDriver(base.Driver):
     def stored(self) -> Mapping[str, int]:
         """List the volumes' files."""
         return self._volumes.sizes()
-
-    def _listed(self, targets: Iterable[tgtshow.Target]) -> Iterable[base.Exported]:
-        prefix, folder = self.options.tgt_iqn_prefix, self._volumes.folder
-        return tgtlisting.exports(targets, prefix, self._guard_prefix, folder)
 
     def _name(self, volume: base.VolumeRef, mode: base.AccessMode) -> str:
         return tgtnames.target(self.options.tgt_iqn_prefix, volume.id, mode)

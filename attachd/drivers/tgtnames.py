@@ -38,7 +38,12 @@ def is_account(user: str) -> bool:
 def initiator(export: base.Export) -> str:
     """Return the iSCSI name in the connector, or "" if there is none that is one."""
     name = export.connector.get("initiator")
-    return name if isinstance(name, str) and _INITIATOR.fullmatch(name) else ""
+    return str(name) if is_initiator(name) else ""
+
+
+def is_initiator(name: object) -> bool:
+    """Tell whether a connector's value is an iSCSI name."""
+    return isinstance(name, str) and _INITIATOR.fullmatch(name) is not None
 
 
 def initiators(exports: Sequence[base.Export], mode: base.AccessMode) -> set[str]:

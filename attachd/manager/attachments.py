@@ -40,6 +40,7 @@ def attach(
     :returns: rpcapi.Connected
     :raises: as rpcapi.attach()
     """
+    backend.driver.check_connector(connector)
     allow = admission.refuse_other_servers
     guard = admission.begin(backend, connector, allow, denied)
     return _connect(backend, attachment_id, volume_id, guard)
@@ -56,6 +57,7 @@ def attach_alone(
 
     :raises: as rpcapi.attach_alone()
     """
+    backend.driver.check_connector(connector)
     guard = admission.begin(backend, connector, admission.refuse_others, denied)
     return _connect(backend, attachment_id, volume_id, guard)
 

@@ -36,6 +36,7 @@ def open_(
     :raises: as rpcapi.open_connection()
     """
     backend.check_ready()
+    backend.driver.check_connector(connector)
     with backend.turn(volume_id) as turn:
         try:
             moved = turn.begin(

@@ -12,6 +12,7 @@ import uuid
 
 import testscenarios
 
+from attachd import exception
 from attachd.drivers import base
 from attachd.tests.contract import backends
 from attachd.tests.contract.driving import GIB, MIB, ZEROS, DriverCase
@@ -105,6 +106,8 @@ class ExportsTest(DriverCase):
         volume = self.volume()
         for connector in self.backend.unusable_connectors:
             export = base.Export(f"{uuid.uuid4()}", connector, "rw", secrets.token_hex(16))
+            # Before anything is begun, and if it comes so far all the same.
+            self.assertRaises(exception.InvalidInput, self.driver.check_connector, connector)
             self.assert_refused(self.driver.grant, volume, export, final=True)
             self.driver.revoke(volume, export, [])
         self.assertEqual([], list(self.driver.exports()))

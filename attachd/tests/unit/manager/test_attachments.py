@@ -2,6 +2,7 @@
 """Connecting: the row before, the driver, the row after; see also the neighbouring files."""
 
 import unittest
+from unittest import mock
 
 from attachd import exception
 from attachd.manager import attachments
@@ -29,6 +30,18 @@ class AttachTest(unittest.TestCase):
         self.assertEqual("fake", answer["connection_info"]["driver_volume_type"])
         self.assertEqual(self.attachment_id, answer["connection_info"]["data"]["attachment_id"])
         self.assertEqual("rw", answer["connection_info"]["data"]["access_mode"])
+
+    def test_a_connector_that_lacks_something_is_refused_before_anything_is_begun(self):
+        lacking = exception.InvalidInput(
+            field="connector.wwpn", value=None, reason="It needs one."
+        )
+        connect = (attachments.attach, attachments.attach_alone)
+        with mock.patch.object(self.driver, "check_connector", side_effect=lacking):
+            for each in connect:
+                with self.assertRaisesRegex(exception.InvalidInput, "wwpn"):
+                    each(self.backend, self.attachment_id, self.volume_id, {"host": "h"})
+        self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
+        self.assertEqual([], self.driver.handed)
 
     def test_the_row_keeps_what_the_host_was_told_and_who_it_is(self):
         answer = self._attach({**CONNECTOR, "mountpoint": "/dev/vdb", "x-rack": [1, None]})
