@@ -134,7 +134,7 @@ class Duties:
             self._host.check(info.get("driver_volume_type"))
             if mine is not None and mine.connection_info != info:
                 # It was to be connected otherwise, and nobody knows how far that went.
-                mine = self._host.disconnect(mine, force=True)
+                mine = mine if self._is_shared(mine, others) else self._discard(mine)
             if duty["complete"]:
                 LOG.warning(
                     "The device of volume %s, attachment %s, is not there (any more), as after a "
@@ -196,9 +196,10 @@ class Duties:
     def _disconnect(self, duty: Duty, mine: Entry | None, others: list[Entry]) -> None:
         if mine is None:
             mine = self._unheard_of(duty, others)
-        if mine is not None and not _is_shared(mine, others):
+        if mine is not None:
             try:
-                mine = self._host.disconnect(mine)
+                if not self._is_shared(mine, others):
+                    mine = self._host.disconnect(mine)
             except exception.DeviceBusy as error:
                 registryapi.kept(
                     self._proof, duty["attachment_id"], duty["generation"], f"{error}"
@@ -230,17 +231,27 @@ class Duties:
 
         :raises DeviceBusy: they do
         """
-        if not _is_shared(mine, others):
-            if mine.device is not None and self._host.is_present(mine):
+        if not self._is_shared(mine, others):
+            if self._host.is_present(mine):
                 LOG.warning(
                     "Volume %s, attachment %s, is not attached to this host any more: by force, "
                     "or because it went elsewhere. Its device is taken away unless it is used",
                     mine.volume_id,
                     mine.attachment_id,
                 )
-                users.check_unused(mine.device.path)
-            mine = self._host.disconnect(mine, force=True)
+            mine = self._discard(mine)
         self._journal.remove(mine)
+
+    def _discard(self, mine: Entry) -> Entry:
+        """Take away what is not wanted like this, saved or not; raises DeviceBusy if it is used."""
+        if mine.device is not None and self._host.is_present(mine):
+            users.check_unused(mine.device.path)
+        return self._host.disconnect(mine, force=True)
+
+    def _is_shared(self, mine: Entry, others: list[Entry]) -> bool:
+        """Tell whether another attachment of the volume has the same device, and keeps it."""
+        staying = [each for each in others if each.step not in GOING]
+        return any(self._host.is_shared(mine, each) for each in staying)
 
     def _is_there(self, entry: Entry) -> bool:
         """Tell whether there is a whole device; one that was to go may be half gone."""
@@ -249,14 +260,6 @@ class Duties:
 
 def _is_of(entry: Entry, attachment_id: str) -> bool:
     return entry.owner is Owner.AGENT and entry.attachment_id == attachment_id
-
-
-def _is_shared(mine: Entry, others: list[Entry]) -> bool:
-    """Tell whether another attachment of the volume has the same device."""
-    if mine.device is None:
-        return False
-    paths = [each.device.path for each in others if each.device and each.step not in GOING]
-    return mine.device.path in paths
 
 
 def _is_small(duty: Duty, entry: Entry) -> bool:

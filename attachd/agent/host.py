@@ -109,6 +109,18 @@ class Host:
             return False
         return self._way(entry).is_present(entry.connection_info, entry.device)
 
+    def is_shared(self, entry: Entry, other: Entry) -> bool:
+        """Tell whether the device of another entry, which is there, is that of this one as well.
+
+        Paths alone do not say it: after a reboot what is known of one may be the other's.
+
+        :param entry: it may know of no device, such as after a crash
+        :raises HostError: nobody can tell
+        """
+        if not self.is_present(other):
+            return False
+        return self.is_present(dataclasses.replace(entry, device=other.device))
+
     def _may_be_present(self, entry: Entry) -> bool:
         """Tell whether a path can still be believed: after a reboot it may be another disk's."""
         try:

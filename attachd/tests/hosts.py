@@ -73,7 +73,7 @@ class FileWay(Way):
             return file.truncate(self.size_gib * GIB)
 
     def is_present(self, info: ConnectionInfo, device: Device) -> bool:
-        return Path(device.path).exists()
+        return Path(device.path) == self.path(info["target"]) and Path(device.path).exists()
 
     def path(self, target: str) -> Path:
         """Return where the device of a target is."""

@@ -141,6 +141,15 @@ class ConnectTest(DutiesCase):
         self.assertEqual(["disconnect by force", "connect"], self.way.calls)
         self.assertEqual(["t2"], self.way.devices())
 
+    def test_a_device_that_is_used_is_not_taken_away_to_connect_otherwise(self):
+        mine = self.attached()
+        (entry,) = self.entries()
+        self.host.journal.write(entry, step=Step.DISCONNECTING)
+        rows.change_attachment(mine, connection_info=OTHER_INFO)
+        with self.way.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
+            self.duties.look(mine)
+        self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
+
     def test_what_another_attachment_has_left_is_taken_away_before(self):
         gone = self.attached()
         rows.remove_attachment(gone)
@@ -212,6 +221,40 @@ class DisconnectTest(DutiesCase):
         self.withdraw(second)
         self.duties.look(second)
         self.assertEqual(([], ["disconnect"]), (self.way.devices(), self.way.calls))
+
+    def test_what_was_begun_on_the_device_of_another_leaves_it_alone(self):
+        self.attached()
+        mine = self.add()
+        killed = mock.patch.object(self.way, "connect", side_effect=Killed)
+        with killed, contextlib.suppress(Killed):
+            self.duties.look(mine)
+        self.withdraw(mine)
+        self.duties.look(mine)
+        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
+
+    def test_what_another_had_before_a_reboot_is_nothing_that_is_shared(self):
+        mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
+        entries = {each.attachment_id: each for each in self.entries()}
+        self.way.path("t2").unlink()
+        self.host.journal.write(entries[other], device=entries[mine].device)
+        self.withdraw(mine)
+        self.duties.look(mine)
+        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.assertEqual(([], ["disconnect"]), (self.way.devices(), self.way.calls))
+
+    def test_where_nobody_can_tell_what_is_shared_it_is_tried_again(self):
+        first, mine = self.attached(), self.attached()
+        self.withdraw(mine)
+        puzzled = exception.HostError(reason="Nobody can tell.")
+        with (
+            mock.patch.object(self.way, "is_present", side_effect=puzzled),
+            self.assertRaisesRegex(exception.HostError, "Nobody can tell"),
+        ):
+            self.duties.look(mine)
+        self.assertEqual(("withdrawing", "Nobody can tell."), self.seen(mine)[::2])
+        self.duties.look(mine)
+        self.assertEqual(("attached", ["t1"]), (self.seen(first)[0], self.way.devices()))
 
     def test_a_lost_journal_is_no_proof(self):
         mine = self.attached()

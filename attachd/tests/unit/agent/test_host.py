@@ -135,6 +135,14 @@ class HostTest(unittest.TestCase):
         ):
             self.host.disconnect(made)
 
+    def test_a_device_is_shared_by_those_who_lead_to_it(self):
+        made, info = self.host.connect(self.entry()), {**INFO, "target": "t2"}
+        unknowing, other = self.entry(), self.entry(connection_info=info, device=made.device)
+        self.assertTrue(self.host.is_shared(unknowing, made))
+        self.assertFalse(self.host.is_shared(other, made))
+        self.assertFalse(self.host.is_shared(made, other))
+        self.assertFalse(self.host.is_shared(made, unknowing))
+
     def test_a_failed_disconnect_is_noted_with_its_reason(self):
         made = self.host.connect(self.entry())
         self.way.failing.add("disconnect")
