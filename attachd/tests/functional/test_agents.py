@@ -14,13 +14,13 @@ import threading
 import testtools
 
 from attachd.tests import machine, tcpproxy
-from attachd.tests.functional import agents
+from attachd.tests.functional import agents, processes
 from attachd.tests.functional.agents import wait_for
 
 GIB = 2**30
 BYTES = os.urandom(4096)
 LATER = {"Prefer": "respond-async"}
-UNIT = agents.processes.ROOT / "etc" / "systemd" / "attachd-agent.service"
+UNIT = processes.ROOT / "etc" / "systemd" / "attachd-agent.service"
 
 
 class AgentCase(testtools.TestCase):
@@ -226,7 +226,7 @@ class AgentsTest(AgentCase):
         analyze = machine.need_tool(self, "systemd-analyze")
         program = dict(self.settings())["ExecStart"]
         there = self.host.top / UNIT.name
-        text = UNIT.read_text().replace(program, agents.processes.script("attachd-agent"))
+        text = UNIT.read_text().replace(program, processes.script("attachd-agent"))
         there.write_text(text)
         done = subprocess.run(
             [analyze, "verify", there], capture_output=True, text=True, check=False
@@ -247,12 +247,12 @@ class AgentsTest(AgentCase):
         ]
         self.assertLess(5, len(rights))
         only = ",".join(["-all", *(f"+{right}" for right in rights)])
-        agent = agents.processes.Process(
+        agent = processes.Process(
             self,
             machine.need_tool(self, "setpriv"),
             f"--bounding-set={only}",
             "--no-new-privs",
-            agents.processes.script("attachd-agent"),
+            processes.script("attachd-agent"),
             f"--config-file={self.host.top / 'agent.conf'}",
         )
         agent.wait_for("is at work")
@@ -329,7 +329,7 @@ class AgentsTest(AgentCase):
     def test_a_configuration_that_cannot_be_read_is_told_in_a_line(self):
         done = subprocess.run(
             ["attachd-agent", "--config-file", f"{self.host.top / 'none.conf'}"],
-            env=agents.processes.environment(),
+            env=processes.environment(),
             capture_output=True,
             text=True,
             timeout=agents.PATIENCE,
