@@ -75,13 +75,21 @@ def _keep_name(host: Host) -> None:
     :raises HostError: it is another one's
     """
     file, name = host.journal.folder / "agent.host", host.identity.name
-    before = file.read_text(encoding="utf-8").strip() if file.exists() else name
-    if before != name and any(each.owner is Owner.AGENT for each in host.journal.entries()):
+    before = file.read_text(encoding="utf-8").strip() if file.exists() else ""
+    if before == name:
+        return
+    if before and any(each.owner is Owner.AGENT for each in host.journal.entries()):
         raise exception.HostError(
             reason=f"Volumes are attached here to host {before}, and this is to be host {name}. "
             f"Set [agent] host = {before}, and detach them before it gets another name."
         )
-    file.write_text(f"{name}\n", encoding="utf-8")
+    # Whole or not at all: a power cut would leave the file without the name.
+    new = file.with_suffix(".new")
+    with new.open("w", encoding="utf-8") as output:
+        output.write(f"{name}\n")
+        output.flush()
+        os.fsync(output.fileno())
+    new.rename(file)
 
 
 def _be_the_only_one(folder: Path) -> None:

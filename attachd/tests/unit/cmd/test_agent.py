@@ -109,6 +109,25 @@ class MainTest(unittest.TestCase):
         self.assertEqual(0, self.run_until(signal.SIGTERM))
         self.assertEqual("compute-2", self.made.call_args.args[0].identity.name)
 
+    def test_the_name_is_on_disk_before_anything_is_attached_and_is_written_once(self):
+        self.patch("attachd.cmd.agent._be_the_only_one")
+        stored, before = self.folder / "agent.host", []
+        self.patch("os.fsync", side_effect=lambda _file: before.append(stored.exists()))
+        self.run_until(signal.SIGTERM)
+        self.assertEqual("compute-1\n", stored.read_text())
+        # The key, and then the name, which had not its place yet.
+        self.assertEqual([False, False], before)
+        written = stored.stat().st_ino
+        self.run_until(signal.SIGTERM)
+        self.assertEqual(written, stored.stat().st_ino)
+
+    def test_a_name_that_a_power_cut_has_taken_is_nobodys(self):
+        self.patch("attachd.cmd.agent._be_the_only_one")
+        Journal(self.folder).write(Entry("v", owner=Owner.AGENT))
+        (self.folder / "agent.host").write_text("")
+        self.assertEqual(0, self.run_until(signal.SIGTERM))
+        self.assertEqual("compute-1\n", (self.folder / "agent.host").read_text())
+
     def test_a_folder_that_cannot_be_made_is_told(self):
         override(self, "folder", "/proc/nothing", group="agent")
         self.assertIn("/proc/nothing", self.refused())
