@@ -103,3 +103,12 @@ class Way(abc.ABC):
     @abc.abstractmethod
     def is_present(self, info: ConnectionInfo, device: Device) -> bool:
         """Tell whether the device is there, and is this volume."""
+
+    def unnoted(self, info: ConnectionInfo) -> Sequence[str]:  # noqa: ARG002
+        """Tell the paths of what a connection leads to, for whoever has no note of a device.
+
+        Asked where taking a device away is not refused by the kernel while it is used.
+
+        :raises HostError: nobody can tell
+        """
+        return []

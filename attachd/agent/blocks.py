@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the kernel tells of a block device, whatever it is made of; for the ways of attaching."""
 
+import contextlib
 import ctypes
 import os
 from pathlib import Path
@@ -11,6 +12,8 @@ from attachd.agent import commands
 _BLOCK = Path("/sys/class/block")
 # The kernel's unit, whatever the device's own.
 _SECTOR = 512
+# What multipathd calls its devices by, in contrast to LVM.
+_MULTIPATH = "mpath-"
 
 
 def size(path: str) -> int:
@@ -78,6 +81,15 @@ def parts(path: str) -> list[Path]:
     """List the devices that a device is made of, such as the paths of a multipath device."""
     folder = _BLOCK / Path(path).resolve().name / "slaves"
     return [Path("/dev") / each.name for each in folder.glob("*")]
+
+
+def whole(path: str) -> str:
+    """Return the multipath device that a device is a path of; itself if it is of none."""
+    for each in sorted((_BLOCK / Path(path).resolve().name / "holders").glob("dm-*")):
+        with contextlib.suppress(OSError):
+            if (each / "dm" / "uuid").read_text().startswith(_MULTIPATH):
+                return f"/dev/{each.name}"
+    return path
 
 
 def exists(path: str) -> bool:

@@ -120,10 +120,20 @@ class KernelWay(Way):
             return local_devices.is_present(info, device)
         if not blocks.exists(device.path):
             return False
-        with _told(info, "Nobody can tell whether the device is there"):
-            paths = self._connector(info, Options()).get_volume_paths(dict(info))
-        found = {Path(_text(each)).resolve() for each in paths}
+        found = {Path(each).resolve() for each in self._paths(info)}
         return bool(found & {Path(device.path).resolve(), *blocks.parts(device.path)})
+
+    def unnoted(self, info: ConnectionInfo) -> Sequence[str]:
+        """Ask os-brick, which removes a device whether it is used or not."""
+        if local_devices.is_local(info):
+            return []
+        found = [each for each in self._paths(info) if blocks.exists(each)]
+        return list(dict.fromkeys(map(blocks.whole, found)))
+
+    def _paths(self, info: ConnectionInfo) -> list[str]:
+        with _told(info, "Nobody can tell whether the device is there"):
+            found = self._connector(info, Options()).get_volume_paths(dict(info))
+        return [_text(each) for each in found]
 
     def _connector(self, info: ConnectionInfo, options: Options) -> Any:
         protocol = str(info.get("driver_volume_type"))

@@ -14,7 +14,7 @@ from typing import Any
 from oslo_log import log
 
 from attachd import exception, registryapi
-from attachd.agent import blocks, users
+from attachd.agent import blocks
 from attachd.agent.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import GOING, Entry, Owner, Step
@@ -243,9 +243,8 @@ class Duties:
         self._journal.remove(mine)
 
     def _discard(self, mine: Entry) -> Entry:
-        """Take away what is not wanted like this, saved or not; raises DeviceBusy if it is used."""
-        if mine.device is not None and self._host.is_present(mine):
-            users.check_unused(mine.device.path)
+        """Take away what is not wanted like this, saved or not; raises DeviceBusy: it is used."""
+        self._host.check_unused(mine)
         return self._host.disconnect(mine, force=True)
 
     def _is_shared(self, mine: Entry, others: list[Entry]) -> bool:

@@ -85,8 +85,8 @@ class Host:
         :raises HostError: it is still there; the entry says why
         """
         device = entry.device if self._may_be_present(entry) else None
-        if device is not None and not force:
-            mounts.check_unused(device.path)
+        if not force:
+            self.check_unused(entry)
         entry = self.journal.write(entry, step=Step.DISCONNECTING)
         if entry.connection_info is not None:
             way = self._way(entry)
@@ -108,6 +108,18 @@ class Host:
         if entry.device is None or entry.connection_info is None:
             return False
         return self._way(entry).is_present(entry.connection_info, entry.device)
+
+    def check_unused(self, entry: Entry) -> None:
+        """Find out that nobody uses the device of an entry, be it noted there or not.
+
+        :raises DeviceBusy: who does
+        :raises HostError: nobody can tell
+        """
+        if entry.device is not None and self._may_be_present(entry):
+            mounts.check_unused(entry.device.path)
+        elif entry.connection_info is not None:
+            for path in self._way(entry).unnoted(entry.connection_info):
+                mounts.check_unused(path)
 
     def is_shared(self, entry: Entry, other: Entry) -> bool:
         """Tell whether the device of another entry, which is there, is that of this one as well.

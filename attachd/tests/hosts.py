@@ -36,6 +36,7 @@ class FileWay(Way):
     :ivar failing: verbs that fail at present, with whatever is left of them
     :ivar lacking: what the host has not
     :ivar size_gib: of all volumes
+    :ivar tears: whether a device can be taken away while it is used
     """
 
     NAME = "file"
@@ -46,6 +47,7 @@ class FileWay(Way):
         self.failing: set[str] = set()
         self.lacking: list[str] = []
         self.size_gib = 1
+        self.tears = False
 
     def lacks(self, protocol: str | None = None) -> Sequence[str]:
         return list(self.lacking)
@@ -74,6 +76,10 @@ class FileWay(Way):
 
     def is_present(self, info: ConnectionInfo, device: Device) -> bool:
         return Path(device.path) == self.path(info["target"]) and Path(device.path).exists()
+
+    def unnoted(self, info: ConnectionInfo) -> Sequence[str]:
+        there = self.path(info["target"])
+        return [f"{there}"] if there.exists() and self.tears else []
 
     def path(self, target: str) -> Path:
         """Return where the device of a target is."""

@@ -27,3 +27,6 @@ class WayTest(unittest.TestCase):
             del whole[verb]
             with self.assertRaisesRegex(TypeError, verb):
                 type("Half", (Way,), whole)()
+
+    def test_a_way_whose_devices_cannot_be_torn_finds_none_that_is_not_noted(self):
+        self.assertEqual([], Way.unnoted(None, {"target": "t1"}))

@@ -29,6 +29,20 @@ class FileTest(fixtures.TestWithFixtures):
         self.assertFalse(blocks.exists("/dev/null"))
 
 
+class HoldersTest(fixtures.TestWithFixtures):
+    """What is made of a device, in a folder like the kernel's."""
+
+    def test_a_path_is_part_of_its_multipath_device_and_of_nothing_else(self):
+        folder = Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MonkeyPatch("attachd.agent.blocks._BLOCK", folder))
+        for disk, above, uuid in (("sdx", "dm-1", "mpath-3600"), ("sdy", "dm-2", "LVM-abc")):
+            made = folder / disk / "holders" / above / "dm"
+            made.mkdir(parents=True)
+            (made / "uuid").write_text(f"{uuid}\n")
+        for path, whole in (("sdx", "dm-1"), ("sdy", "sdy"), ("sdz", "sdz")):
+            self.assertEqual(f"/dev/{whole}", blocks.whole(f"/dev/{path}"))
+
+
 class DeviceTest(fixtures.TestWithFixtures):
     """A loop device."""
 

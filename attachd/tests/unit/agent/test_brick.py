@@ -174,6 +174,13 @@ class ConnectTest(Case):
         }
         self.assertEqual({"disk": True, "link": True, "other": False, "nothing": False}, present)
 
+    def test_what_a_connection_leads_to_is_found_without_a_note(self):
+        self.stand(path=f"{self.folder / 'disk'}".encode())
+        self.assertEqual([], self.way.unnoted(INFO))
+        (self.folder / "disk").touch()
+        self.assertEqual([f"{self.folder / 'disk'}"], self.way.unnoted(INFO))
+        self.assertEqual([], self.way.unnoted({"driver_volume_type": "local"}))
+
     def test_a_read_only_device_is_told_to_the_kernel(self):
         self.stand()
         made = []

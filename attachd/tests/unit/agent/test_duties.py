@@ -213,49 +213,6 @@ class DisconnectTest(DutiesCase):
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
 
-    def test_what_shares_its_device_leaves_it_to_the_other(self):
-        first, second = self.attached(), self.attached()
-        self.withdraw(first)
-        self.duties.look(first)
-        self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
-        self.withdraw(second)
-        self.duties.look(second)
-        self.assertEqual(([], ["disconnect"]), (self.way.devices(), self.way.calls))
-
-    def test_what_was_begun_on_the_device_of_another_leaves_it_alone(self):
-        self.attached()
-        mine = self.add()
-        killed = mock.patch.object(self.way, "connect", side_effect=Killed)
-        with killed, contextlib.suppress(Killed):
-            self.duties.look(mine)
-        self.withdraw(mine)
-        self.duties.look(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
-        self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
-
-    def test_what_another_had_before_a_reboot_is_nothing_that_is_shared(self):
-        mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
-        entries = {each.attachment_id: each for each in self.entries()}
-        self.way.path("t2").unlink()
-        self.host.journal.write(entries[other], device=entries[mine].device)
-        self.withdraw(mine)
-        self.duties.look(mine)
-        self.assertEqual("disconnecting", self.seen(mine)[0])
-        self.assertEqual(([], ["disconnect"]), (self.way.devices(), self.way.calls))
-
-    def test_where_nobody_can_tell_what_is_shared_it_is_tried_again(self):
-        first, mine = self.attached(), self.attached()
-        self.withdraw(mine)
-        puzzled = exception.HostError(reason="Nobody can tell.")
-        with (
-            mock.patch.object(self.way, "is_present", side_effect=puzzled),
-            self.assertRaisesRegex(exception.HostError, "Nobody can tell"),
-        ):
-            self.duties.look(mine)
-        self.assertEqual(("withdrawing", "Nobody can tell."), self.seen(mine)[::2])
-        self.duties.look(mine)
-        self.assertEqual(("attached", ["t1"]), (self.seen(first)[0], self.way.devices()))
-
     def test_a_lost_journal_is_no_proof(self):
         mine = self.attached()
         (entry,) = self.entries()
@@ -264,6 +221,20 @@ class DisconnectTest(DutiesCase):
         self.duties.look(mine)
         self.assertEqual(([], ["disconnect"]), (self.way.devices(), self.way.calls))
         self.assertEqual("disconnecting", self.seen(mine)[0])
+
+    def test_a_device_in_use_is_kept_although_nobody_has_noted_it(self):
+        mine = self.attached()
+        (entry,) = self.entries()
+        self.way.tears = True
+        for change in (
+            lambda: self.host.journal.remove(entry),
+            lambda: self.host.journal.write(entry, step=Step.CONNECTING, device=None),
+        ):
+            change()
+            self.withdraw(mine)
+            with self.way.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
+                self.duties.look(mine)
+            self.assertEqual(("attached", ["t1"]), (self.seen(mine)[0], self.way.devices()))
 
     def test_what_could_never_be_connected_is_given_back(self):
         mine = self.add()
