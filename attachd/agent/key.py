@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The key that an agent proves itself with, in a file of the host; read when the agent starts."""
 
+import contextlib
 import os
 from pathlib import Path
 import secrets
@@ -47,9 +48,17 @@ def _make(path: Path) -> None:
             output.write(secrets.token_urlsafe(_BYTES) + "\n")
             output.flush()
             os.fsync(output.fileno())
-        try:
+        with contextlib.suppress(FileExistsError):
             os.link(new, path)
-        except FileExistsError:
-            return
+        # The service will know no other one: it has to be here also after a power cut.
+        _sync(path.parent)
     finally:
         new.unlink()
+
+
+def _sync(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

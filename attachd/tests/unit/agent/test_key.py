@@ -31,6 +31,17 @@ class KeyTest(unittest.TestCase):
         other = self.path.with_name("other.key")
         self.assertNotEqual(key.read_or_make(self.path), key.read_or_make(other))
 
+    def test_it_is_on_disk_in_its_place_before_anybody_is_told(self):
+        synced = []
+
+        def sync(file):
+            synced.append((Path(f"/proc/self/fd/{file}").readlink(), self.path.exists()))
+
+        with mock.patch("os.fsync", sync):
+            key.read_or_make(self.path)
+        (_, (folder, in_place)) = synced
+        self.assertEqual((self.path.parent, True), (folder, in_place))
+
     def test_those_that_start_at_once_agree(self):
         found = databases.together(*[lambda: key.read_or_make(self.path)] * 8)
         self.assertEqual(1, len(set(found)), found)
