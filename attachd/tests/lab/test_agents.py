@@ -213,6 +213,34 @@ class AgentsTest(agents.Case):
         service.detach(attachment)
         self.assert_nothing_is_left(service, volume)
 
+    def test_both_paths_grow_and_are_there_again_after_a_power_cut(self):
+        service = self.start(portals=2)
+        service.start(self.a, "multipath = true")
+        volume = service.api.new_volume()
+        attachment = service.attach(volume, self.a)
+        data = secrets.token_bytes(MIB)
+        self.a.guest.write(512 * MIB, data)
+        writer = guests.Writer(self, self.a.guest, 0)
+        body = {"os-extend": {"new_size": 2}}
+        service.api.get("POST", f"/volumes/{volume}/action", body)
+        service.api.wait_for_size(volume, 2)
+        agents.wait_for(lambda: self.size(self.a) == 2048 * MIB)
+        writer.go_on()
+        self.assertGreater(writer.end(), 0)
+        self.a.guest.write(2047 * MIB, data)
+        self.a.crash()
+        self.wait_until_attached(attachment, self.a)
+        agents.wait_for(lambda: self.paths(self.a) == 2)
+        self.assertEqual((b"mpath", 2048 * MIB), (self.kind(self.a), self.size(self.a)))
+        for place in (512 * MIB, 2047 * MIB):
+            self.assertEqual(data, self.a.guest.read(place, MIB))
+        service.detach(attachment)
+        self.assert_nothing_is_left(service, volume)
+
+    def size(self, host):
+        """Return the size of the device in bytes."""
+        return int(host.guest.run(f"blockdev --getsize64 {host.guest.path}"))
+
     def kind(self, host):
         return host.guest.run(
             f"lsblk --nodeps --noheadings --output TYPE {host.guest.path}"

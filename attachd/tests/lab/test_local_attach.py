@@ -15,7 +15,7 @@ class LocalAttachTest(agents.Case):
 
     def setUp(self):
         super().setUp()
-        self.service = agents.Service(self)
+        self.service = agents.Service(self, portals=2)
 
     def type(self, command):
         """Run a command of attachd in a guest, as root, and return what it printed."""
@@ -56,6 +56,18 @@ class LocalAttachTest(agents.Case):
         self.assertIn("sleep", f"{refused}")
         self.assertEqual(data, self.a.guest.run(f"cat {FOLDER}/file"))
         self.a.guest.run("kill $(cat /run/user)")
+        self.type(f"local-detach {volume}")
+        self.assert_nothing_is_left(self.service, volume)
+
+    def test_all_paths_are_used_where_that_is_asked_for(self):
+        volume = self.service.api.new_volume()
+        self.attach(volume, "--multipath --enforce-multipath")
+        self.assertEqual(2, len(self.a.guest.sessions()))
+        self.service.portals[0].refuse()
+        data = secrets.token_bytes(MIB)
+        self.a.guest.write(0, data)
+        self.assertEqual(data, self.a.guest.read(0, MIB))
+        self.service.portals[0].pass_on()
         self.type(f"local-detach {volume}")
         self.assert_nothing_is_left(self.service, volume)
 
