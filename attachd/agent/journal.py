@@ -15,7 +15,7 @@ import fcntl
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 import uuid
 
 from attachd import exception
@@ -111,25 +111,30 @@ class Journal:
         return _read(self._path(entry_id))
 
     def write(self, entry: Entry, **changes: Any) -> Entry:
-        """Store an entry with some changes, so that it is on disk when this returns."""
+        """Store an entry with some changes, so that it is on disk when this returns.
+
+        :raises HostError: it is not, such as on a full disk; what was stored before is there
+        """
         now = datetime.datetime.now(datetime.UTC).isoformat()
         changed = dataclasses.replace(entry, **changes, changed_at=now)
         path = self._path(entry.id)
-        self._make(path.parent)
-        new = path.with_suffix(".new")
-        file = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "w", encoding="utf-8") as output:
-            json.dump(dataclasses.asdict(changed), output)
-            output.flush()
-            os.fsync(output.fileno())
-        new.rename(path)
-        _sync(path.parent)
+        with _told(path):
+            self._make(path.parent)
+            new = path.with_suffix(".new")
+            file = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(file, "w", encoding="utf-8") as output:
+                json.dump(dataclasses.asdict(changed), output)
+                output.flush()
+                os.fsync(output.fileno())
+            new.rename(path)
+            _sync(path.parent)
         return changed
 
     def remove(self, entry: Entry) -> None:
-        """Forget an entry of which nothing is left."""
-        self._path(entry.id).unlink(missing_ok=True)
-        _sync(self._entries)
+        """Forget an entry of which nothing is left; raises HostError if it cannot be forgotten."""
+        with _told(self._path(entry.id)):
+            self._path(entry.id).unlink(missing_ok=True)
+            _sync(self._entries)
 
     @contextlib.contextmanager
     def held(self, volume_id: str, *, patience: bool = False) -> Iterator[None]:
@@ -137,10 +142,9 @@ class Journal:
 
         :param patience: wait for whoever has it
         :raises LocalConflict: somebody else has it
+        :raises HostError: nobody can have it, such as on a full disk
         """
-        folder = self.folder / "locks"
-        self._make(folder)
-        with (folder / volume_id).open("a+") as lock:
+        with self._lock_of(volume_id) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if patience else fcntl.LOCK_NB))
             except BlockingIOError:
@@ -149,6 +153,12 @@ class Journal:
                     "Repeat the command when it has ended."
                 ) from None
             yield
+
+    def _lock_of(self, volume_id: str) -> IO[str]:
+        path = self.folder / "locks" / volume_id
+        with _told(path):
+            self._make(path.parent)
+            return path.open("a+")
 
     def _make(self, folder: Path) -> None:
         for each in (self.folder, folder):
@@ -176,6 +186,18 @@ def _read(path: Path) -> Entry | None:
         raise exception.HostError(
             reason=f"{path} cannot be read ({error}). It tells what is attached on this host: "
             "compare it with the API before you remove it."
+        ) from error
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Say in our own terms what keeps something from being stored."""
+    try:
+        yield
+    except OSError as error:
+        raise exception.HostError(
+            reason=f"{path} cannot be written: {error.strerror}. Without it nobody would know "
+            "after a crash what there is on this host, so nothing more is done until it can be."
         ) from error
 
 

@@ -111,6 +111,14 @@ class ConnectTest(DutiesCase):
         self.assertEqual(([], []), (self.entries(), self.way.calls))
         self.assertIn("iscsiadm", self.seen(mine)[2])
 
+    def test_nothing_is_begun_that_the_journal_does_not_take_and_that_is_told(self):
+        mine = self.add()
+        (self.top / "attachments").touch()
+        with self.assertRaisesRegex(exception.HostError, "cannot be written"):
+            self.duties.look(mine)
+        self.assertIn("cannot be written", self.seen(mine)[2])
+        self.assertEqual([], self.way.calls)
+
     def test_a_failure_that_nobody_hears_of_is_raised_all_the_same(self):
         self.way.failing.add("connect")
         away = exception.Unavailable(reason="gone")

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal of a host: what is written is there, whole, and only for its owner."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
+import resource
 import subprocess
 import sys
 import unittest
@@ -32,6 +34,17 @@ with Journal(Path(sys.argv[1])).held("v"):
     print("held", flush=True)
     time.sleep(600)
 """
+
+
+@contextlib.contextmanager
+def full_disk():
+    """Let this process write no file, as it could not to a disk without room."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 class JournalTest(unittest.TestCase):
@@ -100,6 +113,25 @@ class JournalTest(unittest.TestCase):
         for broken in ("", "{}", '{"step": "dancing"}'):
             (self.folder / "attachments" / f"{entry.id}.json").write_text(broken)
             self.assertRaises(exception.HostError, self.journal.entries)
+
+    def test_what_a_full_disk_does_not_take_is_an_error_of_the_host(self):
+        entry = self.journal.write(Entry("v"))
+        with full_disk(), self.assertRaisesRegex(exception.HostError, "cannot be written"):
+            self.journal.write(entry, step=Step.CONNECTING)
+        self.assertEqual([entry], self.journal.entries())
+        self.journal.write(entry, step=Step.CONNECTING)
+
+    def test_a_folder_that_cannot_be_written_is_an_error_of_the_host(self):
+        self.folder.mkdir()
+        for name in ("attachments", "locks"):
+            (self.folder / name).touch()
+        with (
+            self.assertRaisesRegex(exception.HostError, "locks/v cannot be written"),
+            self.journal.held("v"),
+        ):
+            self.fail("nobody can have it")
+        for act in (self.journal.write, self.journal.remove):
+            self.assertRaisesRegex(exception.HostError, "cannot be written", act, Entry("v"))
 
     def test_a_writer_that_is_killed_leaves_a_whole_entry(self):
         process = self.start(_WRITER)
