@@ -16,6 +16,7 @@ from attachd.agent.journal import Entry, Journal, Owner
 from attachd.cmd import agent
 from attachd.tests import machine
 from attachd.tests.backends import override
+from attachd.tests.unit.agent import test_journal
 
 
 class MainTest(unittest.TestCase):
@@ -124,6 +125,17 @@ class MainTest(unittest.TestCase):
     def test_a_name_that_a_power_cut_has_taken_is_nobodys(self):
         self.patch("attachd.cmd.agent._be_the_only_one")
         Journal(self.folder).write(Entry("v", owner=Owner.AGENT))
+        (self.folder / "agent.host").write_text("")
+        self.assertEqual(0, self.run_until(signal.SIGTERM))
+        self.assertEqual("compute-1\n", (self.folder / "agent.host").read_text())
+
+    def test_a_name_that_could_not_be_stored_whole_keeps_nobody_from_starting(self):
+        self.patch("attachd.cmd.agent._be_the_only_one")
+        self.run_until(signal.SIGTERM)
+        Journal(self.folder).write(Entry("v", owner=Owner.AGENT))
+        with test_journal.full_disk():
+            self.assertEqual(0, self.run_until(signal.SIGTERM))
+        self.assertEqual(0, self.run_until(signal.SIGTERM))
         (self.folder / "agent.host").write_text("")
         self.assertEqual(0, self.run_until(signal.SIGTERM))
         self.assertEqual("compute-1\n", (self.folder / "agent.host").read_text())
