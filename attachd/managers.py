@@ -76,6 +76,15 @@ _NOTHING: Final = (None, "")
 """An argument of this value says nothing."""
 
 
+def check(backend: str, newest: str, needed: str) -> None:
+    """Refuse what not every manager of a backend knows; raises Unavailable.
+
+    :param newest: the version of the contract that this code speaks
+    :param needed: in which it came
+    """
+    _check(backend, upgrade_levels.of_backend(backend, newest).contract, needed)
+
+
 def contract_of_all(newest: str, since: Since) -> str:
     """Return the version in which a method can be asked of all managers.
 

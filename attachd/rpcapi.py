@@ -10,7 +10,7 @@ Version history of the contract:
 * 1.4: detach names the states in which it may; force_detach
 * 1.5: close_connections names which
 * 1.6: attach, attach_alone and open_connection tell what the caller is denied
-* 1.7: carry_on
+* 1.7: carry_on; attachments have agents, and can be withdrawn from them
 
 A manager of a former release is asked by its own version (managers.py): an argument that it
 does not know is left out where it says nothing, or where the answer is as good as it was in that

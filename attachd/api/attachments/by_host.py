@@ -73,10 +73,11 @@ def attach(
     :raises AgentAway: its agent does not report
     :raises HostError: the host could not; nothing is left
     :raises AgentTimeout: no answer in time; the work may go on
-    :raises: as reservation.make() and rpcapi.attach()
+    :raises: as reservation.make(), rpcapi.attach() and connecting.check_managers()
     """
     attachment = reservation.earlier(ctx, claim)
     if attachment is None:
+        connecting.check_managers(volume)
         connector = presence.connector(wanted[FIELD])
         values = {**wanted, "connector": connector}
         attachment = reservation.make(ctx, volume, values, own, claim, wanted[FIELD])

@@ -8,16 +8,16 @@ So does the agent of a host, see withdrawal.py.
 
 from collections.abc import Callable, Collection
 import functools
-from typing import Any
+from typing import Any, Final
 
 from oslo_log import log
 
-from attachd import agentapi, exception, rpcapi
+from attachd import agentapi, exception, managers, rpcapi
 from attachd.api.attachments import view
 from attachd.api.preferences import Later
 from attachd.context import RequestContext
 from attachd.db import attachment_queries, due
-from attachd.objects import Attachment
+from attachd.objects import Attachment, Volume
 
 __all__ = [
     "Later",
@@ -27,6 +27,7 @@ __all__ = [
     "accepted",
     "alone",
     "beside_others",
+    "check_managers",
     "check_no_agent",
     "connect",
     "disconnected",
@@ -37,6 +38,9 @@ __all__ = [
 ]
 
 LOG = log.getLogger(__name__)
+
+_WITH_AGENTS: Final = "1.7"
+"""The version of rpcapi that came with agents, and their states."""
 
 Connector = dict[str, Any]
 Own = view.Own
@@ -59,6 +63,17 @@ def check_no_agent(attachment: Attachment) -> None:
             reason=f"Attachment {attachment.id} is connected and completed by the agent of host "
             f"{attachment.agent}, and by nobody else."
         )
+
+
+def check_managers(volume: Volume) -> None:
+    """Let a volume get an attachment that an agent sees to, which ends in a state of its own.
+
+    A manager of a former release does not know that state: it exports nothing anew to a host that
+    still writes, and can do nothing else with the volume.
+
+    :raises Unavailable: one of the backend's managers is of such a release
+    """
+    managers.check(volume.backend, rpcapi.VERSION, _WITH_AGENTS)
 
 
 def connect(ctx: RequestContext, attachment: Attachment) -> None:

@@ -27,7 +27,7 @@ FINGERPRINTS = {
     "1.4": "54e75a22cb5af725fc742f3da54369c8",
     "1.5": "ae25a202e9045f51a843bbc14d0834f0",
     "1.6": "9ccd64a266f7000855ad1014c679a4cb",
-    "1.7": "ddd35d4928fd6d72c864cbf9160be797",
+    "1.7": "c90d7a73d4f6125bc9d73511fbd318ba",
 }
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)

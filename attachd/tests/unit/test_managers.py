@@ -48,6 +48,11 @@ class ManagerTest(unittest.TestCase):
     def test_what_it_can_do_without_is_left_out(self):
         self.assertEqual({"late": 1}, self.manager.spare("m", late=1, later=2))
 
+    def test_a_backend_is_asked_for_what_all_of_its_managers_know(self):
+        managers.check("h@b", "1.10", "1.9")
+        with self.assertRaisesRegex(exception.Unavailable, r"h@b .* 1\.10 .* 1\.9"):
+            managers.check("h@b", "1.10", "1.10")
+
 
 class MisunderstoodTest(unittest.TestCase):
     """Somebody is of another release than was believed."""

@@ -10,6 +10,7 @@ from attachd.api.attachments import by_host, connecting, creation, policy
 from attachd.db import agent_moves, idempotency_keys
 from attachd.objects import Attachment, Volume
 from attachd.tests import agents, asking, rows
+from attachd.tests.backends import override
 
 HOST = "node-1"
 OWN = (1, 0)
@@ -108,6 +109,14 @@ class AttachTest(Case):
         with self.assertRaises(exception.AgentNotFound):
             self.ask(host="node-2")
         self.assertEqual([], rows.attachments())
+
+    def test_a_manager_that_knows_of_no_agents_gets_none_of_their_attachments(self):
+        override(self, "attachd_manager", "1.6", group="upgrade_levels")
+        with self.assertRaisesRegex(exception.Unavailable, "being upgraded.* 1.7 "):
+            self.ask()
+        self.assertEqual([], rows.attachments())
+        override(self, "attachd_manager", "1.7", group="upgrade_levels")
+        self.assertEqual("attached", self.ask()["status"])
 
     def test_a_reservation_that_no_manager_took_up_is_given_up(self):
         self.attach.side_effect = exception.Unavailable(reason="nobody there")
