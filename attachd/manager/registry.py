@@ -11,7 +11,7 @@ import oslo_messaging as messaging
 from attachd import exception, registryapi
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import agent_moves, agents
+from attachd.db import agent_moves, agent_removal, agents
 from attachd.manager import host_duties, reports
 from attachd.manager.answering import answering
 
@@ -108,17 +108,28 @@ def _check(host: str, key: str, **said: object) -> None:
 def _let_in(host: str, key: str) -> None:
     """Find out whether somebody may be the agent of a host; the first one who says so may.
 
+    Not where the host has attachments: their secrets are for whoever had the forgotten key, or
+    whom an administrator gives a new one.
+
     :raises Forbidden: another one is, or nobody knows the host and new ones are not let in
     """
     try:
         agents.check(host, key)
     except exception.AgentNotFound:
-        if not CONF.agent.allow_new:
+        if why := _why_not_new(host):
             raise exception.Forbidden(
-                f"No agent of host {host} is known, and new ones are not let in "
-                "([agent] allow_new). An administrator makes it known, with its key: "
-                f"attachd-manage agent add {host}"
+                f"No agent of host {host} is known, and {why}. An administrator makes it known, "
+                f"with its key: attachd-manage agent add {host}"
             ) from None
         if agents.add(host, key):
             LOG.info("Host %s has an agent from now on", host)
         agents.check(host, key)  # somebody else may have been faster
+
+
+def _why_not_new(host: str) -> str:
+    """Tell why nobody becomes the agent of an unknown host by saying so; "" if one may."""
+    if not CONF.agent.allow_new:
+        return "new ones are not let in ([agent] allow_new)"
+    if agent_removal.attachments_of(host):
+        return "it has attachments, which a new one is not trusted with"
+    return ""

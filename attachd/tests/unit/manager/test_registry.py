@@ -76,6 +76,16 @@ class ReportTest(_Case):
         agents.add(HOST, KEY)
         self.assertEqual([], self.ask("report", report=SAID))
 
+    def test_a_forgotten_host_with_attachments_is_not_left_to_who_speaks_first(self):
+        self.ask("report", report=SAID)
+        self.add("attached")
+        agents.remove(HOST)
+        with self.assertRaisesRegex(exception.Forbidden, f"attachments.*agent add {HOST}"):
+            self.ask("report", key=OTHER_KEY, report=SAID)
+        self.assertEqual([], agents.all_())
+        agents.add(HOST, OTHER_KEY)
+        self.assertEqual(1, len(self.ask("report", key=OTHER_KEY, report=SAID)))
+
     def test_of_two_that_speak_first_at_the_same_time_one_is_let_in(self):
         def faster(host, _key):
             real(host, OTHER_KEY)
