@@ -64,8 +64,8 @@ def new_id() -> str:
 
 
 def shortened(error: str | None) -> str | None:
-    """Cut an error's text to what its column holds."""
-    return error[:ERROR_LENGTH] if error else error
+    """Cut an error's text to what its column holds; names of files in it may be no text."""
+    return error and error.encode(errors="backslashreplace").decode()[:ERROR_LENGTH]
 
 
 def _times() -> tuple[sa.Column[datetime.datetime], sa.Column[datetime.datetime]]:

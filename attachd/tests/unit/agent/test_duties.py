@@ -2,6 +2,7 @@
 """What is due at a host is done, and nothing else is."""
 
 import contextlib
+import os
 import threading
 from unittest import mock
 
@@ -209,6 +210,19 @@ class DisconnectTest(DutiesCase):
         self.assertIn("in use by process", error)
         self.duties.look(mine)  # which finds nothing to do
         self.assertEqual([], self.way.calls)
+
+    def test_who_uses_a_device_is_told_even_if_its_name_is_no_text(self):
+        mine = self.attached()
+        self.withdraw(mine)
+        busy = exception.DeviceBusy(device="/dev/sdb", users=os.fsdecode(b"/mnt/caf\xe9"))
+        with (
+            mock.patch("attachd.agent.mounts.check_unused", side_effect=busy),
+            self.assertRaises(exception.DeviceBusy),
+        ):
+            self.duties.look(mine)
+        state, _device, error = self.seen(mine)
+        self.assertEqual("attached", state)
+        self.assertIn(r"/mnt/caf\udce9", error)
 
     def test_a_device_that_does_not_go_is_tried_again(self):
         mine = self.attached()
