@@ -18,6 +18,7 @@ from attachd.agent import blocks
 from attachd.agent.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import GOING, Entry, Owner, Step
+from attachd.agent.patience import Patience
 from attachd.registryapi import Duty, Proof
 
 LOG = log.getLogger(__name__)
@@ -43,6 +44,7 @@ class Duties:
         self._journal = host.journal
         self._proof = proof
         self._options = options
+        self._patience: Patience[list[str]] = Patience()
         self._room = threading.BoundedSemaphore(at_once)
 
     def look(self, attachment_id: str) -> None:
@@ -60,9 +62,14 @@ class Duties:
     def due(self, duties: Iterable[Duty]) -> list[str]:
         """Return the attachments that look as if something was due, by what is known of them.
 
+        Only one thread asks.
+
         :param duties: all of this host
-        :raises HostError: the journal cannot be read, so that nobody knows
+        :raises HostError: the journal cannot be read, or the host hangs, so that nobody knows
         """
+        return self._patience.run(lambda: self._due(duties))
+
+    def _due(self, duties: Iterable[Duty]) -> list[str]:
         entries = self._journal.entries()
         known = {each.attachment_id: each for each in entries if each.owner is Owner.AGENT}
         wanted = {each["attachment_id"]: each for each in duties}

@@ -9,6 +9,7 @@ from attachd.agent import blocks, mounttable, nodes
 from attachd.agent.base import Connector, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
+from attachd.agent.patience import Patience, StillBusy
 from attachd.registryapi import DeviceReport, Report
 from attachd.service import version
 
@@ -27,9 +28,30 @@ class Reporter:
         self._options = options
         self._connector: Connector | None = None
         self._asked_at = -math.inf
+        self._patience: Patience[Report] = Patience()
+        self._last: Report | None = None
 
     def report(self) -> Report:
-        """Return what is to be said; whatever this host cannot do is a part of it."""
+        """Return what is to be said; whatever this host cannot do is a part of it.
+
+        A command of the host may hang.  Then what was found last is said, and that.
+        """
+        try:
+            self._last = self._patience.run(self._look)
+        except StillBusy as error:
+            return {**(self._last or self._nothing()), "error": f"{error}"}
+        return self._last
+
+    def _nothing(self) -> Report:
+        return {
+            "connector": None,
+            "devices": [],
+            "way": self._host.way.NAME,
+            "version": version(),
+            "error": None,
+        }
+
+    def _look(self) -> Report:
         connector, devices, error = None, [], None
         try:
             self._host.check()
@@ -38,13 +60,9 @@ class Reporter:
             connector = self._current_connector()
         except exception.HostError as problem:
             error = f"{problem}"
-        return {
-            "connector": connector,
-            "devices": devices,
-            "way": self._host.way.NAME,
-            "version": version(),
-            "error": error,
-        }
+        found = self._nothing()
+        found.update({"connector": connector, "devices": devices, "error": error})
+        return found
 
     def _current_connector(self) -> Connector:
         if self._connector is None or monotonic() - self._asked_at > CONNECTOR_AGE:

@@ -90,7 +90,7 @@ class Agent:
 
         :raises Unavailable: nobody hears it
         :raises Forbidden: another one is the agent of this host
-        :raises HostError: the journal cannot be read, which is said as well
+        :raises HostError: the journal cannot be read, or the host hangs, which is said as well
         """
         duties = registryapi.report(self._proof, self._reporter.report())
         due = self._duties.due(duties)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An agent reports for ever, whatever fails, and works beside that."""
 
+import contextlib
 import threading
 import time
 from unittest import mock
@@ -90,6 +91,31 @@ class AgentTest(hosts.HostCase):
             self.wait(lambda: agents.get(hosts.NAME)["seen_at"] > before)
             gate.set()
             self.assertTrue(self.agent.stop())
+
+    def test_it_reports_while_its_host_does_not_answer(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        mine = self.add()
+        self.agent.report()
+        self.wait(lambda: self.state(mine) == "attached")
+        with mock.patch("attachd.agent.patience.SECONDS", 0.01):
+            self.agent = self.make_agent()
+        hanging = mock.patch.object(self.way, "is_present", side_effect=lambda *_: gate.wait())
+        with hanging:
+            for _ in range(3):
+                before = agents.get(hosts.NAME)["seen_at"]
+                with self.assertRaisesRegex(exception.HostError, "hangs"):
+                    self.agent.report()
+                self.assertGreater(agents.get(hosts.NAME)["seen_at"], before)
+        self.assertIn("hangs", agents.get(hosts.NAME)["error"])
+        gate.set()
+
+        def is_well():
+            with contextlib.suppress(exception.HostError):
+                self.agent.report()
+            return agents.get(hosts.NAME)["error"] is None
+
+        self.wait(is_well)
 
     def test_managers_may_be_away_and_that_is_said_once(self):
         away = exception.Unavailable(reason="No manager answers.")
