@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attachd-manage audit prints, and its exit codes."""
+"""attachd-manage audit as people type it."""
 
-import contextlib
-import io
 import json
 from pathlib import Path
 import subprocess
@@ -10,62 +8,10 @@ import sys
 import tempfile
 import unittest
 
-from attachd.cmd import audit
 from attachd.db import migration
-from attachd.manager.audit import Findings
-from attachd.manager.audit_rules import REPAIRED, Difference, Kind
 from attachd.tests import databases
 
 COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
-
-
-def findings(*outcomes, **more):
-    differences = [
-        Difference(Kind.SESSION, "here@tgt", "v" * 36, "x is logged in.", "End it.", each)
-        for each in outcomes
-    ]
-    return Findings("here@tgt", differences, **more)
-
-
-def printed(write, *found):
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        write(found)
-    return output.getvalue()
-
-
-class CodesTest(unittest.TestCase):
-    def test_the_worst_counts(self):
-        down = findings(not_compared=["Down."])
-        for found, code in (
-            ([findings(), findings()], 0),
-            ([findings(REPAIRED), findings("It is still so.")], 1),
-            ([findings(REPAIRED), findings("")], 1),
-            ([findings(""), down], 2),
-            ([findings(), findings(REPAIRED, REPAIRED)], 3),
-        ):
-            self.assertEqual(code, audit._code(found))
-
-
-class PrintedTest(unittest.TestCase):
-    def test_nothing_found_prints_nothing(self):
-        self.assertEqual("", printed(audit._write_table, findings()))
-
-    def test_people_read_what_why_and_what_to_do(self):
-        lines = printed(audit._write_table, findings(""), findings(REPAIRED)).splitlines()
-        self.assertEqual(["backend", "volume", "difference"], lines[0].split())
-        self.assertEqual(["here@tgt", "v" * 36, "session"], lines[1].split())
-        names = [line.split()[0] for line in lines[2:]]
-        expected = ["found:", "cause:", "action:", "here@tgt", "found:", "cause:", "action:"]
-        self.assertEqual([*expected, "outcome:"], names)
-
-    def test_programs_read_the_same(self):
-        (told,) = json.loads(printed(audit._write_json, findings("", not_compared=["Down."])))
-        self.assertEqual(("here@tgt", ["Down."]), (told["backend"], told["not_compared"]))
-        (difference,) = told["differences"]
-        self.assertEqual(
-            {"kind", "volume_id", "found", "cause", "action", "outcome"}, set(difference)
-        )
-        self.assertEqual(("session", None), (difference["kind"], difference["outcome"]))
 
 
 class CommandTest(unittest.TestCase):

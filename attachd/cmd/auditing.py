@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attachd-manage audit does: it compares and prints; for audit.py."""
+
+from collections.abc import Iterable, Iterator, Sequence
+import json
+import sys
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.manager import audit, backends
+from attachd.manager.audit import Findings
+from attachd.manager.audit_rules import REPAIRED, Difference
+from attachd.manager.presence import Presence
+
+AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
+"""The exit codes."""
+
+
+def run() -> int:
+    """Compare, print and return the exit code."""
+    found = list(_findings(CONF.subject.backend))
+    write = _write_json if CONF.subject.format == "json" else _write_table
+    write(found)
+    for each in found:
+        for reason in each.not_compared:
+            print(f"attachd-manage: {reason}", file=sys.stderr)
+    return _code(found)
+
+
+def _findings(names: Sequence[str]) -> Iterator[Findings]:
+    """Audit one backend after the other, as a process whose leases count."""
+    presence = Presence()
+    chosen = _chosen(backends.load(presence), names)
+    look = audit.repair if CONF.subject.repair else audit.compare
+    presence.beat()  # Others have to know it before it takes its first lease.
+    presence.bury_the_dead()
+    presence.start()
+    try:
+        for each in chosen:
+            each.setup()
+            yield look(each)
+    finally:
+        presence.stop()
+
+
+def _chosen(loaded: Sequence[backends.Backend], names: Sequence[str]) -> list[backends.Backend]:
+    if unknown := set(names) - {each.name for each in loaded}:
+        raise exception.ConfigurationError(
+            reason=f"These are not in enabled_backends: {', '.join(sorted(unknown))}."
+        )
+    if not loaded:
+        raise exception.ConfigurationError(
+            reason="There is nothing to compare: name backends in enabled_backends."
+        )
+    return [each for each in loaded if not names or each.name in names]
+
+
+def _code(found: Sequence[Findings]) -> int:
+    outcomes = [difference.outcome for each in found for difference in each.differences]
+    if any(each.not_compared for each in found):
+        return NOT_COMPARED
+    if not outcomes:
+        return AGREED
+    return ALL_REPAIRED if all(each == REPAIRED for each in outcomes) else DIFFERENT
+
+
+def _write_json(found: Iterable[Findings]) -> None:
+    told = [
+        {
+            "backend": each.backend,
+            "differences": [_as_json(difference) for difference in each.differences],
+            "not_compared": each.not_compared,
+        }
+        for each in found
+    ]
+    print(json.dumps(told, indent=2))
+
+
+def _as_json(difference: Difference) -> dict[str, str | None]:
+    return {
+        "kind": difference.kind.value,
+        "volume_id": difference.volume_id or None,
+        "found": difference.found,
+        "cause": difference.cause,
+        "action": difference.action,
+        "outcome": difference.outcome or None,
+    }
+
+
+def _write_table(found: Iterable[Findings]) -> None:
+    rows = [
+        (each.backend, difference.volume_id or "-", difference.kind.value, difference)
+        for each in found
+        for difference in each.differences
+    ]
+    if not rows:
+        return
+    titles = ("backend", "volume", "difference")
+    names = [titles, *((backend, volume_id) for backend, volume_id, _kind, _it in rows)]
+    widths = [max(len(each[column]) for each in names) for column in range(2)]
+    print(f"{titles[0]:{widths[0]}}  {titles[1]:{widths[1]}}  {titles[2]}")
+    for backend, volume_id, kind, difference in rows:
+        print(f"{backend:{widths[0]}}  {volume_id:{widths[1]}}  {kind}")
+        for name in ("found", "cause", "action", "outcome"):
+            if text := getattr(difference, name):
+                print(f"    {name + ':':8} {text}")
