@@ -17,7 +17,7 @@ from attachd.tests.hosts import PROOF
 from attachd.tests.unit.agent.test_duties import DutiesCase
 from attachd.tests.unit.agent.test_duties_killed import dying
 
-SEEDS = 25
+SEEDS = 8
 EVENTS = 25
 
 
