@@ -10,8 +10,6 @@ from attachd.cmd import auditing
 from attachd.manager.audit import Findings
 from attachd.manager.audit_rules import REPAIRED, Difference, Kind
 
-COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
-
 
 def findings(*outcomes, **more):
     differences = [
