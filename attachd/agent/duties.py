@@ -7,6 +7,7 @@ reboot finds what there may be, and goes on.
 """
 
 from collections.abc import Iterable
+import contextlib
 import dataclasses
 import threading
 from typing import Any
@@ -30,6 +31,7 @@ _ROUNDS = 3
 """How many times is looked anew at what others decide about at the same time."""
 
 _GIB = 2**30
+_PATIENCE = 120.0
 
 
 class Duties:
@@ -37,13 +39,22 @@ class Duties:
 
     :param options: how to connect
     :param at_once: how many volumes are worked on at the same time
+    :param patience: seconds to wait for whoever works on a volume
     """
 
-    def __init__(self, host: Host, proof: Proof, options: Options, at_once: int) -> None:
+    def __init__(
+        self,
+        host: Host,
+        proof: Proof,
+        options: Options,
+        at_once: int,
+        patience: float = _PATIENCE,
+    ) -> None:
         self._host = host
         self._journal = host.journal
         self._proof = proof
         self._options = options
+        self._seconds = patience
         self._patience: Patience[list[str]] = Patience()
         self._room = threading.BoundedSemaphore(at_once)
 
@@ -51,12 +62,19 @@ class Duties:
         """Find out what is due for an attachment, and do it.
 
         :raises HostError: this host could not
-        :raises Unavailable: nobody says what is due, or hears what was done
+        :raises Unavailable: nobody says what is due, or hears what was done; or somebody else
+            works on the volume for long
         """
         volume_id = self._volume_of(attachment_id)
         if volume_id is None:
             return
-        with self._journal.held(volume_id, patience=True), self._room:
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self._journal.held(volume_id, patience=self._seconds))
+            except exception.LocalConflict as error:
+                # Whoever asked has given up: this thread is for those who have not.
+                raise exception.Unavailable(reason=f"{error}") from error
+            stack.enter_context(self._room)
             self._settle(volume_id, attachment_id)
 
     def due(self, duties: Iterable[Duty]) -> list[str]:

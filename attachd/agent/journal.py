@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 from pathlib import Path
+import time
 from typing import IO, Any
 import uuid
 
@@ -23,6 +24,8 @@ from attachd.agent.base import Device, Options
 
 FOLDER = Path("/var/lib/attachd/host")
 """Where the journal of a host is, unless somebody says otherwise."""
+
+_NAP = 0.05
 
 
 class Step(enum.StrEnum):
@@ -137,28 +140,43 @@ class Journal:
             _sync(self._entries)
 
     @contextlib.contextmanager
-    def held(self, volume_id: str, *, patience: bool = False) -> Iterator[None]:
+    def held(self, volume_id: str, *, patience: float = 0.0) -> Iterator[None]:
         """Have a volume of this host to oneself; the end of the process gives it back.
 
-        :param patience: wait for whoever has it
+        :param patience: seconds to wait for whoever has it
         :raises LocalConflict: somebody else has it
         :raises HostError: nobody can have it, such as on a full disk
         """
-        with self._lock_of(volume_id) as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if patience else fcntl.LOCK_NB))
-            except BlockingIOError:
+        path = self.folder / "locks" / volume_id
+        deadline = time.monotonic() + patience
+        while (lock := self._locked(path)) is None:
+            if time.monotonic() >= deadline:
                 raise exception.LocalConflict(
                     reason=f"Another process of this host works on volume {volume_id} just now. "
                     "Repeat the command when it has ended."
-                ) from None
-            yield
+                )
+            time.sleep(_NAP)
+        with lock:
+            try:
+                yield
+            finally:
+                # One for each volume that there ever was would be many.
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
-    def _lock_of(self, volume_id: str) -> IO[str]:
-        path = self.folder / "locks" / volume_id
+    def _locked(self, path: Path) -> IO[str] | None:
         with _told(path):
             self._make(path.parent)
-            return path.open("a+")
+            lock = path.open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it may have removed the file meanwhile: then this is nobody's lock.
+            if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                return lock
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        lock.close()
+        return None
 
     def _make(self, folder: Path) -> None:
         for each in (self.folder, folder):

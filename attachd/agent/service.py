@@ -36,7 +36,9 @@ class Agent:
         self._host = host
         self._proof = registryapi.Proof(host.identity.name, key)
         self._reporter = Reporter(host, options)
-        self._duties = Duties(host, self._proof, options, CONF.agent.threads)
+        self._duties = Duties(
+            host, self._proof, options, CONF.agent.threads, CONF.agent.work_timeout
+        )
         self._crew = Crew(self._duties.look, CONF.agent.threads)
         self._server = service.server(
             Endpoint(self._crew.look),

@@ -5,6 +5,9 @@ import contextlib
 from unittest import mock
 
 from attachd import exception
+from attachd.agent.base import Options
+from attachd.agent.duties import Duties
+from attachd.tests import hosts
 from attachd.tests.backends import Killed
 from attachd.tests.unit.agent import test_duties
 from attachd.tests.unit.agent.test_duties import OTHER_INFO
@@ -53,3 +56,15 @@ class SharedTest(test_duties.DutiesCase):
         self.assertEqual(("withdrawing", "Nobody can tell."), self.seen(mine)[::2])
         self.duties.look(mine)
         self.assertEqual(("attached", ["t1"]), (self.seen(first)[0], self.way.devices()))
+
+
+class HangingTest(test_duties.DutiesCase):
+    def test_one_volume_that_hangs_keeps_no_thread_for_ever(self):
+        mine = self.add()
+        hasty = Duties(self.make_host(), hosts.PROOF, Options(), at_once=1, patience=0.1)
+        refused = self.assertRaisesRegex(exception.Unavailable, self.volume_id)
+        with self.host.journal.held(self.volume_id), refused:
+            hasty.look(mine)
+        self.assertEqual(("connected", None, None), self.seen(mine))
+        hasty.look(mine)
+        self.assertEqual("attached", self.seen(mine)[0])

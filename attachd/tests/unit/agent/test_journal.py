@@ -8,7 +8,9 @@ from pathlib import Path
 import resource
 import subprocess
 import sys
+import threading
 import unittest
+from unittest import mock
 
 import fixtures
 
@@ -153,6 +155,31 @@ class JournalTest(unittest.TestCase):
         process.wait()
         with self.journal.held("v"):
             pass
+
+    def test_those_who_wait_have_it_one_after_the_other_and_leave_no_file(self):
+        inside, most, done = [], [], []
+
+        def work(number):
+            for _ in range(20):
+                with self.journal.held("v", patience=60):
+                    inside.append(number)
+                    most.append(len(inside))
+                    inside.remove(number)
+            done.append(number)
+
+        threads = [threading.Thread(target=work, args=[each]) for each in range(4)]
+        with mock.patch("attachd.agent.journal._NAP", 0.0001):
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join(60)
+        self.assertEqual((4, {1}), (len(done), set(most)))
+        self.assertEqual([], [*(self.folder / "locks").iterdir()])
+
+    def test_who_waits_in_vain_is_told_so(self):
+        refused = self.assertRaisesRegex(exception.LocalConflict, "volume v")
+        with self.journal.held("v"), refused, self.journal.held("v", patience=0.2):
+            self.fail("two have it")
 
     def start(self, program):
         process = subprocess.Popen(
