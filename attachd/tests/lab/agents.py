@@ -265,8 +265,15 @@ def wait_for(look: Any, patience: float = PATIENCE) -> Any:
 
 
 class Case(testtools.TestCase):
-    """Two guests with attachd, for all tests of a class; a service, for each test."""
+    """Guests with attachd, for all tests of a class.
 
+    :cvar HOSTS: how many
+    :cvar a: the first one
+    :cvar b: the last one
+    """
+
+    HOSTS = 2
+    hosts: list[Host]
     a: Host
     b: Host
 
@@ -276,16 +283,17 @@ class Case(testtools.TestCase):
         lab = guests.Lab(guests.need_lab(unittest.TestCase()))
         cls.addClassCleanup(lab.down)
         parcel = installed.Parcel(cls.addClassCleanup)
-        booted = lab.up(hosts=2)
+        booted = lab.up(hosts=cls.HOSTS)
         for guest in booted:
             cls.addClassCleanup(guest.leave)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             list(pool.map(parcel.install, booted))
-        cls.a, cls.b = map(Host, booted)
+        cls.hosts = [Host(each) for each in booted]
+        cls.a, cls.b = cls.hosts[0], cls.hosts[-1]
 
     def setUp(self) -> None:
         super().setUp()
-        for host in (self.a, self.b):
+        for host in self.hosts:
             self.addCleanup(host.forget)
             self.addOnException(functools.partial(self._show, host))
 
@@ -303,7 +311,7 @@ class Case(testtools.TestCase):
             service.api.get("DELETE", f"/volumes/{volume}")
             service.api.wait_for(volume, "gone")
         self.assertEqual([], service.tgtd.leftovers())
-        for host in (self.a, self.b):
+        for host in self.hosts:
             self.assert_has_nothing(host)
 
     def assert_has_nothing(self, host: Host) -> None:

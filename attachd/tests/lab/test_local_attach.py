@@ -13,6 +13,8 @@ FOLDER = "/mnt/volume"
 class LocalAttachTest(agents.Case):
     """A host without an agent, and somebody at its shell."""
 
+    HOSTS = 1
+
     def setUp(self):
         super().setUp()
         self.service = agents.Service(self, portals=2)
