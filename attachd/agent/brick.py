@@ -17,6 +17,7 @@ from attachd import exception
 from attachd.agent import blocks, commands, interfaces, local_devices, secrecy
 from attachd.agent.base import ConnectionInfo, Connector, Device, Options, Way
 
+_RBD = Path("/dev/rbd")
 _SYS = Path("/sys/class")
 _SCSI: Final = "SCSI in the kernel (choose the way user-space, or another kernel)"
 _NEEDS: Final[Mapping[str, tuple[dict[str, str], str, str]]] = {
@@ -131,6 +132,9 @@ class KernelWay(Way):
         return list(dict.fromkeys(map(blocks.whole, found)))
 
     def _paths(self, info: ConnectionInfo) -> list[str]:
+        if str(info.get("driver_volume_type")).lower() == "rbd":
+            # os-brick does not know; udev's rule of Ceph names them like this.
+            return [f"{_RBD / str(info.get('name'))}"]
         with _told(info, "Nobody can tell whether the device is there"):
             found = self._connector(info, Options()).get_volume_paths(dict(info))
         return [_text(each) for each in found]

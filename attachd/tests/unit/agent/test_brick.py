@@ -174,6 +174,18 @@ class ConnectTest(Case):
         }
         self.assertEqual({"disk": True, "link": True, "other": False, "nothing": False}, present)
 
+    def test_an_image_of_ceph_is_present_by_its_name(self):
+        self.useFixture(fixtures.MonkeyPatch("attachd.agent.brick._RBD", self.folder))
+        info = {"driver_volume_type": "rbd", "name": "pool/image"}
+        device = Device(f"{self.folder / 'pool' / 'image'}", {})
+        self.assertFalse(self.way.is_present(info, device))
+        (self.folder / "pool").mkdir()
+        for each in ("image", "other"):
+            (self.folder / "pool" / each).touch()
+        self.assertTrue(self.way.is_present(info, device))
+        self.assertEqual([device.path], self.way.unnoted(info))
+        self.assertFalse(self.way.is_present({**info, "name": "pool/other"}, device))
+
     def test_what_a_connection_leads_to_is_found_without_a_note(self):
         self.stand(path=f"{self.folder / 'disk'}".encode())
         self.assertEqual([], self.way.unnoted(INFO))
