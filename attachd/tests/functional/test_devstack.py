@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plug-in for devstack, phase by phase, with real servers; for whoever changes devstack/.
+
+It is run by attachd/tests/devstack/run.sh, with functions as devstack has them, or with those of
+devstack itself where ``ATTACHD_TEST_DEVSTACK`` names the folder of a checkout of it.
+"""
+
+import json
+import os
+from pathlib import Path
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from urllib import parse
+import uuid
+
+import requests
+import sqlalchemy as sa
+import testtools
+import yaml
+
+from attachd.tests import machine
+from attachd.tests.functional import agents, commands, keystones, processes
+
+RUN = Path(__file__).parents[1] / "devstack" / "run.sh"
+PLUGIN = processes.ROOT / "devstack"
+GENUINE = os.environ.get("ATTACHD_TEST_DEVSTACK", "")
+# devstack itself would install it.
+TEMPEST = "" if GENUINE else "tempest,"
+
+INITIATOR = "iqn.2026-01.example:host"
+# Three bytes are not enough for the last character.
+NAME = "disk-\N{ROCKET}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Site:
+    """The folder of a devstack, and what its local.conf says."""
+
+    def __init__(self, test: testtools.TestCase, **settings: object) -> None:
+        self._test = test
+        # The path of tgtd's socket has room for 107 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="attachd-test-", dir="/tmp"))
+        test.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        test.addCleanup(self._kill)
+        self.settings: dict[str, object] = {
+            "ATTACHD_DIR": processes.ROOT,
+            "ATTACHD_CONF_DIR": self.folder / "etc",
+            "DATA_DIR": self.folder / "data",
+            "DEST": self.folder / "dest",
+            "DEVSTACK_FOLDER": GENUINE,
+            "DISABLED_SERVICES": "",
+            "ENABLED_SERVICES": f"key,mysql,rabbit,n-api,{TEMPEST}c-api,c-sch,c-vol",
+            "ENABLE_DEBUG_LOG_LEVEL": "True",
+            "HOST_IP": "127.0.0.1",
+            "NOVA_CONF": self.folder / "nova.conf",
+            "REGION_NAME": keystones.REGION,
+            "SERVICE_HOST": "127.0.0.1",
+            "SERVICE_LISTEN_ADDRESS": "127.0.0.1",
+            "SERVICE_LOCAL_HOST": "127.0.0.1",
+            "SERVICE_PROTOCOL": "http",
+            "SERVICE_TIMEOUT": "120",
+            "STACK_USER": "root",
+            "TEMPEST_CONFIG": self.folder / "tempest.conf",
+            **settings,
+        }
+        self.environment = processes.environment(HOME=str(self.folder))
+
+    def run(self, *phase: str) -> str:
+        """Run a phase, and return what it says."""
+        lines = [f"{name}={shlex.quote(str(value))}\n" for name, value in self.settings.items()]
+        (self.folder / "localrc").write_text("".join(lines))
+
+        done = subprocess.run(
+            ["bash", str(RUN), str(self.folder), *phase],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=processes.PATIENCE,
+            check=False,
+        )
+        self._test.assertEqual(0, done.returncode, f"{phase}\n{done.stdout}\n{self.logs}")
+        return done.stdout
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the plug-in's settings made of the variables, in the last phase."""
+        text = (self.folder / "variables").read_text()
+        return dict(line.partition("=")[::2] for line in text.splitlines() if line[:1].isalpha())
+
+    @property
+    def services(self) -> set[str]:
+        """What was enabled in the last phase."""
+        return set(self.variables["ENABLED_SERVICES"].strip("'").split(","))
+
+    @property
+    def calls(self) -> list[str]:
+        """What was left out of what the plug-in wanted."""
+        return (self.folder / "calls").read_text().splitlines()
+
+    @property
+    def logs(self) -> str:
+        """What the services have written last."""
+        files = sorted(self.folder.glob("units/*.log"))
+        return "\n".join(f"{file.name}:\n{file.read_text()[-10_000:]}" for file in files)
+
+    @property
+    def running(self) -> dict[str, list[int]]:
+        """The ids of processes by the unit that they belong to."""
+        found: dict[str, list[int]] = {}
+        leaders = {int(file.read_text()): file.stem for file in self.folder.glob("units/*.leader")}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, _, _, session = stat.read_text().rpartition(") ")[2].split()[:4]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(session) in leaders and state not in "ZX":
+                unit = leaders[int(session)].removeprefix("devstack@")
+                found.setdefault(unit, []).append(int(stat.parent.name))
+        return found
+
+    def _kill(self) -> None:
+        for pids in self.running.values():
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+
+class SettingsTest(testtools.TestCase):
+    """What becomes of the lines of local.conf; nothing is started."""
+
+    def _site(self, **settings):
+        site = Site(self, MYSQL_PASSWORD="secret", **CREDENTIALS, **settings)
+        # A phase that nobody knows.
+        site.run("nothing")
+        return site
+
+    def test_cinder_gives_way(self):
+        site = self._site()
+        self.assertEqual({"attachd-api", "attachd-manager", "attachd-tgtd"}, _own(site.services))
+        self.assertEqual(set(), {each for each in site.services if each.startswith("c-")})
+        self.assertEqual("http://127.0.0.1:8776", site.variables["ATTACHD_URL"])
+        self.assertEqual(keystones.REGION, site.variables["ATTACHD_REGION_NAME"])
+
+    def test_cinder_stays_in_a_region_of_its_own(self):
+        site = self._site(ATTACHD_REPLACE_CINDER="False", ATTACHD_AGENT="True")
+        self.assertLess({"c-api", "c-sch", "c-vol", "attachd-agent"}, site.services)
+        self.assertEqual("attachd", site.variables["ATTACHD_REGION_NAME"])
+        self.assertEqual("3261", site.variables["ATTACHD_TGT_PORT"])
+
+    def test_where_there_is_tls_apache_speaks_it(self):
+        site = self._site(ENABLED_SERVICES="key,mysql,rabbit,tls-proxy")
+        self.assertEqual("https://127.0.0.1/attachd", site.variables["ATTACHD_URL"])
+
+    def test_a_host_may_have_an_agent_and_nothing_else(self):
+        site = self._site(DISABLED_SERVICES="attachd-api,attachd-manager", ATTACHD_AGENT="True")
+        self.assertEqual({"attachd-agent"}, _own(site.services))
+
+    def test_other_backends_need_no_tgtd(self):
+        site = self._site(ATTACHD_BACKENDS="file:one,fake:two")
+        self.assertEqual({"attachd-api", "attachd-manager"}, _own(site.services))
+
+
+CREDENTIALS = {
+    "DATABASE_BACKENDS": "mysql",
+    "DATABASE_PASSWORD": "secret",
+    "DATABASE_TYPE": "mysql",
+    "DATABASE_USER": "nobody",
+    "KEYSTONE_SERVICE_URI": "http://127.0.0.1:1/v3",
+    "MYSQL_HOST": "127.0.0.1",
+    "RABBIT_HOST": "127.0.0.1",
+    "RABBIT_PASSWORD": "guest",
+    "RABBIT_USERID": "guest",
+    "SERVICE_DOMAIN_NAME": "Default",
+    "SERVICE_PASSWORD": "secret",
+    "SERVICE_PROJECT_NAME": "service",
+}
+
+
+def _own(services):
+    return {each for each in services if each.startswith("attachd")}
+
+
+class PhasesTest(testtools.TestCase):
+    """A whole life, with Keystone, MariaDB, RabbitMQ and a tgtd."""
+
+    def setUp(self):
+        super().setUp()
+        machine.need_root(self)
+        for tool in ("tgtd", "setsid", "curl", "mysql", "rabbitmqctl"):
+            machine.need_tool(self, tool)
+        self.keystone = keystones.shared(self)
+        self.keystone.project("service")
+        self.keystone.forget_endpoint("block-storage")
+        self.addCleanup(self.keystone.forget_endpoint, "block-storage")
+        self.name = f"attachd_test_{uuid.uuid4().hex[:12]}"
+        self.server = sa.engine.make_url(machine.need_server(self, "mariadb"))
+        self.site = Site(self, **self._settings())
+        self.site.environment |= {
+            "PATH": commands.path(self),
+            "OS_CLIENT_CONFIG_FILE": str(self._write_clouds()),
+            "COLUMNS": "200",
+        }
+
+    def _settings(self):
+        broker = parse.urlsplit(machine.need_server(self, "rabbitmq"))
+        self.addCleanup(self._forget_vhost)
+        self._make_database_user()
+        self.portal = f"127.0.0.1:{free_port()}"
+        own = {
+            "ATTACHD_AGENT": "True",
+            "ATTACHD_AGENT_HOST": "node-1",
+            "ATTACHD_DATABASE": self.name,
+            "ATTACHD_PORT": free_port(),
+            "ATTACHD_TGT_PORT": self.portal.partition(":")[2],
+            "ATTACHD_USER": self.name,
+            "ATTACHD_VHOST": self.name,
+            "DATABASE_PASSWORD": self.name,
+            "DATABASE_USER": self.name,
+            "KEYSTONE_SERVICE_URI": self.keystone.url,
+            "RABBIT_HOST": broker.hostname,
+            "RABBIT_PASSWORD": broker.password,
+            "RABBIT_USERID": broker.username,
+        }
+        return CREDENTIALS | own
+
+    def _make_database_user(self):
+        account = f"{self.name}@'%%'"
+        self._sql(f"CREATE USER {account} IDENTIFIED BY '{self.name}'")
+        self.addCleanup(self._sql, f"DROP USER {account}")
+        self.addCleanup(self._sql, f"DROP DATABASE IF EXISTS {self.name}")
+        self._sql(f"GRANT ALL ON {self.name}.* TO {account}")
+
+    def _sql(self, statement):
+        engine = sa.create_engine(self.server, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            found = connection.exec_driver_sql(statement)
+            return found.scalars().all() if found.returns_rows else []
+
+    def _vhosts(self):
+        control = machine.need_tool(self, "rabbitmqctl")
+        listed = subprocess.run(
+            [control, "--quiet", "list_vhosts"], check=True, capture_output=True, text=True
+        )
+        return listed.stdout.split()
+
+    def _forget_vhost(self):
+        if self.name in self._vhosts():
+            subprocess.run(["rabbitmqctl", "delete_vhost", self.name], check=True)
+
+    def _write_clouds(self):
+        admin = self.keystone.admin
+        auth = {
+            "auth_url": admin.keystone_url,
+            "username": admin.name,
+            "password": admin.password,
+            "user_domain_id": keystones.DOMAIN,
+        }
+        project = {"project_name": admin.project, "project_domain_id": keystones.DOMAIN}
+        clouds = {
+            "devstack-admin": {"auth": auth | project, "region_name": keystones.REGION},
+            "devstack-system-admin": {
+                "auth": auth | {"system_scope": "all"},
+                "region_name": keystones.REGION,
+            },
+        }
+        written = Path(tempfile.mkdtemp(prefix="attachd-test-"))
+        self.addCleanup(shutil.rmtree, written)
+        (written / "clouds.yaml").write_text(yaml.safe_dump({"clouds": clouds}))
+        return written / "clouds.yaml"
+
+    def test_from_install_to_clean_and_each_phase_again(self):
+        for _ in range(2):
+            self.site.run("stack", "install")
+        self._check_installed()
+        written = []
+        for _ in range(2):
+            self.site.run("stack", "post-config")
+            files = sorted((self.site.folder / "etc").iterdir())
+            secret = [file.name for file in files if not file.stat().st_mode & 0o077]
+            self.assertEqual(["attachd-agent.conf", "attachd.conf"], secret)
+            written.append({file.name: file.read_text() for file in files})
+        self.assertEqual(*written)
+        self.site.run("stack", "extra")
+        first = self.site.running
+        self.assertEqual(
+            {"attachd-agent", "attachd-api", "attachd-manager", "attachd-tgtd"}, set(first)
+        )
+        # Begins with an empty database, under services that run and go on.
+        self.site.run("stack", "extra")
+        self.site.run("stack", "test-config")
+        self.assertEqual(set(first), set(self.site.running))
+        self._check_others()
+        self._use_it()
+        for _ in range(2):
+            self.site.run("unstack")
+            self.assertEqual({}, self.site.running)
+        for _ in range(2):
+            self.site.run("clean")
+            self._check_cleaned()
+
+    def _check_others(self):
+        """What the plug-in writes into the files of others."""
+        nova = (self.site.folder / "nova.conf").read_text()
+        self.assertIn(f"os_region_name = {keystones.REGION}\n", nova)
+        self.assertIn("username = nova\n", nova)
+        if not GENUINE:
+            tempest = (self.site.folder / "tempest.conf").read_text()
+            self.assertIn("[service_available]\ncinder = True\n", tempest)
+            self.assertIn("snapshot = False\n", tempest)
+
+    def _check_installed(self):
+        if not GENUINE:
+            self.assertIn(f"setup_develop {processes.ROOT} memcached,host", self.site.calls)
+            self.assertIn("install_package tgt", self.site.calls)
+            self.assertIn("stop_service tgt", self.site.calls)
+
+    def _use_it(self):
+        url = f"http://127.0.0.1:{self.site.settings['ATTACHD_PORT']}"
+        admin = self.keystone.token(self.keystone.admin)
+
+        def ask(path):
+            headers = {"X-Auth-Token": admin, "OpenStack-API-Version": "attachd 1.0"}
+            answer = requests.get(f"{url}/v3{path}", headers=headers, timeout=60)
+            self.assertEqual(200, answer.status_code, answer.text + self.site.logs)
+            return answer.json()
+
+        agents.wait_for(
+            lambda: [each["state"] for each in ask("/os-services")["services"]] == ["up"],
+            lambda: self.site.logs,
+        )
+        agents.wait_for(
+            lambda: (
+                [(each["host"], each["state"]) for each in ask("/agents")["agents"]]
+                == [("node-1", "up")]
+            ),
+            lambda: self.site.logs,
+        )
+        alice = self.keystone.user("alice", "member")
+        self._check_catalogue(alice, f"{url}/v3")
+        volume = self._make_volume(alice)
+        for server in (uuid.uuid4(), uuid.uuid4()):
+            made = self._client(
+                alice, "cinder", "--os-volume-api-version=3.54", "attachment-create",
+                "--connect=True", f"--initiator={INITIATOR}", "--host=host", "--ip=192.0.2.1",
+                volume, str(server),
+            )  # fmt: skip
+            self.assertIn(self.portal, made)
+            self.assertIn(volume, made)
+        shown = json.loads(self._client(alice, "openstack", "volume", "show", "-fjson", volume))
+        self.assertEqual((NAME, "attaching"), (shown["name"], shown["status"]))
+        self.assertIn(f"volume-{volume}", self._targets())
+
+    def _check_catalogue(self, user, url):
+        shown = self._client(user, "openstack", "catalog", "show", "block-storage", "-fjson")
+        found = {
+            (each["interface"], each["region"], each["url"])
+            for each in json.loads(shown)["endpoints"]
+        }
+        expected = {(each, keystones.REGION, url) for each in ("public", "internal", "admin")}
+        self.assertEqual(expected, found)
+
+    def _make_volume(self, user):
+        made = self._client(
+            user, "openstack", "volume", "create", "-fjson", "--size=1", "--type=multiattach", NAME
+        )
+        volume = json.loads(made)["id"]
+        agents.wait_for(
+            lambda: (
+                "available"
+                in self._client(user, "openstack", "volume", "show", "-cstatus", "-fvalue", volume)
+            ),
+            lambda: self.site.logs,
+        )
+        return volume
+
+    def _client(self, user, *command):
+        done = subprocess.run(
+            command,
+            env=processes.environment(
+                PATH=commands.path(self), HOME=str(self.site.folder), **user.environment
+            ),
+            capture_output=True,
+            text=True,
+            timeout=processes.PATIENCE,
+            check=False,
+        )
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr + self.site.logs)
+        return done.stdout
+
+    def _targets(self):
+        shown = subprocess.run(
+            [machine.need_tool(self, "tgtadm"), "--lld=iscsi", "--op=show", "--mode=target"],
+            env={"TGT_IPC_SOCKET": str(self.site.folder / "data" / "attachd" / "tgtd")},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return shown.stdout
+
+    def _check_cleaned(self):
+        self.assertEqual([], self._sql(f"SHOW DATABASES LIKE '{self.name}'"))
+        self.assertNotIn(self.name, self._vhosts())
+        for name in ("etc", "data/attachd"):
+            self.assertFalse((self.site.folder / name).exists(), name)
+        self.assertEqual([], list((self.site.folder / "systemd").iterdir()))
+        for port in (self.site.settings["ATTACHD_PORT"], self.portal.partition(":")[2]):
+            with socket.socket() as probe:
+                self.assertNotEqual(0, probe.connect_ex(("127.0.0.1", int(port))))
