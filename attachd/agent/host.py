@@ -11,9 +11,10 @@ from pathlib import Path
 import socket
 
 from attachd import exception
-from attachd.agent import mounts, ways
+from attachd.agent import ways
 from attachd.agent.base import Connector, Options, Way
 from attachd.agent.journal import FOLDER, Entry, Journal, Step
+from attachd.agent.mounting import mounts
 
 
 @dataclasses.dataclass(frozen=True)

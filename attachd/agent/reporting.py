@@ -5,10 +5,11 @@ import math
 from time import monotonic
 
 from attachd import exception
-from attachd.agent import blocks, mounttable, nodes
+from attachd.agent import blocks
 from attachd.agent.base import Connector, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
+from attachd.agent.mounting import mounttable, nodes
 from attachd.agent.patience import Patience, StillBusy
 from attachd.registryapi import DeviceReport, Report
 from attachd.service import version

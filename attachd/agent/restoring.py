@@ -12,10 +12,11 @@ import shlex
 from typing import Any
 
 from attachd import exception
-from attachd.agent import daemons, device_folders, loops, mounts, placing
-from attachd.agent.contents import Progress
 from attachd.agent.host import Host
 from attachd.agent.journal import GOING, Entry, Owner, Step
+from attachd.agent.mounting import mounts, placing
+from attachd.agent.mounting.contents import Progress
+from attachd.agent.userspace import daemons, device_folders, loops
 
 Current = Callable[[Entry], dict[str, Any] | None]
 """Asks the service for the present connection_info of an attachment; None: it is gone.  Whatever

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from attachd import exception
-from attachd.agent import commands, userspace
+from attachd.agent import commands
 from attachd.agent.base import Way
 from attachd.agent.brick import KernelWay
-from attachd.agent.userspace import UserSpaceWay
+from attachd.agent.userspace.way import UserSpaceWay, lacks_tools
 
 AUTO = "auto"
 """Kernel, unless it has no SCSI and QEMU's tools are there."""
@@ -39,4 +39,4 @@ def choose(name: str, folder: Path, initiator: str | None = None) -> Way:
 
 def _fitting() -> str:
     kernel = _SCSI.is_dir() and not commands.missing({"iscsiadm": "open-iscsi"})
-    return KernelWay.NAME if kernel or userspace.lacks_tools() else UserSpaceWay.NAME
+    return KernelWay.NAME if kernel or lacks_tools() else UserSpaceWay.NAME

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from attachd import exception
-from attachd.agent import filesystems, mounts, placing
 from attachd.agent.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import GOING, Entry, Owner, Step
+from attachd.agent.mounting import filesystems, mounts, placing
 from attachd.client.detaching import Detaching, command
 from attachd.client.service import Refused, Remote, Service, Volume
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import dataclasses
 
 from attachd import exception
-from attachd.agent import placing
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Step
+from attachd.agent.mounting import placing
 from attachd.client.service import FAILURES, Refused, Service
 
 

@@ -25,7 +25,7 @@ from attachd import registryapi
 from attachd.agent.brick import KernelWay
 from attachd.agent.duties import Duties
 from attachd.agent.journal import Journal
-from attachd.agent.userspace import UserSpaceWay
+from attachd.agent.userspace.way import UserSpaceWay
 from attachd.cmd import agent
 from attachd.tests.crashing import points
 

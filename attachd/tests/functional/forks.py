@@ -22,7 +22,7 @@ import urllib3
 
 from attachd.agent import journal, outcomes
 from attachd.agent.brick import KernelWay
-from attachd.agent.userspace import UserSpaceWay
+from attachd.agent.userspace.way import UserSpaceWay
 
 _CHANGING = ("mkfs", "mount", "umount", "wipefs")
 

@@ -13,8 +13,8 @@ import openstack
 import testtools
 
 from attachd import exception
-from attachd.agent import contents, mounts
 from attachd.agent.host import Host, Identity
+from attachd.agent.mounting import contents, mounts
 from attachd.client import Client
 from attachd.drivers import loop
 from attachd.tests import machine

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 from attachd import exception
-from attachd.agent import mounts, mounttable
+from attachd.agent.mounting import mounts, mounttable
 from attachd.tests import machine
 from attachd.tests.functional.loop_devices import MIB, Case
 

@@ -8,9 +8,9 @@ import sys
 import time
 
 from attachd import exception
-from attachd.agent import mounts, placing
 from attachd.agent.base import Device
 from attachd.agent.journal import Entry, Journal, Step
+from attachd.agent.mounting import mounts, placing
 from attachd.tests.functional.loop_devices import Case
 
 _PLACER = """

@@ -13,10 +13,12 @@ import sys
 import time
 import unittest
 
-from attachd.agent import daemons, device_folders, loops, mounts, placing, restoring
+from attachd.agent import restoring
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import FOLDER, Entry, Step
+from attachd.agent.mounting import mounts, placing
 from attachd.agent.restoring import Verdict
+from attachd.agent.userspace import daemons, device_folders, loops
 from attachd.tests import machine
 from attachd.tests.functional import processes
 from attachd.tests.functional.devices import DeviceCase, left_on_host, processes_of

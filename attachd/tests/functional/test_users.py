@@ -7,7 +7,7 @@ import stat
 import time
 
 from attachd import exception
-from attachd.agent import mounts, users
+from attachd.agent.mounting import mounts, users
 from attachd.tests import machine
 from attachd.tests.functional.loop_devices import MIB, Case
 

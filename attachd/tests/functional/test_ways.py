@@ -11,8 +11,9 @@ import time
 import fixtures
 
 from attachd import exception
-from attachd.agent import daemons, device_folders, ways
+from attachd.agent import ways
 from attachd.agent.base import Options
+from attachd.agent.userspace import daemons, device_folders
 from attachd.drivers import base, file
 from attachd.tests import machine
 from attachd.tests.functional.devices import (
@@ -245,7 +246,7 @@ class TroubleTest(DeviceCase):
     def test_an_open_device_is_not_taken_away(self):
         _export, info = self.export()
         device = self.way.connect(info, OPTIONS)
-        hasty = fixtures.MonkeyPatch("attachd.agent.loops._DETACH_SECONDS", 0.1)
+        hasty = fixtures.MonkeyPatch("attachd.agent.userspace.loops._DETACH_SECONDS", 0.1)
         with hasty, Path(device.path).open("rb"):
             error = self.assertRaises(
                 exception.HostError, self.way.disconnect, info, OPTIONS, device

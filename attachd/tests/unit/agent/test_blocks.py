@@ -6,7 +6,8 @@ from pathlib import Path
 import fixtures
 
 from attachd import exception
-from attachd.agent import blocks, commands, loops
+from attachd.agent import blocks, commands
+from attachd.agent.userspace import loops
 from attachd.tests import machine
 
 

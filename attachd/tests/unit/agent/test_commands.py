@@ -11,7 +11,8 @@ import unittest
 import fixtures
 
 from attachd import exception
-from attachd.agent import commands, processes
+from attachd.agent import commands
+from attachd.agent.userspace import processes
 
 
 class RunTest(unittest.TestCase):

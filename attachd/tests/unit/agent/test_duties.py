@@ -216,7 +216,7 @@ class DisconnectTest(DutiesCase):
         self.withdraw(mine)
         busy = exception.DeviceBusy(device="/dev/sdb", users=os.fsdecode(b"/mnt/caf\xe9"))
         with (
-            mock.patch("attachd.agent.mounts.check_unused", side_effect=busy),
+            mock.patch("attachd.agent.mounting.mounts.check_unused", side_effect=busy),
             self.assertRaises(exception.DeviceBusy),
         ):
             self.duties.look(mine)

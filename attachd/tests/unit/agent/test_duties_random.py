@@ -10,7 +10,7 @@ import random
 from unittest import mock
 
 from attachd import exception, registryapi
-from attachd.agent import users
+from attachd.agent.mounting import users
 from attachd.db import agent_moves
 from attachd.tests import rows
 from attachd.tests.hosts import PROOF

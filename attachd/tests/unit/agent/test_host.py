@@ -50,7 +50,7 @@ class HostTest(unittest.TestCase):
         self.way.lacking = ["iscsiadm (package open-iscsi)"]
         with (
             mock.patch("os.geteuid", return_value=1000),
-            mock.patch("attachd.agent.mounts.lacks", return_value=["mkfs.x"]),
+            mock.patch("attachd.agent.mounting.mounts.lacks", return_value=["mkfs.x"]),
             self.assertRaises(exception.HostLacks) as lacking,
         ):
             self.host.check(tools=["mkfs.x"])

@@ -7,7 +7,7 @@ from attachd import service
 from attachd.agent import reporting
 from attachd.agent.base import Device, Options
 from attachd.agent.journal import Entry, Owner
-from attachd.agent.mounttable import Mount
+from attachd.agent.mounting.mounttable import Mount
 from attachd.agent.reporting import CONNECTOR_AGE, Reporter
 from attachd.manager import reports
 from attachd.tests import hosts
@@ -94,8 +94,8 @@ class ReportTest(hosts.HostCase):
         path = str(self.way.path("t1"))
         at = [Mount(1, 0, number, f"/mnt/{number}", False, "ext4", path) for number in (5, 7)]
         with (
-            mock.patch("attachd.agent.nodes.look") as look,
-            mock.patch("attachd.agent.mounttable.mounts", return_value=at),
+            mock.patch("attachd.agent.mounting.nodes.look") as look,
+            mock.patch("attachd.agent.mounting.mounttable.mounts", return_value=at),
         ):
             look.return_value.numbers.return_value = [7]
             (device,) = self.report(self.entry())["devices"]

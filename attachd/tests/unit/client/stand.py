@@ -122,7 +122,7 @@ class WordsWay(base.Way):
 
 
 class WordsMounts:
-    """Stands for agent/mounts.py and agent/placing.py.
+    """Stands for agent/mounting/mounts.py and agent/mounting/placing.py.
 
     :ivar users: devices that somebody uses
     """
@@ -202,9 +202,9 @@ class Stand:
         self.url = self._serve()
         self.mounts = WordsMounts(self.log)
         self._patch("attachd.agent.host.mounts", self.mounts)
-        self._patch("attachd.agent.mounts.mounted", self.mounts.is_mounted)
-        self._patch("attachd.agent.placing.place", self.mounts.place)
-        self._patch("attachd.agent.placing.displace", self.mounts.displace)
+        self._patch("attachd.agent.mounting.mounts.mounted", self.mounts.is_mounted)
+        self._patch("attachd.agent.mounting.placing.place", self.mounts.place)
+        self._patch("attachd.agent.mounting.placing.displace", self.mounts.displace)
         self._patch("attachd.client.service.Service._ask", self._ticking(Service._ask))
         self.host = self.new_host("here", self.new_folder())
         self.said: list[str] = []

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a device."""
+
+import os
+from pathlib import Path
+import threading
+
+import fixtures
+
+from attachd import exception
+from attachd.agent.userspace import device_folders
+
+ISCSI = {"target_portal": "a:1", "target_iqn": "iqn.x:v", "target_lun": 1}
+
+
+class FolderTest(fixtures.TestWithFixtures):
+    """Whose it is."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = Path(self.useFixture(fixtures.TempDir()).path)
+
+    def test_an_attachment_has_its_own(self):
+        info = ISCSI | {"attachment_id": "0d0a-1"}
+        self.assertEqual(self.folder / "devices" / "0d0a-1", device_folders.of(self.folder, info))
+
+    def test_without_one_the_target_has(self):
+        one, two = (device_folders.of(self.folder, ISCSI | {"target_lun": n}) for n in (1, 2))
+        self.assertNotEqual(one, two)
+        self.assertEqual(one, device_folders.of(self.folder, ISCSI | {"access_mode": "ro"}))
+
+    def test_no_id_leads_elsewhere(self):
+        for wrong in ("../../etc", "/etc", ".", "", "a\0b", "x" * 65, "-x", 7):
+            found = device_folders.of(self.folder, ISCSI | {"attachment_id": wrong})
+            self.assertEqual(self.folder / "devices", found.parent)
+            self.assertRegex(found.name, "^[0-9a-f]{32}$")
+
+    def test_one_has_it_at_a_time(self):
+        device = self.folder / "devices" / "x"
+        self.useFixture(fixtures.MonkeyPatch(f"{device_folders.__name__}.PATIENCE", 0.05))
+        with device_folders.held(device):
+            self.assertEqual(0o700, device.stat().st_mode & 0o777)
+            with self.assertRaises(exception.LocalConflict), device_folders.held(device):
+                pass
+        with device_folders.held(device):
+            pass
+
+    def test_whoever_waits_gets_the_folder_that_is_there_then(self):
+        device = self.folder / "devices" / "x"
+        got = []
+
+        def wait():
+            with device_folders.held(device) as lock:
+                got.append(os.path.samestat(os.fstat(lock), device.stat()))
+
+        with device_folders.held(device):
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            device_folders.remove(device)
+        waiting.join(60)
+        self.assertEqual([True], got)
+
+    def test_a_folder_with_something_in_it_stays(self):
+        device = self.folder / "devices" / "x"
+        with device_folders.held(device):
+            (device / "file").touch()
+            with self.assertRaisesRegex(exception.HostError, "cannot be removed"):
+                device_folders.remove(device)
+        device_folders.remove(self.folder / "nothing")
