@@ -18,6 +18,7 @@ OFFLINE=True
 GLOBAL_VENV=True
 DEVSTACK_VENV=$(dirname "$(dirname "$(type -P attachd-manage)")")
 LOG_COLOR=False
+MYSQL_GATHER_PERFORMANCE=False
 
 source "$TOP_DIR/functions"
 source "$TOP_DIR/stackrc"
