@@ -205,8 +205,30 @@ class Service:
 
     def is_alive(self, host: Host) -> bool:
         """Whether an agent reports."""
+        found = self.agent(host)
+        return found is not None and found["state"] == "up"
+
+    def agent(self, host: Host) -> Any:
+        """Return what is known of an agent; None: nothing."""
         agents = self.api.get("GET", "/agents")["agents"]
-        return any(each["host"] == host.name and each["state"] == "up" for each in agents)
+        return next((each for each in agents if each["host"] == host.name), None)
+
+    def wait_for_device(self, attachment: Any, host: Host) -> None:
+        """Wait until a host reports the device of an attachment; then it is the guest's path.
+
+        Only a report counts that has not been heard yet.
+        """
+        before = self.agent(host)["last_seen"]
+
+        def path() -> str | None:
+            agent = self.agent(host)
+            devices = agent["devices"] if agent["last_seen"] != before else []
+            mine = (each for each in devices if each["attachment_id"] == attachment["id"])
+            return next((each["path"] for each in mine), None)
+
+        host.guest.path = wait_for(path)
+        # The agent tells where it is after it has noted that, and a report may come between.
+        wait_for(lambda: self.attachment(attachment)["device"] == host.guest.path)
 
     def attach(self, volume: str, host: Host, **wanted: Any) -> Any:
         """Attach a volume to a host, and return the attachment; its device is the guest's path."""

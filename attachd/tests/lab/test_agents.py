@@ -70,16 +70,6 @@ class AgentsTest(agents.Case):
         self.assertEqual(checksum, said.split()[0])
         self.unmount(host)
 
-    def wait_until_attached(self, attachment, host):
-        """Wait until the device is there, and let it be what the guest reads."""
-
-        def device():
-            path = self.service.attachment(attachment)["device"]
-            found = path and host.guest.run(f"test -b {path} && echo {path} || true")
-            return found and found.decode().strip()
-
-        host.guest.path = agents.wait_for(device)
-
     def test_a_volume_goes_from_host_to_host_with_its_files(self):
         service = self.start()
         service.start(self.a)
@@ -123,7 +113,7 @@ class AgentsTest(agents.Case):
         service.detach(former)
         watch = Watch(self, service, attachment)
         trouble()
-        self.wait_until_attached(attachment, self.a)
+        service.wait_for_device(attachment, self.a)
         self.assertNotEqual(attachment["device"], self.a.guest.path)
         self.assert_reads(self.a, checksum)
         self.assertEqual({("attached", "in-use")}, watch.end())
@@ -153,7 +143,7 @@ class AgentsTest(agents.Case):
         service.wait_until_alive(self.a)
         agents.wait_for(lambda: not service.attachments_of(first))
         (coming,) = service.attachments_of(second)
-        self.wait_until_attached(coming, self.a)
+        service.wait_for_device(coming, self.a)
         agents.wait_for(lambda: service.attachment(coming)["status"] == "attached")
         self.assertEqual(1, len(self.a.guest.sessions()))
         self.a.guest.write(0, b"\1" * guests.BLOCK)
@@ -171,7 +161,7 @@ class AgentsTest(agents.Case):
         self.a.start()
         (attachment,) = service.attachments_of(volume)
         agents.wait_for(lambda: service.attachment(attachment)["status"] == "attached")
-        self.wait_until_attached(attachment, self.a)
+        service.wait_for_device(attachment, self.a)
         self.assertEqual(1, len(self.a.guest.sessions()))
         checksum = self.write_files(self.a)
         self.unmount(self.a)
@@ -229,7 +219,7 @@ class AgentsTest(agents.Case):
         self.assertGreater(writer.end(), 0)
         self.a.guest.write(2047 * MIB, data)
         self.a.crash()
-        self.wait_until_attached(attachment, self.a)
+        service.wait_for_device(attachment, self.a)
         agents.wait_for(lambda: self.paths(self.a) == 2)
         self.assertEqual((b"mpath", 2048 * MIB), (self.kind(self.a), self.size(self.a)))
         for place in (512 * MIB, 2047 * MIB):
