@@ -33,6 +33,10 @@ class Options:
     nic: str | None = None
 
 
+IDENTITY = "identity"
+"""Where in Device.info a way notes what the disk is known by, wherever it shows up."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Device:
     """A block device of this host that is a volume.

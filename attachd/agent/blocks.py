@@ -77,6 +77,19 @@ def check_written(path: str) -> None:
         raise exception.HostError(reason=f"{path} did not take it: {os.strerror(number)}.")
 
 
+def identity(path: str) -> str:
+    """Return what a disk is known by wherever it shows up, such as its WWID; "" if by nothing.
+
+    Source: the kernel's sysfs, of SCSI, NVMe and device mapper.
+    """
+    folder = _BLOCK / Path(path).resolve().name
+    for name in ("device/wwid", "wwid", "dm/uuid"):
+        with contextlib.suppress(OSError):
+            if found := (folder / name).read_text().strip():
+                return found
+    return ""
+
+
 def parts(path: str) -> list[Path]:
     """List the devices that a device is made of, such as the paths of a multipath device."""
     folder = _BLOCK / Path(path).resolve().name / "slaves"

@@ -15,7 +15,7 @@ from oslo_utils import importutils
 
 from attachd import exception
 from attachd.agent import blocks, commands, interfaces, local_devices, secrecy
-from attachd.agent.base import ConnectionInfo, Connector, Device, Options, Way
+from attachd.agent.base import IDENTITY, ConnectionInfo, Connector, Device, Options, Way
 
 _RBD = Path("/dev/rbd")
 _SYS = Path("/sys/class")
@@ -84,7 +84,9 @@ class KernelWay(Way):
         connector = self._connector(info, options)
         with self._turn(info), _told(info, "The volume could not be connected"):
             found = connector.connect_volume(dict(info))
-        device = Device(_text(found["path"]), {each: _text(found[each]) for each in found})
+        path = _text(found["path"])
+        known = {each: _text(found[each]) for each in found}
+        device = Device(path, {**known, IDENTITY: blocks.identity(path)})
         if info.get("access_mode") == "ro":
             try:
                 # Disks do not always tell the kernel that they refuse writes.
@@ -102,7 +104,8 @@ class KernelWay(Way):
             local_devices.disconnect(info, force=force)
             return
         connector = self._connector(info, options)
-        known = device.info if device else {}
+        known = {**device.info} if device else {}
+        known.pop(IDENTITY, None)
         with self._turn(info), _told(info, "The volume could not be disconnected"):
             connector.disconnect_volume(dict(info), known, force=force, ignore_errors=force)
 

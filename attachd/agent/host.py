@@ -11,8 +11,8 @@ from pathlib import Path
 import socket
 
 from attachd import exception
-from attachd.agent import ways
-from attachd.agent.base import Connector, Options, Way
+from attachd.agent import blocks, ways
+from attachd.agent.base import IDENTITY, Connector, Options, Way
 from attachd.agent.journal import FOLDER, Entry, Journal, Step
 from attachd.agent.mounting import mounts
 
@@ -119,7 +119,7 @@ class Host:
         if entry.device is not None and self._may_be_present(entry):
             mounts.check_unused(entry.device.path)
         elif entry.connection_info is not None:
-            for path in self._way(entry).unnoted(entry.connection_info):
+            for path in (*self._way(entry).unnoted(entry.connection_info), *_recognized(entry)):
                 mounts.check_unused(path)
 
     def is_shared(self, entry: Entry, other: Entry) -> bool:
@@ -146,3 +146,14 @@ class Host:
         if not entry.way or entry.way == self.way.NAME:
             return self.way
         return ways.choose(entry.way, self.journal.folder, self.identity.initiator)
+
+
+def _recognized(entry: Entry) -> list[str]:
+    """Return the path of a device that is the noted disk, though the way does not find it.
+
+    A way may look in the wrong place, such as under the address of a portal that has a name.
+    """
+    if entry.device is None:
+        return []
+    noted = entry.device.info.get(IDENTITY)
+    return [entry.device.path] if noted and noted == blocks.identity(entry.device.path) else []

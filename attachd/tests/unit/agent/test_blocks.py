@@ -44,6 +44,20 @@ class HoldersTest(fixtures.TestWithFixtures):
             self.assertEqual(f"/dev/{whole}", blocks.whole(f"/dev/{path}"))
 
 
+class IdentityTest(fixtures.TestWithFixtures):
+    """What a disk is known by, in a folder like the kernel's."""
+
+    def test_it_is_where_the_kind_of_disk_has_it(self):
+        folder = Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MonkeyPatch("attachd.agent.blocks._BLOCK", folder))
+        for name, place in (("sdx", "device/wwid"), ("nvme0n1", "wwid"), ("dm-1", "dm/uuid")):
+            file = folder / name / place
+            file.parent.mkdir(parents=True)
+            file.write_text(f"of-{name}\n")
+            self.assertEqual(f"of-{name}", blocks.identity(f"/dev/{name}"))
+        self.assertEqual("", blocks.identity("/dev/loop0"))
+
+
 class DeviceTest(fixtures.TestWithFixtures):
     """A loop device."""
 

@@ -153,7 +153,9 @@ class ConnectTest(Case):
     def test_a_device_comes_back_as_text(self):
         standing = self.stand()
         device = self.way.connect(INFO, OPTIONS)
-        self.assertEqual(Device("/dev/null", {"type": "block", "path": "/dev/null"}), device)
+        self.assertEqual(
+            Device("/dev/null", {"type": "block", "path": "/dev/null", "identity": ""}), device
+        )
         self.assertEqual([("connect", INFO)], standing.calls)
         self.assertEqual(2**30, self.way.extend(INFO, OPTIONS, device))
         self.way.disconnect(INFO, OPTIONS, device)

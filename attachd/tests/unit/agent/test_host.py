@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host notes what it is about to do, does it, and says what it cannot."""
 
+import dataclasses
 from pathlib import Path
 import socket
 import tempfile
@@ -8,7 +9,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.agent import ways
+from attachd.agent import blocks, ways
 from attachd.agent.base import Device, Options
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry, Step
@@ -124,6 +125,19 @@ class HostTest(unittest.TestCase):
         ):
             self.host.disconnect(made)
         self.assertIsNone(told.call_args.args[2])
+
+    def test_a_disk_that_is_known_again_is_not_torn_from_under_its_user(self):
+        """The way may look for it in the wrong place."""
+        made = self.host.connect(self.entry())
+        made = dataclasses.replace(made, device=Device(made.device.path, {"identity": "naa.6"}))
+        with (
+            Path(made.device.path).open("rb"),
+            mock.patch.object(self.way, "is_present", return_value=False),
+            mock.patch.object(blocks, "identity", side_effect=["naa.6", "naa.7"]),
+        ):
+            with self.assertRaises(exception.DeviceBusy):
+                self.host.disconnect(made)
+            self.host.disconnect(made)
 
     def test_where_nobody_can_tell_the_path_is_believed(self):
         made = self.host.connect(self.entry())
