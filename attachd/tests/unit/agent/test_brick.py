@@ -153,15 +153,14 @@ class ConnectTest(Case):
     def test_a_device_comes_back_as_text(self):
         standing = self.stand()
         device = self.way.connect(INFO, OPTIONS)
-        self.assertEqual(
-            Device("/dev/null", {"type": "block", "path": "/dev/null", "identity": ""}), device
-        )
+        told = {"type": "block", "path": "/dev/null"}
+        self.assertEqual(Device("/dev/null", {**told, "identity": ""}), device)
         self.assertEqual([("connect", INFO)], standing.calls)
         self.assertEqual(2**30, self.way.extend(INFO, OPTIONS, device))
         self.way.disconnect(INFO, OPTIONS, device)
         self.way.disconnect(INFO, OPTIONS, None, force=True)
         self.assertEqual(
-            [("disconnect", device.info, False, False), ("disconnect", {}, True, True)],
+            [("disconnect", told, False, False), ("disconnect", {}, True, True)],
             standing.calls[1:],
         )
 
