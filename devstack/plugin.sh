@@ -205,9 +205,22 @@ function attachd_init {
 # The user looks at other users' tokens, for which the role service will do.
 function attachd_create_accounts {
     create_service_user "$ATTACHD_USER"
+    if [[ "$ATTACHD_REGION_NAME" != "$REGION_NAME" ]]; then
+        attachd_create_region
+    fi
     get_or_create_service attachd block-storage "Volumes and their attachments"
     get_or_create_endpoint block-storage "$ATTACHD_REGION_NAME" \
         "$ATTACHD_URL/v3" "$ATTACHD_URL/v3" "$ATTACHD_URL/v3"
+}
+
+# devstack has no function for it, and one for endpoints that fails in a region which is not there.
+function attachd_create_region {
+    local -a client=(openstack --os-cloud devstack-system-admin)
+    if ! "${client[@]}" region show "$ATTACHD_REGION_NAME" >/dev/null 2>&1; then
+        "${client[@]}" region create "$ATTACHD_REGION_NAME"
+    fi
+    # Clients look for Keystone in the region that they are to use.
+    get_or_create_endpoint identity "$ATTACHD_REGION_NAME" "$KEYSTONE_SERVICE_URI"
 }
 
 # -- Start
@@ -248,14 +261,21 @@ function attachd_tgtd {
 }
 
 function attachd_create_type {
-    local -a client=(openstack --os-cloud devstack-admin --os-region-name "$ATTACHD_REGION_NAME")
     if [[ "$ATTACHD_MULTIATTACH_TYPE" == none ]]; then
         return
     fi
-    if ! "${client[@]}" volume type show "$ATTACHD_MULTIATTACH_TYPE" >/dev/null 2>&1; then
-        "${client[@]}" volume type create --property multiattach="<is> True" \
+    if ! attachd_client volume type show "$ATTACHD_MULTIATTACH_TYPE" >/dev/null 2>&1; then
+        attachd_client volume type create --property multiattach="<is> True" \
             "$ATTACHD_MULTIATTACH_TYPE"
     fi
+}
+
+# openstack as an administrator, in the region of attachd, which no cloud of clouds.yaml has.
+function attachd_client {
+    env -u OS_CLOUD OS_AUTH_TYPE=password OS_AUTH_URL="$KEYSTONE_SERVICE_URI" \
+        OS_IDENTITY_API_VERSION=3 OS_USERNAME=admin OS_PASSWORD="$ADMIN_PASSWORD" \
+        OS_USER_DOMAIN_ID=default OS_PROJECT_NAME=admin OS_PROJECT_DOMAIN_ID=default \
+        OS_REGION_NAME="$ATTACHD_REGION_NAME" openstack "$@"
 }
 
 # -- Stop

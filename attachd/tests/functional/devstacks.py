@@ -55,7 +55,7 @@ class Site:
             "DEVSTACK_FOLDER": GENUINE,
             "DISABLED_SERVICES": "",
             "ENABLED_SERVICES": f"key,mysql,rabbit,n-api,{TEMPEST}c-api,c-sch,c-vol",
-            "ENABLE_DEBUG_LOG_LEVEL": "True",
+            "ENABLE_DEBUG_LOG_LEVEL": "False",
             "HOST_IP": "127.0.0.1",
             "NOVA_CONF": self.folder / "nova.conf",
             "REGION_NAME": keystones.REGION,

@@ -75,12 +75,13 @@ class PhasesTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
-        for tool in ("tgtd", "setsid", "curl", "mysql", "rabbitmqctl"):
+        for tool in ("tgtd", "setsid", "mysql", "rabbitmqctl"):
             machine.need_tool(self, tool)
         self.keystone = keystones.shared(self)
         self.keystone.project("service")
         self.keystone.forget_endpoint("block-storage")
         self.addCleanup(self.keystone.forget_endpoint, "block-storage")
+        self.alice = self.keystone.user("alice", "member")
         self.name = f"attachd_test_{uuid.uuid4().hex[:12]}"
         self.server = sa.engine.make_url(machine.need_server(self, "mariadb"))
         self.site = Site(self, **self._settings())
@@ -96,6 +97,7 @@ class PhasesTest(testtools.TestCase):
         self._make_database_user()
         self.portal = f"127.0.0.1:{free_port()}"
         own = {
+            "ADMIN_PASSWORD": self.keystone.admin.password,
             "ATTACHD_AGENT": "True",
             "ATTACHD_AGENT_HOST": "node-1",
             "ATTACHD_DATABASE": self.name,
@@ -187,6 +189,39 @@ class PhasesTest(testtools.TestCase):
             self.site.run("clean")
             self._check_cleaned()
 
+    def test_beside_cinder_each_has_a_region(self):
+        cinder = "http://127.0.0.1:1/volume/v3"
+        self.keystone.endpoint("block-storage", cinder)
+        self.addCleanup(self._forget_region)
+        self.site.settings |= {
+            "ATTACHD_AGENT": "False",
+            "ATTACHD_BACKENDS": "fake:one",
+            "ATTACHD_REPLACE_CINDER": "False",
+        }
+        self.site.run("stack", "post-config")
+        self.site.run("stack", "extra")
+        self.assertEqual({"attachd-api", "attachd-manager"}, set(self.site.running))
+        self.assertFalse((self.site.folder / "nova.conf").exists())
+        found = self._endpoints()
+        url = f"http://127.0.0.1:{self.site.settings['ATTACHD_PORT']}/v3"
+        self.assertEqual({(keystones.REGION, cinder), ("attachd", url)}, found)
+        listed = self._client(
+            self.alice,
+            *("openstack", "volume", "type", "list", "-fvalue", "-cName"),
+            OS_REGION_NAME="attachd",
+        )
+        self.assertEqual("multiattach\n", listed)
+        self.site.run("unstack")
+        self.assertEqual({}, self.site.running)
+        self.site.run("clean")
+        self._check_cleaned()
+
+    def _forget_region(self):
+        rest = self.keystone.rest
+        for each in rest.get("/endpoints?region_id=attachd").json()["endpoints"]:
+            rest.delete(f"/endpoints/{each['id']}")
+        rest.delete("/regions/attachd", raise_exc=False)
+
     def _check_others(self):
         """What the plug-in writes into the files of others."""
         nova = (self.site.folder / "nova.conf").read_text()
@@ -224,8 +259,8 @@ class PhasesTest(testtools.TestCase):
             ),
             lambda: self.site.logs,
         )
-        alice = self.keystone.user("alice", "member")
-        self._check_catalogue(alice, f"{url}/v3")
+        self.assertEqual({(keystones.REGION, f"{url}/v3")}, self._endpoints())
+        alice = self.alice
         volume = self._make_volume(alice)
         for server in (uuid.uuid4(), uuid.uuid4()):
             made = self._client(
@@ -239,14 +274,16 @@ class PhasesTest(testtools.TestCase):
         self.assertEqual((NAME, "attaching"), (shown["name"], shown["status"]))
         self.assertIn(f"volume-{volume}", self._targets())
 
-    def _check_catalogue(self, user, url):
-        shown = self._client(user, "openstack", "catalog", "show", "block-storage", "-fjson")
-        found = {
-            (each["interface"], each["region"], each["url"])
-            for each in json.loads(shown)["endpoints"]
-        }
-        expected = {(each, keystones.REGION, url) for each in ("public", "internal", "admin")}
-        self.assertEqual(expected, found)
+    def _endpoints(self):
+        """The region and the URL of each in the catalogue, the same for all interfaces."""
+        command = ("openstack", "catalog", "show", "block-storage", "-fjson")
+        found = {}
+        for each in json.loads(self._client(self.alice, *command))["endpoints"]:
+            place = (each["region"], each["url"])
+            found.setdefault(place, set()).add(each["interface"])
+        for interfaces in found.values():
+            self.assertEqual({"public", "internal", "admin"}, interfaces)
+        return set(found)
 
     def _make_volume(self, user):
         made = self._client(
@@ -262,11 +299,13 @@ class PhasesTest(testtools.TestCase):
         )
         return volume
 
-    def _client(self, user, *command):
+    def _client(self, user, *command, **variables):
         done = subprocess.run(
             command,
             env=processes.environment(
-                PATH=commands.path(self), HOME=str(self.site.folder), **user.environment
+                PATH=commands.path(self),
+                HOME=str(self.site.folder),
+                **(user.environment | variables),
             ),
             capture_output=True,
             text=True,
