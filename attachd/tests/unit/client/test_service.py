@@ -19,11 +19,11 @@ class ServiceTest(unittest.TestCase):
         super().setUp()
         self.stand = Stand(self)
         self.service = self.stand.service()
-        self.id = self.stand.volume(name="disk")
+        self.volume = self.stand.volume(name="disk")
 
     def test_a_volume_is_found_by_its_id_and_by_its_name(self):
-        self.assertEqual(self.id, self.service.find(self.id).id)
-        self.assertEqual(self.id, self.service.find("disk").id)
+        self.assertEqual(self.volume, self.service.find(self.volume).id)
+        self.assertEqual(self.volume, self.service.find("disk").id)
 
     def test_a_name_that_looks_like_an_id_is_a_name(self):
         named = self.stand.volume(name=str(uuid.uuid4()))
@@ -38,7 +38,7 @@ class ServiceTest(unittest.TestCase):
         other = self.stand.volume(name="disk")
         with self.assertRaises(exceptions.DuplicateResource) as caught:
             self.service.find("disk")
-        self.assertIn(self.id, f"{caught.exception}")
+        self.assertIn(self.volume, f"{caught.exception}")
         self.assertIn(other, f"{caught.exception}")
 
     def test_what_the_guard_of_shared_connections_wants_is_there(self):
@@ -50,31 +50,31 @@ class ServiceTest(unittest.TestCase):
             self.assertTrue(uuid.UUID(guard["service_uuid"]))
 
     def test_the_same_key_is_the_same_attachment(self):
-        first = self.service.reserve(self.id, "ro", "key")
-        self.assertEqual(first, self.service.reserve(self.id, "ro", "key"))
-        (row,) = rows.attachments(self.id)
+        first = self.service.reserve(self.volume, "ro", "key")
+        self.assertEqual(first, self.service.reserve(self.volume, "ro", "key"))
+        (row,) = rows.attachments(self.volume)
         self.assertEqual((first, "ro", None), (row["id"], row["asked_mode"], row["instance_uuid"]))
 
     def test_a_refusal_stays_one(self):
-        self.service.reserve(self.id, "rw", "key")
+        self.service.reserve(self.volume, "rw", "key")
         for _ in range(2):
             with self.assertRaises(Refused) as caught:
-                self.service.reserve(self.id, "rw", "other")
+                self.service.reserve(self.volume, "rw", "other")
             self.assertIsInstance(caught.exception.cause, exceptions.BadRequestException)
 
     def test_what_was_made_for_a_key_and_is_gone_is_refused(self):
-        self.service.delete(self.service.reserve(self.id, "rw", "key"))
-        self.assertRaises(Refused, self.service.reserve, self.id, "rw", "key")
+        self.service.delete(self.service.reserve(self.volume, "rw", "key"))
+        self.assertRaises(Refused, self.service.reserve, self.volume, "rw", "key")
 
     def test_a_failure_of_the_service_is_no_refusal(self):
         self.stand.log.fail("POST attachments")
         with self.assertRaises(exceptions.HttpException):
-            self.service.reserve(self.id, "rw", "key")
+            self.service.reserve(self.volume, "rw", "key")
 
     def test_a_caller_who_is_not_known_is_not_refused_for_good(self):
         other = type(self.service)(self.stand.connection("not: a token"))
         with self.assertRaises(exceptions.SDKException):
-            other.reserve(self.id, "rw", "key")
+            other.reserve(self.volume, "rw", "key")
 
     def test_a_refusal_is_final_if_each_repetition_is_refused(self):
         replayed = {"Idempotent-Replayed": "true"}
@@ -97,31 +97,31 @@ class ServiceTest(unittest.TestCase):
             self.assertIs(final, service._is_final(caught.exception), (status, headers))
 
     def test_an_attachment_is_told_with_its_host(self):
-        made = self.service.reserve(self.id, "rw", "key")
+        made = self.service.reserve(self.volume, "rw", "key")
         self.assertIsNone(self.service.attachment(made).host)
         info = self.service.connect(made, {"host": "somewhere"})
         self.assertEqual(info, self.service.connect(made, {"host": "somewhere"}))
         for _ in range(2):
             self.service.complete(made)
-        (found,) = self.service.attachments(Volume(self.id))
+        (found,) = self.service.attachments(Volume(self.volume))
         self.assertEqual(found, self.service.attachment(made))
         self.assertEqual(("somewhere", "attached", "rw"), (found.host, found.status, found.mode))
         self.assertEqual(made, found.connection_info["attachment_id"])
 
     def test_where_an_attachment_does_not_tell_its_host_the_volume_may(self):
-        made = self.service.reserve(self.id, "rw", "key")
-        (found,) = self.service.attachments(Volume(self.id, hosts={made: "there"}))
+        made = self.service.reserve(self.volume, "rw", "key")
+        (found,) = self.service.attachments(Volume(self.volume, hosts={made: "there"}))
         self.assertEqual("there", found.host)
 
     def test_administrators_see_hosts_of_volumes(self):
-        made = self.service.reserve(self.id, "rw", "key")
+        made = self.service.reserve(self.volume, "rw", "key")
         self.service.connect(made, {"host": "somewhere"})
         self.service.complete(made)
         other = type(self.service)(self.stand.connection(served.ADMIN))
-        self.assertEqual({made: "somewhere"}, other.find(self.id).hosts)
+        self.assertEqual({made: "somewhere"}, other.find(self.volume).hosts)
 
     def test_what_is_gone_is_deleted_already(self):
-        made = self.service.reserve(self.id, "rw", "key")
+        made = self.service.reserve(self.volume, "rw", "key")
         for _ in range(2):
             self.service.delete(made)
         self.assertIsNone(self.service.attachment(made))
