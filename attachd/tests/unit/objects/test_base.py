@@ -28,6 +28,8 @@ ROW = {
     "connection_key": None,
     "expires_at": None,
     "error": None,
+    "agent": "compute-1",
+    "device": "/dev/sdb",
     "attached_at": WHEN,
     "created_at": WHEN,
     "updated_at": None,
