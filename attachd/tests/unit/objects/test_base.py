@@ -96,10 +96,11 @@ class OtherReleasesTest(unittest.TestCase):
         return base.Serializer(targets).serialize_entity(None, [Attachment.from_row(None, ROW)])[0]
 
     def test_who_is_older_gets_what_they_know(self):
+        newest = {"expires_at", "agent", "device"}
         for version, missing in (
-            ("1.0", {"kind", "connection_key", "expires_at"}),
-            ("1.1", {"connection_key", "expires_at"}),
-            ("1.2", {"expires_at"}),
+            ("1.0", {"kind", "connection_key", *newest}),
+            ("1.1", {"connection_key", *newest}),
+            ("1.2", newest),
             ("1.3", set()),
         ):
             sent = self._sent(Attachment=version)
