@@ -16,7 +16,7 @@ from attachd.tests.functional.loop_devices import Case
 _PLACER = """
 import sys
 from pathlib import Path
-from attachd.agent import placing
+from attachd.agent.mounting import placing
 from attachd.agent.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 print("ready", flush=True)
