@@ -262,7 +262,7 @@ class TroubleTest(DeviceCase):
         _export, info = self.export()
         device = self.way.connect(info, OPTIONS)
         self.write_late(device)
-        for name in ("commands.SECONDS", "assembly._FORCED_FLUSH_SECONDS"):
+        for name in ("commands.SECONDS", "userspace.assembly._FORCED_FLUSH_SECONDS"):
             self.useFixture(fixtures.MonkeyPatch(f"attachd.agent.{name}", 0.3))
         error = self.assertRaises(exception.HostError, self.way.disconnect, info, OPTIONS, device)
         self.assertIn("Not all that was written", f"{error}")
