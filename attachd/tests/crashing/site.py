@@ -269,6 +269,21 @@ class Site:
             for table in (models.attachments, models.volumes):
                 connection.execute(sa.delete(table))
         self.tgtd.restart()
+        # The first report may have been begun before, and tell that the backend is down.
+        for _ in range(2):
+            self._wait_for_report()
+
+    def _wait_for_report(self) -> None:
+        before, deadline = self._reports(), time.monotonic() + PATIENCE
+        while (now := self._reports()) == before or not all(up for _seen_at, up in now):
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(_NAP)
+
+    @staticmethod
+    def _reports() -> list[tuple[Any, bool]]:
+        statement = sa.select(models.services.c.seen_at, models.services.c.up)
+        with api.reader() as connection:
+            return [(row.seen_at, row.up) for row in connection.execute(statement)]
 
     def type_id(self, name: str) -> str:
         """Return the id of a volume type; "shared" is that of volumes for several hosts."""
