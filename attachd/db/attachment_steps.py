@@ -5,7 +5,7 @@ Each of them is given the connection of a transaction, which begins with :func:`
 wherever it depends on what else there is of the volume.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -82,6 +82,19 @@ def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> 
 def taken_over(row: Row) -> dict[str, Any]:
     """Return the columns that keep those who have worked on a row from writing to it."""
     return {"generation": row["generation"] + 1}
+
+
+def check_among(row: Row, among: Collection[str] | None) -> None:
+    """Let an attachment be deleted that is in one of these states; None: in whatever state.
+
+    :raises InvalidTransition: it is in none of them; who decided has seen something else
+    """
+    if among is not None and row["state"] not in among:
+        now = AttachmentState(row["state"]).wire
+        raise exception.InvalidTransition(
+            f"Attachment {row['id']} has become {now} since it was decided that it may be "
+            "deleted. Look at it, and repeat the call if it is still to be deleted."
+        )
 
 
 def move(

@@ -71,7 +71,7 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
     def guard(_volume: Row, mine: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
         if mine["state"] == AttachmentState.DISCONNECTING:
             raise _Noted
-        _check_among(mine, states)
+        steps.check_among(mine, states)
         return steps.taken_over(mine)
 
     _move(attachment_id, volume_id, Event.DISCONNECT, guard)
@@ -91,21 +91,12 @@ def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None 
     def guard(_volume: Row, mine: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
         if mine["state"] == AttachmentState.WITHDRAWING:
             raise _Noted
-        _check_among(mine, states)
+        steps.check_among(mine, states)
         if mine["agent"] is None:
             raise exception.InvalidTransition(f"Attachment {attachment_id} has no agent.")
         return {**steps.taken_over(mine), "error": None}
 
     _move(attachment_id, volume_id, Event.WITHDRAW, guard)
-
-
-def _check_among(mine: Row, states: Collection[str] | None) -> None:
-    if states is not None and mine["state"] not in states:
-        now = AttachmentState(mine["state"]).wire
-        raise exception.InvalidTransition(
-            f"Attachment {mine['id']} has become {now} since it was decided that it may "
-            "be deleted. Look at it, and repeat the call if it is still to be deleted."
-        )
 
 
 def _move(attachment_id: str, volume_id: str, event: Event, guard: Guard) -> None:

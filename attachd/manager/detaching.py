@@ -16,7 +16,7 @@ from attachd.db import holders
 from attachd.manager import engine, exports, telling
 from attachd.manager.backends import Backend, Turn
 from attachd.manager.flows import detach as detach_flow
-from attachd.states import AttachmentState, Event
+from attachd.states import Event
 
 LOG = log.getLogger(__name__)
 
@@ -66,12 +66,7 @@ def _only_in(states: Collection[str] | None) -> db.Guard:
     """Return a guard that takes an attachment over, if it is in one of these states."""
 
     def guard(_volume: db.Row, row: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
-        if states is not None and row["state"] not in states:
-            now = AttachmentState(row["state"]).wire
-            raise exception.InvalidTransition(
-                f"Attachment {row['id']} has become {now} since it was decided that it may be "
-                "deleted. Look at it, and repeat the call if it is still to be deleted."
-            )
+        steps.check_among(row, states)
         return steps.taken_over(row)
 
     return guard
