@@ -233,8 +233,7 @@ def _is_placed(entry: Entry) -> bool:
 
 
 def _refreshed(entry: Entry, remote: Remote) -> Entry:
-    told = remote.connection_info
-    return dataclasses.replace(entry, connection_info={**(entry.connection_info or {}), **told})
+    return dataclasses.replace(entry, connection_info=current_info(entry, remote))
 
 
 def current_info(entry: Entry, remote: Remote) -> dict[str, Any]:
