@@ -43,6 +43,7 @@ def use(test: unittest.TestCase, kind: str = "sqlite") -> str:
 
     On a server, where making tables takes long, all tests of this process share one, emptied.
     """
+    machine.need_time(test, machine.LEAST)
     if kind in _lasting:
         lasting = _configure(test, _lasting[kind])
         with api.writer() as connection:

@@ -12,6 +12,7 @@ from pathlib import Path
 import shutil
 import socket
 import subprocess
+import time
 from typing import NoReturn
 import unittest
 import uuid
@@ -23,6 +24,27 @@ _SERVERS = {
     "postgresql": ("ATTACHD_TEST_POSTGRESQL", "postgresql+psycopg2://postgres@127.0.0.1:5432/"),
     "rabbitmq": ("ATTACHD_TEST_RABBITMQ", "rabbit://guest:guest@127.0.0.1:5672/"),
 }
+
+
+ENOUGH = 9 * 60
+"""Seconds before the end of all tests in which none begins that starts processes."""
+LEAST = 2.5 * 60
+"""Seconds before it in which none begins that needs a database."""
+
+
+def need_time(test: unittest.TestCase, seconds: float = ENOUGH) -> None:
+    """Go on only while there is time for what takes long.
+
+    All steps of ``tools/check.py`` share some time, which ends when ``ATTACHD_TEST_UNTIL`` says,
+    in seconds since 1970.  A machine that is too slow to run everything by then leaves out what
+    it has not begun, and says so, in CI as well: it had better prove the rest than nothing.
+    """
+    until = os.environ.get("ATTACHD_TEST_UNTIL")
+    if until is not None and float(until) - time.time() < seconds:
+        test.skipTest(
+            "This machine is slow: no time was left for this test. Run it by name, as in: "
+            "tox -e functional -- NAME"
+        )
 
 
 def need_tool(test: unittest.TestCase, name: str) -> str:

@@ -23,7 +23,7 @@ import requests
 import testtools
 from testtools import content
 
-from attachd.tests import brokers, databases
+from attachd.tests import brokers, databases, machine
 
 PATIENCE = 240.0
 """Seconds for a process to start or to end, on a busy machine."""
@@ -64,6 +64,7 @@ class Process:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:
+        machine.need_time(test)
         self._test = test
         self._log = folder(test) / "log"
         with self._log.open("wb") as log:

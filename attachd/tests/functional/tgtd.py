@@ -30,6 +30,7 @@ class Tgtd(fixtures.Fixture):
 
     def __init__(self, test: unittest.TestCase) -> None:
         super().__init__()
+        machine.need_time(test)
         self._daemon = [
             machine.need_tool(test, "setpriv"),
             "--pdeathsig=KILL",

@@ -2,6 +2,7 @@
 """Whether a lacking tool skips or fails; for whoever changes attachd/tests/machine.py."""
 
 import os
+import time
 import unittest
 from unittest import mock
 
@@ -16,6 +17,9 @@ class _Needs(unittest.TestCase):
 
     def a_library(self):
         machine.need_library(self, "liba-library-that-nobody-has.so.1")
+
+    def time(self):
+        machine.need_time(self)
 
     def a_server(self):
         machine.need_server(self, "rabbitmq")
@@ -40,6 +44,15 @@ class MachineTest(unittest.TestCase):
     def test_a_missing_library_skips_and_is_named(self):
         ((_, reason),) = _outcome(_Needs("a_library")).skipped
         self.assertIn("liba-library-that-nobody-has.so.1", reason)
+
+    def test_what_takes_long_is_not_begun_near_the_end_not_even_in_ci(self):
+        soon, later = (str(time.time() + seconds) for seconds in (60, 3600))
+        ((_, reason),) = _outcome(_Needs("time"), CI="true", ATTACHD_TEST_UNTIL=soon).skipped
+        self.assertIn("no time was left", reason)
+        self.assertEqual([], _outcome(_Needs("time"), ATTACHD_TEST_UNTIL=later).skipped)
+        with mock.patch.dict(os.environ):
+            os.environ.pop("ATTACHD_TEST_UNTIL", None)
+            machine.need_time(self)
 
     def test_a_missing_tool_fails_in_ci(self):
         result = _outcome(_Needs("a_tool"), CI="true")
