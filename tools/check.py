@@ -35,7 +35,15 @@ SPHINX = "sphinx-build -q -W --keep-going -b html"
 COMMANDS: dict[str, tuple[str, ...]] = {
     "ruff": ("ruff check .", "ruff format --check ."),
     "bandit": ("bandit -q -r -c pyproject.toml attachd",),
-    "doc8": ("doc8 README.rst CONTRIBUTING.rst HACKING.rst doc api-ref releasenotes",),
+    "doc8": (
+        "doc8 README.rst CONTRIBUTING.rst HACKING.rst doc api-ref releasenotes",
+        "doc8 devstack/README.rst",
+    ),
+    "shell": (
+        "shellcheck .ci/run devstack/override-defaults devstack/plugin.sh devstack/settings",
+        "shellcheck attachd/tests/devstack/functions.sh attachd/tests/devstack/genuine.sh",
+        "shellcheck attachd/tests/devstack/run.sh attachd/tests/devstack/systemctl.sh",
+    ),
     "mypy": ("mypy",),
     "layers": ("lint-imports --no-logo --no-cache",),
     "docs": (f"{SPHINX} doc/source doc/build/html",),
@@ -64,8 +72,8 @@ MINUTES = 38
 
 # The longest step that keeps one processor busy comes first: the others run beside it.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "pep8": ("ruff", "bandit", "doc8"),
-    "fast": ("ruff", "bandit", "doc8", "mypy", "layers", "unit"),
+    "pep8": ("ruff", "bandit", "doc8", "shell"),
+    "fast": ("ruff", "bandit", "doc8", "shell", "mypy", "layers", "unit"),
     "all": ("consumers", *COMMANDS, "unit", "contract", "functional"),
 }
 
