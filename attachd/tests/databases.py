@@ -8,6 +8,7 @@ and no rows.  Its name is random, so that any number of processes may do so at t
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
+import shutil
 import tempfile
 import threading
 from typing import Any
@@ -28,9 +29,17 @@ def url(test: unittest.TestCase, kind: str) -> str:
     """Return the URL of an empty database; for a process that is not this one."""
     if kind != "sqlite":
         return machine.need_database(test, kind)
+    return _at(_place(test))
+
+
+def _place(test: unittest.TestCase) -> Path:
     folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
     test.addCleanup(folder.cleanup)
-    return f"sqlite:///{Path(folder.name) / 'attachd.sqlite'}"
+    return Path(folder.name) / "attachd.sqlite"
+
+
+def _at(path: Path) -> str:
+    return f"sqlite:///{path}"
 
 
 def use_empty(test: unittest.TestCase, kind: str) -> str:
@@ -41,26 +50,48 @@ def use_empty(test: unittest.TestCase, kind: str) -> str:
 def use(test: unittest.TestCase, kind: str = "sqlite") -> str:
     """Configure this process for a database with all tables, but no rows, and return its URL.
 
-    On a server, where making tables takes long, all tests of this process share one, emptied.
+    Making tables takes longer than most tests do.  So all tests of this process share one on a
+    server, emptied, and get copies of one of SQLite's.
     """
     machine.need_time(test, machine.LEAST)
+    if kind == "sqlite":
+        return _use_copy(test)
     if kind in _lasting:
         lasting = _configure(test, _lasting[kind])
         with api.writer() as connection:
             for table in reversed(models.METADATA.sorted_tables):
                 connection.execute(table.delete())
         return lasting
-    new = url(test, kind) if kind == "sqlite" else machine.need_database(Lasting(test), kind)
+    new = machine.need_database(Lasting(test), kind)
     _configure(test, new)
-    with api.writer() as connection:
-        models.METADATA.create_all(connection)
-    if kind != "sqlite":
-        _lasting[kind] = new
+    _make_tables()
+    _lasting[kind] = new
     return new
 
 
+def _use_copy(test: unittest.TestCase) -> str:
+    if not _originals:
+        original = _place(Lasting(test))
+        _configure(test, _at(original))
+        _make_tables()
+        api.dispose()  # Who closes it last leaves all in the one file.
+        _originals.append(original)
+    copy = _place(test)
+    shutil.copy(_originals[0], copy)
+    return _configure(test, _at(copy))
+
+
+def _make_tables() -> None:
+    with api.writer() as connection:
+        models.METADATA.create_all(connection)
+
+
+_originals: list[Path] = []
+"""The SQLite database that this process copies, once there is one."""
+
+
 _lasting: dict[str, str] = {}
-"""The URLs of the databases that this process removes at its end, by kind."""
+"""The URLs of the databases on servers that this process removes at its end, by kind."""
 
 
 def _configure(test: unittest.TestCase, connection: str) -> str:

@@ -23,7 +23,9 @@ class SqliteTest(unittest.TestCase):
         return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
 
     def test_nobody_else_may_read_the_files(self):
-        rows.add_volume()
+        self.file = Path(databases.use_empty(self, "sqlite").removeprefix("sqlite:///"))
+        with api.writer() as connection:
+            connection.exec_driver_sql("CREATE TABLE t (x INTEGER)")
         with api.reader() as connection:
             connection.execute(sa.select(1))
             modes = {path.name: path.stat().st_mode & 0o777 for path in self.file.parent.iterdir()}
