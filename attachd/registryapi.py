@@ -44,10 +44,10 @@ class DeviceReport(TypedDict):
 class Report(TypedDict):
     """What an agent says of its host.
 
-    :ivar connector: as os-brick's get_connector_properties(); None: the host cannot tell
+    :ivar connector: as os-brick's get_connector_properties(); None: nothing can be attached there
     :ivar way: "kernel" or "user-space"
     :ivar version: of attachd
-    :ivar error: why nothing can be attached there; None: it can
+    :ivar error: what is wrong there, such as why nothing can be attached; None: nothing
     """
 
     connector: dict[str, Any] | None

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the commands of a host in bounded time; for the ways of attaching.
+"""Runs the commands of a host in bounded time; for whatever is done there.
 
 No secret is ever given to a command: its line can be read by everybody on the host.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 import os
 from pathlib import Path
 import shutil
 import subprocess
 import threading
+from typing import Any
 
 from attachd import exception
 
@@ -19,31 +21,57 @@ SECONDS = 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a command answered.
+
+    :ivar code: its exit code; negative: the signal that ended it
+    :ivar output: its standard output
+    :ivar complaint: its standard error, in one line
+    """
+
+    code: int
+    output: str
+    complaint: str
+
+
 def run(*line: str, seconds: float = SECONDS, keeping: Sequence[int] = ()) -> str:
-    """Run a command and wait for its end.
+    """Run a command that has to succeed, and wait for its end.
 
-    A Ctrl-C in the terminal does not reach it: what was begun is finished.
-
-    :param seconds: after which it is killed; one that hangs in the kernel may live on
+    :param seconds: as :func:`outcome` has it
     :param keeping: file descriptors that it keeps open, so that a lock lasts until its end also
         when this process is killed
     :returns: its standard output
     :raises HostError: it is missing, failed or was killed
     """
+    ended = outcome(line, seconds, keeping)
+    if ended.code:
+        said = ended.complaint or f"exit code {ended.code}"
+        raise exception.HostError(reason=f"'{' '.join(line)}' failed: {said}")
+    return ended.output
+
+
+def outcome(line: Sequence[str], seconds: float, keeping: Sequence[int] = ()) -> Outcome:
+    """Run a command and wait for its end.
+
+    Its messages are in English, and a Ctrl-C in the terminal does not reach it: what was begun is
+    finished.
+
+    :param seconds: after which it is killed; one that hangs in the kernel may live on
+    :param keeping: file descriptors that it keeps open
+    :raises HostError: it is missing, or was killed and may have had effect; any exit code is an
+        answer
+    """
     try:
         process = subprocess.Popen(  # noqa: S603 (a list of arguments, no shell)
             line,
-            env=environment(),
-            errors="replace",
             pass_fds=keeping,
-            process_group=0,
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            **settings(),
         )
-    except OSError as error:
-        raise exception.HostError(reason=f"{line[0]} could not be run: {error}.") from error
+    except (OSError, ValueError) as error:
+        raise not_run(line[0], error) from error
     try:
         output, complaint = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as error:
@@ -51,10 +79,28 @@ def run(*line: str, seconds: float = SECONDS, keeping: Sequence[int] = ()) -> st
         raise exception.HostError(
             reason=f"'{' '.join(line)}' did not end in {seconds:g} s."
         ) from error
-    if process.returncode:
-        said = " ".join(complaint.split()) or f"exit code {process.returncode}"
-        raise exception.HostError(reason=f"'{' '.join(line)}' failed: {said}")
-    return output
+    return Outcome(process.returncode, output, one_line(complaint))
+
+
+def settings() -> dict[str, Any]:
+    """Return how commands are started whose output is read."""
+    return {
+        "env": environment(),
+        "errors": "replace",
+        "process_group": 0,
+        "stdin": subprocess.DEVNULL,
+        "text": True,
+    }
+
+
+def one_line(complaint: str) -> str:
+    """Return what a command said, in one line."""
+    return " ".join(complaint.split())
+
+
+def not_run(command: str, error: Exception) -> exception.HostError:
+    """Return the error about a command that could not be run."""
+    return exception.HostError(reason=f"{command} could not be run: {error}.")
 
 
 def start(*line: str, folder: Path, log: Path) -> None:

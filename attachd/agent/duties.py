@@ -9,7 +9,6 @@ reboot finds what there may be, and goes on.
 from collections.abc import Iterable
 import contextlib
 import dataclasses
-import threading
 from typing import Any
 
 from oslo_log import log
@@ -20,6 +19,7 @@ from attachd.agent.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import GOING, Entry, Owner, Step
 from attachd.agent.patience import Patience
+from attachd.agent.room import Room
 from attachd.registryapi import Duty, Proof
 
 LOG = log.getLogger(__name__)
@@ -40,6 +40,7 @@ class Duties:
     :param options: how to connect
     :param at_once: how many volumes are worked on at the same time
     :param patience: seconds to wait for whoever works on a volume
+    :ivar room: where they are worked on
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Duties:
         self._options = options
         self._seconds = patience
         self._patience: Patience[list[str]] = Patience()
-        self._room = threading.BoundedSemaphore(at_once)
+        self.room = Room(at_once)
 
     def look(self, attachment_id: str) -> None:
         """Find out what is due for an attachment, and do it.
@@ -74,7 +75,7 @@ class Duties:
             except exception.LocalConflict as error:
                 # Whoever asked has given up: this thread is for those who have not.
                 raise exception.Unavailable(reason=f"{error}") from error
-            stack.enter_context(self._room)
+            stack.enter_context(self.room.entered(attachment_id))
             self._settle(volume_id, attachment_id)
 
     def due(self, duties: Iterable[Duty]) -> list[str]:

@@ -35,12 +35,12 @@ class Reporter:
     def report(self) -> Report:
         """Return what is to be said; whatever this host cannot do is a part of it.
 
-        A command of the host may hang.  Then what was found last is said, and that.
+        A command of the host may hang.  Then that is said, with the devices that were found last.
         """
         try:
             self._last = self._patience.run(self._look)
         except StillBusy as error:
-            return {**(self._last or self._nothing()), "error": f"{error}"}
+            return {**(self._last or self._nothing()), "connector": None, "error": f"{error}"}
         return self._last
 
     def _nothing(self) -> Report:

@@ -35,10 +35,10 @@ class Agent:
         options = Options(CONF.agent.multipath, CONF.agent.enforce_multipath, CONF.agent.nic)
         self._host = host
         self._proof = registryapi.Proof(host.identity.name, key)
-        self._reporter = Reporter(host, options)
         self._duties = Duties(
             host, self._proof, options, CONF.agent.threads, CONF.agent.work_timeout
         )
+        self._reporter = Reporter(host, options)
         self._crew = Crew(self._duties.look, CONF.agent.threads)
         self._server = service.server(
             Endpoint(self._crew.look),
@@ -94,7 +94,8 @@ class Agent:
         :raises Forbidden: another one is the agent of this host
         :raises HostError: the journal cannot be read, or the host hangs, which is said as well
         """
-        duties = registryapi.report(self._proof, self._reporter.report())
+        report = self._duties.room.warn(self._reporter.report(), CONF.agent.work_timeout)
+        duties = registryapi.report(self._proof, report)
         due = self._duties.due(duties)
         self._crew.keep_only(due)
         self._crew.begin(due)

@@ -24,7 +24,7 @@ def connector(host: str) -> dict[str, Any]:
     if not row["alive"]:
         raise exception.AgentAway(host=host, since=since(row))
     reported = row["connector"]
-    if row["error"] or not reported:
+    if not reported:
         error = row["error"] or "it does not say what to connect it with."
         raise exception.Conflict(
             reason=f"Nothing can be attached to host {host}, as its agent says: {error}"

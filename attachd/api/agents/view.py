@@ -38,8 +38,9 @@ class Agent(TypedDict):
     :ivar last_seen: when it has reported last; null: never
     :ivar way: how it makes devices: "kernel" or "user-space"
     :ivar version: of attachd
-    :ivar error: why nothing can be attached there at present, or null
-    :ivar connector: what backends are told of its host, without secrets
+    :ivar error: what is wrong there, such as attachments that hang, or null
+    :ivar connector: what backends are told of its host, without secrets; null: nothing can be
+        attached there at present
     :ivar devices: that it has, as of its last report
     """
 

@@ -212,7 +212,7 @@ class ServedWithAgents(Served):
         agents.Agent(self._owner, "node-silent").give_up_soon(self._owner)
         agents.report("node-away")
         agents.silence("node-away")
-        agents.report("node-broken", error="iscsid does not run.")
+        agents.report("node-broken", error="iscsid does not run.", connector=None)
 
 
 class ServedThroughOneTarget(Served):

@@ -6,6 +6,7 @@ from pathlib import Path
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -36,8 +37,19 @@ class RunTest(unittest.TestCase):
                 run(["no-such-command"])
 
     def test_what_takes_too_long_is_killed(self):
-        with self.assertRaisesRegex(exception.HostError, r"sleep did not end within 0\.1 s"):
+        with self.assertRaisesRegex(exception.HostError, r"'sleep 600' did not end in 0\.1 s"):
             outcomes.run(["sleep", "600"], 0.1)
+
+    def test_nobody_waits_for_what_a_killed_command_has_left_behind(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        note = Path(folder.name) / "group"
+        script = 'sleep 600 & echo $$ > "$0.new"; mv "$0.new" "$0"; wait'
+        began = time.monotonic()
+        with self.assertRaisesRegex(exception.HostError, "did not end in 3 s"):
+            outcomes.run(["sh", "-c", script, str(note)], 3)
+        self.assertLess(time.monotonic() - began, 300)
+        os.killpg(int(note.read_text()), signal.SIGKILL)
 
     def test_what_is_waited_for_no_longer_is_killed(self):
         def give_up():

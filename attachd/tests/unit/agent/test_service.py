@@ -43,6 +43,13 @@ class AgentTest(hosts.HostCase):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
 
+    def pass_time(self):
+        """Let those who are at work have been at it for an hour."""
+        later = time.monotonic() + 3600
+        patched = mock.patch("attachd.agent.room.monotonic", lambda: later)
+        patched.start()
+        self.addCleanup(patched.stop)
+
     def state(self, attachment_id):
         return rows.attachment(attachment_id)["state"]
 
@@ -108,6 +115,7 @@ class AgentTest(hosts.HostCase):
                     self.agent.report()
                 self.assertGreater(agents.get(hosts.NAME)["seen_at"], before)
         self.assertIn("hangs", agents.get(hosts.NAME)["error"])
+        self.assertIsNone(agents.get(hosts.NAME)["connector"])
         gate.set()
 
         def is_well():
@@ -116,6 +124,46 @@ class AgentTest(hosts.HostCase):
             return agents.get(hosts.NAME)["error"] is None
 
         self.wait(is_well)
+
+    def hang(self):
+        """Begin to connect an attachment, which hangs until the test ends; returns its id."""
+        self.agent = self.make_agent()
+        gate = threading.Event()
+
+        def wait(*_):
+            gate.wait(PATIENCE)
+            raise exception.HostError(reason="The test is over.")
+
+        patched = mock.patch.object(self.way, "connect", side_effect=wait)
+        connect = patched.start()
+        self.addCleanup(self.agent.stop)
+        self.addCleanup(patched.stop)
+        self.addCleanup(gate.set)
+        mine = self.add()
+        self.agent.report()
+        self.wait(lambda: connect.called)
+        return mine
+
+    def test_what_hangs_is_named_once_and_the_host_is_full_when_all_do(self):
+        override(self, "threads", 1, group="agent")
+        mine = self.hang()
+        self.pass_time()
+        with self.assertLogs("attachd.agent.room", "WARNING") as logged:
+            self.agent.report()
+            self.agent.report()
+        self.assertEqual(1, len(logged.output))
+        self.assertIn(mine, logged.output[0])
+        row = agents.get(hosts.NAME)
+        self.assertRegex(row["error"], f"^1 of 1 places .*{mine} .since ")
+        self.assertIsNone(row["connector"])
+
+    def test_what_hangs_keeps_others_from_nothing(self):
+        mine = self.hang()
+        self.pass_time()
+        self.agent.report()
+        row = agents.get(hosts.NAME)
+        self.assertRegex(row["error"], f"^1 of 8 places .*{mine}")
+        self.assertEqual(hosts.NAME, row["connector"]["host"])
 
     def test_managers_may_be_away_and_that_is_said_once(self):
         away = exception.Unavailable(reason="No manager answers.")

@@ -50,10 +50,14 @@ class PresenceTest(unittest.TestCase):
 
     def test_a_host_that_cannot_attach_says_why_and_can_let_go_all_the_same(self):
         for values, why in (
-            ({"error": "iscsid does not run."}, "iscsid does not run"),
+            ({"error": "iscsid does not run.", "connector": None}, "iscsid does not run"),
             ({"connector": None}, "does not say what to connect it with"),
         ):
             agents.report(HOST, **values)
             with self.assertRaisesRegex(exception.Conflict, f"{HOST}.*{why}"):
                 presence.connector(HOST)
             presence.check(HOST, ELSE)
+
+    def test_a_host_with_trouble_that_can_attach_does(self):
+        agents.report(HOST, error="1 of 8 places for work hang.")
+        self.assertEqual(HOST, presence.connector(HOST)["host"])
