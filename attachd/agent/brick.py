@@ -6,6 +6,7 @@ The only importer of os-brick, which takes its time and is therefore imported la
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
+import importlib.util
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,14 +48,19 @@ class KernelWay(Way):
         self._locks = folder.absolute() / "locks"
         self._name = name
 
+    @staticmethod
+    def has_library() -> bool:
+        """Tell whether os-brick is installed; it is not imported for that."""
+        return importlib.util.find_spec("os_brick") is not None
+
     def lacks(self, protocol: str | None = None) -> Sequence[str]:
         """Look for os-brick, commands and the kernel's part; local needs nothing."""
         protocol = protocol and protocol.lower()
         if protocol == local_devices.PROTOCOL:
             return []
         lacking = commands.missing({"blockdev": "util-linux", "sync": "coreutils"})
-        if importutils.try_import("os_brick") is None:
-            lacking.append("os-brick (pip install attachd[host])")
+        if not self.has_library():
+            lacking.append("os-brick (pip install 'attachd[host]')")
         tools, folder, what = _NEEDS.get(protocol or "", ({}, "", ""))
         lacking += commands.missing(tools)
         if folder and not (_SYS / folder).is_dir():

@@ -27,10 +27,12 @@ from attachd.tests.functional import processes
 from attachd.tests.lasting import Lasting
 
 _MODULES = {
-    "attachd": "attachd.cli.app",
+    "attachd": "attachd.cli.start",
     "cinder": "cinderclient.shell",
     "openstack": "openstackclient.shell",
 }
+_LATE = {"attachd": ("attachd.cli.app",), "openstack": (), "cinder": ()}
+"""Modules that ``main()`` imports."""
 _PLUGINS = {
     "attachd": ("attachd.cli", "cliff.formatter.list", "cliff.formatter.show"),
     "openstack": ("openstack.cli.base", "openstack.volume.v3", "cliff.formatter.list"),
@@ -94,6 +96,8 @@ def main() -> None:
     # Read when the modules are loaded.
     sys.argv = [name]
     module = importlib.import_module(_MODULES[name])
+    for late in _LATE[name]:
+        importlib.import_module(late)
     for group in _PLUGINS[name]:
         for each in metadata.entry_points(group=group):
             each.load()

@@ -136,8 +136,8 @@ class LacksTest(Case):
         self.assertEqual([], self.way.lacks("local"))
 
     def test_os_brick_itself_can_be_missing(self):
-        self.useFixture(fixtures.MonkeyPatch("oslo_utils.importutils.try_import", lambda _: None))
-        self.assertIn("os-brick (pip install attachd[host])", self.way.lacks())
+        self.useFixture(fixtures.MonkeyPatch("importlib.util.find_spec", lambda _: None))
+        self.assertIn("os-brick (pip install 'attachd[host]')", self.way.lacks())
 
         def fail(name):
             raise ImportError(name)

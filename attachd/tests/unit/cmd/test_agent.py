@@ -86,6 +86,13 @@ class MainTest(unittest.TestCase):
         self.assertIn("sudo", self.refused())
         self.assertFalse(self.folder.exists())
 
+    def test_without_os_brick_it_says_what_to_install(self):
+        override(self, "way", "kernel", group="agent")
+        missing = mock.patch("attachd.agent.brick.KernelWay.has_library", return_value=False)
+        with missing:
+            said = "attachd-agent: os-brick is missing here: pip install 'attachd[host]'\n"
+            self.assertEqual(said, self.refused())
+
     def test_a_host_has_one_agent(self):
         self.folder.mkdir()
         lock = os.open(self.folder / "agent.lock", os.O_CREAT | os.O_RDWR)

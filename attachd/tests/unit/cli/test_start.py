@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command where its libraries are not installed, in a process of its own."""
+
+import subprocess
+import sys
+import unittest
+
+from attachd.tests.functional import processes
+
+PATIENCE = 120
+WITHOUT = """
+import sys
+sys.modules[{missing!r}] = None
+sys.argv = ["attachd", "--version"]
+from attachd.cli import start
+sys.exit(start.main())
+"""
+
+
+class StartTest(unittest.TestCase):
+    def run_without(self, missing):
+        return subprocess.run(
+            [sys.executable, "-c", WITHOUT.format(missing=missing)],
+            capture_output=True,
+            check=False,
+            cwd=processes.ROOT,
+            text=True,
+            timeout=PATIENCE,
+        )
+
+    def test_what_is_missing_is_said_in_one_line(self):
+        for missing in ("cliff", "openstack"):
+            done = self.run_without(missing)
+            said = f"attachd: {missing} is missing here: pip install 'attachd[host]'\n"
+            self.assertEqual((1, "", said), (done.returncode, done.stdout, done.stderr))
+
+    def test_what_is_broken_otherwise_is_shown_with_its_place(self):
+        done = self.run_without("attachd.exception")
+        self.assertEqual(1, done.returncode)
+        self.assertIn("Traceback", done.stderr)
+
+    def test_otherwise_it_is_the_program(self):
+        done = self.run_without("nothing_that_is_needed")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertRegex(done.stdout, r"^attachd \d")
