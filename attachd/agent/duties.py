@@ -241,11 +241,14 @@ class Duties:
     def _unheard_of(self, duty: Duty, others: list[Entry]) -> Entry | None:
         """Return an entry for what nothing was ever begun for, as far as the journal knows.
 
-        A journal may have been lost.  So what can be asked is asked, unless somebody else has the
-        volume here, or nothing can have been made because the tools are missing.
+        A journal, or this entry of it, may have been lost.  So what can be asked is asked, unless
+        nothing can have been made because the tools are missing.  Beside other attachments that is
+        done where each has a device, so that a shared one is known as such, and none is by hand.
         """
         info = _info(duty)
-        if others or self._host.way.lacks(info.get("driver_volume_type")):
+        if self._host.way.lacks(info.get("driver_volume_type")):
+            return None
+        if any(each.owner is not Owner.AGENT or each.device is None for each in others):
             return None
         return self._entry(duty, None) if duty["connection_info"] else None
 

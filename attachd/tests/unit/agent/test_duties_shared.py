@@ -7,6 +7,7 @@ from unittest import mock
 from attachd import exception
 from attachd.agent.base import Options
 from attachd.agent.duties import Duties
+from attachd.agent.journal import Step
 from attachd.tests import hosts
 from attachd.tests.backends import Killed
 from attachd.tests.unit.agent import test_duties
@@ -33,6 +34,39 @@ class SharedTest(test_duties.DutiesCase):
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
         self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
+
+    def lose(self, attachment_id):
+        """Lose what the journal knows of an attachment."""
+        entries = {each.attachment_id: each for each in self.entries()}
+        self.host.journal.remove(entries[attachment_id])
+
+    def test_a_device_that_nobody_has_noted_goes_although_another_has_one(self):
+        mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
+        self.lose(mine)
+        self.withdraw(mine)
+        self.duties.look(mine)
+        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.assertEqual((["t2"], ["disconnect"]), (self.way.devices(), self.way.calls))
+        self.assertEqual([other], [each.attachment_id for each in self.entries()])
+
+    def test_a_device_that_nobody_has_noted_stays_if_another_has_it_too(self):
+        mine, other = self.attached(), self.attached()
+        self.lose(mine)
+        self.withdraw(mine)
+        self.duties.look(mine)
+        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
+        self.assertEqual([other], [each.attachment_id for each in self.entries()])
+
+    def test_nothing_is_looked_for_beside_what_may_have_a_device_that_nobody_has_noted(self):
+        mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
+        entries = {each.attachment_id: each for each in self.entries()}
+        self.host.journal.write(entries[other], step=Step.CONNECTING, device=None)
+        self.lose(mine)
+        self.withdraw(mine)
+        self.duties.look(mine)
+        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.assertEqual((["t1", "t2"], []), (self.way.devices(), self.way.calls))
 
     def test_what_another_had_before_a_reboot_is_nothing_that_is_shared(self):
         mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
