@@ -94,7 +94,7 @@ def project(context: Any, query: Mapping[str, str]) -> str | None:
     Clients of others ask for it too, and are not refused.
     """
     if not context.is_admin:
-        found: str | None = context.project_id
+        found: str = context.project_id or ""  # Without a project nothing is listed, not all.
         return found
     wanted = fields.truth(ALL_PROJECTS, query.get(ALL_PROJECTS, "false"))
     return None if wanted else context.project_id

@@ -112,5 +112,8 @@ class JsonField(fields.AutoTypedField[Any]):
 
 
 def scope(context: RequestContext) -> str | None:
-    """Return the project whose rows the caller sees, or None for those of all projects."""
-    return None if context.is_admin else context.project_id
+    """Return the project whose rows the caller sees, or None for those of all projects.
+
+    Whoever has no project, and is no administrator, sees none: no row has an empty one.
+    """
+    return None if context.is_admin else context.project_id or ""

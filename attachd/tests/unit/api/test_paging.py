@@ -85,6 +85,10 @@ class FiltersTest(unittest.TestCase):
                 context = mock.Mock(is_admin=is_admin, project_id="p")
                 self.assertEqual(expected, paging.project(context, query))
 
+    def test_whoever_has_no_project_sees_nothing_instead_of_everything(self):
+        context = mock.Mock(is_admin=False, project_id=None)
+        self.assertEqual("", paging.project(context, {"all_tenants": "1"}))
+
 
 class NextLinkTest(unittest.TestCase):
     def test_there_is_one_only_after_a_full_page(self):

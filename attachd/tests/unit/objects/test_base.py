@@ -155,6 +155,7 @@ class ScopeTest(unittest.TestCase):
 
     def test_an_administrator_sees_those_of_everybody(self):
         self.assertIsNone(base.scope(context.RequestContext(project_id="p", is_admin=True)))
+        self.assertEqual("", base.scope(context.RequestContext(project_id=None)))
 
 
 class RegistryTest(unittest.TestCase):
