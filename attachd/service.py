@@ -23,7 +23,7 @@ from oslo_messaging._drivers import amqpdriver, impl_rabbit  # pinned by tests/u
 from oslo_messaging.rpc.server import RPCServer
 
 from attachd import exception, waiting
-from attachd.conf import CONF
+from attachd.conf import CONF, checking
 from attachd.context import RequestContext
 from attachd.objects import base, manifests
 
@@ -94,26 +94,19 @@ def prepare(
     if config_files is None:
         config_files = named_files() or None
     CONF(list(argv), project="attachd", version=version(), default_config_files=config_files)
-    _check_values()
+    checking.check_values(CONF)
     if not (CONF.log_file or CONF.log_dir):
         CONF.set_default("use_stderr", True)  # else oslo.log would take the standard output
     logging.setup(CONF, "attachd")
     std_logging.captureWarnings(True)
+    for each in checking.strangers(CONF):
+        LOG.warning("%s", each)
 
 
 def named_files() -> list[str]:
     """Return the configuration files that ATTACHD_CONFIG_FILES names."""
     named = os.environ.get(CONFIG_FILES_VARIABLE, "")
     return [each for each in named.split(os.pathsep) if each]
-
-
-def _check_values() -> None:
-    """Find wrong values now: oslo.config would do so when something reads them."""
-    for name in CONF:
-        found = CONF[name]
-        if isinstance(found, Mapping):
-            for option in found:
-                found[option]
 
 
 class Serializer(messaging.Serializer):

@@ -1,36 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration: one file per option group; every room reads CONF from here."""
 
+import importlib
+from typing import Any, Final
+
 from oslo_config import cfg
 
-from attachd.conf import (
-    agent,
-    api,
-    base,
-    database,
-    manager,
-    messaging,
-    notifications,
-    nova,
-    quota,
-    upgrade_levels,
-)
+from attachd.conf import base, checking, manager
+
+__all__ = ["CONF", "GROUPS", "base", "checking", "manager"]
 
 CONF = cfg.CONF
 """The process-wide configuration: oslo.messaging registers options on this one only."""
 
-GROUPS = (
-    base,
-    agent,
-    api,
-    database,
-    manager,
-    messaging,
-    notifications,
-    nova,
-    quota,
-    upgrade_levels,
+_OTHERS = (
+    "agent",
+    "api",
+    "database",
+    "messaging",
+    "notifications",
+    "nova",
+    "quota",
+    "upgrade_levels",
 )
+
+GROUPS: Final[tuple[Any, ...]] = (
+    base,
+    manager,
+    *(importlib.import_module(f"{__name__}.{name}") for name in _OTHERS),
+)
+"""The files beside this one that have options: a GROUP and its OPTIONS each."""
 
 for _group in GROUPS:
     # By its name, oslo.config would make another group which only looks like [DEFAULT].

@@ -7,7 +7,8 @@ GROUP = "manager"
 
 DRIVER = cfg.StrOpt(
     "driver",
-    help="The driver of this backend: a name under the entry point attachd.drivers.",
+    help="The driver of this backend: a name under the entry point attachd.drivers. None: the "
+    "manager does not start.",
 )
 """The one option that every backend's own group has; the driver brings the others."""
 

@@ -22,7 +22,7 @@ OPTIONS = [
         schemes=["http", "https"],
         help="The Identity API, with its version, where the caller's token is exchanged for one "
         "with a service catalogue. Only needed where [keystone_authtoken] "
-        "include_service_catalog is false and there is no endpoint_override.",
+        "include_service_catalog is false and there is no endpoint_override. None: nowhere.",
     ),
     cfg.StrOpt(
         "region_name",
@@ -79,7 +79,7 @@ OPTIONS = [
     ),
     cfg.StrOpt(
         "certfile",
-        help="The certificate, in PEM, that this service shows to Compute.",
+        help="The certificate, in PEM, that this service shows to Compute. None: it shows none.",
     ),
     cfg.StrOpt(
         "keyfile",

@@ -9,18 +9,31 @@ from stevedore import extension
 from attachd import conf
 
 
-def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     """Return (group, options) pairs, as the oslo.config.opts entry point wants them."""
-    groups = [(group.GROUP, list(group.OPTIONS)) for group in conf.GROUPS]
+    groups = [(_explained(group), list(group.OPTIONS)) for group in conf.GROUPS]
     return groups + _backend_examples()
 
 
-def _backend_examples() -> list[tuple[str, list[cfg.Opt]]]:
+def _explained(module: Any) -> cfg.OptGroup:
+    """Return the group of a module, with what the module's first line says it is about."""
+    about = " ".join((module.__doc__ or "").partition(";")[0].split())
+    return cfg.OptGroup(module.GROUP, help=f"{about}.")
+
+
+def _backend_examples() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     """Show each driver's options under a group of the driver's name, as a backend might be."""
     drivers: extension.ExtensionManager[Any] = extension.ExtensionManager(
         "attachd.drivers", propagate_map_exceptions=True
     )
     return [
-        (each.name, [conf.manager.DRIVER, *each.plugin.OPTIONS])
+        (
+            cfg.OptGroup(
+                each.name,
+                help=f"A backend with the driver {each.name}; the group may have any name that "
+                "enabled_backends has.",
+            ),
+            [conf.manager.DRIVER, *each.plugin.OPTIONS],
+        )
         for each in sorted(drivers, key=lambda found: found.name)
     ]

@@ -136,5 +136,6 @@ def _driver(name: str) -> base.Driver:
             reason=f"[{name}]driver: there is no storage driver {wanted!r}."
         ) from error
     CONF.register_opts(found.OPTIONS, group=name)
+    conf.checking.check_values(CONF, name)
     driver: base.Driver = found(name, CONF)
     return driver

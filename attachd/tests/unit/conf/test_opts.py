@@ -18,7 +18,7 @@ class ListTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.listed = opts.list_opts()
+        self.listed = [(group.name, options) for group, options in opts.list_opts()]
 
     def test_every_group_of_ours_is_listed(self):
         listed = {group: [each.name for each in options] for group, options in self.listed}
@@ -31,6 +31,10 @@ class ListTest(unittest.TestCase):
         self.assertLessEqual({"fake", "file", "tgt"}, set(drivers.names()))
         for each in drivers:
             self.assertEqual([conf.manager.DRIVER, *each.plugin.OPTIONS], listed[each.name])
+
+    def test_every_group_tells_what_it_is_about(self):
+        for group, _options in opts.list_opts():
+            self.assertRegex(group.help, r"^[A-Z][^;]+[^.]\.$|^A backend .*\.$", group.name)
 
     def test_no_group_is_listed_twice(self):
         names = [group for group, _options in self.listed]

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong values and unknown names, of every option, as they stand in files."""
+
+from pathlib import Path
+import tempfile
+import unittest
+
+from oslo_config import cfg, types
+
+from attachd import conf
+from attachd.conf import checking, opts
+
+_GENERATOR = Path(__file__).parents[4] / "etc" / "attachd" / "config-generator.conf"
+
+
+def wrong_value(option):
+    """Return what cannot be a value of the option; None where everything can."""
+    kind = option.type
+    if isinstance(kind, types.Integer | types.Float):
+        return "many" if kind.min is None else f"{kind.min - 1}"
+    if isinstance(kind, types.Boolean):
+        return "perhaps"
+    if isinstance(kind, types.URI):
+        return "ftp://127.0.0.1"
+    if isinstance(kind, types.HostAddress):
+        return "two words"
+    if isinstance(kind, types.String) and (kind.choices or kind.regex):
+        return "anything else"
+    return None
+
+
+class CheckingTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = Path(folder.name) / "attachd.conf"
+
+    def read(self, text):
+        """Return a configuration that has read a file, and nothing of this machine."""
+        self.file.write_text(text, encoding="utf-8")
+        made = cfg.ConfigOpts()
+        for group in conf.GROUPS:
+            named = None if group.GROUP == "DEFAULT" else group.GROUP
+            made.register_opts(group.OPTIONS, group=named)
+        made(["--config-file", str(self.file)], project="attachd", use_env=False)
+        return made
+
+    def strangers(self, text, environment=None):
+        return checking.strangers(self.read(text), environment or {})
+
+
+class ValuesTest(CheckingTest):
+    def test_each_wrong_value_is_told_with_group_and_option(self):
+        looked_at = 0
+        for group in conf.GROUPS:
+            for option in group.OPTIONS:
+                wrong = wrong_value(option)
+                if wrong is None:
+                    continue
+                with self.subTest(group=group.GROUP, option=option.name, value=wrong):
+                    read = self.read(f"[{group.GROUP}]\n{option.dest} = {wrong}\n")
+                    name = rf"^\[{group.GROUP}\]{option.dest}: "
+                    with self.assertRaisesRegex(cfg.ConfigFileValueError, name):
+                        checking.check_values(read)
+                    looked_at += 1
+        self.assertGreater(looked_at, 40)
+
+    def test_the_options_of_drivers_are_told_with_the_name_of_the_backend(self):
+        listed = {group.name: options for group, options in opts.list_opts()}
+        for driver in ("file", "tgt", "fake"):
+            for option in listed[driver]:
+                wrong = wrong_value(option)
+                if wrong is None:
+                    continue
+                with self.subTest(driver=driver, option=option.name):
+                    read = self.read(f"[shelf]\n{option.dest} = {wrong}\n")
+                    read.register_opt(option, group="shelf")
+                    name = rf"^\[shelf\]{option.dest}: "
+                    with self.assertRaisesRegex(cfg.ConfigFileValueError, name):
+                        checking.check_values(read, "shelf")
+
+    def test_the_defaults_are_right(self):
+        checking.check_values(self.read(""))
+
+
+class StrangersTest(CheckingTest):
+    def only(self, text, environment=None):
+        (found,) = self.strangers(text, environment)
+        return found
+
+    def test_what_there_is_is_no_stranger(self):
+        self.assertEqual([], self.strangers("[manager]\nworkers = 2\n"))
+        text = (
+            # Options of libraries, some of which are registered later, and a former name.
+            "[DEFAULT]\ndebug = true\ngraceful_shutdown_timeout = 30\nrpc_response_timeout = 9\n"
+            "logdir = /nowhere\nenabled_backends = shelf\n"
+            "[database]\nconnection = sqlite://\nmysql_sql_mode = TRADITIONAL\n"
+            "[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n"
+            "[keystone_authtoken]\napplication_credential_id = x\n"
+            "[shelf]\ndriver = file\nfile_folder = /nowhere\n"
+        )
+        self.assertEqual([], self.strangers(text))
+
+    def test_a_typing_error_is_told_with_what_was_meant(self):
+        found = self.only("[manager]\nwokers = 2\n")
+        self.assertEqual(
+            checking.Stranger(str(self.file), "manager", "wokers", "[manager]workers"), found
+        )
+        self.assertEqual(
+            f"{self.file}: there is no option [manager]wokers, so it does nothing. "
+            "Did you mean [manager]workers?",
+            str(found),
+        )
+
+    def test_an_option_in_another_group_is_told_with_its_own(self):
+        self.assertEqual("[rpc]attach_timeout", self.only("[api]\nattach_timeout = 2\n").nearest)
+
+    def test_what_resembles_nothing_is_told_as_well(self):
+        found = self.only("[api]\nzzz = 2\n")
+        self.assertIsNone(found.nearest)
+        self.assertTrue(str(found).endswith("does nothing."), found)
+
+    def test_an_option_that_the_driver_does_not_have_is_told(self):
+        text = "[shelf]\ndriver = file\ntgt_timeout = 3\nfile_foldr = /nowhere\n"
+        self.assertEqual(
+            ["[tgt]tgt_timeout", "[shelf]file_folder"],
+            [each.nearest for each in self.strangers(text)],
+        )
+
+    def test_a_library_may_have_an_option_named_driver(self):
+        text = "[oslo_messaging_notifications]\ndriver = messagingv2\ntopics = a,b\n"
+        self.assertEqual([], self.strangers(text))
+        self.assertEqual("retyr", self.only(f"{text}retyr = 1\n").name)
+
+    def test_the_section_that_says_as_whom_keystone_is_asked_is_of_plugins(self):
+        text = "[keystone_authtoken]\nauth_section = ours\n[ours]\nauth_url = http://k\n"
+        self.assertEqual([], self.strangers(text))
+
+    def test_a_group_is_told_once_with_the_nearest(self):
+        found = self.only("[mangaer]\nworkers = 2\nmessage_ttl = 3\n")
+        self.assertEqual(("mangaer", None, "[manager]"), (found.group, found.name, found.nearest))
+        self.assertIn("no group of options [mangaer]", str(found))
+
+    def test_groups_of_sources_of_values_are_theirs(self):
+        text = "[DEFAULT]\nconfig_source = elsewhere\n[elsewhere]\ndriver = remote_file\nuri = x\n"
+        read = self.read(text.replace("config_source", "#config_source"))
+        self.assertTrue(checking.strangers(read, {}))
+        read.set_override("config_source", ["elsewhere"])
+        self.assertEqual([], checking.strangers(read, {}))
+
+    def test_variables_are_looked_at_as_files_are(self):
+        clients = {"OS_AUTH_URL": "x", "HOME": "/", "OS_MANAGER__WORKERS": "2"}
+        self.assertEqual([], self.strangers("", clients))
+        found = self.only("", {**clients, "OS_DATABASE__CONECTION": "x"})
+        self.assertEqual("OS_DATABASE__CONECTION", found.place)
+        self.assertEqual("[database]connection", found.nearest)
+
+    def test_a_folder_of_files_is_looked_at(self):
+        more = self.file.parent / "more"
+        more.mkdir()
+        (more / "b.conf").write_text("[api]\nmax_limmit = 2\n", encoding="utf-8")
+        (more / "a.txt").write_text("[api]\nmax_limits = 2\n", encoding="utf-8")
+        read = self.read("")
+        read(["--config-file", str(self.file), "--config-dir", str(more)], use_env=False)
+        (found,) = checking.strangers(read, {})
+        self.assertEqual((str(more / "b.conf"), "max_limmit"), (found.place, found.name))
+
+    def test_all_libraries_of_the_sample_are_known(self):
+        lines = _GENERATOR.read_text(encoding="utf-8").splitlines()
+        named = [each.removeprefix("namespace = ") for each in lines if "namespace = " in each]
+        self.assertLessEqual(set(named), set(checking._LIBRARIES))
