@@ -3,8 +3,10 @@
 
 import argparse
 from collections.abc import Iterable
+import datetime
 from typing import Any
 
+from attachd import ages
 from attachd.cli import options, showing
 from attachd.cli.blockstorage import BlockStorage
 from attachd.cli.commands import EachOf, Lister, ShowOne
@@ -58,6 +60,15 @@ _LIST = (
     option("--volume-id", metavar="ID", help="only those of a volume"),
     option("--instance-id", metavar="ID", help="only those of a server"),
     option("--status", metavar="STATUS", help="only those of a status, such as attached"),
+    option("--host", metavar="NAME", help="only those at a host (admin only)"),
+    option("--agent", metavar="HOST", help="only those that the agent of a host sees to"),
+    option("--older-than", type=ages.age, metavar="AGE", help="only those made 2h ago or earlier"),
+    option(
+        "--unchanged-for",
+        type=ages.age,
+        metavar="AGE",
+        help="only those of which nothing was heard for 30m or longer",
+    ),
     option(
         "--all-projects", action="store_true", help="also those of other projects (admin only)"
     ),
@@ -214,8 +225,20 @@ def _query(parsed: argparse.Namespace) -> dict[str, str]:
         "volume_id": parsed.volume_id,
         "instance_id": parsed.instance_id,
         "attach_status": parsed.status,
+        "attached_host": parsed.host,
+        "agent": parsed.agent,
+        "created_at": _before(parsed.older_than),
+        "updated_at": _before(parsed.unchanged_for),
         "limit": parsed.limit,
         "marker": parsed.marker,
         "all_tenants": 1 if parsed.all_projects else None,
     }
     return {name: str(value) for name, value in asked.items() if value is not None}
+
+
+def _before(age: datetime.timedelta | None) -> str | None:
+    """Return the filter for what happened so long ago; None: whenever it did."""
+    if age is None:
+        return None
+    moment = datetime.datetime.now(datetime.UTC) - age
+    return f"lte:{moment:%Y-%m-%dT%H:%M:%SZ}"

@@ -18,6 +18,8 @@ MODE = "3.54"
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 """Asks for what only attachd has."""
 
+_OWN_FILTERS = frozenset({"agent", "created_at", "updated_at"})
+
 Attachment = dict[str, Any]
 Agent = dict[str, Any]
 
@@ -74,8 +76,11 @@ class BlockStorage:
         path = "/attachments/detail" if detail else "/attachments"
         found: list[Attachment] = []
         asked = dict(query)
+        settings: dict[str, Any] = {"microversion": ATTACHMENTS}
+        if _OWN_FILTERS & query.keys():
+            settings = {"headers": OWN}
         while True:
-            answer = self._ask("GET", path, params=asked, microversion=ATTACHMENTS)
+            answer = self._ask("GET", path, params=asked, **settings)
             page = answer["attachments"]
             found += page
             # The API has no links: only an empty page says that there are no more.

@@ -24,18 +24,23 @@ class Filters(TypedDict, total=False):
 
     :ivar states: in one of these, as states.attachment_states() gives them for a wire name
     :ivar like: columns, of SEARCHABLE, and a text that is somewhere in them
+    :ivar times: comparisons which all have to hold; what never changed did when it was made
     """
 
     project_id: str
     volume_id: str
     instance_uuid: str
     host: str
+    agent: str
     states: Collection[AttachmentState]
     like: Mapping[str, str]
+    times: Sequence[paging.Comparison]
 
 
 SEARCHABLE = frozenset({"volume_id", "instance_uuid", "host", "mountpoint"})
-_SELECTIVE = frozenset({"volume_id", "instance_uuid", "host"})
+_CHANGED = {"updated_at": sa.func.coalesce(_T.c.updated_at, _T.c.created_at)}
+_EQUAL = ("project_id", "volume_id", "instance_uuid", "host", "agent")
+_SELECTIVE = frozenset({"volume_id", "instance_uuid", "host", "agent"})
 SORTABLE = frozenset({"id", "volume_id", "instance_uuid", "host", "created_at", "updated_at"})
 
 
@@ -108,7 +113,8 @@ def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> lis
 
 def _conditions(filters: Filters) -> list[paging.Condition]:
     conditions: list[paging.Condition] = [_IS_SHOWN]
-    conditions += paging.equal(_T, filters, ("project_id", "volume_id", "instance_uuid", "host"))
+    conditions += paging.equal(_T, filters, _EQUAL)
     if "states" in filters:
         conditions.append(_T.c.state.in_(filters["states"]))
+    conditions += paging.compared(_T, filters.get("times", ()), _CHANGED)
     return conditions + paging.like(_T, filters.get("like", {}), SEARCHABLE)

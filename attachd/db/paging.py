@@ -7,7 +7,10 @@ first, and an item that comes or goes meanwhile neither repeats nor hides anothe
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 import dataclasses
-from typing import Any, Literal
+import datetime
+import operator
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 
@@ -16,6 +19,29 @@ from attachd import exception
 Direction = Literal["asc", "desc"]
 Row = dict[str, Any]
 Condition = sa.ColumnElement[bool]
+
+VERBS: Final = MappingProxyType(
+    {
+        "gt": operator.gt,
+        "gte": operator.ge,
+        "eq": operator.eq,
+        "neq": operator.ne,
+        "lt": operator.lt,
+        "lte": operator.le,
+    }
+)
+"""How a column can be compared with a moment."""
+
+_CLOCKS_DIFFER = datetime.timedelta(hours=1)
+_LAST = datetime.datetime.max - _CLOCKS_DIFFER  # noqa: DTZ901  the tables' times have no zone
+
+
+class Comparison(NamedTuple):
+    """A column that is compared with a moment: ``verb`` is one of :data:`VERBS`."""
+
+    column: str
+    verb: str
+    moment: datetime.datetime
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +117,25 @@ def order_index(
 def equal(table: sa.Table, filters: Mapping[str, Any], names: Iterable[str]) -> list[Condition]:
     """Match the rows whose columns are as ``filters`` says, of those that it has."""
     return [table.c[name] == filters[name] for name in names if name in filters]
+
+
+def compared(
+    table: sa.Table,
+    comparisons: Iterable[Comparison],
+    instead: Mapping[str, sa.ColumnElement[Any]] = MappingProxyType({}),
+) -> list[Condition]:
+    """Match the rows of which all comparisons hold.
+
+    :param instead: what is compared for some columns
+    """
+    found: list[Condition] = []
+    for column, verb, moment in comparisons:
+        found.append(VERBS[verb](instead.get(column, table.c[column]), moment))
+        if verb in {"lt", "lte", "eq"} and column != "created_at":
+            # This follows from the rest, in a form that has an index: nothing happens to what is
+            # not made yet, though two machines may have stored the times.
+            found.append(table.c.created_at <= min(moment, _LAST) + _CLOCKS_DIFFER)
+    return found
 
 
 def like(

@@ -7,7 +7,6 @@ A page is two statements, whatever its size; with the attachments of its volumes
 
 from collections.abc import Mapping, Sequence
 import datetime
-import operator
 from typing import Any, NamedTuple, TypedDict
 
 import sqlalchemy as sa
@@ -19,14 +18,6 @@ Row = dict[str, Any]
 _V = models.volumes
 _M = models.volume_metadata
 _I = models.volume_image_metadata
-
-
-class Comparison(NamedTuple):
-    """A column that is compared with a moment: ``verb`` is one of gt, gte, eq, neq, lt, lte."""
-
-    column: str
-    verb: str
-    moment: datetime.datetime
 
 
 class Filters(TypedDict, total=False):
@@ -53,7 +44,7 @@ class Filters(TypedDict, total=False):
     metadata: Mapping[str, str]
     image_metadata: Mapping[str, str]
     like: Mapping[str, str]
-    times: Sequence[Comparison]
+    times: Sequence[paging.Comparison]
 
 
 SEARCHABLE = frozenset({"name", "description", "status", "host", "availability_zone"})
@@ -79,14 +70,6 @@ _SELECTIVE = frozenset(
     {"id", "user_id", "name", "host", "volume_type_id", "metadata", "image_metadata"}
 )
 _EQUAL = tuple(Filters.__annotations__.keys() - {"metadata", "image_metadata", "like", "times"})
-_VERBS = {
-    "gt": operator.gt,
-    "gte": operator.ge,
-    "eq": operator.eq,
-    "neq": operator.ne,
-    "lt": operator.lt,
-    "lte": operator.le,
-}
 
 
 class Usage(NamedTuple):
@@ -200,8 +183,7 @@ def _conditions(filters: Filters) -> list[paging.Condition]:
     conditions = paging.equal(_V, filters, _EQUAL)
     conditions += [_has_pair(_M, *pair) for pair in filters.get("metadata", {}).items()]
     conditions += [_has_pair(_I, *pair) for pair in filters.get("image_metadata", {}).items()]
-    for column, verb, moment in filters.get("times", ()):
-        conditions.append(_VERBS[verb](_V.c[column], moment))
+    conditions += paging.compared(_V, filters.get("times", ()))
     return conditions + paging.like(_V, filters.get("like", {}), SEARCHABLE)
 
 

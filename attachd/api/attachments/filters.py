@@ -5,20 +5,38 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from attachd import states
+from attachd import exception, states
+from attachd.api import fields, paging, times, validation
 from attachd.api import filters as register
 from attachd.api import microversions as mv
-from attachd.api import paging
-from attachd.api.fields import canonical
 from attachd.context import RequestContext
 from attachd.db.attachment_queries import Filters
 
 _COLUMNS = MappingProxyType(
-    {"volume_id": "volume_id", "instance_id": "instance_uuid", "attached_host": "host"}
+    {
+        "volume_id": "volume_id",
+        "instance_id": "instance_uuid",
+        "attached_host": "host",
+        "agent": "agent",
+    }
 )
+_TIMES = ("created_at", "updated_at", "attached_at")
 _IDS = ("volume_id", "instance_id")
 _STATES = ("status", "attach_status")
 _LIKE = register.LIKE
+
+_AGENT = "attachd 1.0: those that the agent of this host sees to."
+_COMPARED = (
+    "attachd 1.0: those whose {} compares so: `gt:TIME`, or gte, eq, neq, lt, lte; several with "
+    "commas between them."
+)
+OWN: Mapping[str, fields.Schema] = MappingProxyType(
+    {
+        "agent": {"type": "string", "description": _AGENT},
+        **{name: {"type": "string", "description": _COMPARED.format(name)} for name in _TIMES},
+    }
+)
+"""Filters under attachd 1.0, as clients are told of them."""
 
 SORT_KEYS = MappingProxyType(
     {
@@ -33,12 +51,24 @@ SORT_KEYS = MappingProxyType(
 )
 
 
-def read(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) -> Filters:
+def read(
+    ctx: RequestContext,
+    query: Mapping[str, str],
+    version: mv.Version,
+    own: mv.Version | None = None,
+) -> Filters:
     """Return the filters that a request asks for, and the caller's project.
 
+    :param own: the version of attachd's own API that is asked for
     :raises BadRequest: there is an unknown filter
+    :raises InvalidInput: the value of one makes no sense
     """
-    asked = register.asked(ctx, register.ATTACHMENT, query, version)
+    known = OWN if own is not None else {}
+    usual = {name: value for name, value in query.items() if name not in known}
+    asked = register.asked(ctx, register.ATTACHMENT, usual, version)
+    asked |= {name: query[name] for name in known if name in query}
+    if own is not None:
+        _check_states(asked)
     project_id = paging.project(ctx, query)
     named = asked.pop("project_id", None) or project_id
     if not ctx.is_admin and named != project_id:
@@ -53,14 +83,28 @@ def _wanted(project_id: str | None, asked: Mapping[str, str]) -> Filters:
         if name.rstrip(_LIKE) in _STATES:
             states_so_far = found.get("states", frozenset(states.AttachmentState))
             found["states"] = states_so_far & _in_state(name, value)
+        elif name in _TIMES:
+            found.setdefault("times", []).extend(times.comparisons(name, value))
         elif name.endswith(_LIKE):
             like[_COLUMNS[name.rstrip(_LIKE)]] = value
         else:
-            found[_COLUMNS[name]] = canonical(value) if name in _IDS else value
+            found[_COLUMNS[name]] = fields.canonical(value) if name in _IDS else value
     if like:
         found["like"] = like
     filters: Filters = found  # type: ignore[assignment]  # built key by key
     return filters
+
+
+def _check_states(asked: Mapping[str, str]) -> None:
+    """Refuse a status that there is not; whoever has not asked for attachd 1.0 finds nothing."""
+    known = sorted({each.wire for each in states.AttachmentState})
+    for name in _STATES:
+        if name in asked and asked[name] not in known:
+            raise exception.InvalidInput(
+                field=name,
+                value=validation.shown(asked[name]),
+                reason=f"It is one of {', '.join(known)}.",
+            )
 
 
 def _in_state(name: str, value: str) -> frozenset[states.AttachmentState]:

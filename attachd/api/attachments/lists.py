@@ -16,11 +16,14 @@ from attachd.db import attachment_queries
 
 @endpoint("GET", "/attachments", since=mv.NEW_ATTACH, policy=policy.LIST)
 def index(
-    ctx: RequestContext, query: Mapping[str, str], version: mv.Version
+    ctx: RequestContext,
+    query: Mapping[str, str],
+    version: mv.Version,
+    own: mv.Version | None,
 ) -> dict[str, list[view.Summary]]:
     """List attachments, newest first."""
     page = paging.read(query, filters.SORT_KEYS)
-    return view.listed(attachment_queries.page(filters.read(ctx, query, version), page))
+    return view.listed(attachment_queries.page(filters.read(ctx, query, version, own), page))
 
 
 @endpoint("GET", "/attachments/detail", since=mv.NEW_ATTACH, policy=policy.LIST)
@@ -32,5 +35,5 @@ def detail(
 ) -> dict[str, Sequence[view.Detail]]:
     """List attachments, newest first, with all that is needed to connect."""
     page = paging.read(query, filters.SORT_KEYS)
-    rows = attachment_queries.page_in_full(filters.read(ctx, query, version), page)
+    rows = attachment_queries.page_in_full(filters.read(ctx, query, version, own), page)
     return view.listed_in_full(ctx, rows, own)

@@ -2,18 +2,15 @@
 """What the filters of lists of volumes mean; used by lists.py, registered in api/filters.py."""
 
 from collections.abc import Callable, Mapping
-import datetime
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from oslo_utils import timeutils
-
 from attachd import exception
-from attachd.api import fields, paging, validation
+from attachd.api import fields, paging, times, validation
 from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.context import RequestContext
-from attachd.db.volume_queries import Comparison, Filters
+from attachd.db.volume_queries import Filters
 
 _IMAGE: Final = "glance_metadata"
 """Known since 3.4, and since filters are checked, which is 3.31, to whom the register says."""
@@ -26,11 +23,6 @@ _LATER: Final = frozenset({"created_at", "updated_at", "consumes_quota"})
 
 _NOT_BOOTABLE: Final = frozenset({"false", "False", "FALSE"})
 """What asked for volumes nobody can boot from before 3.2; everything else asked for the others."""
-
-_MOST_TIMES: Final = 100
-"""How many one filter may compare with; SQLite refuses statements with many more."""
-
-_VERBS: Final = ("gt", "gte", "eq", "neq", "lt", "lte")
 
 
 def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) -> Filters | None:
@@ -51,7 +43,7 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
         if name.endswith("~"):
             filters.setdefault("like", {})[name[:-1]] = text
         elif name in {"created_at", "updated_at"}:
-            filters.setdefault("times", []).extend(_times(name, text))
+            filters.setdefault("times", []).extend(times.comparisons(name, text))
         else:
             column, convert = _CONVERTED.get(name, (name, _text))
             filters[column] = convert(name, text)
@@ -99,27 +91,6 @@ def _size(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):  # noqa: PLR2004  as columns
         raise _wrong(name, text, "It must be a whole number of GiB.")
     return int(text)
-
-
-def _times(name: str, text: str) -> list[Comparison]:
-    """Read ``gt:2026-01-01T00:00:00,lte:2026-02-01T00:00:00``."""
-    found = []
-    parts = text.split(",")
-    if len(parts) > _MOST_TIMES:
-        raise _wrong(name, text, f"It has more than {_MOST_TIMES} times.")
-    for part in parts:
-        verb, _, moment = part.partition(":")
-        if verb not in _VERBS:
-            raise _wrong(name, text, f"Its operator is none of {', '.join(_VERBS)}.")
-        found.append(Comparison(name, verb, _moment(name, moment)))
-    return found
-
-
-def _moment(name: str, text: str) -> datetime.datetime:
-    try:
-        return timeutils.normalize_time(timeutils.parse_isotime(text))
-    except (ValueError, OverflowError):
-        raise _wrong(name, text, "The time must be in ISO 8601 format.") from None
 
 
 def _wrong(name: str, text: str, reason: str) -> exception.InvalidInput:

@@ -178,6 +178,10 @@ class AttachmentsTest(Terminal):
             (["--status", "reserved"], False),
             (["--limit", "1"], True),
             (["--marker", attachment], False),
+            (["--older-than", "0s", "--unchanged-for", "0s"], True),
+            (["--older-than", "9d", "--status", "attached"], False),
+            (["--agent", "node1"], False),
+            (["--host", "nowhere", "--all-projects"], False),
         ):
             listed = self.attachd("attachment-list", *words, "-f", "value", "-c", "ID")
             self.assertEqual(f"{attachment}\n" if found else "", listed, words)

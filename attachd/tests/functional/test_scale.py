@@ -58,6 +58,12 @@ ATTACHMENT_FILTERS = {
     "attach_status~": "att",
     "attached_host~": "ute-77",
 }
+OWN_ATTACHMENT_FILTERS = {
+    "created_at": "lt:2026-01-01T00:01:00",
+    "updated_at": "lt:2026-01-01T00:01:00",
+    "attached_at": "lt:2026-01-01T00:01:00",
+    "agent": "compute-77",
+}
 EMPTY = frozenset({"migration_status", "group_id", "consumes_quota"})
 """Filters that are answered without a look at the table, as all volumes have the same."""
 FEW = {"name": 5, "metadata": 25, "user_id": 100, "project_id": 100, "id": 1, "status": 500}
@@ -255,6 +261,22 @@ class OnMariadb(Pages):
                     mock.patch.object(register, "for_all", lambda each, n=names: n[each.name]),
                 ):
                     self.assert_indexed(self.plans(list_, self.member, query))
+
+    def test_filters_of_attachd_by_time_read_what_is_so_old(self):
+        def own(ctx, **query):
+            return attachment_lists.index(ctx, query, mv.LATEST, mv.OWN_BASE)["attachments"]
+
+        found = {"created_at": 59, "updated_at": 59}
+        for name, text in OWN_ATTACHMENT_FILTERS.items():
+            for ctx, everywhere in ((self.member, {}), (self.admin, ALL)):
+                with self.subTest(name, everywhere=everywhere):
+                    query = {**everywhere, name: text}
+                    self.assert_indexed(self.plans(own, ctx, query))
+                    cost, count = self.read(own, ctx, query)
+                    if everywhere:
+                        self.assertEqual(found.get(name, 0), count)
+                    # What was made an hour later may be as old, by another clock.
+                    self.assertLess(cost, 2 * 3700)
 
     def test_every_filter_uses_an_index_after_a_marker(self):
         marker = self.ids["volume"]

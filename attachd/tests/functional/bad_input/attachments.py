@@ -7,6 +7,7 @@ from attachd.tests.functional import served
 from attachd.tests.functional.bad_input import Row
 
 URL = "/attachments"
+DETAIL = "/attachments/detail"
 RESERVED = "/attachments/{reserved}"
 READER = {"token": served.READER}
 MEMBER = {"token": served.MEMBER}
@@ -45,6 +46,10 @@ def _force(
     options = {**who, "version": f"{served.LATEST}, attachd 1.0"}
     path = f"{path}?force={value}"
     return Row(f"delete by force: {claim}", "DELETE", path, None, status, says, options)
+
+
+def _listed(claim: str, query: str, says: str, path: str = URL) -> Row:
+    return Row(f"list: {claim}", "GET", f"{path}?{query}", None, 400, says, dict(OWN))
 
 
 def _keyed(claim: str, key: str, status: int, says: str) -> Row:
@@ -234,6 +239,15 @@ ROWS = [
     _plain(
         "list: filter in unicode", "GET", f"{URL}?f%C3%A4rbe=rot", None, 400, "Invalid filters"
     ),
+    _listed("a time without an operator", "created_at=2026-01-01", "attribute created_at"),
+    _listed("an unknown operator", "updated_at=about:2026-01-01", "attribute updated_at"),
+    _listed("a time that is none", "attached_at=lt:yesterday", "attribute attached_at"),
+    _listed("a month that is none", "created_at=lt:2026-13-01", "attribute created_at"),
+    _listed("a time out of bounds", "created_at=gt:0001-01-01T00:00:00%2B23:00", "created_at"),
+    _listed("more times than fit", f"created_at={'gt:2026-01-01,' * 200}", "created_at", DETAIL),
+    _listed("an inner state", "status=connecting", "attribute status"),
+    _listed("a status that is a novel", f"attach_status={'x' * 3000}", "attach_status"),
+    _listed("a filter of nobody", "colour=red", "Invalid filters colour"),
     _plain("list: limit below zero", "GET", f"{URL}?limit=-1", None, 400, "limit must be"),
     _plain("list: limit is text", "GET", f"{URL}?limit=ten", None, 400, "limit must be"),
     _plain("list: offset is huge", "GET", f"{URL}?offset={'9' * 40}", None, 400, "offset must be"),

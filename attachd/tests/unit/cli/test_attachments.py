@@ -2,11 +2,13 @@
 """The commands on attachments: what they ask for, and what they print."""
 
 import csv
+import datetime
 import io
 import json
 
 import yaml
 
+from attachd.cli import blockstorage
 from attachd.tests.unit.cli.programs import INFO, ONE, Case
 
 
@@ -155,6 +157,27 @@ class ListTest(Case):
             },
             self.cloud.asked[0][2]["params"],
         )
+
+    def test_filters_of_attachd_ask_for_its_own_version(self):
+        self.run_it(
+            *("attachment-list", "--host", "n1", "--agent", "n2", "--older-than", "2h"),
+            *("--unchanged-for", "90s", "--limit", "2"),
+        )
+        asked = self.cloud.asked[0][2]
+        self.assertEqual(blockstorage.OWN, asked["headers"])
+        params = asked["params"]
+        self.assertEqual(("n1", "n2"), (params["attached_host"], params["agent"]))
+        now = datetime.datetime.now(datetime.UTC)
+        for name, age in (("created_at", 7200), ("updated_at", 90)):
+            verb, _, moment = params[name].partition(":")
+            passed = now - datetime.datetime.fromisoformat(moment)
+            self.assertEqual("lte", verb)
+            self.assertAlmostEqual(age, passed.total_seconds(), delta=60)
+
+    def test_an_age_that_is_none_is_a_mistake(self):
+        for age in ("2", "h", "two", "-1h", "2w", "1e3s", "999999d", "\u0662h"):
+            self.run_it("attachment-list", f"--older-than={age}", code=2)
+            self.assertIn("argument --older-than", self.said)
 
     def test_the_underscored_spelling(self):
         self.run_it("attachment-list", "--volume_id", "v", "--all_projects")

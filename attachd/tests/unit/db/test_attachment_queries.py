@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of attachments: filters, what is shown, and what they cost."""
 
+import datetime
 import unittest
 
 from attachd import exception
 from attachd.db import api, attachment_queries
-from attachd.db.paging import Page
+from attachd.db.paging import Comparison, Page
 from attachd.states import AttachmentState
 from attachd.tests import databases, rows
 
@@ -44,6 +45,29 @@ class QueriesTest(unittest.TestCase):
         for filters, expected in cases:
             with self.subTest(filters):
                 self.assertEqual(expected, self._ids(**filters))
+
+    def test_times_are_compared_also_those_of_another_clock(self):
+        noon = datetime.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - the tables' times have no zone
+        hour = datetime.timedelta(hours=1)
+        times = {"created_at": noon, "updated_at": noon + hour, "attached_at": noon - hour / 2}
+        rows.change_attachment(self.first, agent="n1", **times)
+        cases = [
+            ("created_at", "lte", noon, [self.first]),
+            ("created_at", "lt", noon, []),
+            ("updated_at", "lt", noon + 2 * hour, [self.first]),
+            ("updated_at", "gt", noon + 2 * hour, [self.third, self.second]),
+            ("attached_at", "eq", noon - hour / 2, [self.first]),
+            ("attached_at", "lt", noon, [self.first]),
+        ]
+        for column, verb, moment, expected in cases:
+            with self.subTest(column, verb=verb):
+                self.assertEqual(expected, self._ids(times=[Comparison(column, verb, moment)]))
+        old = [Comparison("updated_at", "lt", noon + 2 * hour)]
+        self.assertEqual([self.first], self._ids(times=old, agent="n1", host="compute-1"))
+        self.assertEqual([], self._ids(times=old, agent="n2"))
+        last = datetime.datetime.max  # noqa: DTZ901 - as above
+        end = [Comparison("updated_at", "lte", last)]
+        self.assertEqual([self.first], self._ids(times=end, agent="n1"))
 
     def test_a_list_holds_no_secrets_unless_asked_for_in_full(self):
         (brief,) = attachment_queries.page({"host": "compute-1"}, Page(limit=1))

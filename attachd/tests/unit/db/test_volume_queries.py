@@ -6,7 +6,7 @@ import unittest
 
 from attachd import exception
 from attachd.db import api, image_metadata, models, types, volume_metadata, volume_queries
-from attachd.db.paging import Page
+from attachd.db.paging import Comparison, Page
 from attachd.tests import databases, rows
 
 
@@ -102,7 +102,7 @@ class QueriesTest(unittest.TestCase):
             "gt": [self.c],
         }
         for verb, found in expected.items():
-            times = [volume_queries.Comparison("created_at", verb, moment)]
+            times = [Comparison("created_at", verb, moment)]
             self.assertEqual(found, self._ids({"times": times}), verb)
 
     def test_what_a_backend_was_given_since_its_report_is_promised(self):

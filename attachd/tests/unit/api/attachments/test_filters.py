@@ -13,8 +13,8 @@ SERVER = "abcdefab-cdef-4abc-8def-abcdefabcdef"
 LAST_OLD = mv.Version(3, 33)
 
 
-def read(query, version=mv.LATEST, *, is_admin=False):
-    return filters.read(mock.Mock(is_admin=is_admin, project_id="p"), query, version)
+def read(query, version=mv.LATEST, own=None, *, is_admin=False):
+    return filters.read(mock.Mock(is_admin=is_admin, project_id="p"), query, version, own)
 
 
 class FiltersTest(unittest.TestCase):
@@ -73,3 +73,49 @@ class FiltersTest(unittest.TestCase):
         from attachd.db import attachment_queries
 
         self.assertLessEqual(set(filters.SORT_KEYS.values()), attachment_queries.SORTABLE)
+
+
+class OwnTest(unittest.TestCase):
+    """Filters that only attachd has."""
+
+    def refused(self, name, value):
+        with self.assertRaises(exception.InvalidInput) as raised:
+            read({name: value}, own=mv.OWN_BASE)
+        self.assertIn(f"attribute {name}", str(raised.exception))
+
+    def test_they_are_unknown_to_whoever_has_not_asked_for_them(self):
+        for name in filters.OWN:
+            with self.assertRaisesRegex(exception.BadRequest, f"Invalid filters {name}"):
+                read({name: "gt:2026-01-01"}, is_admin=True)
+
+    def test_times_and_agents_are_combined_with_the_others(self):
+        query = {
+            "updated_at": "lt:2026-01-01T00:00:00",
+            "attached_at": "gte:2025-01-01,neq:2025-06-01",
+            "agent": "n1",
+            "status": "attaching",
+            "instance_id": "i",
+        }
+        found = read(query, own=mv.OWN_BASE)
+        times = [(each.column, each.verb, each.moment.year) for each in found.pop("times")]
+        expected = [
+            ("attached_at", "gte", 2025),
+            ("attached_at", "neq", 2025),
+            ("updated_at", "lt", 2026),
+        ]
+        self.assertEqual(expected, sorted(times))
+        attaching = {"held", "connecting", "connected"}
+        others = {"agent": "n1", "instance_uuid": "i", "project_id": "p", "states": attaching}
+        self.assertEqual(others, found)
+
+    def test_what_makes_no_sense_is_named(self):
+        for name in ("created_at", "updated_at", "attached_at"):
+            for value in (
+                "2026-01-01",
+                "lt:yesterday",
+                "about:2026-01-01",
+                ",".join(["lt:2026-01-01"] * 101),
+            ):
+                self.refused(name, value)
+        for name in ("status", "attach_status"):
+            self.refused(name, "connecting")

@@ -17,10 +17,10 @@ class ListsTest(unittest.TestCase):
         self.db = self.enterContext(mock.patch.object(lists, "attachment_queries"))
         self.db.page.return_value = [test_view.row()]
         self.db.page_in_full.return_value = [test_view.row()]
-        self.ctx = mock.Mock(is_admin=False, project_id="p")
+        self.ctx = mock.Mock(is_admin=False, project_id="p", service_roles=[])
 
     def test_a_short_list_reads_no_secrets(self):
-        (shown,) = lists.index(self.ctx, {"limit": "5"}, mv.LATEST)["attachments"]
+        (shown,) = lists.index(self.ctx, {"limit": "5"}, mv.LATEST, None)["attachments"]
         self.assertEqual({"id", "status", "instance", "volume_id"}, set(shown))
         self.db.page_in_full.assert_not_called()
         asked, page = self.db.page.call_args.args
@@ -30,3 +30,10 @@ class ListsTest(unittest.TestCase):
         (shown,) = lists.detail(self.ctx, {}, mv.LATEST, None)["attachments"]
         self.assertIn("connection_info", shown)
         self.db.page_in_full.assert_called_once()
+
+    def test_both_take_the_filters_of_attachd(self):
+        query = {"agent": "node1"}
+        for list_, asked in ((lists.index, self.db.page), (lists.detail, self.db.page_in_full)):
+            asked.return_value = []
+            list_(self.ctx, query, mv.LATEST, mv.OWN_BASE)
+            self.assertEqual({"project_id": "p", **query}, asked.call_args.args[0])
