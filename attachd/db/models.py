@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables; db's functions query them, the migrations are compared with them."""
 
-import datetime
-import json
-from typing import Any
-import uuid
-
-from oslo_utils import timeutils
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
+
+from attachd.db.columns import (
+    ERROR_LENGTH,
+    IN_MARIADB,
+    Json,
+    LongText,
+    Moment,
+    Uuid,
+    new_id,
+    now,
+    shortened,
+    times,
+)
+
+__all__ = ["ERROR_LENGTH", "METADATA", "backend_of", "new_id", "now", "served_by", "shortened"]
 
 METADATA = sa.MetaData(
     naming_convention={
@@ -19,62 +27,6 @@ METADATA = sa.MetaData(
     }
 )
 
-ERROR_LENGTH = 1023
-Uuid = sa.String(36)
-Moment = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
-"""UTC without a zone, to the microsecond: lists are sorted by it."""
-LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
-
-
-class Json(sa.TypeDecorator[Any]):
-    """Any JSON value, kept as text: MariaDB's own JSON refuses what is nested 32 deep.
-
-    The text is ASCII, so that even half a surrogate pair, or a NUL, which JSON allows, is
-    stored and read as it came.  None is NULL.
-    """
-
-    impl = LongText
-    cache_ok = True
-
-    def process_bind_param(self, value: Any, _dialect: sa.Dialect) -> str | None:
-        """Turn a value into JSON text."""
-        return None if value is None else json.dumps(value, separators=(",", ":"))
-
-    def process_result_value(self, value: str | None, _dialect: sa.Dialect) -> Any:
-        """Turn JSON text into a value."""
-        return None if value is None else json.loads(value)
-
-
-# Strings differ also when only case or accents do, as on the other databases.
-_IN_MARIADB: dict[str, Any] = {
-    "mysql_engine": "InnoDB",
-    "mysql_charset": "utf8mb4",
-    "mysql_collate": "utf8mb4_bin",
-}
-
-
-def now() -> datetime.datetime:
-    """Return the present moment as the tables store it."""
-    return timeutils.utcnow()
-
-
-def new_id() -> str:
-    """Draw the id of a new row."""
-    return str(uuid.uuid4())
-
-
-def shortened(error: str | None) -> str | None:
-    """Cut an error's text to what its column holds; names of files in it may be no text."""
-    return error and error.encode(errors="backslashreplace").decode()[:ERROR_LENGTH]
-
-
-def _times() -> tuple[sa.Column[datetime.datetime], sa.Column[datetime.datetime]]:
-    return (
-        sa.Column("created_at", Moment, nullable=False, default=now),
-        sa.Column("updated_at", Moment, onupdate=now),
-    )
-
-
 qos_specs = sa.Table(
     "qos_specs",
     METADATA,
@@ -83,8 +35,8 @@ qos_specs = sa.Table(
     # who keeps to them: front-end, back-end or both
     sa.Column("consumer", sa.String(16), nullable=False),
     sa.Column("specs", Json, nullable=False, default=dict),
-    *_times(),
-    **_IN_MARIADB,
+    *times(),
+    **IN_MARIADB,
 )
 
 volume_types = sa.Table(
@@ -96,9 +48,9 @@ volume_types = sa.Table(
     sa.Column("is_public", sa.Boolean, nullable=False, default=True),
     sa.Column("extra_specs", Json, nullable=False, default=dict),
     sa.Column("qos_specs_id", Uuid, sa.ForeignKey("qos_specs.id")),
-    *_times(),
+    *times(),
     sa.Index(None, "qos_specs_id"),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 volume_type_access = sa.Table(
@@ -111,7 +63,7 @@ volume_type_access = sa.Table(
         primary_key=True,
     ),
     sa.Column("project_id", sa.String(64), primary_key=True),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 default_volume_types = sa.Table(
@@ -121,7 +73,7 @@ default_volume_types = sa.Table(
     # Without a cascade: a project's default type cannot be deleted.
     sa.Column("volume_type_id", Uuid, sa.ForeignKey("volume_types.id"), nullable=False),
     sa.Index(None, "volume_type_id"),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 volumes = sa.Table(
@@ -157,7 +109,7 @@ volumes = sa.Table(
     sa.Column("owner", sa.String(255)),
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("launched_at", Moment),
-    *_times(),
+    *times(),
     # the process that works on it, or worked when it died; None: nobody; and how many times it
     # changed hands, which fences off whoever had it before
     sa.Column("lease_holder", Uuid),
@@ -172,7 +124,7 @@ volumes = sa.Table(
     sa.Index(None, "owner"),
     sa.Index(None, "lease_holder"),
     sa.Index(None, "source_volid"),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 volume_metadata = sa.Table(
@@ -184,7 +136,7 @@ volume_metadata = sa.Table(
     sa.Column("key", sa.String(255), primary_key=True),
     sa.Column("value", sa.String(255), nullable=False),
     sa.Index(None, "key", "value"),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 volume_image_metadata = sa.Table(
@@ -196,7 +148,7 @@ volume_image_metadata = sa.Table(
     sa.Column("key", sa.String(255), primary_key=True),
     sa.Column("value", LongText, nullable=False),
     sa.Index(None, "key"),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 attachments = sa.Table(
@@ -229,7 +181,7 @@ attachments = sa.Table(
     sa.Column("generation", sa.Integer, nullable=False, default=0),
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("attached_at", Moment),
-    *_times(),
+    *times(),
     # when a reservation ends that nobody has connected; None: never
     sa.Column("expires_at", Moment),
     # the host whose agent makes the device, and the path that it told; None: its caller does
@@ -244,7 +196,7 @@ attachments = sa.Table(
     sa.Index(None, "connection_key"),
     sa.Index(None, "expires_at"),
     sa.Index(None, "agent"),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 services = sa.Table(
@@ -264,14 +216,14 @@ services = sa.Table(
     # drivers.base.Report as a dict, from the last time that the backend was asked
     sa.Column("report", Json),
     sa.Column("seen_at", Moment, nullable=False, default=now),
-    *_times(),
+    *times(),
     # the oldest that one of its processes speaks, and when such a one said so last; NULL: of a
     # release that did not tell
     sa.Column("rpc_version", sa.String(16)),
     sa.Column("object_version", sa.String(255)),
     sa.Column("versioned_at", Moment),
     sa.UniqueConstraint("binary", "host"),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 # The manager processes that live.  Whoever is not in it is dead, and never comes back under this
@@ -285,7 +237,7 @@ processes = sa.Table(
     sa.Column("started_at", Moment, nullable=False, default=now),
     # by the clock of the database, as all that it is compared with
     sa.Column("seen_at", Moment, nullable=False),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 # The hosts that connect by themselves what they are told to: each runs an agent.
@@ -302,8 +254,8 @@ agents = sa.Table(
     sa.Column("version", sa.String(32)),
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("seen_at", Moment),
-    *_times(),
-    **_IN_MARIADB,
+    *times(),
+    **IN_MARIADB,
 )
 
 quotas = sa.Table(
@@ -314,8 +266,8 @@ quotas = sa.Table(
     sa.Column("resource", sa.String(300), primary_key=True),
     # -1: as much as one likes
     sa.Column("hard_limit", sa.Integer, nullable=False),
-    *_times(),
-    **_IN_MARIADB,
+    *times(),
+    **IN_MARIADB,
 )
 
 quota_classes = sa.Table(
@@ -324,8 +276,8 @@ quota_classes = sa.Table(
     sa.Column("class_name", sa.String(255), primary_key=True),
     sa.Column("resource", sa.String(300), primary_key=True),
     sa.Column("hard_limit", sa.Integer, nullable=False),
-    *_times(),
-    **_IN_MARIADB,
+    *times(),
+    **IN_MARIADB,
 )
 
 # One row for each project that has ever had a volume: locked while its usage is counted and a
@@ -334,7 +286,7 @@ quota_locks = sa.Table(
     "quota_locks",
     METADATA,
     sa.Column("project_id", sa.String(64), primary_key=True),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 # One row for each host that has ever been counted: as quota_locks.
@@ -342,7 +294,7 @@ host_locks = sa.Table(
     "host_locks",
     METADATA,
     sa.Column("host", sa.String(255), primary_key=True),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 messages = sa.Table(
@@ -361,11 +313,11 @@ messages = sa.Table(
     sa.Column("event_id", sa.String(255), nullable=False),
     sa.Column("message_level", sa.String(16), nullable=False),
     sa.Column("expires_at", Moment, nullable=False),
-    *_times(),
+    *times(),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "resource_uuid"),
     sa.Index(None, "expires_at"),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 # What was asked for with an Idempotency-Key, to be done once however often it is asked for.  There
@@ -385,7 +337,7 @@ idempotency_keys = sa.Table(
     sa.Column("expires_at", Moment, nullable=False),
     sa.Column("created_at", Moment, nullable=False, default=now),
     sa.Index(None, "expires_at"),
-    **_IN_MARIADB,
+    **IN_MARIADB,
 )
 
 
