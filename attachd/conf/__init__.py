@@ -17,6 +17,7 @@ _OTHERS = (
     "agent",
     "api",
     "database",
+    "events",
     "messaging",
     "notifications",
     "nova",

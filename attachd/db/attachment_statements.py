@@ -117,6 +117,13 @@ SWAP: Final[Mapping[Event, Any]] = MappingProxyType(
 )
 """Changes or removes the row if it is in a state from which the event leads."""
 
+COMPLETE_FIRST: Final = sa.update(_T).where(
+    _T.c.id == sa.bindparam("the_id"),
+    _T.c.state != AttachmentState.ATTACHED.value,
+    _SOURCES[Event.COMPLETE],
+)
+"""Moves an attachment along COMPLETE that has not been completed before."""
+
 SWAP_OWNED: Final[Mapping[Event, Any]] = MappingProxyType(
     {
         event: statement.where(_T.c.generation == sa.bindparam("the_generation"))

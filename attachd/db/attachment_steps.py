@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from attachd import exception, states
 from attachd.db import attachment_statements as statements
-from attachd.db import holders, models, sharing_rules
+from attachd.db import events, holders, models, sharing_rules
 from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -23,6 +23,9 @@ ATTACHED_MODE = "attached_mode"
 
 # Whoever was attached goes, now or as soon as its host has let go.
 _LEAVING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
+
+# A manager that begins says how it ended.  What is only asked for is told at once.
+_BEGINNINGS = frozenset({Event.CONNECT, Event.DISCONNECT})
 
 # What is connected from here was not connected before.
 _NEWCOMERS = frozenset({AttachmentState.RESERVED, AttachmentState.CONNECT_FAILED})
@@ -77,6 +80,12 @@ def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> 
         "generation": 0,
         "created_at": models.now(),
     }
+
+
+def insert(connection: sa.Connection, row: Row) -> None:
+    """Store a new row, and tell of it."""
+    connection.execute(statements.INSERT, row)
+    events.tell(connection, row, row["state"])
 
 
 def taken_over(row: Row) -> dict[str, Any]:
@@ -181,12 +190,21 @@ def without_mode(admin_metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def swap(
-    connection: sa.Connection, row: Row, event: Event, values: Row, generation: int | None
+    connection: sa.Connection,
+    row: Row,
+    event: Event,
+    values: Row,
+    generation: int | None,
+    statement: Any = None,
 ) -> AttachmentState | None:
-    """Do the compare-and-swap; ``row`` is brought up to date."""
-    target = states.ATTACHMENT_MOVES[event].target
+    """Do the compare-and-swap, and tell of it; ``row`` is brought up to date.
+
+    :param row: at least what :func:`events.tell` needs; if its state is not known, it changes
+    :param statement: that does it, if not SWAP or SWAP_OWNED
+    """
+    source, target = row["state"], states.ATTACHMENT_MOVES[event].target
     the: Row = {"the_id": row["id"]}
-    statement = statements.SWAP[event]
+    statement = statements.SWAP[event] if statement is None else statement
     if generation is not None:
         statement = statements.SWAP_OWNED[event]
         the["the_generation"] = generation
@@ -201,6 +219,9 @@ def swap(
             kind="Attachment", id=row["id"], source=row["state"], event=event.value
         )
     row.update(values)
+    begins = event in _BEGINNINGS and "owner" in values
+    if source != target and not begins:
+        events.tell(connection, row, events.type_of(event, target), values.get("error"))
     return target
 
 

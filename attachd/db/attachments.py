@@ -40,6 +40,7 @@ LOST: Final = (exception.InvalidTransition, exception.NotFound, exception.TakenO
 
 _T = models.attachments
 
+_UNREAD: Final = {"state": "in other hands"}
 _LOCK = statements.LOCK_VOLUME
 _LOCKING = {Event.CONNECT: statements.LOCK_VOLUME_TO_CONNECT}
 _BEGINNINGS = frozenset({Event.CONNECT, Event.DISCONNECT})
@@ -71,7 +72,7 @@ def reserve(
             twin := _join(connection, row, denied, may_be_there=first is None)
         ):
             return twin
-        connection.execute(statements.INSERT, row)
+        steps.insert(connection, row)
     return row
 
 
@@ -146,7 +147,7 @@ def move(
 
 @api.retried
 def move_alone(
-    attachment_id: str,
+    row: Row,
     event: Event,
     values: Mapping[str, Any],
     generation: int,
@@ -154,6 +155,7 @@ def move_alone(
 ) -> None:
     """Move an attachment along an arrow that changes nothing for its volume, and end the work.
 
+    :param row: as it was left when the work began
     :param lease: which is given back
     :raises TakenOver: somebody else works on the volume by now
     :raises InvalidTransition: it is in no state for this event, or owned by somebody else
@@ -162,29 +164,29 @@ def move_alone(
     with api.writer() as connection:
         if lease:
             leases.end(connection, lease)
-        unread = {"id": attachment_id, "state": "in other hands"}
-        steps.swap(connection, unread, event, dict(values), generation)
+        steps.swap(connection, {**row, **_UNREAD}, event, dict(values), generation)
     if lease:
         leases.had(lease, {}, ended=True)
 
 
-def complete(attachment_id: str, volume_id: str) -> None:
-    """Move an attachment along COMPLETE, and its volume with it, in two statements.
+def complete(row: Row) -> None:
+    """Move an attachment along COMPLETE, and its volume with it, without reading either.
 
+    :param row: as it was read; its state may be another one by now
     :raises: as :func:`move`
     """
     try:
-        _complete(attachment_id, volume_id)
+        _complete(row)
     except exception.InvalidTransition:
-        move(attachment_id, volume_id, Event.COMPLETE)  # knows what state it is in
+        move(row["id"], row["volume_id"], Event.COMPLETE)  # knows what state it is in, or was
 
 
 @api.retried
-def _complete(attachment_id: str, volume_id: str) -> None:
+def _complete(row: Row) -> None:
     with api.writer() as connection:
-        connection.execute(statements.STORE_ATTACHED, {"the_id": volume_id})
-        unread = {"id": attachment_id, "state": "in other hands"}
-        steps.swap(connection, unread, Event.COMPLETE, {}, None)
+        connection.execute(statements.STORE_ATTACHED, {"the_id": row["volume_id"]})
+        unread = {**row, **_UNREAD}
+        steps.swap(connection, unread, Event.COMPLETE, {}, None, statements.COMPLETE_FIRST)
 
 
 @api.retried

@@ -77,7 +77,7 @@ def hold(volume_id: str, project_id: str, user_id: str | None, denied: str = "")
     with api.writer() as connection:
         volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
         sharing_rules.check_join(volume, held, new, denied)
-        connection.execute(statements.INSERT, new)
+        steps.insert(connection, new)
         steps.store(connection, volume, [*held, new])
 
 
@@ -196,7 +196,7 @@ def open_connection(
         if mine is None:
             new = steps.new_row(volume_id, AttachmentKind.CONNECTION, who)
             new["state"] = AttachmentState.RESERVED.value
-            connection.execute(statements.INSERT, new)
+            steps.insert(connection, new)
             mine = dict.fromkeys(column.name for column in _T.c) | new
             held.append(mine)
         if lease:
@@ -252,7 +252,7 @@ def _new_row(volume_id: str, claim: Claim) -> Row:
 
 
 def _inserted(connection: sa.Connection, new: Row, told: Row) -> Row:
-    connection.execute(statements.INSERT, new | told)
+    steps.insert(connection, new | told)
     return dict.fromkeys(column.name for column in _T.c) | new | told
 
 

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from attachd.db.columns import (
     ERROR_LENGTH,
     IN_MARIADB,
+    BigNumber,
     Json,
     LongText,
     Moment,
@@ -337,6 +338,35 @@ idempotency_keys = sa.Table(
     sa.Column("expires_at", Moment, nullable=False),
     sa.Column("created_at", Moment, nullable=False, default=now),
     sa.Index(None, "expires_at"),
+    **IN_MARIADB,
+)
+
+# What has become of attachments, for those who watch and for whoever asks later.
+events = sa.Table(
+    "events",
+    METADATA,
+    sa.Column("id", BigNumber, primary_key=True, autoincrement=True),
+    # its place among all that is told; NULL: whoever reads next gives it one
+    sa.Column("revision", sa.BigInteger, unique=True),
+    sa.Column("created_at", Moment, nullable=False, default=now),
+    sa.Column("project_id", sa.String(64), nullable=False),
+    sa.Column("volume_id", Uuid, nullable=False),
+    sa.Column("attachment_id", Uuid, nullable=False),
+    # one of db.events.TYPES, and the rest that is known: see db.events.Details
+    sa.Column("type", sa.String(32), nullable=False),
+    sa.Column("details", Json, nullable=False),
+    sa.Index(None, "attachment_id"),
+    sa.Index(None, "created_at"),
+    **IN_MARIADB,
+)
+
+# One row: the last place that was given, and the last one that is not kept any more.
+event_places = sa.Table(
+    "event_places",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("given", sa.BigInteger, nullable=False),
+    sa.Column("forgotten", sa.BigInteger, nullable=False),
     **IN_MARIADB,
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import api, copies, holders, leases, models, quota_claims, quotas, types
+from attachd.db import api, copies, holding, leases, models, quota_claims, quotas, types
 from attachd.states import AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -183,9 +183,9 @@ def _move(connection: sa.Connection, row: Row, event: Event, values: Mapping[str
         raise exception.InvalidTransition(
             kind="Volume", id=row["id"], source=row["state"], event=event.value
         )
-    attached = _attachments(connection, row["id"])
+    attached = holding.of_volume(connection, row["id"])
     if event in {Event.DELETE, Event.DELETED}:
-        _check_detached(row, attached)
+        holding.check_detached(row, attached)
     if event is Event.DELETE:
         copies.check_not_copied(connection, row["id"])
     if allowed.target is None:
@@ -205,33 +205,8 @@ def _lock(connection: sa.Connection, volume_id: str) -> Row:
     return dict(row._mapping)
 
 
-def _attachments(connection: sa.Connection, volume_id: str) -> list[Row]:
-    """Return ids and states of the attachments that count, under the volume's lock."""
-    rows = connection.execute(
-        sa.select(_A.c.id, _A.c.state, _A.c.kind, _A.c.host, _A.c.instance_uuid)
-        .where(_A.c.volume_id == volume_id, _A.c.state.not_in(states.UNREACHABLE))
-        .order_by(_A.c.created_at, _A.c.id)
-    )
-    return [dict(row._mapping) for row in rows]
-
-
-def _named(attachments: Sequence[Row]) -> str:
-    return ", ".join(
-        f"{holders.name(row)} ({AttachmentState(row['state']).wire})" for row in attachments[:5]
-    )
-
-
-def _check_detached(row: Row, attachments: Sequence[Row]) -> None:
-    if attachments:
-        raise exception.InvalidVolume(
-            reason=f"Volume {row['id']} cannot be deleted while it has attachments: "
-            f"{_named(attachments)}."
-        )
-
-
 def _remove(connection: sa.Connection, volume_id: str) -> None:
-    # What is left are attachments that never came to be: they hold nothing.
-    connection.execute(sa.delete(_A).where(_A.c.volume_id == volume_id))
+    holding.remove(connection, volume_id)
     connection.execute(sa.delete(_V).where(_V.c.id == volume_id))
 
 
@@ -289,7 +264,7 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
     """
     with api.writer() as connection:
         row = _lock(connection, volume_id)
-        attachments = _attachments(connection, volume_id)
+        attachments = holding.of_volume(connection, volume_id)
         state = RESETTABLE[status] if status else VolumeState(row["state"])
         if row["state"] == VolumeState.DELETING and state is VolumeState.READY:
             leases.refuse_if_held(connection, row, "become available again")
@@ -318,7 +293,7 @@ def _without_claims(connection: sa.Connection, row: Row, attachments: Sequence[R
 def _check_claim(name: str, claimed: str | None, real: str, attachments: Sequence[Row]) -> None:
     if claimed in {None, real}:
         return
-    because = f"attachments: {_named(attachments)}" if attachments else "no attachment"
+    because = f"attachments: {holding.named(attachments)}" if attachments else "no attachment"
     raise exception.BadRequest(
         reason=f"The volume's {name} cannot be {claimed}: it has {because}, "
         f"which makes it {real}. Change the attachments instead."

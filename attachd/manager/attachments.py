@@ -133,7 +133,7 @@ def _record(row: db.Row, connection: ConnectionInfo, turn: Turn) -> None:
         "attached_at": timeutils.utcnow(),
         "owner": None,
     }
-    db.move_alone(row["id"], Event.GRANTED, values, row["generation"], turn.lease)
+    db.move_alone(row, Event.GRANTED, values, row["generation"], turn.lease)
 
 
 def _is_wanted(row: db.Row, turn: Turn) -> bool:

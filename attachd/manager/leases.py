@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from oslo_log import log
 
-from attachd import exception
+from attachd import exception, work
 from attachd.conf import CONF
 from attachd.db import leases as db
 from attachd.db.leases import Lease
@@ -100,7 +100,9 @@ def turn(presence: Presence, volume_id: str, path: Path) -> Iterator[Turn]:
     :param path: of the file that says whose turn it is on this machine
     :raises Unavailable: it does not come in time
     """
-    with _in_line(volume_id, path):
+    with work.begun(), contextlib.ExitStack() as in_line:
+        with work.step("wait"):
+            in_line.enter_context(_in_line(volume_id, path))
         lease = Lease(volume_id, presence.id)
         with fencing.asking(lambda: presence.check(lease.holder)), _given_back(lease):
             yield Turn(lease)

@@ -14,7 +14,6 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import idempotency_keys
 from attachd.db import messages as db
 from attachd.states import Event
 
@@ -76,10 +75,3 @@ def _store(
     except Exception:
         # How the work ended matters more, and is in the row.
         LOG.exception("The user of volume %s could not be told what happened to it", volume_id)
-
-
-def reap() -> None:
-    """Remove what has been kept for long enough: messages, and keys of requests to the API."""
-    if gone := db.reap():
-        LOG.info("%d messages to users were old and are gone", gone)
-    idempotency_keys.reap()

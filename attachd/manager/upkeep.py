@@ -13,7 +13,7 @@ from attachd import exception, rpcapi
 from attachd.conf import CONF
 from attachd.db import services, volume_changes
 from attachd.drivers.base import Report
-from attachd.manager import messages
+from attachd.manager import reaping
 from attachd.manager.backends import Backend
 from attachd.objects import manifests
 
@@ -79,7 +79,7 @@ class Upkeep:
     def _reap(self) -> None:
         if time.monotonic() >= self._reaped + CONF.manager.message_reap_interval:
             self._reaped = time.monotonic()
-            messages.reap()
+            reaping.reap()
 
     def _correct_shared_targets(self) -> None:
         """Have volumes say what this release of the driver says of their connections."""

@@ -124,13 +124,16 @@ class Attachment(base.AttachdObject):
 
     def complete(self) -> None:
         """Note that the host uses the volume now; raises InvalidTransition."""
-        db.complete(self.id, self.volume_id)
+        db.complete({name: getattr(self, name) for name in _TOLD})
         self.state = states.AttachmentState.ATTACHED.value
 
     def cancel(self) -> None:
         """Give a reservation up; raises InvalidTransition when it is more than that by now."""
         db.move(self.id, self.volume_id, states.Event.CANCEL)
 
+
+_TOLD = ("id", "project_id", "volume_id", "kind", "host", "instance_uuid")
+"""What is known of an attachment that is not read again."""
 
 _EMPTY: dict[str, Any] = dict.fromkeys(
     (

@@ -14,6 +14,8 @@ import threading
 from typing import Any
 import unittest
 
+import sqlalchemy as sa
+
 from attachd.conf import CONF
 from attachd.db import api, models
 from attachd.tests import machine
@@ -61,6 +63,7 @@ def use(test: unittest.TestCase, kind: str = "sqlite") -> str:
         with api.writer() as connection:
             for table in reversed(models.METADATA.sorted_tables):
                 connection.execute(table.delete())
+            _begin(connection)
         return lasting
     new = machine.need_database(Lasting(test), kind)
     _configure(test, new)
@@ -84,10 +87,16 @@ def _use_copy(test: unittest.TestCase) -> str:
 def _make_tables() -> None:
     with api.writer() as connection:
         models.METADATA.create_all(connection)
+        _begin(connection)
 
 
 _originals: list[Path] = []
 """The SQLite database that this process copies, once there is one."""
+
+
+def _begin(connection: sa.Connection) -> None:
+    """Add what migrations add: the one row that is always there."""
+    connection.execute(sa.insert(models.event_places), {"id": 1, "given": 0, "forgotten": 0})
 
 
 _lasting: dict[str, str] = {}

@@ -12,6 +12,7 @@ from taskflow.types import failure
 
 from attachd import exception
 from attachd.drivers.base import ConnectionInfo, Driver, Export, VolumeRef
+from attachd.work import step
 
 LOG = log.getLogger(__name__)
 
@@ -48,7 +49,8 @@ class Grant(task.Task):
 
     def execute(self, work: Work) -> ConnectionInfo:
         """Grant; see drivers.base.Driver.grant()."""
-        return work.driver.grant(work.volume, work.export)
+        with step("grant"):
+            return work.driver.grant(work.volume, work.export)
 
     def revert(self, work: Work, result: Any, **_flow: Any) -> bool:
         """Take back what was, or may have been, granted."""

@@ -9,6 +9,7 @@ from taskflow import task
 from taskflow.patterns import linear_flow
 
 from attachd.drivers.base import Driver, Export, VolumeRef
+from attachd.work import step
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Revoke(task.Task):
 
     def execute(self, work: Work) -> None:
         """Revoke; see drivers.base.Driver.revoke()."""
-        work.driver.revoke(work.volume, work.export, work.others)
+        with step("revoke"):
+            work.driver.revoke(work.volume, work.export, work.others)
 
     def revert(self, **_flow: Any) -> bool:
         """Let nobody in again: whoever asked for this wants it repeated, not undone."""

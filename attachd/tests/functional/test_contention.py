@@ -125,8 +125,8 @@ class ContentionOnSqlite(unittest.TestCase):
 
     def test_of_all_that_want_to_make_a_move_one_makes_it(self):
         volume = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume, "connecting")["id"]
-        move = functools.partial(attachments.move, mine, volume, Event.GRANTED)
+        mine = rows.add_attachment(volume, "connecting")
+        move = functools.partial(attachments.move, mine["id"], volume, Event.GRANTED)
         alone = functools.partial(attachments.move_alone, mine, Event.GRANTED, {}, 0)
         outcomes = self._outcomes(*[move, alone] * 10)
         self.assertEqual({1, 19}, set(outcomes.values()), outcomes)

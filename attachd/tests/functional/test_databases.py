@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import api, attachments, types, volume_metadata, volumes
+from attachd.db import api, attachments, events, types, volume_metadata, volumes
 from attachd.tests import databases, rows
 from attachd.tests.unit.db import (
     test_agent_moves,
@@ -24,6 +24,7 @@ from attachd.tests.unit.db import (
     test_copies,
     test_default_types,
     test_due,
+    test_events,
     test_idempotency_keys,
     test_image_metadata,
     test_leases,
@@ -80,6 +81,9 @@ REPEATED = [
     test_due.ConnectTest,
     test_due.DisconnectTest,
     test_due.WithdrawTest,
+    test_events.TellTest,
+    test_events.PlacesTest,
+    test_events.ForgetTest,
     test_idempotency_keys.IdempotencyKeysTest,
     test_idempotency_keys.MakeTest,
     test_image_metadata.ImageMetadataTest,
@@ -192,6 +196,22 @@ class SessionOnMariadb(OnMariadb):
         volume = rows.add_volume()["id"]
         with self.assertRaisesRegex(exception.BadRequest, "blanks"):
             volume_metadata.merge(volume, {"a": "1", "a ": "2"})
+
+    def test_events_get_places_while_others_are_told(self):
+        row = {"id": "a", "project_id": "p", "volume_id": rows.add_volume()["id"]}
+        with api.writer() as connection:
+            connection.exec_driver_sql(
+                "INSERT INTO events (revision, created_at, project_id, volume_id, "
+                "attachment_id, type, details) SELECT seq, now(6), 'p', 'v', 'a', 'kept', '{}' "
+                "FROM seq_1_to_20000"
+            )
+            connection.exec_driver_sql("UPDATE event_places SET given = 20000")
+            for _ in range(50):
+                events.tell(connection, row, events.KEPT)
+        with api.writer() as connection:
+            events.tell(connection, row, events.DELETED)
+            self.assertEqual(20050, events.give_places().given)
+        self.assertEqual(20051, events.give_places().given)
 
     def test_nothing_is_sent_but_the_statements_and_one_commit(self):
         volume = rows.add_volume()["id"]

@@ -298,7 +298,7 @@ class KeptTest(Case):
         before = api.counters()
         self.assertEqual(200, self.api.ask("POST", "/attachments", body).status)
         after = api.counters()
-        self.assertEqual((3, 1), tuple(b - a for a, b in zip(before, after, strict=True)))
+        self.assertEqual((4, 1), tuple(b - a for a, b in zip(before, after, strict=True)))
 
 
 class VolumesTest(Case):

@@ -225,7 +225,7 @@ class DerivationTest(unittest.TestCase):
 
     def test_only_an_event_that_keeps_the_wire_name_may_leave_the_volume_alone(self):
         with self.assertRaises(AssertionError):
-            attachments.move_alone("any", Event.CONNECT_LOST, {}, 1)
+            attachments.move_alone({"id": "any"}, Event.CONNECT_LOST, {}, 1)
 
     def test_a_detach_mends_a_volume_in_error_and_nothing_else(self):
         changed = {each: states.after_detach(each) for each in VolumeState}

@@ -48,7 +48,7 @@ class ConsequencesTest(unittest.TestCase):
 
     def test_completing_means_that_the_volume_stays_in_use(self):
         for complete in (
-            attachments.complete,
+            lambda mine, _volume_id: attachments.complete(rows.attachment(mine)),
             lambda mine, volume_id: attachments.move(mine, volume_id, Event.COMPLETE),
         ):
             volume_id, (mine,) = self.volume("attached", leaving=1)

@@ -34,14 +34,14 @@ class Case(unittest.TestCase):
 
 class CompleteTest(Case):
     def _complete(self, row):
-        attachments.complete(row["id"], row["volume_id"])
+        attachments.complete(row)
 
-    def test_it_takes_two_statements(self):
+    def test_it_takes_two_statements_and_an_event(self):
         row = rows.add_attachment(rows.add_volume()["id"], "connected")
         before = api.counters()
         self._complete(row)
         statements, transactions = api.counters()
-        self.assertEqual((2, 1), (statements - before[0], transactions - before[1]))
+        self.assertEqual((3, 1), (statements - before[0], transactions - before[1]))
         self.assertEqual("attached", rows.attachment(row["id"])["state"])
 
     def test_the_volume_follows_whatever_it_and_its_other_attachments_are_going_through(self):
@@ -69,17 +69,17 @@ class CompleteTest(Case):
     def test_what_is_gone_is_said_to_be_gone(self):
         volume = rows.add_volume()["id"]
         with self.assertRaises(exception.AttachmentNotFound):
-            attachments.complete("nothing", volume)
+            attachments.complete(_NOTHING | {"volume_id": volume})
         self._assert_derived(volume)
 
 
 class ReserveTest(Case):
-    def test_a_free_volume_is_taken_by_two_statements(self):
+    def test_a_free_volume_is_taken_by_two_statements_and_an_event(self):
         volume = rows.add_volume()["id"]
         before = api.counters()
         row = attachments.reserve(volume, {"project_id": rows.PROJECT, "mode": "ro"})
         statements, transactions = api.counters()
-        self.assertEqual((2, 1), (statements - before[0], transactions - before[1]))
+        self.assertEqual((3, 1), (statements - before[0], transactions - before[1]))
         stored = rows.attachment(row["id"])
         self.assertEqual(row, {name: stored[name] for name in row})
         self.assertEqual(("reserved", "ro", 0), (row["state"], row["mode"], row["generation"]))
@@ -167,10 +167,10 @@ class MoveTest(Case):
         self.assertIn(before[1][0]["state"], str(caught.exception))
         self.assertEqual(before, (rows.volume(volume), rows.attachments(volume)))
 
-    def test_a_move_is_four_statements_and_three_if_the_volume_looks_the_same(self):
+    def test_a_move_costs_an_event_and_four_statements_or_three_if_the_volume_looks_the_same(self):
         volume = rows.add_volume()["id"]
         mine = rows.add_attachment(volume)["id"]
-        for event, cost in ((Event.CONNECT, 4), (Event.CONNECT, 3), (Event.GRANTED, 3)):
+        for event, cost in ((Event.CONNECT, 5), (Event.CONNECT, 3), (Event.GRANTED, 4)):
             before = api.counters()
             attachments.move(mine, volume, event)
             statements, transactions = api.counters()
@@ -246,29 +246,32 @@ class MoveTest(Case):
         self.assertEqual(("deleting", "detached"), self._status(volume))
 
 
+_NOTHING = {"id": "nothing", "volume_id": "v", "project_id": "p", "kind": "attachment"}
+
+
 class MoveAloneTest(Case):
-    def test_it_is_one_statement_in_one_transaction(self):
+    def test_it_is_a_statement_and_an_event_in_one_transaction(self):
         volume = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume, "connecting", generation=1)["id"]
+        mine = rows.add_attachment(volume, "connecting", generation=1)
         before = api.counters()
         attachments.move_alone(mine, Event.GRANTED, {"owner": None}, 1)
         statements, transactions = api.counters()
-        self.assertEqual((1, 1), (statements - before[0], transactions - before[1]))
-        self.assertEqual("connected", rows.attachment(mine)["state"])
+        self.assertEqual((2, 1), (statements - before[0], transactions - before[1]))
+        self.assertEqual("connected", rows.attachment(mine["id"])["state"])
         self._assert_derived(volume)
 
     def test_it_too_is_refused_in_the_wrong_state_or_generation(self):
         volume = rows.add_volume()["id"]
         for state, generation in (("connecting", 2), ("connected", 1), ("reserved", 1)):
-            mine = rows.add_attachment(volume, state, generation=generation)["id"]
+            mine = rows.add_attachment(volume, state, generation=generation)
             with self.assertRaises(exception.InvalidTransition):
                 attachments.move_alone(mine, Event.GRANTED, {}, 1)
         with self.assertRaises(exception.InvalidTransition):
-            attachments.move_alone("gone", Event.GRANTED, {}, 1)
+            attachments.move_alone(_NOTHING, Event.GRANTED, {}, 1)
 
     def test_what_changes_the_volume_is_no_lonely_move(self):
         with self.assertRaises(AssertionError):
-            attachments.move_alone("any", Event.CONNECT, {}, 1)
+            attachments.move_alone(_NOTHING, Event.CONNECT, {}, 1)
 
 
 class ReadTest(Case):

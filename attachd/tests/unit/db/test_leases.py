@@ -133,13 +133,14 @@ class LeasesTest(unittest.TestCase):
         processes.bury("them")
         leases.take(self.ours)
         before = rows.volume(self.volume_id), rows.attachment(attachment_id)
+        mine = before[1]
         late = (
             lambda: leases.take(self.theirs),
             lambda: attachments.move(
                 attachment_id, self.volume_id, Event.CONNECT_FAILED, lease=self.theirs
             ),
             lambda: attachments.move_alone(
-                attachment_id, Event.GRANTED, {}, before[1]["generation"], self.theirs
+                mine, Event.GRANTED, {}, mine["generation"], self.theirs
             ),
             lambda: volumes.move(self.volume_id, Event.DELETE, lease=self.theirs),
             self.end_theirs,
@@ -171,7 +172,7 @@ class LeasesTest(unittest.TestCase):
         self.assertEqual((("us", 1), 1), (self.stored(), self.ours.generation))
         self.assertEqual("us", moved["owner"])
         before = api.counters().writing_transactions
-        attachments.move_alone(attachment_id, Event.GRANTED, {}, moved["generation"], self.ours)
+        attachments.move_alone(moved, Event.GRANTED, {}, moved["generation"], self.ours)
         self.assertEqual(1, api.counters().writing_transactions - before)
         self.assertEqual(((None, 1), None), (self.stored(), self.ours.generation))
         attachments.move(attachment_id, self.volume_id, Event.DISCONNECT, lease=self.ours)
@@ -186,10 +187,10 @@ class LeasesTest(unittest.TestCase):
         self.assertEqual(((None, 0), None), (self.stored(), self.ours.generation))
 
     def test_an_end_that_could_not_be_written_down_keeps_it(self):
-        attachment_id = rows.add_attachment(self.volume_id, "reserved")["id"]
+        mine = rows.add_attachment(self.volume_id, "reserved")
         leases.take(self.ours)
         with self.assertRaises(exception.InvalidTransition):
-            attachments.move_alone(attachment_id, Event.GRANTED, {}, 0, self.ours)
+            attachments.move_alone(mine, Event.GRANTED, {}, 0, self.ours)
         self.assertEqual((("us", 1), 1), (self.stored(), self.ours.generation))
 
     def test_a_volume_that_is_gone_cannot_be_had(self):

@@ -7,10 +7,9 @@ from unittest import mock
 from oslo_context import context as oslo_context
 
 from attachd import context, exception
-from attachd.db import idempotency_keys
 from attachd.db import messages as db
 from attachd.db.paging import Page
-from attachd.manager import attachments, detaching, messages, volumes
+from attachd.manager import attachments, detaching, volumes
 from attachd.tests import backends, rows
 from attachd.tests.backends import override
 
@@ -91,12 +90,3 @@ class MessagesTest(unittest.TestCase):
         self.driver.script = meddle
         volumes.create(self.backend, volume_id)
         self.assertEqual([], self.told())
-
-    def test_old_ones_are_reaped(self):
-        override(self, "message_ttl", 1, group="manager")
-        self.fail("creating", volumes.create, "create")
-        idempotency_keys.claim("d", "f", 60)
-        with mock.patch.object(db.models, "now", return_value=db.models.now().replace(year=9000)):
-            messages.reap()
-        self.assertEqual([], self.told())
-        self.assertIsNone(idempotency_keys.get("d"))
