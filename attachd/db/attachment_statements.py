@@ -64,6 +64,11 @@ LOCK_VOLUME: Final = (
 LOCK_VOLUME_TO_JOIN: Final = LOCK_VOLUME.add_columns(_TYPE_SPECS)
 LOCK_VOLUME_TO_CONNECT: Final = LOCK_VOLUME_TO_JOIN.add_columns(_FRONT_END_QOS)
 UPDATE_VOLUME: Final = sa.update(_V).where(_V.c.id == sa.bindparam("the_id"))
+SEEN: Final = ("id", "lease_holder", "lease_generation", "updated_at")
+UPDATE_VOLUME_AS_SEEN: Final = sa.update(_V).where(
+    *(_V.c[name] == sa.bindparam(f"the_{name}") for name in SEEN)
+)
+"""... if nobody has changed it since these of its columns were seen."""
 TAKE_FREE_VOLUME: Final = (
     sa.update(_V)
     .where(

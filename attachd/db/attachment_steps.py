@@ -137,12 +137,12 @@ def move(
     left: Sequence[Row] = others if target is None else [*others, mine]
     if event is Event.REVOKED and mine["kind"] == AttachmentKind.CONNECTION:
         left = _without(connection, volume, mine, others)
-    changed = {**_consequences(volume, mine, source, event), **(lease or {})}
+    changed = {**consequences(volume, mine, source, event), **(lease or {})}
     store(connection, volume, left, changed)
     return Moved(volume, mine, others, source)
 
 
-def _consequences(volume: Row, mine: Row, source: AttachmentState, event: Event) -> Row:
+def consequences(volume: Row, mine: Row, source: AttachmentState, event: Event) -> Row:
     """Return what else of the volume changes when an attachment moves."""
     changed: Row = {}
     if event is Event.COMPLETE:
@@ -230,17 +230,21 @@ def store(
     volume: Row,
     rows: Sequence[Row],
     changed: Mapping[str, Any] | None = None,
+    *,
+    joined: bool = False,
 ) -> None:
     """Store what changes of a volume, and what is derived from its rows; ``volume`` follows.
 
     :param rows: all that there are by now
+    :param joined: one of them is new: the volume's row changes even if nothing in it does, so that
+        whoever has seen it before notices
     """
     wanted = {**volume, **(changed or {})}
     found = [AttachmentState(row["state"]) for row in rows]
     leaving = states.still_leaving(wanted["leaving"], found)
     derived = states.derive(VolumeState(wanted["state"]), found, leaving)
     values: Row = {**(changed or {}), "leaving": leaving, **derived._asdict()}
-    if values.items() <= volume.items():
+    if values.items() <= volume.items() and not joined:
         return
     values["updated_at"] = models.now()
     connection.execute(statements.UPDATE_VOLUME, {"the_id": volume["id"], **values})

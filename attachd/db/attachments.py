@@ -92,7 +92,7 @@ def _join(connection: sa.Connection, row: Row, denied: str, *, may_be_there: boo
         return twin
     sharing_rules.check_join(volume, there, row, denied)
     sharing_rules.mode(volume, row, there, row.get("asked_mode"))
-    steps.store(connection, volume, [*there, row])
+    steps.store(connection, volume, [*there, row], joined=True)
     return None
 
 
@@ -187,6 +187,56 @@ def _complete(row: Row) -> None:
         connection.execute(statements.STORE_ATTACHED, {"the_id": row["volume_id"]})
         unread = {**row, **_UNREAD}
         steps.swap(connection, unread, Event.COMPLETE, {}, None, statements.COMPLETE_FIRST)
+
+
+def end(begun: Moved, lease: Lease) -> Moved:
+    """Remove an attachment whose host is shut out, and end the work on it.
+
+    Where it was alone with its volume, and nothing of the volume has changed since, nothing has
+    to be read again: its row says when it was changed last.
+
+    :param begun: what the move along DISCONNECT left behind
+    :raises: as :func:`move`
+    """
+    row = begun.attachment
+    if not begun.others and row["kind"] in states.SHOWN and "updated_at" in begun.volume:
+        try:
+            return _end_alone(begun, lease)
+        except _Changed:
+            pass
+    return move(
+        row["id"],
+        row["volume_id"],
+        Event.REVOKED,
+        generation=row["generation"],
+        lease=lease,
+        last=True,
+    )
+
+
+class _Changed(Exception):
+    """The volume is not as it was."""
+
+
+@api.retried
+def _end_alone(begun: Moved, lease: Lease) -> Moved:
+    volume, row = dict(begun.volume), dict(begun.attachment)
+    source = AttachmentState(row["state"])
+    changed = steps.consequences(volume, row, source, Event.REVOKED)
+    derived = states.derive(states.VolumeState(changed["state"]), ())
+    volume |= {**changed, **derived._asdict(), "leaving": 0, "lease_holder": None}
+    volume["updated_at"] = models.now()
+    stored = {name: volume[name] for name in (*changed, *_ENDED)}
+    seen = {f"the_{name}": begun.volume[name] for name in statements.SEEN}
+    with api.writer() as connection:
+        if connection.execute(statements.UPDATE_VOLUME_AS_SEEN, seen | stored).rowcount != 1:
+            raise _Changed
+        steps.swap(connection, row, Event.REVOKED, {}, row["generation"])
+    leases.had(lease, {}, ended=True)
+    return Moved(volume, row, [], source)
+
+
+_ENDED: Final = (*states.VolumeStatus._fields, "leaving", "lease_holder", "updated_at")
 
 
 @api.retried

@@ -78,7 +78,7 @@ def hold(volume_id: str, project_id: str, user_id: str | None, denied: str = "")
         volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
         sharing_rules.check_join(volume, held, new, denied)
         steps.insert(connection, new)
-        steps.store(connection, volume, [*held, new])
+        steps.store(connection, volume, [*held, new], joined=True)
 
 
 @api.retried

@@ -96,14 +96,7 @@ def _detach(
             raise exception.DisconnectFailed(
                 attachment_id=attachment_id, reason=engine.reason(failed.cause)
             ) from failed
-        left = db.move(
-            attachment_id,
-            volume_id,
-            Event.REVOKED,
-            generation=row["generation"],
-            lease=turn.lease,
-            last=True,
-        )
+        left = db.end(moved, turn.lease)
         telling.of_the_others(backend, "detach.end", left)
         return holders.shown(left.others)
 

@@ -72,6 +72,7 @@ REPEATED = [
     test_attachment_queries.QueriesTest,
     test_attachment_steps.ConsequencesTest,
     test_attachments.CompleteTest,
+    test_attachments.EndTest,
     test_attachments.MoveAloneTest,
     test_attachments.MoveTest,
     test_attachments.ReadTest,

@@ -5,6 +5,8 @@ import unittest
 
 from attachd import exception, states
 from attachd.db import api, attachments
+from attachd.db import attachment_steps as steps
+from attachd.db.leases import Lease
 from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests import databases, rows
 
@@ -247,6 +249,76 @@ class MoveTest(Case):
 
 
 _NOTHING = {"id": "nothing", "volume_id": "v", "project_id": "p", "kind": "attachment"}
+
+
+class EndTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.volume_id = rows.add_volume()["id"]
+        self.lease = Lease(self.volume_id, "us")
+
+    def _begin(self, **values):
+        mine = rows.add_attachment(self.volume_id, "attached", **values)["id"]
+        guard = lambda _volume, row, _others: steps.taken_over(row)  # noqa: E731
+        return attachments.move(
+            mine, self.volume_id, Event.DISCONNECT, guard=guard, lease=self.lease
+        )
+
+    def _end(self, begun):
+        before = api.counters().statements
+        ended = attachments.end(begun, self.lease)
+        statements = api.counters().statements - before
+        self.assertIsNone(self.lease.generation)
+        left = {each["id"] for each in rows.attachments(self.volume_id)}
+        self.assertNotIn(begun.attachment["id"], left)
+        self._assert_derived(self.volume_id)
+        stored = rows.volume(self.volume_id)
+        self.assertEqual(stored, stored | ended.volume)
+        return statements
+
+    def test_the_only_attachment_ends_without_anything_being_read(self):
+        self.assertEqual(3, self._end(self._begin()))
+        self.assertEqual(("available", "detached"), self._status(self.volume_id))
+
+    def test_whoever_has_joined_meanwhile_is_seen(self):
+        rows.change_volume(self.volume_id, multiattach=True)
+        begun = self._begin()
+        values = {"project_id": rows.PROJECT, "user_id": "u"}
+        attachments.reserve(self.volume_id, values)
+        self._end(begun)
+        self.assertEqual(("reserved", "reserved"), self._status(self.volume_id))
+
+    def test_others_that_stay_are_seen(self):
+        rows.change_volume(self.volume_id, multiattach=True)
+        rows.add_attachment(self.volume_id, "attached")
+        self._end(self._begin())
+        self.assertEqual(("in-use", "attached"), self._status(self.volume_id))
+
+    def test_what_else_has_changed_of_the_volume_stays(self):
+        begun = self._begin()
+        rows.change_volume(self.volume_id, name="new", state="error")
+        self._end(begun)
+        self.assertEqual("new", rows.volume(self.volume_id)["name"])
+        self.assertEqual(("available", "detached"), self._status(self.volume_id))
+
+    def test_what_was_told_of_its_mode_goes(self):
+        told = {"readonly": "False", steps.ATTACHED_MODE: "rw"}
+        rows.change_volume(self.volume_id, admin_metadata=told)
+        self._end(self._begin())
+        self.assertEqual({"readonly": "False"}, rows.volume(self.volume_id)["admin_metadata"])
+
+    def test_who_has_lost_the_volume_cannot_end_it(self):
+        begun = self._begin()
+        rows.change_volume(self.volume_id, lease_holder="them", lease_generation=7)
+        self.assertRaises(exception.TakenOver, attachments.end, begun, self.lease)
+        self.assertEqual("disconnecting", rows.attachment(begun.attachment["id"])["state"])
+
+    def test_who_has_lost_the_attachment_cannot_end_it(self):
+        begun = self._begin()
+        rows.change_attachment(begun.attachment["id"], generation=9)
+        before = rows.volume(self.volume_id)
+        self.assertRaises(exception.InvalidTransition, attachments.end, begun, self.lease)
+        self.assertEqual(before, rows.volume(self.volume_id))
 
 
 class MoveAloneTest(Case):

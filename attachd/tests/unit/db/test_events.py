@@ -50,10 +50,7 @@ class TellTest(Case):
         attachments.move_alone(mine, Event.GRANTED, {}, mine["generation"], lease)
         attachments.complete(rows.attachment(row["id"]))
         begun = attachments.move(row["id"], self.volume_id, Event.DISCONNECT, lease=lease)
-        generation = begun.attachment["generation"]
-        attachments.move(
-            row["id"], self.volume_id, Event.REVOKED, generation=generation, lease=lease, last=True
-        )
+        attachments.end(begun, lease)
         found = events.of_attachment(row["id"], rows.PROJECT)
         expected = ["reserved", "connected", "attached", "deleted"]
         self.assertEqual(expected, [each["type"] for each in found])
