@@ -47,9 +47,12 @@ def attachments_of(host: str) -> list[str]:
 
 @api.retried
 def _remove_unused(host: str) -> bool:
-    used = sa.exists().where(_A.c.agent == host)
     with api.writer() as connection:
-        return connection.execute(sa.delete(_T).where(_T.c.host == host, ~used)).rowcount == 1
+        # Whoever is about to have it attach something is waited for, or waits; see agents.keep().
+        connection.execute(sa.select(_T.c.host).where(_T.c.host == host).with_for_update())
+        if connection.execute(sa.select(_A.c.id).where(_A.c.agent == host).limit(1)).first():
+            return False
+        return connection.execute(sa.delete(_T).where(_T.c.host == host)).rowcount == 1
 
 
 def _in_use(host: str, left: list[str]) -> exception.Conflict:

@@ -48,6 +48,16 @@ def remove(host: str) -> bool:
         return connection.execute(sa.delete(_T).where(_T.c.host == host)).rowcount == 1
 
 
+def keep(connection: sa.Connection, host: str) -> None:
+    """Keep a host from being forgotten until a transaction ends, which locks nothing after it.
+
+    :raises AgentNotFound: it is, already
+    """
+    wanted = sa.select(_T.c.host).where(_T.c.host == host)
+    if connection.execute(wanted.with_for_update(read=True, key_share=True)).first() is None:
+        raise exception.AgentNotFound(host=host)
+
+
 @api.retried
 def get(host: str) -> Row:
     """Return what is known of a host.

@@ -12,7 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import api, leases, models, sharing_rules, twins
+from attachd.db import agents, api, leases, models, sharing_rules, twins
 from attachd.db import attachment_statements as statements
 from attachd.db import attachment_steps as steps
 from attachd.db.attachment_steps import Guard, Moved
@@ -62,6 +62,7 @@ def reserve(
     :raises LimitReached: there are as many attachments as may be
     :raises ModeNotAllowed: it may only be read, and was to be written
     :raises Forbidden: somebody else is there already, and ``denied`` names a rule
+    :raises AgentNotFound: ``agent`` is forgotten by now
     """
     row = steps.new_row(volume_id, AttachmentKind.ATTACHMENT, values)
     row["state"] = AttachmentState.RESERVED.value
@@ -72,6 +73,8 @@ def reserve(
             twin := _join(connection, row, denied, may_be_there=first is None)
         ):
             return twin
+        if row.get("agent") is not None:
+            agents.keep(connection, row["agent"])
         steps.insert(connection, row)
     return row
 

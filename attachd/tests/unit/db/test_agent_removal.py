@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which agents are forgotten."""
 
+import threading
 import unittest
+from unittest import mock
 
 from attachd import exception
-from attachd.db import agent_removal
+from attachd.db import agent_removal, attachments
 from attachd.db import agents as db
+from attachd.db import attachment_steps as steps
 from attachd.tests import agents, databases, rows
 
 HOST = "node-1"
+BEGUN = 0.3
+"""Seconds that somebody has to begin something that waits; it may as well begin later."""
+PATIENCE = 60
 
 
 class AgentRemovalTest(unittest.TestCase):
@@ -53,3 +59,36 @@ class AgentRemovalTest(unittest.TestCase):
             self.attachments(1, "node-2")
             with self.assertRaises(exception.AgentNotFound):
                 remove("node-2")
+
+    def reserve(self):
+        volume = rows.add_volume()["id"]
+        return attachments.reserve(volume, {"project_id": rows.PROJECT, "agent": HOST})
+
+    def test_one_that_is_forgotten_gets_no_attachment_any_more(self):
+        agent_removal.remove(HOST)
+        with self.assertRaises(exception.AgentNotFound):
+            self.reserve()
+        self.assertEqual([], rows.attachments())
+        self.assertEqual({"available"}, {row["status"] for row in rows.volumes()})
+
+    def test_one_that_is_about_to_get_an_attachment_is_not_forgotten(self):
+        refused = []
+
+        def remove():
+            try:
+                agent_removal.remove(HOST)
+            except exception.Conflict as error:
+                refused.append(error)
+
+        def insert(*args):
+            removing.start()
+            removing.join(BEGUN)
+            return real(*args)
+
+        removing, real = threading.Thread(target=remove), steps.insert
+        with mock.patch.object(steps, "insert", insert):
+            made = self.reserve()
+        removing.join(PATIENCE)
+        (error,) = refused
+        self.assertIn(made["id"], str(error))
+        self.assertEqual([HOST], self.known())
