@@ -25,6 +25,9 @@ attachd's alone, or None where nothing of it may show; ``links``; ``request`` an
 their headers, and for a status other than the declared one; ``claim``, the right to make what is
 made once for a key, or None where the request has none; ``later``, the wish not to wait, or None.
 It returns what is answered in JSON, or None, and raises exceptions of attachd.exception.
+
+``told`` is what clients get to know of it: see attachd.api.openapi.  Tests hold it against what is
+answered.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +36,8 @@ import importlib
 import inspect
 import pkgutil
 import re
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from attachd import exception
 from attachd.api import idempotency, payload, preferences, validation
@@ -74,6 +78,22 @@ _ARGUMENTS = frozenset(
 _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
+class Told(NamedTuple):
+    """What clients are told of an endpoint, and nothing checks when it is called.
+
+    :ivar answers: the body of an answer: a TypedDict, or the types of its keys; None: not told
+    :ivar parameters: of the URL, with the schema of each
+    :ivar faults: statuses of errors, beside those that any endpoint can answer
+    """
+
+    answers: Any = None
+    parameters: Mapping[str, validation.Schema] = MappingProxyType({})
+    faults: tuple[int, ...] = ()
+
+
+NOTHING = Told()
+
+
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
     """One thing that the API answers to."""
@@ -90,6 +110,8 @@ class Endpoint:
     wants: tuple[str, ...]
     action: str | None = None
     idempotent: idempotency.Recipe | None = None
+    own: mv.Version | None = None
+    told: Told = dataclasses.field(default=NOTHING, compare=False)
 
     @property
     def operation(self) -> str:
@@ -101,6 +123,11 @@ class Endpoint:
     def variables(self) -> tuple[str, ...]:
         """The names of the variable parts of the path."""
         return tuple(_VARIABLE.findall(self.path))
+
+    def exists_for(self, call: "Call") -> bool:
+        """Tell whether it is there in the versions that a request asks for."""
+        is_there = self.since <= call.version <= self.until
+        return is_there and (self.own is None or (call.own is not None and call.own >= self.own))
 
 
 @dataclasses.dataclass
@@ -141,6 +168,8 @@ def endpoint(
     query: Steps | None = None,
     status: int = 200,
     idempotent: idempotency.Recipe | None = None,
+    own: mv.Version | None = None,
+    told: Told = NOTHING,
 ) -> Callable[[H], H]:
     """Declare what a handler answers to.
 
@@ -151,6 +180,8 @@ def endpoint(
     :param query: how the parameters of the URL have to be; None: anyhow
     :param status: of the answer, unless something is raised
     :param idempotent: how the answer to a request with a key is kept; None: keys are ignored
+    :param own: the first version of attachd's own API that has it; None: it needs none
+    :param told: what clients are told of it besides
     """
 
     def declare(handler: H) -> H:
@@ -167,6 +198,8 @@ def endpoint(
                 handler,
                 _wanted(handler, path),
                 idempotent=idempotent,
+                own=own,
+                told=told,
             )
         )
         return handler
@@ -183,10 +216,12 @@ def action(
     policy: str | None = None,
     body: Steps | None = None,
     status: int = 202,
+    told: Told = NOTHING,
 ) -> Callable[[H], H]:
     """Declare what a handler does when it is asked to POST ``{name: ...}``.
 
     :param body: how that what the name stands for has to be; None: anyhow
+    :param told: what clients are told of it besides
     """
     steps: Steps = {} if body is None else body
 
@@ -204,6 +239,7 @@ def action(
                 handler,
                 _wanted(handler, path),
                 name,
+                told=told,
             )
         )
         return handler
@@ -230,7 +266,7 @@ def choose(candidates: Sequence[Endpoint], call: Call) -> Endpoint:
     elif candidates[0].body is not None:
         call.body = payload.read_json(call.request)
     for each in candidates:
-        if each.since <= call.version <= each.until:
+        if each.exists_for(call):
             return each
     raise exception.VersionNotFound(version=call.version)
 

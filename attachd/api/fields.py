@@ -72,6 +72,17 @@ def fields(properties: Mapping[str, Schema], *required: str) -> Schema:
     }
 
 
+def told(text: str) -> Schema:
+    """Tell clients of a parameter of the URL."""
+    return {"type": "string", "description": text}
+
+
+def told_flag(text: str) -> Schema:
+    """Tell clients of a parameter of the URL that is true or false; see :func:`truth`."""
+    words = [each for each in BOOLEAN["enum"] if isinstance(each, str)]
+    return {"enum": words, "description": text}
+
+
 def truth(name: str, value: object) -> bool:
     """Read a truth value as clients write it in bodies and URLs.
 

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 from oslo_log import log
 
 from attachd import exception
+from attachd.api import fields, paging
 from attachd.api import microversions as mv
-from attachd.api import paging
 from attachd.conf import CONF
 from attachd.context import RequestContext
 
@@ -45,6 +45,17 @@ class Resource(NamedTuple):
     def known(self) -> frozenset[str]:
         """All filters of the list."""
         return frozenset({*self.usual, *self.others})
+
+    @property
+    def told(self) -> dict[str, fields.Schema]:
+        """What clients are told of its filters."""
+        asked = {name: f"Those whose {name} is this." for name in (*self.usual, *self.others)}
+        asked |= {
+            name: f"Those whose {name.removesuffix(LIKE)} has this in it."
+            for name in asked
+            if name.endswith(LIKE)
+        }
+        return {name: {"type": "string", "description": text} for name, text in asked.items()}
 
 
 VOLUME: Final = Resource(

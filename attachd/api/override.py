@@ -11,8 +11,8 @@ from oslo_log import log
 import webob
 
 from attachd import notifications
+from attachd.api import fields, payload
 from attachd.api import microversions as mv
-from attachd.api import payload
 from attachd.api.attachments import policy
 from attachd.api.validation import Validator
 from attachd.context import RequestContext
@@ -21,6 +21,13 @@ from attachd.objects import Attachment
 LOG = log.getLogger(__name__)
 
 PARAMETER: Final = "override_reason"
+
+TOLD: Final[Mapping[str, fields.Schema]] = {
+    PARAMETER: fields.told(
+        "attachd 1.0. Why Compute is not asked, for administrators: it is recorded."
+    )
+}
+"""What clients are told of it."""
 
 _REASON: Final = Validator(
     {

@@ -3,7 +3,7 @@
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from attachd import exception
 from attachd.api import fields, links
@@ -13,6 +13,39 @@ from attachd.db.paging import Direction, Page
 
 PARAMETERS = frozenset({"limit", "marker", "offset", "sort", "sort_key", "sort_dir"})
 ALL_PROJECTS = "all_tenants"
+
+TOLD: Final[Mapping[str, fields.Schema]] = MappingProxyType(
+    {
+        "limit": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 2**31 - 1,
+            "description": "How many there are on a page, at most.",
+        },
+        "marker": {"type": "string", "description": "The last id of the page before."},
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 2**31 - 1,
+            "description": "How many to leave out at the beginning.",
+        },
+        "sort": {
+            "type": "string",
+            "description": "What to sort by: `key:asc,another:desc`; instead of the next two.",
+        },
+        "sort_key": {"type": "string", "description": "What to sort by."},
+        "sort_dir": {"enum": ["asc", "desc"], "description": "Which way to sort."},
+    }
+)
+"""What clients are told of the parameters of a page."""
+
+TOLD_ALL_PROJECTS: Final[Mapping[str, fields.Schema]] = MappingProxyType(
+    {
+        ALL_PROJECTS: fields.told_flag(
+            "Whether to list those of all projects, for administrators; others see their own."
+        )
+    }
+)
 
 _OTHERS = PARAMETERS | {ALL_PROJECTS}
 _DIRECTIONS: Mapping[str, Direction] = MappingProxyType({"asc": "asc", "desc": "desc"})

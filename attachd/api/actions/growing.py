@@ -8,7 +8,7 @@ waits, and the word comes too late or too early.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from attachd import exception
 from attachd.api import microversions as mv
@@ -59,7 +59,7 @@ def extend(
     policy=policy.EXTEND_COMPLETION,
     body=schema.EXTEND_COMPLETION,
 )
-def complete(ctx: RequestContext, volume_id: str) -> None:
+def complete(ctx: RequestContext, volume_id: str) -> NoReturn:
     """Refuse the word of a user whom nobody waits for.
 
     Older versions than 3.71 answer the same: what that version tells clients is that they may

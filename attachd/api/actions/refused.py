@@ -6,7 +6,7 @@ action, and nothing else is told by it.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from attachd import exception
 from attachd.api import microversions as mv
@@ -68,8 +68,8 @@ REFUSALS: Final = (
 )
 
 
-def _refuser(refusal: Refusal) -> Callable[[RequestContext, str], None]:
-    def refuse(ctx: RequestContext, volume_id: str) -> None:
+def _refuser(refusal: Refusal) -> Callable[[RequestContext, str], NoReturn]:
+    def refuse(ctx: RequestContext, volume_id: str) -> NoReturn:
         """Answer 400, with the reason."""
         load.volume(ctx, volume_id, refusal.policy)
         raise exception.BadRequest(reason=f"{refusal.name} is not supported. {refusal.reason}")

@@ -6,10 +6,9 @@ Hosts make themselves known by their first report, or an operator does: attachd-
 
 from typing import Any
 
-from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.agents import policy, view
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.db import agent_removal, agents
 
 ITEM = "/agents/{host}"
@@ -17,31 +16,23 @@ ITEM = "/agents/{host}"
 Body = dict[str, Any]
 
 
-@endpoint("GET", "/agents", policy=policy.GET)
-def index(version: mv.Version, own: mv.Version | None) -> Body:
+@endpoint(
+    "GET", "/agents", own=mv.OWN_BASE, policy=policy.GET, told=Told({"agents": list[view.Agent]})
+)
+def index() -> Body:
     """Answer all agents, by the names of their hosts."""
-    _check(version, own)
     return {"agents": [view.agent(row) for row in agents.all_()]}
 
 
-@endpoint("GET", ITEM, policy=policy.GET)
-def show(host: str, version: mv.Version, own: mv.Version | None) -> Body:
+@endpoint("GET", ITEM, own=mv.OWN_BASE, policy=policy.GET, told=Told({"agent": view.Agent}))
+def show(host: str) -> Body:
     """Answer one agent."""
-    _check(version, own)
     return {"agent": view.agent(agents.get(host))}
 
 
-@endpoint("DELETE", ITEM, policy=policy.DELETE, status=204)
-def delete(host: str, version: mv.Version, own: mv.Version | None) -> None:
+@endpoint(
+    "DELETE", ITEM, own=mv.OWN_BASE, policy=policy.DELETE, status=204, told=Told(faults=(409,))
+)
+def delete(host: str) -> None:
     """Forget an agent whose host has nothing attached: whoever reports next may be another one."""
-    _check(version, own)
     agent_removal.remove(host)
-
-
-def _check(version: mv.Version, own: mv.Version | None) -> None:
-    """Let those go on who have asked for attachd's own API.
-
-    :raises VersionNotFound: it was not asked for
-    """
-    if own is None:
-        raise exception.VersionNotFound(version=version)

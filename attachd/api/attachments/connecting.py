@@ -20,6 +20,7 @@ from attachd.db import attachment_queries, due
 from attachd.objects import Attachment, Volume
 
 __all__ = [
+    "TOLD",
     "Later",
     "Own",
     "Remaining",
@@ -45,6 +46,7 @@ _WITH_AGENTS: Final = "1.7"
 Connector = dict[str, Any]
 Own = view.Own
 Shown = dict[str, view.Detail]
+TOLD: Final = view.ONE._replace(faults=(409, 504))
 Remaining = dict[str, list[view.Summary]]
 
 

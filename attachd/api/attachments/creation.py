@@ -28,6 +28,7 @@ from attachd.objects import Volume
     policy=policy.CREATE,
     body=schema.CREATE,
     idempotent=repetition.RECIPE,
+    told=connecting.TOLD,
 )
 def create(
     ctx: RequestContext,

@@ -4,19 +4,31 @@
 Where the host has an agent, that lets go of the volume first, see withdrawal.py.
 """
 
-from typing import Any
+from typing import Any, NotRequired
 
 import webob
 
 from attachd.api import guard
 from attachd.api import microversions as mv
 from attachd.api.attachments import forced, policy, reservation, view, withdrawal
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.context import RequestContext
 from attachd.objects import Attachment
 
+_TOLD = Told(
+    {
+        "attachments": NotRequired[list[view.Summary]],
+        "shared_connections_by_attachment": NotRequired[list[str]],
+        "attachment": NotRequired[view.Detail | view.OwnDetail],
+    },
+    forced.TOLD,
+    (409, 504),
+)
 
-@endpoint("DELETE", "/attachments/{attachment_id}", since=mv.NEW_ATTACH, policy=policy.DELETE)
+
+@endpoint(
+    "DELETE", "/attachments/{attachment_id}", since=mv.NEW_ATTACH, policy=policy.DELETE, told=_TOLD
+)
 def delete(
     ctx: RequestContext,
     attachment_id: str,

@@ -22,6 +22,11 @@ from attachd.objects import Attachment
 LOG = log.getLogger(__name__)
 
 PARAMETER: Final = "force"
+TOLD: Final = {
+    **override.TOLD,
+    PARAMETER: fields.told_flag("attachd 1.0. Whatever its state, for administrators."),
+}
+"""What clients are told of the parameters of a deletion."""
 
 
 def is_wanted(request: webob.Request) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from attachd.api import microversions as mv
 from attachd.api.attachments import connecting, policy, reservation, schema, telling, view
-from attachd.api.endpoint import action, endpoint
+from attachd.api.endpoint import Told, action, endpoint
 from attachd.context import RequestContext
 from attachd.objects import Attachment
 
@@ -16,7 +16,14 @@ ITEM = "/attachments/{attachment_id}"
 ACTION = "/attachments/{attachment_id}/action"
 
 
-@endpoint("PUT", ITEM, since=mv.NEW_ATTACH, policy=policy.UPDATE, body=schema.UPDATE)
+@endpoint(
+    "PUT",
+    ITEM,
+    since=mv.NEW_ATTACH,
+    policy=policy.UPDATE,
+    body=schema.UPDATE,
+    told=connecting.TOLD,
+)
 def update(
     ctx: RequestContext,
     attachment_id: str,
@@ -34,7 +41,14 @@ def update(
     return connecting.alone(ctx, attachment, host, denied, own, later)
 
 
-@action(ACTION, "os-complete", since=mv.NEW_ATTACH_COMPLETION, policy=policy.COMPLETE, status=204)
+@action(
+    ACTION,
+    "os-complete",
+    since=mv.NEW_ATTACH_COMPLETION,
+    policy=policy.COMPLETE,
+    status=204,
+    told=Told(faults=(409,)),
+)
 def complete(ctx: RequestContext, attachment_id: str) -> None:
     """Note that the volume is in use; whatever the action's name stands for is ignored."""
     attachment = Attachment.get(ctx, attachment_id)
@@ -46,7 +60,7 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
     telling.of_completion(attachment, before)
 
 
-@endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW)
+@endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW, told=view.ONE)
 def show(
     ctx: RequestContext, attachment_id: str, own: mv.Version | None
 ) -> dict[str, view.Detail]:

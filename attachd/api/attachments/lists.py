@@ -6,15 +6,24 @@ A page in detail is of two under attachd 1.0.
 
 from collections.abc import Mapping, Sequence
 
+from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api import paging
 from attachd.api.attachments import filters, policy, view
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.context import RequestContext
 from attachd.db import attachment_queries
 
+_TOLD = {**paging.TOLD, **paging.TOLD_ALL_PROJECTS, **register.ATTACHMENT.told, **filters.OWN}
 
-@endpoint("GET", "/attachments", since=mv.NEW_ATTACH, policy=policy.LIST)
+
+@endpoint(
+    "GET",
+    "/attachments",
+    since=mv.NEW_ATTACH,
+    policy=policy.LIST,
+    told=Told({"attachments": list[view.Summary]}, _TOLD),
+)
 def index(
     ctx: RequestContext,
     query: Mapping[str, str],
@@ -26,7 +35,13 @@ def index(
     return view.listed(attachment_queries.page(filters.read(ctx, query, version, own), page))
 
 
-@endpoint("GET", "/attachments/detail", since=mv.NEW_ATTACH, policy=policy.LIST)
+@endpoint(
+    "GET",
+    "/attachments/detail",
+    since=mv.NEW_ATTACH,
+    policy=policy.LIST,
+    told=Told({"attachments": list[view.Detail | view.OwnDetail]}, _TOLD),
+)
 def detail(
     ctx: RequestContext,
     query: Mapping[str, str],

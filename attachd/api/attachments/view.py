@@ -6,18 +6,21 @@ Under attachd 1.0 there is more: whoever has an argument ``own`` adds it.
 
 from collections.abc import Iterable, Mapping, Sequence
 import datetime
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from attachd import rpcapi
 from attachd.api.attachments import secrecy
 from attachd.api.attachments.shared import Connection, beside
+from attachd.api.endpoint import Told
 from attachd.context import RequestContext
 from attachd.objects import Attachment, connections
 from attachd.states import AttachmentKind, AttachmentState
 
 __all__ = [
+    "ONE",
     "Connection",
     "Detail",
+    "OwnDetail",
     "Summary",
     "connected",
     "detail",
@@ -35,7 +38,10 @@ Own = tuple[int, int] | None
 
 
 class Summary(TypedDict):
-    """An attachment in a list."""
+    """An attachment in a list.
+
+    :ivar instance: the id of the server, or null
+    """
 
     id: str
     status: str
@@ -82,6 +88,10 @@ class OwnDetail(Detail):
     agent: str | None
     device: str | None
     shared_connections_by_attachment: list[str]
+
+
+ONE: Final = Told({"attachment": Detail | OwnDetail})
+"""What an answer with one attachment has."""
 
 
 def summary(row: Row) -> Summary:

@@ -7,18 +7,27 @@ started first, since nobody else can do it.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from attachd import exception, placement
 from attachd.api import fields
 from attachd.api import microversions as mv
 from attachd.api.clusters import policy, schema
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.services import managers, names
 from attachd.db import volumes
 
 Body = dict[str, Any]
 Row = Mapping[str, Any]
+
+
+class _Brief(TypedDict):
+    """A service."""
+
+    id: int | str
+    host: str
+    binary: str
+    cluster_name: None
 
 
 @endpoint(
@@ -28,6 +37,7 @@ Row = Mapping[str, Any]
     policy=policy.CLEANUP,
     body=schema.CLEANUP,
     status=202,
+    told=Told({"cleaning": list[_Brief], "unavailable": list[_Brief]}),
 )
 def cleanup(body: Body) -> Body:
     """Answer the services that finish their work, and those that are down."""

@@ -2,30 +2,36 @@
 """Clusters of managers, of which there are none: each backend has one manager."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from attachd import exception
 from attachd.api import fields
 from attachd.api import microversions as mv
 from attachd.api.clusters import policy, schema
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 
 FILTERS: Final = frozenset({"name", "binary", "is_up", "disabled", "num_hosts", "num_down_hosts"})
 LATER_FILTERS: Final = frozenset({"replication_status", "frozen", "active_backend_id"})
 """Filters that came with 3.26."""
 
+_TOLD: Final = Told(
+    {"clusters": list[Any]},
+    {name: fields.told(f"Those whose {name} is this.") for name in sorted(FILTERS)}
+    | dict.fromkeys(("is_up", "disabled"), fields.told_flag("Those which are, or are not.")),
+)
+
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
 
-@endpoint("GET", "/clusters", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL)
+@endpoint("GET", "/clusters", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL, told=_TOLD)
 def index(query: Query, version: mv.Version) -> Body:
     """Answer that there are none."""
     _check_filters(query, version)
     return {"clusters": []}
 
 
-@endpoint("GET", "/clusters/detail", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL)
+@endpoint("GET", "/clusters/detail", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL, told=_TOLD)
 def detail(query: Query, version: mv.Version) -> Body:
     """Answer that there are none."""
     _check_filters(query, version)
@@ -33,7 +39,7 @@ def detail(query: Query, version: mv.Version) -> Body:
 
 
 @endpoint("GET", "/clusters/{name}", since=mv.CLUSTER_SUPPORT, policy=policy.GET)
-def show(name: str) -> None:
+def show(name: str) -> NoReturn:
     """Answer that it is not there."""
     raise _unknown(name)
 
@@ -45,7 +51,7 @@ def show(name: str) -> None:
     policy=policy.UPDATE,
     body=schema.ENABLE,
 )
-def enable(body: Body) -> None:
+def enable(body: Body) -> NoReturn:
     """Answer that it is not there."""
     raise _unknown(body["name"])
 
@@ -57,7 +63,7 @@ def enable(body: Body) -> None:
     policy=policy.UPDATE,
     body=schema.DISABLE,
 )
-def disable(body: Body) -> None:
+def disable(body: Body) -> NoReturn:
     """Answer that it is not there."""
     raise _unknown(body["name"])
 

@@ -2,12 +2,12 @@
 """Default types: what volumes are that a project creates without naming a type."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.default_types import policy, schema
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.types import lookup
 from attachd.context import RequestContext
 from attachd.db import default_types
@@ -20,19 +20,39 @@ _LONGEST = 64
 Body = dict[str, Any]
 
 
-@endpoint("GET", "/default-types", since=SINCE, policy=policy.GET_ALL)
+class _Default(TypedDict):
+    """A project's default type."""
+
+    project_id: str
+    volume_type_id: str
+
+
+@endpoint(
+    "GET",
+    "/default-types",
+    since=SINCE,
+    policy=policy.GET_ALL,
+    told=Told({"default_types": list[_Default]}),
+)
 def index() -> Body:
     """Answer the projects that have a default type of their own."""
     return {"default_types": [_shown(row) for row in default_types.all_rows()]}
 
 
-@endpoint("GET", ITEM, since=SINCE, policy=policy.GET)
+@endpoint("GET", ITEM, since=SINCE, policy=policy.GET, told=Told({"default_type": _Default}))
 def show(default_project_id: str) -> Body:
     """Answer a project's default type."""
     return {"default_type": _shown(default_types.get(default_project_id))}
 
 
-@endpoint("PUT", ITEM, since=SINCE, policy=policy.PUT, body=schema.PUT)
+@endpoint(
+    "PUT",
+    ITEM,
+    since=SINCE,
+    policy=policy.PUT,
+    body=schema.PUT,
+    told=Told({"default_type": _Default}),
+)
 def put(ctx: RequestContext, default_project_id: str, body: Body) -> Body:
     """Make a type, named by id or name, a project's default."""
     if len(default_project_id) > _LONGEST:

@@ -2,10 +2,11 @@
 """Hosts: an old way to look at services, and at how much there is at each of them."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from attachd import exception, placement
-from attachd.api.endpoint import endpoint
+from attachd.api import fields
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.hosts import policy, view
 from attachd.db import services
 
@@ -14,8 +15,10 @@ ITEM = "/os-hosts/{host}"
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
+_TOLD = Told({"hosts": list[view.Host]}, {"zone": fields.told("Those of this zone.")})
 
-@endpoint("GET", "/os-hosts", policy=policy.MANAGE)
+
+@endpoint("GET", "/os-hosts", policy=policy.MANAGE, told=_TOLD)
 def index(query: Query) -> Body:
     """Answer the hosts that are enabled, perhaps of one zone."""
     zone = query.get("zone")
@@ -27,7 +30,7 @@ def index(query: Query) -> Body:
     return {"hosts": [view.host(row) for row in rows]}
 
 
-@endpoint("GET", ITEM, policy=policy.MANAGE)
+@endpoint("GET", ITEM, policy=policy.MANAGE, told=Told({"host": list[dict[str, view.Resource]]}))
 def show(host: str) -> Body:
     """Answer how much there is at a host, by project."""
     _check_known(host)
@@ -35,7 +38,7 @@ def show(host: str) -> Body:
 
 
 @endpoint("PUT", ITEM, policy=policy.MANAGE)
-def update(host: str) -> None:
+def update(host: str) -> NoReturn:
     """Refuse: services are enabled and disabled."""
     _check_known(host)
     raise exception.BadRequest(

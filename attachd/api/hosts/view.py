@@ -2,12 +2,37 @@
 """How hosts look on the wire, an old way to look at services; used by the handlers of hosts."""
 
 from collections.abc import Mapping
-from typing import Any
+import datetime
+from typing import Any, Literal, TypedDict
 
 from attachd.api.services import names
 from attachd.db.services import Held
 
 Row = Mapping[str, Any]
+
+
+Host = TypedDict(
+    "Host",
+    {
+        "host_name": str,
+        "service": str,
+        "zone": str | None,
+        "service-status": Literal["available", "unavailable"],
+        "service-state": Literal["enabled", "disabled"],
+        "last-update": datetime.datetime | None,
+    },
+)
+
+
+class Resource(TypedDict):
+    """How much there is at a host, all together or of a project; numbers are strings."""
+
+    host: str
+    project: str
+    volume_count: str
+    total_volume_gb: str
+    snapshot_count: str
+    total_snapshot_gb: str
 
 
 def host(row: Row) -> dict[str, Any]:

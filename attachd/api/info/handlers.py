@@ -4,20 +4,28 @@
 from typing import Any
 
 from attachd import exception, placement
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.info import policy, view
 from attachd.db import services
 
 Body = dict[str, Any]
 
+_TOLD_ZONES = Told(
+    {"availabilityZoneInfo": list[view.Zone]},
+)
 
-@endpoint("GET", "/extensions", policy=policy.EXTENSIONS)
+
+@endpoint(
+    "GET", "/extensions", policy=policy.EXTENSIONS, told=Told({"extensions": list[view.Shown]})
+)
 def extensions() -> Body:
     """Answer the parts of the API that clients look for."""
     return {"extensions": [view.extension(each) for each in view.EXTENSIONS]}
 
 
-@endpoint("GET", "/extensions/{alias}", policy=policy.EXTENSIONS)
+@endpoint(
+    "GET", "/extensions/{alias}", policy=policy.EXTENSIONS, told=Told({"extension": view.Shown})
+)
 def extension(alias: str) -> Body:
     """Answer one of them."""
     for each in view.EXTENSIONS:
@@ -26,7 +34,7 @@ def extension(alias: str) -> Body:
     raise exception.NotFound
 
 
-@endpoint("GET", "/os-availability-zone", policy=policy.ZONES)
+@endpoint("GET", "/os-availability-zone", policy=policy.ZONES, told=_TOLD_ZONES)
 def availability_zones() -> Body:
     """Answer the zones of all backends; one is available if any of its backends is."""
     zones: dict[str, bool] = {}

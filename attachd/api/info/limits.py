@@ -4,9 +4,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from attachd.api import fields
 from attachd.api import microversions as mv
 from attachd.api import policy as rules
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.info import policy, view
 from attachd.api.quotas import view as quota_view
 from attachd.context import RequestContext
@@ -15,8 +16,13 @@ from attachd.db import quotas
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
+_TOLD = Told(
+    {"limits": {"rate": list[Any], "absolute": dict[str, int]}},
+    {"project_id": fields.told("Another project's, for administrators.")},
+)
 
-@endpoint("GET", "/limits", policy=policy.LIMITS)
+
+@endpoint("GET", "/limits", policy=policy.LIMITS, told=_TOLD)
 def limits(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     """Answer how much the project may have, and how much it has."""
     project = str(ctx.project_id)

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from attachd.db import quotas
 
@@ -45,6 +45,29 @@ EXTENSIONS: Final = (
 )
 
 _UPDATED: Final = "2026-11-21T00:00:00+00:00"
+
+
+class Shown(TypedDict):
+    """An extension, as it is shown."""
+
+    alias: str
+    name: str
+    description: str
+    updated: str
+    links: list[Any]
+
+
+class State(TypedDict):
+    """Whether a zone can be used."""
+
+    available: bool
+
+
+class Zone(TypedDict):
+    """An availability zone."""
+
+    zoneName: str
+    zoneState: State
 
 
 def extension(each: Extension) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import webob
 
 from attachd import exception, rpcapi
 from attachd.api.attachments import several
-from attachd.api.endpoint import action
+from attachd.api.endpoint import Told, action
 from attachd.api.legacy import policy, schema, view
-from attachd.api.legacy.there import PATH, There
+from attachd.api.legacy.there import PATH, TOLD, There
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 
@@ -23,6 +23,7 @@ Body = Mapping[str, Any]
     policy=policy.INITIALIZE,
     body=schema.INITIALIZE,
     status=200,
+    told=Told({"connection_info": view.Connection}, faults=(409, 504)),
 )
 def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> dict[str, Any]:
     """Let a host reach a volume, and tell how."""
@@ -33,7 +34,13 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
     return view.connection(rpcapi.open_connection(ctx, volume, connector, denied), connector)
 
 
-@action(PATH, "os-terminate_connection", policy=policy.TERMINATE, body=schema.TERMINATE)
+@action(
+    PATH,
+    "os-terminate_connection",
+    policy=policy.TERMINATE,
+    body=schema.TERMINATE,
+    told=TOLD,
+)
 def terminate_connection(
     ctx: RequestContext, volume_id: str, body: Body, request: webob.Request
 ) -> None:

@@ -10,7 +10,7 @@ import webob
 from attachd import exception, rpcapi
 from attachd.api.endpoint import action
 from attachd.api.legacy import giving_back, policy, schema
-from attachd.api.legacy.there import PATH, Row, There
+from attachd.api.legacy.there import PATH, TOLD, Row, There
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 from attachd.objects import Attachment
@@ -18,7 +18,13 @@ from attachd.objects import Attachment
 Body = Mapping[str, Any]
 
 
-@action(PATH, "os-detach", policy=policy.DETACH, body=schema.DETACH)
+@action(
+    PATH,
+    "os-detach",
+    policy=policy.DETACH,
+    body=schema.DETACH,
+    told=TOLD,
+)
 def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webob.Request) -> None:
     """Remove an attachment, and close what is still open for it; the only one needs no name."""
     volume = load.writable(ctx, volume_id, policy.DETACH)
@@ -31,7 +37,13 @@ def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webo
         giving_back.as_begun(ctx, volume, there)
 
 
-@action(PATH, "os-force_detach", policy=policy.FORCE_DETACH, body=schema.FORCE_DETACH)
+@action(
+    PATH,
+    "os-force_detach",
+    policy=policy.FORCE_DETACH,
+    body=schema.FORCE_DETACH,
+    told=TOLD,
+)
 def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob.Request) -> None:
     """Remove one attachment whatever state it is in, and what is left of the host's connection."""
     volume = load.writable(ctx, volume_id, policy.FORCE_DETACH)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Self
 
 import webob
 
-from attachd.api import guard
+from attachd.api import guard, override
+from attachd.api.endpoint import Told
 from attachd.context import RequestContext
 from attachd.db import holders, legacy
 from attachd.objects import Volume
@@ -16,6 +17,9 @@ from attachd.states import AttachmentKind, AttachmentState
 Row = dict[str, Any]
 
 PATH = "/volumes/{volume_id}/action"
+
+TOLD = Told(None, override.TOLD, (409, 504))
+"""What clients are told of what takes an attachment away."""
 
 
 class There(NamedTuple):

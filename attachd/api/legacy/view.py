@@ -2,10 +2,18 @@
 """How a connection looks in the answer to os-initialize_connection."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from attachd import rpcapi
 from attachd.objects import connections
+
+
+class Connection(TypedDict):
+    """What os-brick's connect_volume() takes."""
+
+    driver_volume_type: str
+    data: dict[str, Any]
+    enforce_multipath: bool
 
 
 def connection(answer: rpcapi.Connected, connector: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, NotRequired, cast
 
 from attachd.api import filters, paging
 from attachd.api import microversions as mv
-from attachd.api.endpoint import endpoint
-from attachd.api.links import Links
+from attachd.api.endpoint import Told, endpoint
+from attachd.api.links import Link, Links
 from attachd.api.messages import policy, view
 from attachd.context import RequestContext
 from attachd.db import messages
@@ -27,7 +27,13 @@ class _Owner(NamedTuple):
     user_id: str | None = None
 
 
-@endpoint("GET", "/messages", since=mv.MESSAGES, policy=policy.GET_ALL)
+_TOLD: Final = Told(
+    {"messages": list[view.Message], "messages_links": NotRequired[list[Link]]},
+    {**paging.TOLD, **paging.TOLD_ALL_PROJECTS, **filters.MESSAGE.told},
+)
+
+
+@endpoint("GET", "/messages", since=mv.MESSAGES, policy=policy.GET_ALL, told=_TOLD)
 def index(
     ctx: RequestContext, query: Mapping[str, str], version: mv.Version, links: Links
 ) -> Body:
@@ -45,7 +51,7 @@ def index(
     return answer
 
 
-@endpoint("GET", ITEM, since=mv.MESSAGES, policy=policy.GET)
+@endpoint("GET", ITEM, since=mv.MESSAGES, policy=policy.GET, told=Told({"message": view.Message}))
 def show(ctx: RequestContext, message_id: str, links: Links) -> Body:
     """Answer one message."""
     return {"message": view.shown(_load(ctx, message_id, policy.GET), links)}

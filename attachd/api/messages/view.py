@@ -2,12 +2,32 @@
 """How messages to users look on the wire; used by handlers.py."""
 
 from collections.abc import Mapping
-from typing import Any
+import datetime
+from typing import Any, TypedDict
 
-from attachd.api.links import Links
+from attachd.api.links import Link, Links
 from attachd.db import messages
 
 Row = Mapping[str, Any]
+
+
+class Message(TypedDict):
+    """A message to the users of a project.
+
+    :ivar guaranteed_until: when it is removed
+    :ivar request_id: of the request that had the work done
+    """
+
+    id: str
+    event_id: str
+    user_message: str
+    message_level: str
+    created_at: datetime.datetime
+    guaranteed_until: datetime.datetime | None
+    request_id: str | None
+    links: list[Link]
+    resource_type: str | None
+    resource_uuid: str | None
 
 
 def shown(row: Row, links: Links) -> dict[str, Any]:

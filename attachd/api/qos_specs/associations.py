@@ -11,7 +11,8 @@ from typing import Any
 from oslo_log import log
 
 from attachd import exception
-from attachd.api.endpoint import endpoint
+from attachd.api import fields
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.qos_specs import policy, view
 from attachd.db import qos_specs, types
 
@@ -23,7 +24,12 @@ Body = dict[str, Any]
 Query = Mapping[str, str]
 
 
-@endpoint("GET", f"{ITEM}/associations", policy=policy.GET_ALL)
+@endpoint(
+    "GET",
+    f"{ITEM}/associations",
+    policy=policy.GET_ALL,
+    told=Told({"qos_associations": list[view.Association]}),
+)
 def index(qos_specs_id: str) -> Body:
     """Answer the volume types that have the QoS specs."""
     qos_specs.get(qos_specs_id)
@@ -31,7 +37,10 @@ def index(qos_specs_id: str) -> Body:
     return {"qos_associations": [view.association(kind) for kind in kinds]}
 
 
-@endpoint("GET", f"{ITEM}/associate", policy=policy.UPDATE, status=202)
+_TOLD = Told(parameters={"vol_type_id": fields.told("The id of the volume type.")})
+
+
+@endpoint("GET", f"{ITEM}/associate", policy=policy.UPDATE, status=202, told=_TOLD)
 def associate(qos_specs_id: str, query: Query) -> None:
     """Give a volume type the QoS specs: hosts that connect from now on hear of them."""
     type_id = _type_id(query)
@@ -44,7 +53,7 @@ def associate(qos_specs_id: str, query: Query) -> None:
         )  # fmt: skip
 
 
-@endpoint("GET", f"{ITEM}/disassociate", policy=policy.UPDATE, status=202)
+@endpoint("GET", f"{ITEM}/disassociate", policy=policy.UPDATE, status=202, told=_TOLD)
 def disassociate(qos_specs_id: str, query: Query) -> None:
     """Take the QoS specs from a volume type, if it has them."""
     type_id = _type_id(query)

@@ -2,11 +2,33 @@
 """How QoS specs look on the wire; used by the handlers of QoS specs."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, Literal, TypedDict
 
-from attachd.api.links import Links
+from attachd.api.endpoint import Told
+from attachd.api.links import Link, Links
 
 Row = Mapping[str, Any]
+
+
+class Brief(TypedDict):
+    """QoS specs."""
+
+    id: str
+    name: str
+    consumer: str
+    specs: dict[str, str]
+
+
+class Association(TypedDict):
+    """A volume type that has QoS specs."""
+
+    association_type: Literal["volume_type"]
+    name: str
+    id: str
+
+
+ONE: Final = Told({"qos_specs": Brief, "links": list[Link]})
+"""What an answer with one has."""
 
 
 def brief(row: Row) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 """How quotas look on the wire; used by the handlers of quotas and by those of limits."""
 
 from collections.abc import Iterable, Mapping
-from typing import TypedDict
+from typing import Final, TypedDict
 
+from attachd.api import fields
+from attachd.api.endpoint import Told
 from attachd.db import quotas
 from attachd.db.quotas import OF_A_TYPE, UNLIMITED, Limits, Used
 
@@ -14,6 +16,17 @@ class Usage(TypedDict):
     limit: int
     in_use: int
     reserved: int
+
+
+LIMITS: Final = Told({"quota_set": dict[str, int]})
+CLASS: Final = Told({"quota_class_set": dict[str, int]})
+NAMED: Final = Told({"quota_set": dict[str, int | str]})
+NAMED_CLASS: Final = Told({"quota_class_set": dict[str, int | str]})
+SHOWN: Final = Told(
+    {"quota_set": dict[str, int | str | Usage]},
+    {"usage": fields.told_flag("Whether to answer what is used, too.")},
+)
+"""What answers have: limits by name, and where these are shown the id of whose they are."""
 
 
 def resources(type_names: Iterable[str]) -> list[str]:

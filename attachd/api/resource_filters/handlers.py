@@ -2,15 +2,29 @@
 """What lists can be filtered by, as filters.py has it."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
-from attachd.api import filters
+from attachd.api import fields, filters
 from attachd.api import microversions as mv
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.resource_filters import policy
 
 
-@endpoint("GET", "/resource_filters", since=mv.RESOURCE_FILTER_CONFIG, policy=policy.GET_ALL)
+class _Filters(TypedDict):
+    """What a list can be filtered by."""
+
+    resource: str
+    filters: list[str]
+
+
+_TOLD = Told(
+    {"resource_filters": list[_Filters]}, {"resource": fields.told("Those of this list.")}
+)
+
+
+@endpoint(
+    "GET", "/resource_filters", since=mv.RESOURCE_FILTER_CONFIG, policy=policy.GET_ALL, told=_TOLD
+)
 def index(query: Mapping[str, str]) -> dict[str, Any]:
     """Answer what everybody may filter each list by, or the one list that is asked for."""
     wanted = query.get("resource")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backends are frozen and thawed; failing over to another one is refused, as none replicates."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 from attachd import exception, placement
 from attachd.api import microversions as mv
@@ -30,7 +30,7 @@ def thaw(ctx: RequestContext, body: Body, version: mv.Version) -> None:
 
 
 @endpoint("PUT", "/os-services/failover_host", policy=policy.UPDATE, body=schema.FAILOVER)
-def failover_host(ctx: RequestContext, body: Body, version: mv.Version) -> None:
+def failover_host(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
     """Refuse, because no backend replicates."""
     _refuse_failover(ctx, body, version)
 
@@ -42,12 +42,12 @@ def failover_host(ctx: RequestContext, body: Body, version: mv.Version) -> None:
     policy=policy.UPDATE,
     body=schema.FAILOVER,
 )
-def failover(ctx: RequestContext, body: Body, version: mv.Version) -> None:
+def failover(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
     """Refuse, because no backend replicates."""
     _refuse_failover(ctx, body, version)
 
 
-def _refuse_failover(ctx: RequestContext, body: Body, version: mv.Version) -> None:
+def _refuse_failover(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
     ctx.authorize(policy.FAILOVER)
     backend = _known(body, version)
     raise exception.BadRequest(

@@ -4,16 +4,25 @@
 from collections.abc import Mapping
 from typing import Any
 
+from attachd.api import fields
 from attachd.api import microversions as mv
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.services import managers, names, policy, schema, view
 from attachd.db import services
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
+_TOLD = Told(
+    {"services": list[view.Service]},
+    {
+        "host": fields.told("Those of this host, or backend."),
+        "binary": fields.told("Those of this program."),
+    },
+)
 
-@endpoint("GET", "/os-services", policy=policy.GET_ALL)
+
+@endpoint("GET", "/os-services", policy=policy.GET_ALL, told=_TOLD)
 def index(query: Query, version: mv.Version) -> Body:
     """Answer the services; a host without ``@`` stands for all its backends."""
     binary = query.get("binary")
@@ -22,14 +31,26 @@ def index(query: Query, version: mv.Version) -> Body:
     return {"services": [view.service(row, version) for row in rows]}
 
 
-@endpoint("PUT", "/os-services/enable", policy=policy.UPDATE, body=schema.SWITCH)
+@endpoint(
+    "PUT",
+    "/os-services/enable",
+    policy=policy.UPDATE,
+    body=schema.SWITCH,
+    told=Told(view.Switched),
+)
 def enable(body: Body) -> Body:
     """Let a backend get new volumes again."""
     services.enable(_binary(body), body["host"])
     return _switched(body, disabled=False)
 
 
-@endpoint("PUT", "/os-services/disable", policy=policy.UPDATE, body=schema.SWITCH)
+@endpoint(
+    "PUT",
+    "/os-services/disable",
+    policy=policy.UPDATE,
+    body=schema.SWITCH,
+    told=Told(view.Switched),
+)
 def disable(body: Body) -> Body:
     """Keep new volumes away from a backend."""
     services.disable(_binary(body), body["host"], None)
@@ -41,6 +62,7 @@ def disable(body: Body) -> Body:
     "/os-services/disable-log-reason",
     policy=policy.UPDATE,
     body=schema.SWITCH_WITH_REASON,
+    told=Told(view.Switched),
 )
 def disable_with_reason(body: Body) -> Body:
     """Keep new volumes away from a backend, and note why."""

@@ -6,16 +6,24 @@ levels are read and set.  Of a manager all processes are told, and one of them i
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from attachd import log_levels, rpcapi
 from attachd.api import microversions as mv
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.services import managers, names, policy, schema
 from attachd.conf import CONF
 from attachd.context import RequestContext
 
 Body = Mapping[str, Any]
+
+
+class _Levels(TypedDict):
+    """What a process logs, by the names of loggers."""
+
+    host: str
+    binary: str
+    levels: dict[str, str]
 
 
 @endpoint(
@@ -41,6 +49,7 @@ def set_log(ctx: RequestContext, body: Body) -> None:
     since=mv.LOG_LEVEL,
     policy=policy.UPDATE,
     body=schema.GET_LOG,
+    told=Told({"log_levels": list[_Levels]}, faults=(504,)),
 )
 def get_log(ctx: RequestContext, body: Body) -> dict[str, Any]:
     """Answer what the programs that are meant log."""

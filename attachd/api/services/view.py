@@ -2,7 +2,8 @@
 """How services, pools and capabilities look on the wire; used by the handlers of services."""
 
 from collections.abc import Mapping
-from typing import Any
+import datetime
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from attachd import placement
 from attachd.api import microversions as mv
@@ -10,6 +11,70 @@ from attachd.api.services import names
 from attachd.conf import CONF
 
 Row = Mapping[str, Any]
+
+
+class Service(TypedDict):
+    """A service.
+
+    :ivar status: "enabled": its backend gets new volumes
+    :ivar state: "up": it works
+    :ivar frozen: of backends, as those after it
+    """
+
+    binary: str
+    host: str
+    zone: str | None
+    status: Literal["enabled", "disabled"]
+    state: Literal["up", "down"]
+    updated_at: datetime.datetime | None
+    disabled_reason: str | None
+    cluster: Annotated[None, mv.CLUSTER_SUPPORT]
+    replication_status: NotRequired[str]
+    active_backend_id: NotRequired[None]
+    frozen: NotRequired[bool]
+    backend_state: NotRequired[Annotated[str, mv.BACKEND_STATE_REPORT]]
+
+
+class Pool(TypedDict):
+    """What a backend offers."""
+
+    name: str
+    capabilities: NotRequired[dict[str, Any]]
+
+
+class _Property(TypedDict):
+    """One of a backend's capabilities."""
+
+    title: str
+    description: str
+    type: Literal["boolean", "string"]
+
+
+class Capabilities(TypedDict):
+    """What a backend can do."""
+
+    namespace: str
+    vendor_name: str
+    volume_backend_name: str
+    pool_name: str
+    driver_version: str
+    storage_protocol: str
+    display_name: None
+    description: None
+    visibility: Literal["public"]
+    replication_targets: list[Any]
+    properties: dict[str, _Property]
+
+
+class Switched(TypedDict):
+    """A service that is enabled or disabled."""
+
+    host: str
+    service: str
+    binary: str
+    status: Literal["enabled", "disabled"]
+    disabled: bool
+    disabled_reason: NotRequired[str | None]
 
 
 def service(row: Row, version: mv.Version) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which projects may use a private volume type."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 from attachd import exception, notifications
-from attachd.api.endpoint import action, endpoint
+from attachd.api.endpoint import Told, action, endpoint
 from attachd.api.types import lookup, policy, schema
 from attachd.context import RequestContext
 from attachd.db import type_access
@@ -14,7 +14,19 @@ ACTION = "/types/{type_id}/action"
 Body = dict[str, Any]
 
 
-@endpoint("GET", "/types/{type_id}/os-volume-type-access", policy=policy.LIST_ACCESS)
+class _Access(TypedDict):
+    """A project that has access."""
+
+    volume_type_id: str
+    project_id: str
+
+
+@endpoint(
+    "GET",
+    "/types/{type_id}/os-volume-type-access",
+    policy=policy.LIST_ACCESS,
+    told=Told({"volume_type_access": list[_Access]}),
+)
 def index(ctx: RequestContext, type_id: str) -> Body:
     """Answer the projects that have access; of a public type, which all have, there is no list."""
     row = lookup.by_id(ctx, type_id)
@@ -28,7 +40,13 @@ def index(ctx: RequestContext, type_id: str) -> Body:
     }
 
 
-@action(ACTION, "addProjectAccess", policy=policy.ADD_ACCESS, body=schema.ACCESS)
+@action(
+    ACTION,
+    "addProjectAccess",
+    policy=policy.ADD_ACCESS,
+    body=schema.ACCESS,
+    told=Told(faults=(409,)),
+)
 def add(ctx: RequestContext, type_id: str, body: Body) -> None:
     """Give a project access."""
     found = _private(ctx, type_id)

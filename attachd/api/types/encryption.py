@@ -4,7 +4,7 @@
 from typing import Any, NoReturn
 
 from attachd import exception, sharing
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.types import lookup, policy, schema
 from attachd.context import RequestContext
 
@@ -14,7 +14,7 @@ ITEM = f"{COLLECTION}/{{key}}"
 Body = dict[str, Any]
 
 
-@endpoint("GET", COLLECTION, policy=policy.GET_ENCRYPTION)
+@endpoint("GET", COLLECTION, policy=policy.GET_ENCRYPTION, told=Told({}))
 def index(ctx: RequestContext, type_id: str) -> Body:
     """Answer how a type's volumes are encrypted: not at all."""
     lookup.by_id(ctx, type_id)

@@ -17,7 +17,7 @@ DEFAULT: Final = "default"
 Body = dict[str, Any]
 
 
-@endpoint("GET", ITEM, policy=policy.GET)
+@endpoint("GET", ITEM, policy=policy.GET, told=view.ONE)
 def show(ctx: RequestContext, type_id: str) -> Body:
     """Answer one type, or the default one."""
     row = _default(ctx) if type_id == DEFAULT else lookup.by_id(ctx, type_id)
@@ -31,7 +31,13 @@ def _default(ctx: RequestContext) -> lookup.Row:
     return row
 
 
-@endpoint("POST", "/types", policy=policy.CREATE, body=schema.CREATE)
+@endpoint(
+    "POST",
+    "/types",
+    policy=policy.CREATE,
+    body=schema.CREATE,
+    told=view.ONE._replace(faults=(409,)),
+)
 def create(ctx: RequestContext, body: Body) -> Body:
     """Store a new type."""
     wanted = body["volume_type"]
@@ -48,7 +54,9 @@ def create(ctx: RequestContext, body: Body) -> Body:
     return {"volume_type": view.created(row, view.Viewer.of(ctx))}
 
 
-@endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE)
+@endpoint(
+    "PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, told=view.ONE._replace(faults=(409,))
+)
 def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Change name, description or visibility."""
     wanted = body["volume_type"]

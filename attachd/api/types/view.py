@@ -3,9 +3,10 @@
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any, Final, Self
+from typing import Any, Final, NotRequired, Self, TypedDict
 
 from attachd.api import policy as rules
+from attachd.api.endpoint import Told
 from attachd.api.types import policy
 from attachd.context import RequestContext
 
@@ -18,6 +19,24 @@ VISIBLE_SPECS: Final = frozenset(
     {"RESKEY:availability_zones", "multiattach", "replication_enabled"}
 )
 """The extra specs that say what a volume can do, and not how the storage is built."""
+
+
+_Seen = TypedDict("_Seen", {"os-volume-type-access:is_public": NotRequired[bool]})
+
+
+class Type(_Seen):
+    """A volume type, as much of it as the caller may see."""
+
+    id: str
+    name: str
+    description: str | None
+    is_public: bool
+    extra_specs: NotRequired[dict[str, str | None]]
+    qos_specs_id: NotRequired[str | None]
+
+
+ONE: Final = Told({"volume_type": Type})
+"""What an answer with one type has."""
 
 
 @dataclasses.dataclass(frozen=True)

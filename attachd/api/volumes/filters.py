@@ -24,6 +24,9 @@ _LATER: Final = frozenset({"created_at", "updated_at", "consumes_quota"})
 _NOT_BOOTABLE: Final = frozenset({"false", "False", "FALSE"})
 """What asked for volumes nobody can boot from before 3.2; everything else asked for the others."""
 
+TOLD: Final = {**paging.TOLD, **paging.TOLD_ALL_PROJECTS, **register.VOLUME.told}
+"""What clients are told of the parameters of a list."""
+
 
 def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) -> Filters | None:
     """Turn the filters among query parameters into what the database is asked.

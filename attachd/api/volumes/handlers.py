@@ -5,7 +5,7 @@ import functools
 from typing import Any, Final
 
 from attachd.api import idempotency
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.volumes import description, load, policy, schema, view, wishes, work
 from attachd.context import RequestContext
 
@@ -23,6 +23,7 @@ RECIPE: Final = idempotency.Recipe(keep=lambda answer: answer, remake=work.remak
     body=schema.CREATE,
     status=202,
     idempotent=RECIPE,
+    told=Told({"volume": view.Whole}, faults=(409,)),
 )
 def create(
     ctx: RequestContext,
@@ -41,7 +42,7 @@ def create(
     return {"volume": view.created(volume, view.Viewer.of(ctx, version, links, own))}
 
 
-@endpoint("GET", ITEM, policy=policy.GET)
+@endpoint("GET", ITEM, policy=policy.GET, told=Told({"volume": view.Detail}))
 def show(
     ctx: RequestContext, volume_id: str, version: view.Version, links: view.Links, own: view.Own
 ) -> Body:
@@ -51,7 +52,7 @@ def show(
     return {"volume": view.detail(*load.whole(volume), viewer)}
 
 
-@endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE)
+@endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, told=Told({"volume": view.Whole}))
 def update(
     ctx: RequestContext,
     volume_id: str,

@@ -3,11 +3,11 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from attachd.api import fields, paging
 from attachd.api import microversions as mv
-from attachd.api.endpoint import endpoint
+from attachd.api.endpoint import Told, endpoint
 from attachd.api.volumes import filters, load, policy, view
 from attachd.context import RequestContext
 from attachd.db import volume_queries
@@ -24,8 +24,25 @@ SORT_KEYS: Final = MappingProxyType(
 )
 _COUNT: Final = "with_count"
 
+_PARAMETERS: Final = {
+    **filters.TOLD,
+    _COUNT: fields.told_flag("Whether to answer how many there are on all pages."),
+}
+_TOLD_BRIEF: Final = Told({"volumes": list[view.Brief], **view.BESIDE}, _PARAMETERS)
+_TOLD_IN_FULL: Final = Told({"volumes": list[view.Detail], **view.BESIDE}, _PARAMETERS)
+_TOLD_SUMS: Final = Told(
+    {
+        "volume-summary": {
+            "total_count": int,
+            "total_size": int,
+            "metadata": Annotated[dict[str, list[str]], mv.VOLUME_SUMMARY_METADATA],
+        }
+    },
+    paging.TOLD_ALL_PROJECTS,
+)
 
-@endpoint("GET", "/volumes", policy=policy.GET_ALL)
+
+@endpoint("GET", "/volumes", policy=policy.GET_ALL, told=_TOLD_BRIEF)
 def index(
     ctx: RequestContext, query: Query, version: mv.Version, links: view.Links, own: view.Own
 ) -> Body:
@@ -38,7 +55,7 @@ def index(
     return {"volumes": [view.counted(*each, viewer) for each in found], **answer}
 
 
-@endpoint("GET", "/volumes/detail", policy=policy.GET_ALL)
+@endpoint("GET", "/volumes/detail", policy=policy.GET_ALL, told=_TOLD_IN_FULL)
 def detail(
     ctx: RequestContext, query: Query, version: mv.Version, links: view.Links, own: view.Own
 ) -> Body:
@@ -68,7 +85,9 @@ def _page(
     return rows, answer
 
 
-@endpoint("GET", "/volumes/summary", since=mv.VOLUME_SUMMARY, policy=policy.GET_ALL)
+@endpoint(
+    "GET", "/volumes/summary", since=mv.VOLUME_SUMMARY, policy=policy.GET_ALL, told=_TOLD_SUMS
+)
 def summary(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     """Answer how many volumes there are and how large they are together."""
     project = paging.project(ctx, query)

@@ -3,7 +3,8 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Any, Self
+import datetime
+from typing import Annotated, Any, Final, Literal, NotRequired, Self, TypedDict
 
 from attachd.api import links as made
 from attachd.api import microversions as mv
@@ -18,6 +19,106 @@ Pairs = Mapping[str, str]
 Version = mv.Version
 Own = mv.Version | None
 Links = made.Links
+
+
+class Brief(TypedDict):
+    """A volume in a list without details.
+
+    :ivar attachment_count: how many of its attachments are ``attached``
+    """
+
+    id: str
+    name: str | None
+    links: list[made.Link]
+    attachment_count: NotRequired[Annotated[int, mv.OWN_BASE]]
+
+
+class Attached(TypedDict):
+    """An attachment inside of its volume.
+
+    :ivar id: of the volume
+    :ivar host_name: for administrators and services; null for others
+    """
+
+    id: str
+    attachment_id: str
+    volume_id: str
+    server_id: str | None
+    host_name: str | None
+    device: str | None
+    attached_at: datetime.datetime | None
+    status: NotRequired[Annotated[str, mv.OWN_BASE]]
+    attach_mode: NotRequired[Annotated[str | None, mv.OWN_BASE]]
+    attached_host: NotRequired[Annotated[str | None, mv.OWN_BASE]]
+    created_at: NotRequired[Annotated[datetime.datetime, mv.OWN_BASE]]
+
+
+class Whole(TypedDict):
+    """A volume.
+
+    :ivar size: in GiB
+    :ivar bootable: "true" or "false"
+    :ivar migration_status: for administrators; ``provider_id`` and ``cluster_name`` too
+    :ivar attachments: those that are attached; under attachd 1.0 all
+    :ivar attachment_count: how many of them are ``attached``
+    """
+
+    id: str
+    status: str
+    size: int
+    availability_zone: str | None
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+    name: str | None
+    description: str | None
+    volume_type: str | None
+    snapshot_id: None
+    source_volid: str | None
+    metadata: dict[str, str]
+    links: list[made.Link]
+    user_id: str | None
+    bootable: Literal["true", "false"]
+    encrypted: bool
+    replication_status: None
+    consistencygroup_id: None
+    multiattach: bool
+    attachments: list[Attached]
+    attachment_count: NotRequired[Annotated[int, mv.OWN_BASE]]
+    migration_status: NotRequired[None]
+    group_id: Annotated[None, mv.GROUP_VOLUME]
+    provider_id: NotRequired[Annotated[None, mv.VOLUME_DETAIL_PROVIDER_ID]]
+    shared_targets: Annotated[bool | None, mv.VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS]
+    service_uuid: Annotated[str | None, mv.VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS]
+    cluster_name: NotRequired[Annotated[None, mv.VOLUME_CLUSTER_NAME]]
+    volume_type_id: Annotated[str | None, mv.VOLUME_TYPE_ID_IN_VOLUME_DETAIL]
+    consumes_quota: Annotated[bool, mv.USE_QUOTA]
+
+
+_Extended = TypedDict(
+    "_Extended",
+    {
+        "os-vol-host-attr:host": NotRequired[str | None],
+        "os-vol-mig-status-attr:migstat": NotRequired[None],
+        "os-vol-mig-status-attr:name_id": NotRequired[None],
+        "os-vol-tenant-attr:tenant_id": NotRequired[str],
+    },
+)
+
+
+class Detail(Whole, _Extended):
+    """A volume with what not everybody may see.
+
+    :ivar volume_image_metadata: of the image that is on it, if there is one
+    """
+
+    volume_image_metadata: NotRequired[dict[str, str]]
+
+
+BESIDE: Final = {
+    "volumes_links": NotRequired[list[made.Link]],
+    "count": NotRequired[Annotated[int, mv.SUPPORT_COUNT_INFO]],
+}
+"""What may stand beside the volumes of a list."""
 
 _VISIBLE = ("readonly", "attached_mode")
 """What of the administrative metadata is shown among the users' own."""

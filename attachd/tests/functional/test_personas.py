@@ -12,6 +12,7 @@ import unittest
 from unittest import mock
 
 from attachd.api import app, endpoint, policy, root, validation
+from attachd.api import microversions as mv
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.tests import rows
@@ -75,7 +76,7 @@ class GatesTest(Case):
             re.sub(r"\{\w+\}", "x", each.path),
             {each.action: None} if each.action else None,
             token=token,
-            version=f"volume {each.since}",
+            version=mv.Asked(each.since, each.own).header(),
         )
 
     def test_those_who_may_get_through_and_others_are_told_the_rule(self):
@@ -120,6 +121,10 @@ class ExtraSpecsTest(Case):
                 self.assertEqual(200 if name in may_know else 404, hidden.status)
 
 
+def _version(each):
+    return mv.Asked(mv.LATEST, each.own).header()
+
+
 class StoryTest(Case):
     """The calls of the samples, with all that is in them, from the least to the most trusted."""
 
@@ -153,7 +158,10 @@ class StoryTest(Case):
         for name in personas.OWN.keys() - personas.allowed(each.policy):
             with self.subTest(each.operation, persona=name):
                 token = personas.OWN[name]
-                answer = self.api.ask(step.method, step.path, step.body, token=token)
+                version = _version(each)
+                answer = self.api.ask(
+                    step.method, step.path, step.body, token=token, version=version
+                )
                 self.assertEqual(403, answer.status, answer.raw)
                 self.assertIn(f" {each.policy} ", answer.fault)
         if OF_PROJECTS & set(each.variables):
@@ -161,7 +169,8 @@ class StoryTest(Case):
 
     def _refused_to_strangers(self, each, path, body):
         with self.subTest(each.operation, persona="stranger"):
-            answer = self.api.ask(each.method, path, body, token=personas.STRANGER)
+            version, token = _version(each), personas.STRANGER
+            answer = self.api.ask(each.method, path, body, token=token, version=version)
             # A 400: call it in the story of the samples, or tell personas.BODIES what it wants.
             self.assertIn(answer.status, {403, 404}, answer.raw)
 

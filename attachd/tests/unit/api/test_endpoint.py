@@ -69,7 +69,21 @@ class DeclareTest(Case):
         endpoint.load()  # raises where it cannot
 
 
+class ToldTest(Case):
+    def test_it_can_be_told_of_what_cannot_be_hashed(self):
+        declared = self.declare(lambda: None, told=endpoint.Told({"snack": str}))
+        self.assertEqual({declared}, {declared})
+
+
 class ChooseTest(Case):
+    def test_what_is_attachds_own_is_there_for_those_who_ask_for_it(self):
+        own = self.declare(lambda: "own", own=mv.OWN_BASE)
+        asking = call()
+        with self.assertRaises(exception.VersionNotFound):
+            endpoint.choose([own], asking)
+        asking.own = mv.OWN_BASE
+        self.assertIs(own, endpoint.choose([own], asking))
+
     def test_the_microversion_decides_between_endpoints(self):
         old = self.declare(lambda: "old", until=V(3, 9))
         new = self.declare(lambda: "new", since=V(3, 10), until=V(3, 20))

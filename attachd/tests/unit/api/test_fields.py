@@ -88,3 +88,11 @@ class PairsTest(unittest.TestCase):
         for text in nonsense:
             with self.subTest(text[:20]), self.assertRaises(exception.InvalidInput):
                 fields.pairs("m", text)
+
+
+class ToldTest(unittest.TestCase):
+    def test_whatever_is_told_of_a_flag_is_read(self):
+        told = fields.told_flag("Whether.")
+        self.assertEqual("Whether.", told["description"])
+        for word in told["enum"]:
+            self.assertIsInstance(fields.truth("flag", word), bool)

@@ -109,3 +109,11 @@ class FileTest(Case):
         override(self, "resource_query_filters_file", "/nonexistent/file", group="api")
         with self.assertRaisesRegex(exception.ConfigurationError, "/nonexistent/file"):
             filters.load()
+
+
+class ToldTest(unittest.TestCase):
+    def test_clients_are_told_of_all_filters(self):
+        for resource in filters.RESOURCES.values():
+            self.assertEqual(resource.known, resource.told.keys())
+        self.assertIn("has this in it", filters.VOLUME.told["name~"]["description"])
+        self.assertIn("name is this", filters.VOLUME.told["name"]["description"])

@@ -4,11 +4,10 @@
 import unittest
 
 from attachd import exception
+from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api.agents import handlers
 from attachd.tests import agents, asking, rows
-
-OWN = (mv.LATEST, mv.OWN_BASE)
 
 
 class HandlersTest(unittest.TestCase):
@@ -19,29 +18,22 @@ class HandlersTest(unittest.TestCase):
             agents.report(host)
 
     def test_they_are_listed_by_name_and_shown_one_by_one(self):
-        listed = handlers.index(*OWN)["agents"]
+        listed = handlers.index()["agents"]
         self.assertEqual(["node-1", "node-2"], [each["host"] for each in listed])
-        self.assertEqual({"agent": listed[1]}, handlers.show("node-2", *OWN))
+        self.assertEqual({"agent": listed[1]}, handlers.show("node-2"))
 
     def test_one_that_nobody_knows_is_not_found(self):
         for call in (handlers.show, handlers.delete):
             with self.assertRaisesRegex(exception.AgentNotFound, "node-3"):
-                call("node-3", *OWN)
+                call("node-3")
 
     def test_one_is_forgotten_unless_it_has_attachments(self):
         rows.add_attachment(rows.add_volume()["id"], "attached", agent="node-1")
-        self.assertIsNone(handlers.delete("node-2", *OWN))
+        self.assertIsNone(handlers.delete("node-2"))
         with self.assertRaises(exception.Conflict):
-            handlers.delete("node-1", *OWN)
-        self.assertEqual(["node-1"], [each["host"] for each in handlers.index(*OWN)["agents"]])
+            handlers.delete("node-1")
+        self.assertEqual(["node-1"], [each["host"] for each in handlers.index()["agents"]])
 
     def test_without_the_opt_in_they_do_not_exist(self):
-        plain = (mv.LATEST, None)
-        for call in (
-            lambda: handlers.index(*plain),
-            lambda: handlers.show("node-1", *plain),
-            lambda: handlers.delete("node-1", *plain),
-        ):
-            with self.assertRaises(exception.VersionNotFound):
-                call()
-        self.assertEqual(2, len(handlers.index(*OWN)["agents"]))
+        declared = [each for each in endpoint.load() if each.path.startswith("/agents")]
+        self.assertEqual([mv.OWN_BASE] * 3, [each.own for each in declared])
