@@ -82,7 +82,12 @@ def _fault(code: int, message: str, seconds: int = 0) -> Fault:
         content["retryAfter"] = headers["Retry-After"] = "0"
     if code in PASSING:
         headers["Retry-After"] = str(seconds)
-    return Fault(code, _encode({KEYS.get(code, "computeFault"): content}), headers)
+    return Fault(code, _encode({key(code): content}), headers)
+
+
+def key(code: int) -> str:
+    """Return what the fault of a status is called."""
+    return KEYS.get(code, "computeFault")
 
 
 def _encode(body: dict[str, Any]) -> bytes:

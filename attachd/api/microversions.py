@@ -179,6 +179,11 @@ def table() -> list[Row]:
     return [Row(version, names[version], text) for version, text in _sentences.items()]
 
 
+def own_versions() -> list[Version]:
+    """Return all versions of what is attachd's own, oldest first."""
+    return list(_own_sentences)
+
+
 @functools.lru_cache(maxsize=256)
 def negotiate(header: str | None) -> Asked:
     """Read the header of a request; without one it is answered in the oldest version.

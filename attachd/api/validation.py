@@ -123,9 +123,14 @@ class Ladder:
         """All schemas, the newest first; for tests that make bodies of them."""
         return [validator.schema for _since, validator in self._steps]
 
-    def check(self, value: Any, version: Any, root: str = "") -> None:
-        """Let a value pass that fits the schema of a version; see Validator.check()."""
+    def at(self, version: Any) -> Validator | None:
+        """Return what holds in a version; None: nothing did yet."""
         for since, validator in self._steps:
             if version >= since:
-                validator.check(value, root)
-                return
+                return validator
+        return None
+
+    def check(self, value: Any, version: Any, root: str = "") -> None:
+        """Let a value pass that fits the schema of a version; see Validator.check()."""
+        if (validator := self.at(version)) is not None:
+            validator.check(value, root)

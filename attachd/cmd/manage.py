@@ -12,7 +12,7 @@ from typing import Any
 from oslo_config import cfg
 
 from attachd import exception, service
-from attachd.cmd import agents, audit
+from attachd.cmd import agents, audit, describing
 from attachd.conf import CONF
 from attachd.db import api, migration
 
@@ -57,6 +57,7 @@ def _add_commands(subjects: Any) -> None:
     _add_action(actions, "version", _version, "print the versions of database and code")
     audit.add_command(subjects)
     agents.add_command(subjects)
+    describing.add_command(subjects)
 
 
 def _add_action(actions: Any, name: str, action: Callable[[], None], text: str) -> None:

@@ -5,6 +5,7 @@ from importlib import metadata
 from pathlib import Path
 
 from attachd import state_diagram
+from attachd.api.openapi import document
 
 extensions = [
     "openstackdocstheme",
@@ -21,7 +22,7 @@ copyright = author
 version = release = metadata.version("attachd")
 
 root_doc = "index"
-exclude_patterns = ["contributor/_generated/*"]
+exclude_patterns = ["contributor/_generated/*", "user/_generated/*"]
 nitpicky = True
 pygments_style = "native"
 
@@ -36,3 +37,7 @@ policy_generator_config_file = [("../../etc/attachd/policy-generator.conf", "_st
 _drawing = Path(__file__).parent / "contributor" / "_generated" / "states.rst"
 _drawing.parent.mkdir(exist_ok=True)
 _drawing.write_text(state_diagram.page())
+
+_description = Path(__file__).parent / "user" / "_generated" / "openapi.json"
+_description.parent.mkdir(exist_ok=True)
+_description.write_text(document.in_json(document.describe()))

@@ -26,6 +26,7 @@ from attachd.manager.caretaker import Caretaker
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.upkeep import Upkeep
 from attachd.tests import agents, backends, computes, rows
+from attachd.tests.functional import described
 
 LATEST = "volume 3.71"
 PROJECT = "a" * 32
@@ -250,10 +251,13 @@ class ServedBesideCompute(Served):
 
 
 def application() -> app.Application:
-    """Return what gabbi sends its requests to: the application that is served at the moment."""
+    """Return what gabbi sends its requests to: the application that is served at the moment.
+
+    Each answer is held against the API's description.
+    """
 
     def current(environ: dict[str, Any], start_response: Any) -> Any:
         assert Served.application is not None
-        return Served.application(environ, start_response)
+        return described.application(Served.application)(environ, start_response)
 
     return current

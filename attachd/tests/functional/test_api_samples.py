@@ -19,7 +19,7 @@ from attachd import agentapi
 from attachd.api import endpoint
 from attachd.db import messages, paging
 from attachd.tests import agents
-from attachd.tests.functional import served
+from attachd.tests.functional import described, served
 
 REFERENCE = Path(__file__).parents[3] / "api-ref" / "source" / "v3"
 SAMPLES = REFERENCE / "samples"
@@ -292,6 +292,13 @@ def sent(api: served.Api, step: Step) -> served.Answer:
     while True:
         answer = api.ask(step.method, step.path, step.body, token=step.token, version=step.version)
         assert answer.status < 400, (step, answer)
+        described.check(
+            step.method,
+            f"/v3{step.path}".partition("?")[0],
+            step.version,
+            answer.status,
+            answer.raw,
+        )
         waits = step.name in {"available", "copied"}
         if not waits or answer.body["volume"]["status"] == "available":
             return answer

@@ -112,6 +112,11 @@ class LadderTest(unittest.TestCase):
         with self.assertRaises(exception.BadRequest):
             ladder.check("old", 6)
 
+    def test_what_holds_in_a_version_can_be_asked_for(self):
+        ladder = validation.Ladder([(1, {"const": "old"}), (5, {"const": "new"})], 0)
+        self.assertIsNone(ladder.at(0))
+        self.assertEqual({"const": "old"}, ladder.at(4).schema)
+
     def test_a_single_schema_holds_since_the_beginning(self):
         with self.assertRaises(exception.BadRequest):
             validation.Ladder({"const": 1}, 3).check(2, 3)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API as an OpenAPI 3.1 document, made of the register; printed by attachd-manage.
+
+The same code makes the same document: nothing of the configuration or of the moment is in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+import itertools
+import json
+import operator
+import re
+from typing import Any, Final
+
+import yaml
+
+from attachd.api import endpoint
+from attachd.api import microversions as mv
+from attachd.api.endpoint import Endpoint
+from attachd.api.openapi import bodies, inputs, outputs, version_documents, words
+from attachd.api.openapi.shapes import Shapes
+
+Document = dict[str, Any]
+
+_OPENAPI: Final = "3.1.0"
+_METHODS: Final = ("GET", "POST", "PUT", "DELETE")
+_TEXT: Final = """\
+The Block Storage API v3 as attachd serves it, in microversion {version}.
+
+Each request names the microversion in the header `OpenStack-API-Version`; what is described here
+holds for this one. What is attachd's own is answered under `attachd {own}` only. An object has no
+other fields than those described: new ones come with new microversions.
+
+An error is an object of one key, with `code` and `message`. Where a URL has no such method, the
+answer is a 404.
+"""
+
+
+def describe(version: mv.Version = mv.LATEST) -> Document:
+    """Describe the API in one microversion."""
+    shapes = Shapes(version)
+    paths: Document = version_documents.paths()
+    found = [each for each in endpoint.load() if each.since <= version <= each.until]
+    for path, group in itertools.groupby(sorted(found, key=_order), operator.attrgetter("path")):
+        paths[_base(version) + path] = _path(list(group), version, shapes)
+    return {
+        "openapi": _OPENAPI,
+        "info": {
+            "title": "attachd",
+            "summary": "Attaches block storage volumes to hosts",
+            "description": _TEXT.format(version=version, own=mv.OWN_LATEST),
+            "version": str(version),
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            "x-attachd-release": metadata.version("attachd"),
+        },
+        "servers": [{"url": "/", "description": "The endpoint of the service, without /v3."}],
+        "security": [{"token": []}],
+        "tags": [{"name": noun} for noun in endpoint.NOUNS],
+        "paths": paths,
+        "components": _components(shapes),
+    }
+
+
+def _base(version: mv.Version) -> str:
+    return "/v3" if version >= mv.PROJECT_ID_OPTIONAL_IN_URL else "/v3/{project_id}"
+
+
+def _order(each: Endpoint) -> tuple[str, int, str]:
+    return each.path, _METHODS.index(each.method), each.action or ""
+
+
+def _path(group: list[Endpoint], version: mv.Version, shapes: Shapes) -> Document:
+    told: Document = {}
+    if version < mv.PROJECT_ID_OPTIONAL_IN_URL:
+        told["parameters"] = [inputs.project()]
+    for method, found in itertools.groupby(group, operator.attrgetter("method")):
+        told[method.lower()] = _operation(list(found), version, shapes)
+    return told
+
+
+def _operation(found: Sequence[Endpoint], version: mv.Version, shapes: Shapes) -> Document:
+    told: Document = {**_names(found), "parameters": inputs.parameters(found, version)}
+    if (body := bodies.body(found, version)) is not None:
+        told["requestBody"] = body
+    return {**told, "responses": outputs.responses(found, shapes)}
+
+
+def _names(found: Sequence[Endpoint]) -> Document:
+    first = found[0]
+    if first.action is None:
+        tag = first.handler.__module__.split(".")[2]
+        summary, text = words.of(first)
+    else:
+        tag, summary = first.path.split("/")[1], "Do what the only key of the body names."
+        text = "\n".join(f"* `{each.action}`: {words.of(each).summary}" for each in found)
+    names = {"operationId": _operation_id(first), "tags": [tag]}
+    return {**names, "summary": summary, "description": text}
+
+
+def _operation_id(each: Endpoint) -> str:
+    """Return a name that stays as long as the URL does: ``get_volumes_volume_id``."""
+    return re.sub(r"\W+", "_", f"{each.method.lower()}{each.path}").rstrip("_")
+
+
+def _components(shapes: Shapes) -> Document:
+    return {
+        "schemas": dict(sorted(shapes.components.items())),
+        "parameters": inputs.components(),
+        "responses": outputs.components(),
+        "headers": outputs.headers(),
+        "securitySchemes": {
+            "token": {
+                "type": "apiKey",
+                "in": "header",
+                "name": "X-Auth-Token",
+                "description": "A token of Keystone, or what else the service is configured for.",
+            }
+        },
+    }
+
+
+def picked(text: str) -> mv.Version:
+    """Return the microversion that somebody names: ``3.71`` or ``latest``.
+
+    :raises BadRequest: it is no number
+    :raises NotAcceptable: there is none such
+    """
+    return mv.negotiate(f"{mv.SERVICE} {text}").volume
+
+
+def in_json(document: Mapping[str, Any]) -> str:
+    """Write a document in JSON."""
+    return json.dumps(document, indent=2) + "\n"
+
+
+def in_yaml(document: Mapping[str, Any]) -> str:
+    """Write a document in YAML, without anchors."""
+    plain = json.loads(json.dumps(document))
+    written: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=99)
+    return written

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters of requests as OpenAPI describes them: of the path and of the URL, and headers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attachd.api import idempotency, preferences
+from attachd.api import microversions as mv
+from attachd.api.endpoint import Endpoint
+from attachd.api.openapi import words
+
+Schema = dict[str, Any]
+
+_PRECONDITION = 412
+_SEGMENT: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
+
+
+def parameters(found: Sequence[Endpoint], version: mv.Version) -> list[Schema]:
+    """Describe all parameters of what answers to one method of one URL, but the project's id."""
+    told = {name: schema for each in found for name, schema in each.told.parameters.items()}
+    return [
+        *(_in_path(name) for name in found[0].variables),
+        *(_in_url(name, dict(schema)) for name, schema in told.items()),
+        _version_header(found, version),
+        {"$ref": "#/components/parameters/RequestId"},
+        *_headers(found),
+    ]
+
+
+def project() -> Schema:
+    """Describe the project's id, as URLs have it before 3.67."""
+    return _in_path("project_id")
+
+
+def _in_path(name: str) -> Schema:
+    told = {"name": name, "in": "path", "description": words.of_variable(name)}
+    return {**told, "required": True, "schema": _SEGMENT}
+
+
+def _in_url(name: str, schema: Schema) -> Schema:
+    told = {"name": name, "in": "query", "description": schema.pop("description", "")}
+    return {**told, "schema": schema}
+
+
+def _version_header(found: Sequence[Endpoint], version: mv.Version) -> Schema:
+    own = found[0].own
+    plain = mv.Asked(version).header()
+    others = [mv.Asked(version, each).header() for each in _own_since(own)]
+    return {
+        "name": mv.HEADER,
+        "in": "header",
+        "required": True,
+        "description": "The microversion that is described here, and attachd's own version.",
+        "schema": {"enum": others if own else [plain, *others]},
+    }
+
+
+def _own_since(first: mv.Version | None) -> list[mv.Version]:
+    return [each for each in mv.own_versions() if first is None or each >= first]
+
+
+def _headers(found: Sequence[Endpoint]) -> list[Schema]:
+    names = []
+    if any(each.idempotent for each in found):
+        names.append("IdempotencyKey")
+    if any("later" in each.wants for each in found):
+        names.append("Prefer")
+    if any(_PRECONDITION in each.told.faults for each in found):
+        names.append("IfMatch")
+    return [{"$ref": f"#/components/parameters/{name}"} for name in names]
+
+
+def components() -> dict[str, Schema]:
+    """Return the headers that several endpoints take."""
+    identity = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+    return {
+        "RequestId": _header(
+            "X-OpenStack-Request-ID",
+            "The id of the request that this one is a part of, for logs.",
+            {"type": "string", "pattern": f"^req-{identity}$"},
+        ),
+        "IdempotencyKey": _header(
+            idempotency.HEADER,
+            "Drawn anew for each request, and sent again with its repetitions, which are "
+            "answered as the first one was.",
+            {"type": "string", "pattern": r"^[0-9A-Za-z._~-]{1,255}$"},
+        ),
+        "Prefer": _header(
+            preferences.HEADER,
+            "`respond-async`: answer 202 when it is noted down what is to be done.",
+            {"enum": [preferences.RESPOND_ASYNC]},
+        ),
+        "IfMatch": _header(
+            "If-Match",
+            "The `ETag` of what was read: only if nobody else has changed it since.",
+            {"type": "string"},
+        ),
+    }
+
+
+def _header(name: str, text: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "header", "description": text, "schema": schema}

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers as OpenAPI describes them: results, which shapes.py makes, and faults."""
+
+from collections.abc import Mapping, Sequence
+import http
+import inspect
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+from attachd.api import errors, preferences
+from attachd.api import microversions as mv
+from attachd.api.endpoint import Endpoint
+from attachd.api.openapi.shapes import Shapes
+
+Schema = dict[str, Any]
+
+ALWAYS: Final = (400, 401, 403, 404, 406, 500, 503)
+WITH_BODY: Final = (413, 415)
+IDEMPOTENT: Final = (409, 422)
+
+WORDS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        200: "Done.",
+        202: "Accepted; the work goes on.",
+        204: "Done; there is nothing to answer.",
+        300: "There are versions to choose from.",
+        302: "It is at another URL.",
+        400: "The request is wrong, or the state of things does not allow it.",
+        401: "It is not known who asks.",
+        403: "Policy does not allow it; the message names the rule.",
+        404: "There is no such thing, or the microversion has no such call.",
+        406: "There is no such microversion.",
+        409: "The state of things does not allow it now.",
+        410: "What was asked for is kept no longer.",
+        412: "Somebody else has changed it since it was read.",
+        413: "The body or its connector is too large, or a quota is exceeded.",
+        415: "The body is declared as something else than JSON.",
+        422: "The Idempotency-Key was used for another request.",
+        500: "The backend or the service failed; the message, or the log, says why.",
+        503: "A manager, the message queue or the database does not answer.",
+        504: "The manager did not answer in time; the work may go on.",
+    }
+)
+
+
+def responses(found: Sequence[Endpoint], shapes: Shapes) -> Schema:
+    """Describe all answers of what answers to one method of one URL, by status."""
+    statuses = sorted({status for each in found for status in faults(each)})
+    return {
+        **_results(found, shapes),
+        **{str(each): {"$ref": f"#/components/responses/{name(each)}"} for each in statuses},
+    }
+
+
+def faults(each: Endpoint) -> set[int]:
+    """Return the statuses of all errors that an endpoint can answer."""
+    found = {*ALWAYS, *each.told.faults}
+    if each.body is not None:
+        found |= {*WITH_BODY}
+    if each.idempotent is not None:
+        found |= {*IDEMPOTENT}
+    return found
+
+
+def results(each: Endpoint) -> set[int]:
+    """Return the statuses of success: none where an endpoint only refuses."""
+    if inspect.signature(each.handler).return_annotation is NoReturn:
+        return set()
+    return {each.status, http.HTTPStatus.ACCEPTED} if "later" in each.wants else {each.status}
+
+
+def _results(found: Sequence[Endpoint], shapes: Shapes) -> Schema:
+    told: Schema = {}
+    for status in sorted({int(status) for each in found for status in results(each)}):
+        answering = [each for each in found if status in results(each)]
+        told[str(status)] = _result(status, answering, shapes)
+    return told
+
+
+def _result(status: int, answering: Sequence[Endpoint], shapes: Shapes) -> Schema:
+    """Describe a success; where some actions answer nothing, a body need not be there."""
+    told: Schema = {"description": WORDS[status], "headers": _headers(status, answering)}
+    bodies = [shapes.of(each.told.answers) for each in answering if each.told.answers]
+    if bodies and len(bodies) == len(answering):
+        schema = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
+        told["content"] = {"application/json": {"schema": schema}}
+    return told
+
+
+def _headers(status: int, answering: Sequence[Endpoint]) -> Schema:
+    names = ["X-OpenStack-Request-ID", mv.HEADER]
+    if any("later" in each.wants for each in answering) and status == http.HTTPStatus.ACCEPTED:
+        names += [preferences.APPLIED, "Location"]
+    if any(each.idempotent for each in answering):
+        names.append("Idempotent-Replayed")
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def headers() -> Schema:
+    """Return the headers of answers."""
+    return {
+        "X-OpenStack-Request-ID": _header("The id of the request, for logs.", required=True),
+        mv.HEADER: _header("The microversion of the answer."),
+        preferences.APPLIED: _header("The preference that was granted."),
+        "Location": _header("The URL of what to look at."),
+        "Idempotent-Replayed": _header("`true`: an answer that was given before."),
+        "Retry-After": _header("Seconds after which it makes sense to try again."),
+    }
+
+
+def _header(text: str, *, required: bool = False) -> Schema:
+    return {"description": text, "required": required, "schema": {"type": "string"}}
+
+
+def components() -> Schema:
+    """Return the answers of all faults, by name."""
+    return {name(each): _fault(each) for each in WORDS if each >= http.HTTPStatus.BAD_REQUEST}
+
+
+def name(status: int) -> str:
+    """Return what the description calls the fault of a status."""
+    return f"Fault{status}"
+
+
+def _fault(status: int) -> Schema:
+    key = "error" if status == http.HTTPStatus.UNAUTHORIZED else errors.key(status)
+    inner: Schema = {"code": {"const": status}, "message": {"type": "string"}}
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        inner["title"] = {"type": "string"}
+    if status == http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        inner["retryAfter"] = {"type": "string"}
+    schema = _whole({key: _whole(inner)})
+    told: Schema = {"description": WORDS[status]}
+    if status in {*errors.PASSING, http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE}:
+        told["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}
+    return {**told, "content": {"application/json": {"schema": schema}}}
+
+
+def _whole(properties: Schema) -> Schema:
+    """Describe an object of these keys and no others."""
+    shape = {"type": "object", "properties": properties}
+    return {**shape, "required": list(properties), "additionalProperties": False}

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON schemas of what is answered, made of the types that the views and handlers name.
+
+A TypedDict becomes a component, whose fields are described by the ``:ivar`` lines of its
+docstring.  A field that came with a microversion is ``Annotated[str, mv.USE_QUOTA]``; one of
+attachd's own API, ``NotRequired[Annotated[str, mv.OWN_BASE]]``, is there if that was asked for.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+import datetime
+import inspect
+import re
+import sys
+import types
+import typing
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin
+
+from attachd.api import microversions as mv
+
+Schema = dict[str, Any]
+
+_NAMES: Mapping[Any, str] = types.MappingProxyType(
+    {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+)
+_MOMENT: Schema = {
+    "type": "string",
+    "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}$",
+}
+_IVAR = re.compile(r"^:ivar (\S+): (.*?)(?=^:ivar |\Z)", re.MULTILINE | re.DOTALL)
+
+
+class Shapes:
+    """Makes schemas as they are in one microversion.
+
+    :ivar components: the schemas of TypedDicts, by name
+    """
+
+    def __init__(self, version: mv.Version) -> None:
+        self._version = version
+        self.components: dict[str, Schema] = {}
+
+    def of(self, hint: Any) -> Schema:
+        """Return the schema of a type, or of an object by the types of its keys.
+
+        :raises TypeError: it is none that answers are made of
+        """
+        if isinstance(hint, Mapping):
+            return self._object(hint, frozenset(hint), {})
+        if hint in _NAMES or hint is None:
+            return {"type": _NAMES[type(None) if hint is None else hint]}
+        if hint is Any:
+            return {}
+        if hint is datetime.datetime:
+            return dict(_MOMENT)
+        if typing.is_typeddict(hint):
+            return self._component(hint)
+        return self._composed(hint)
+
+    def _composed(self, hint: Any) -> Schema:
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin in {Union, types.UnionType}:
+            return _either([self.of(each) for each in arguments])
+        if origin is Literal:
+            return {"enum": list(arguments)}
+        if origin in {Annotated, NotRequired}:
+            return self.of(arguments[0])
+        if origin in {list, Sequence}:
+            return {"type": "array", "items": self.of(arguments[0])}
+        if origin in {dict, Mapping}:
+            return {"type": "object", "additionalProperties": self.of(arguments[1]) or True}
+        raise TypeError(f"{hint} is no type of an answer")
+
+    def _component(self, hint: Any) -> Schema:
+        noun = hint.__module__.split(".")[2]
+        name = f"{noun}.{hint.__name__}"
+        if name not in self.components:
+            self.components[name] = {}  # in case that it has itself in it
+            described = _described(hint)
+            found = typing.get_type_hints(hint, include_extras=True)
+            self.components[name] = self._object(found, hint.__required_keys__, described)
+            if told := inspect.getdoc(hint):
+                self.components[name]["description"] = _sentence(_IVAR.sub("", told))
+        return {"$ref": f"#/components/schemas/{name}"}
+
+    def _object(
+        self, keys: Mapping[str, Any], required: Collection[str], described: Mapping[str, str]
+    ) -> Schema:
+        """Describe an object of these keys, as far as they are there in the version."""
+        properties: dict[str, Schema] = {}
+        always = []
+        for key, hint in keys.items():
+            since = _since(hint)
+            is_own = since is not None and since.major < mv.MINIMUM.major
+            if since is not None and not is_own and since > self._version:
+                continue
+            properties[key] = self.of(hint)
+            text = f"attachd {since}. {described.get(key, '')}" if is_own else described.get(key)
+            if text and "$ref" not in properties[key]:
+                properties[key]["description"] = text.strip()
+            if key in required and get_origin(hint) is not NotRequired:
+                always.append(key)
+        shape: Schema = {"type": "object", "properties": properties}
+        return {**shape, "required": always, "additionalProperties": False}
+
+
+def _since(hint: Any) -> mv.Version | None:
+    """Return the version that a field came with; None: it was always there."""
+    if get_origin(hint) is NotRequired:
+        return _since(get_args(hint)[0])
+    said = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((each for each in said if isinstance(each, mv.Version)), None)
+
+
+def _either(schemas: list[Schema]) -> Schema:
+    """Describe what fits one of several schemas."""
+    if all(each.keys() == {"type"} for each in schemas):
+        return {"type": [each["type"] for each in schemas]}
+    return {"anyOf": schemas}
+
+
+def _described(hint: Any) -> dict[str, str]:
+    """Return what docstrings say of the fields of a TypedDict.
+
+    What it extends is told at run time by the latest releases of Python only: what has no other
+    fields than it, in the same module, says nothing else of them.
+    """
+    module = vars(sys.modules[hint.__module__]).values()
+    kin = [each for each in module if typing.is_typeddict(each) and each is not hint]
+    fields = hint.__annotations__.keys()
+    found: dict[str, str] = {}
+    for each in (*(each for each in kin if each.__annotations__.keys() <= fields), hint):
+        told = inspect.cleandoc(each.__doc__ or "")
+        found |= {name: _sentence(text) for name, text in _IVAR.findall(told)}
+    return found
+
+
+def _sentence(text: str) -> str:
+    """Return a text in one line."""
+    return " ".join(text.split())

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What endpoints say of themselves: their docstrings, and the rules that decide on them."""
+
+from collections.abc import Mapping
+import functools
+import inspect
+import re
+from typing import NamedTuple
+
+from attachd.api import microversions as mv
+from attachd.api import policy
+from attachd.api.endpoint import Endpoint
+
+_FIELD = re.compile(r"^:\w+[^:]*: ", re.MULTILINE)
+
+
+class Words(NamedTuple):
+    """What is told of an endpoint.
+
+    :ivar summary: one sentence
+    :ivar text: the paragraphs after it, with its versions and rules, in CommonMark
+    """
+
+    summary: str
+    text: str
+
+
+def of(each: Endpoint) -> Words:
+    """Return what is told of an endpoint; what the docstring says to programmers is left out."""
+    told = _FIELD.split(inspect.getdoc(each.handler) or "", maxsplit=1)[0]
+    summary, *more = (" ".join(part.split()) for part in told.split("\n\n"))
+    paragraphs = [*filter(None, more), _versions(each), *_rules_of(each)]
+    return Words(summary, "\n\n".join(filter(None, paragraphs)).replace("``", "`"))
+
+
+def _versions(each: Endpoint) -> str:
+    parts = []
+    if each.since > mv.MINIMUM:
+        parts.append(f"Since {each.since}.")
+    if each.until < mv.LATEST:
+        parts.append(f"Until {each.until}.")
+    if each.own is not None:
+        parts.append(f"Under `attachd {each.own}`; without it, this URL is a 404.")
+    return " ".join(parts)
+
+
+def _rules_of(each: Endpoint) -> list[str]:
+    described = _rules().get(each.operation, {})
+    return [f"By the rule `{name}`: {text}" for name, text in described.items()]
+
+
+@functools.cache
+def _rules() -> Mapping[str, Mapping[str, str]]:
+    """Return the rules, and what they say, of each endpoint."""
+    found: dict[str, dict[str, str]] = {}
+    for rule in policy.list_rules():
+        for operation in getattr(rule, "operations", ()):
+            path = operation["path"].removeprefix("/v3/{project_id}")
+            described = found.setdefault(f"{operation['method']} {path}", {})
+            described[rule.name] = rule.description or ""
+    return found
+
+
+def of_variable(name: str) -> str:
+    """Say what a variable part of a path is."""
+    if name.endswith("_id"):
+        return f"The id of the {name.removesuffix('_id').replace('_', ' ')}."
+    return f"The {name.replace('_', ' ')}."

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schemathesis reads the API's description, and finds nothing that is answered otherwise.
+
+It makes requests that fit the description, and requests that nearly do, of all operations.  None
+may be answered by a 5xx, by a status or a type that is not described, or by a body of another
+shape.  It always makes the same ones.
+"""
+
+import json
+import subprocess
+import threading
+import unittest
+
+import waitress
+
+from attachd.api import endpoint
+from attachd.api.openapi import document
+from attachd.tests import agents
+from attachd.tests.functional import bad_input, processes, served
+
+PATIENCE = 900
+"""Seconds for a run, which takes about half a minute where nothing else is done."""
+
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+)
+HOST = "node-1"
+METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
+
+KNOWN = {
+    "path.volume_id": ("volume", "broken_volume", "attached_volume", "reserved_volume"),
+    "path.attachment_id": ("reserved", "attached", "failed"),
+    "path.type_id": ("type", "used_type", "private_type"),
+    "path.qos_specs_id": ("qos", "used_qos"),
+    "query.vol_type_id": ("type", "used_type"),
+    "body.volume_uuid": ("volume", "attached_volume"),
+}
+"""What there is, of bad_input.world(): most requests are to reach more than a 404."""
+
+
+class SchemathesisTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = processes.folder(self)
+        self.api = served.use(self)
+        agents.report(HOST)
+        self.configure(bad_input.world())
+        server = waitress.create_server(self.api.application, host="127.0.0.1", port=0, threads=2)
+        self.url = f"http://127.0.0.1:{server.effective_port}"
+        serving = threading.Thread(target=server.run)
+        serving.start()
+        self.addCleanup(serving.join)
+        self.addCleanup(server.close)
+
+    def configure(self, world):
+        known = {name: [world[each] for each in keys] for name, keys in KNOWN.items()}
+        known["path.host"] = [HOST, "here@fake"]
+        lines = []
+        for name, values in known.items():
+            lines += [f'[dictionaries."{name}"]', f"values = {json.dumps(values)}"]
+        lines.append("[parameters]")
+        # Whoever waits for events only takes time.
+        lines.append('"query.wait" = 0')
+        lines += [f'"{name}" = {{ dictionary = "{name}", probability = 0.9 }}' for name in known]
+        lines += ["[headers]", f'X-Auth-Token = "{served.ADMIN}"']
+        # Without it, answers are in the oldest microversion, of which another document tells.
+        lines.append(f'OpenStack-API-Version = "{served.LATEST}, attachd 1.0"')
+        (self.folder / "schemathesis.toml").write_text("\n".join(lines) + "\n")
+
+    def run_(self, described, *options):
+        """Have it make its requests; returns its exit code and what it printed."""
+        (self.folder / "openapi.json").write_text(document.in_json(described))
+        ended = subprocess.run(
+            [
+                processes.script("schemathesis"),
+                "run",
+                "openapi.json",
+                f"--url={self.url}",
+                f"--checks={','.join(CHECKS)}",
+                "--generation-deterministic",
+                "--suppress-health-check=all",
+                "--request-timeout=300",
+                "--warnings=off",
+                *options,
+            ],
+            cwd=self.folder,
+            env=processes.environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return ended.returncode, f"{ended.stdout}\n{ended.stderr}"
+
+    def test_all_is_answered_as_it_is_described(self):
+        code, said = self.run_(document.describe(), "--phases=fuzzing", "--max-examples=5")
+        self.assertEqual(0, code, said)
+
+    def test_attachments_are_looked_at_closely(self):
+        code, said = self.run_(
+            document.describe(), "--phases=coverage", "--include-path=/v3/attachments"
+        )
+        self.assertEqual(0, code, said)
+
+    def test_what_is_not_described_would_be_found(self):
+        described = document.describe()
+        path = "/v3/attachments/{attachment_id}"
+        del described["paths"][path]["get"]["responses"]["404"]
+        code, said = self.run_(
+            described,
+            "--phases=fuzzing",
+            "--max-examples=30",
+            f"--include-name=GET {path}",
+        )
+        self.assertEqual(1, code, said)
+        self.assertIn("Undocumented", said)
+
+
+class MethodsTest(unittest.TestCase):
+    def test_a_method_that_a_url_has_not_is_a_404(self):
+        api = served.use(self)
+        declared = {(each.method, each.path) for each in endpoint.load()}
+        for path in sorted({path for _, path in declared}):
+            url = path.replace("{", "").replace("}", "")
+            for method in METHODS:
+                # What looks like one of a collection may be something in it: /volumes/detail
+                if (method, path) in declared or self.is_taken(method, url, declared):
+                    continue
+                with self.subTest(f"{method} {path}"):
+                    self.assertEqual(404, api.ask(method, url, token=served.ADMIN).status)
+
+    @staticmethod
+    def is_taken(method, url, declared):
+        parent = url.rpartition("/")[0]
+        return any(
+            each == method
+            and path.startswith(f"{parent}/{{")
+            and path.count("/") == url.count("/")
+            for each, path in declared
+        )

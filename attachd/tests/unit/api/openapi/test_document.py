@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The description as a whole."""
+
+import inspect
+import json
+from typing import NoReturn
+import unittest
+
+import openapi_spec_validator
+import yaml
+
+from attachd import exception
+from attachd.api import endpoint
+from attachd.api import microversions as mv
+from attachd.api.openapi import document
+
+METHODS = {"get", "post", "put", "delete"}
+
+
+def operations(described):
+    return [
+        (method.upper(), path, each)
+        for path, methods in described["paths"].items()
+        for method, each in methods.items()
+        if method in METHODS
+    ]
+
+
+def _returned(each):
+    return inspect.signature(each.handler).return_annotation
+
+
+class DescribeTest(unittest.TestCase):
+    maxDiff = None
+
+    def test_it_is_an_openapi_document_in_every_kind_of_microversion(self):
+        for version in (mv.BASE, mv.NEW_ATTACH, mv.LATEST):
+            with self.subTest(version):
+                openapi_spec_validator.validate(document.describe(version))
+
+    def test_every_endpoint_is_in_it(self):
+        described = {(method, path) for method, path, _ in operations(document.describe())}
+        declared = {(each.method, f"/v3{each.path}") for each in endpoint.load()}
+        self.assertEqual(declared | {("GET", "/"), ("GET", "/v3/")}, described)
+
+    def test_every_answer_with_a_body_has_its_schema(self):
+        bare = [
+            each.operation
+            for each in endpoint.load()
+            if each.told.answers is None and _returned(each) not in {None, NoReturn}
+        ]
+        self.assertEqual([], bare)
+
+    def test_urls_have_the_project_before_they_need_not(self):
+        described = document.describe(mv.NEW_ATTACH)
+        path = described["paths"]["/v3/{project_id}/attachments/{attachment_id}"]
+        self.assertEqual("project_id", path["parameters"][0]["name"])
+        self.assertNotIn("/v3/{project_id}/default-types", described["paths"])
+
+    def test_names_of_operations_are_unique_and_stay(self):
+        names = [each["operationId"] for _, _, each in operations(document.describe())]
+        self.assertEqual(sorted(set(names)), sorted(names))
+        self.assertLess(
+            {"get_volumes_volume_id", "post_volumes_volume_id_action", "get_os_services"},
+            set(names),
+        )
+
+    def test_it_is_always_the_same(self):
+        self.assertEqual(
+            document.in_json(document.describe()), document.in_json(document.describe())
+        )
+
+
+class WritingTest(unittest.TestCase):
+    def test_json_and_yaml_say_the_same(self):
+        described = document.describe()
+        read = json.loads(document.in_json(described))
+        self.assertEqual(read, yaml.safe_load(document.in_yaml(described)))
+
+    def test_a_microversion_is_picked_by_its_number(self):
+        self.assertEqual(mv.NEW_ATTACH, document.picked("3.27"))
+        self.assertEqual(mv.LATEST, document.picked("latest"))
+        for text in ("3.99", "x"):
+            with self.assertRaises(exception.AttachdError):
+                document.picked(text)

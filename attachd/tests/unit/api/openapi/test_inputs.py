@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters of requests, as they are described."""
+
+from attachd.api import endpoint
+from attachd.api import microversions as mv
+from attachd.api.endpoint import Told
+from attachd.api.openapi import inputs
+from attachd.tests.unit.api import register
+
+VERSION = "OpenStack-API-Version"
+
+
+def told():
+    found = inputs.parameters(endpoint.REGISTER, mv.LATEST)
+    named = {each["name"]: each for each in found if "name" in each}
+    return named, [each["$ref"].rpartition("/")[2] for each in found if "$ref" in each]
+
+
+class ParametersTest(register.Case):
+    def test_those_of_the_path_and_of_the_url(self):
+        parameters = {"force": {"type": "string", "description": "Anyhow."}}
+        endpoint.endpoint("GET", "/snacks/{snack_id}", told=Told(parameters=parameters))(
+            lambda snack_id: None
+        )
+        named, shared = told()
+        self.assertEqual(["snack_id", "force", VERSION], list(named))
+        self.assertIs(True, named["snack_id"]["required"])
+        self.assertEqual("Anyhow.", named["force"]["description"])
+        self.assertEqual({"type": "string"}, named["force"]["schema"])
+        self.assertEqual(["RequestId"], shared)
+
+    def test_the_versions_that_may_be_asked_for(self):
+        endpoint.endpoint("GET", "/snacks")(lambda: None)
+        plain, own = "volume 3.71", "volume 3.71, attachd 1.0"
+        self.assertEqual([plain, own], told()[0][VERSION]["schema"]["enum"])
+        endpoint.REGISTER.clear()
+        endpoint.endpoint("GET", "/snacks", own=mv.OWN_BASE)(lambda: None)
+        self.assertEqual([own], told()[0][VERSION]["schema"]["enum"])
+
+    def test_headers_are_told_where_they_are_read(self):
+        endpoint.endpoint("PUT", "/snacks", told=Told(faults=(412,)))(lambda later: None)
+        self.assertEqual(["RequestId", "Prefer", "IfMatch"], told()[1])
+        self.assertLess(set(told()[1]), set(inputs.components()))
+
+    def test_the_project_of_older_urls(self):
+        self.assertEqual(
+            ("project_id", "path"), (inputs.project()["name"], inputs.project()["in"])
+        )

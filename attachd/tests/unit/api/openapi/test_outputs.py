@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers, as they are described."""
+
+from typing import NoReturn
+import unittest
+
+from attachd.api import endpoint, errors, idempotency
+from attachd.api import microversions as mv
+from attachd.api.endpoint import Told
+from attachd.api.openapi import outputs
+from attachd.api.openapi.shapes import Shapes
+from attachd.tests.unit.api import register
+
+
+class ResponsesTest(register.Case):
+    def told(self):
+        return outputs.responses(endpoint.REGISTER, Shapes(mv.LATEST))
+
+    def test_a_result_and_what_any_endpoint_refuses(self):
+        endpoint.endpoint("GET", "/snacks", told=Told({"snack": str}))(lambda: None)
+        told = self.told()
+        self.assertEqual(["200", *map(str, outputs.ALWAYS)], list(told))
+        schema = told["200"]["content"]["application/json"]["schema"]
+        self.assertEqual(["snack"], schema["required"])
+
+    def test_what_a_body_a_key_and_patience_add(self):
+        recipe = idempotency.Recipe(keep=repr, remake=repr)
+        endpoint.endpoint("POST", "/snacks", body={}, idempotent=recipe, told=Told(faults=(504,)))(
+            lambda later: None
+        )
+        told = self.told()
+        self.assertLess({"202", "409", "413", "415", "422", "504"}, set(told))
+        self.assertIn("Location", told["202"]["headers"])
+        self.assertNotIn("Location", told["200"]["headers"])
+
+    def test_what_only_refuses_has_no_result(self):
+        @endpoint.endpoint("GET", "/snacks")
+        def refuse() -> NoReturn:
+            raise NotImplementedError
+
+        self.assertEqual(set(), outputs.results(endpoint.REGISTER[0]))
+        self.assertEqual(list(map(str, outputs.ALWAYS)), list(self.told()))
+
+    def test_actions_of_which_some_answer_nothing_need_no_body(self):
+        endpoint.action("/snacks/action", "eat", told=Told({"crumbs": int}))(lambda: None)
+        self.assertIn("content", self.told()["202"])
+        endpoint.action("/snacks/action", "keep")(lambda: None)
+        self.assertNotIn("content", self.told()["202"])
+
+
+class FaultsTest(unittest.TestCase):
+    def test_every_fault_of_every_endpoint_has_its_body(self):
+        named = outputs.components()
+        for each in endpoint.load():
+            for status in outputs.faults(each):
+                content = named[outputs.name(status)]["content"]["application/json"]["schema"]
+                (key,) = content["properties"]
+                self.assertEqual("error" if status == 401 else errors.key(status), key)
+
+    def test_who_may_try_again_is_told_when(self):
+        self.assertIn("headers", outputs.components()["Fault503"])
+        self.assertNotIn("headers", outputs.components()["Fault404"])
+
+    def test_every_header_of_an_answer_is_described(self):
+        self.assertIn("X-OpenStack-Request-ID", outputs.headers())

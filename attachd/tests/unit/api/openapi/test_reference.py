@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API reference, which people write, says what the register does."""
+
+from pathlib import Path
+import re
+from typing import Any, NamedTuple
+import unittest
+
+import yaml
+
+from attachd.api import endpoint
+from attachd.api import microversions as mv
+from attachd.api.openapi import outputs
+
+REFERENCE = Path(__file__).parents[5] / "api-ref" / "source" / "v3"
+
+_SECTION = re.compile(
+    r"^([^\n]+)\n=+\n\n\.\. rest_method:: +(\w+) (\S+)\n(.*?)(?=^[^\n]+\n=+\n|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_PARAMETER = re.compile(r"^   - (\S+): (\S+)$", re.MULTILINE)
+_FILTERS = "filter"
+"""Stands for all filters of a list, which its description names."""
+
+# What is taken for the sake of clients that always send it, and means nothing or the same.
+_UNTOLD = frozenset(
+    {
+        *("display_name", "display_description", "backup_id", "group_id", "imageRef", "image_id"),
+        *("source_replica", "consistencygroup_id", "tenant_id", "id", "service", "cluster"),
+        "os-volume-type-access:is_public",
+    }
+)
+
+
+class Section(NamedTuple):
+    """What the reference says of one operation.
+
+    :ivar inputs: the parameters of a request, with the place of each
+    """
+
+    results: set[int]
+    faults: set[int]
+    inputs: set[tuple[str, str]]
+
+    def named(self, place: str) -> set[str]:
+        return {name for name, where in self.inputs if where == place}
+
+
+def sections() -> dict[str, Section]:
+    places = yaml.safe_load((REFERENCE / "parameters.yaml").read_text())
+    found = {}
+    for page in sorted(REFERENCE.glob("*.inc")):
+        for title, method, path, text in _SECTION.findall(page.read_text()):
+            action = re.search(r" \(\w\S+\)$", title) if path.endswith("/action") else None
+            name = f"{method} {path.removeprefix('/v3/{project_id}')}{action[0] if action else ''}"
+            pairs = _PARAMETER.findall(text.partition("Response\n--------")[0])
+            inputs = {(each, places[key]["in"]) for each, key in pairs}
+            found[name] = Section(_codes(text, "success"), _codes(text, "error"), inputs)
+    return found
+
+
+def _codes(text: str, kind: str) -> set[int]:
+    listed = re.search(rf"rest_status_code:: {kind} \S+\n\n((?:   - \d+\n?)+)", text)
+    return set(map(int, re.findall(r"\d+", listed[1]))) if listed else set()
+
+
+def _properties(schema: Any) -> set[str]:
+    found = set()
+    for name, inner in schema.get("properties", {}).items():
+        found |= {name} | _properties(inner)
+    return found
+
+
+class ReferenceTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        if not REFERENCE.is_dir():
+            self.skipTest(f"The API reference is not here: {REFERENCE}")
+        self.sections = sections()
+        declared = {each.operation: each for each in endpoint.load()}
+        self.pairs = [
+            (declared[name], section)
+            for name, section in self.sections.items()
+            if name in declared
+        ]
+
+    def test_each_operation_has_its_section_and_there_are_no_others(self):
+        declared = {each.operation for each in endpoint.load()}
+        self.assertEqual(declared | {"GET /", "GET /v3/"}, set(self.sections))
+
+    def test_results_are_those_of_the_register(self):
+        told = {each.operation: section.results for each, section in self.pairs}
+        real = {each.operation: outputs.results(each) for each, _ in self.pairs}
+        self.assertEqual(real, told)
+
+    def test_faults_are_those_of_the_register(self):
+        """What nearly any call can answer may be left out, see index.rst; nothing else."""
+        wrong = {}
+        for each, section in self.pairs:
+            special = {*each.told.faults} | (set(outputs.IDEMPOTENT) if each.idempotent else set())
+            missing, unknown = special - section.faults, section.faults - outputs.faults(each)
+            if missing or unknown:
+                wrong[each.operation] = f"missing {missing}, not in the register {unknown}"
+        self.assertEqual({}, wrong)
+
+    def test_parameters_of_urls_are_those_of_the_register(self):
+        wrong = {}
+        for each, section in self.pairs:
+            told, real = section.named("query"), set(each.told.parameters)
+            if _FILTERS in told:
+                real = real & told | {_FILTERS}
+            if told != real:
+                wrong[each.operation] = f"missing {real - told}, not in the register {told - real}"
+        self.assertEqual({}, wrong)
+
+    def test_variable_parts_of_paths_are_told(self):
+        wrong = {
+            each.operation: section.named("path")
+            for each, section in self.pairs
+            if section.named("path") != {"project_id", *each.variables}
+        }
+        self.assertEqual({}, wrong)
+
+    def test_fields_of_bodies_are_told(self):
+        wrong = {}
+        for each, section in self.pairs:
+            validator = each.body and each.body.at(mv.LATEST)
+            if validator:
+                untold = _properties(validator.schema) - _UNTOLD - section.named("body")
+                if untold:
+                    wrong[each.operation] = untold
+        self.assertEqual({}, wrong)

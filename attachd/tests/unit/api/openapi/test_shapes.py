@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of answers as schemas."""
+
+import datetime
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+import unittest
+
+from attachd.api import microversions as mv
+from attachd.api.openapi.shapes import Shapes
+
+
+class Crumb(TypedDict):
+    """A part of a snack.
+
+    :ivar taste: how it
+        tastes
+    """
+
+    taste: str
+
+
+class Snack(Crumb):
+    """Something to eat.
+
+    :ivar eaten: when it was
+    """
+
+    eaten: datetime.datetime | None
+    left: list[Crumb]
+    more: NotRequired["list[Snack]"]
+    group: Annotated[None, mv.GROUP_VOLUME]
+    count: NotRequired[Annotated[int, mv.OWN_BASE]]
+
+
+class ShapesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.shapes = Shapes(mv.LATEST)
+
+    def test_plain_types(self):
+        for hint, schema in (
+            (str, {"type": "string"}),
+            (None, {"type": "null"}),
+            (Any, {}),
+            (str | None, {"type": ["string", "null"]}),
+            (list[int], {"type": "array", "items": {"type": "integer"}}),
+            (dict[str, bool], {"type": "object", "additionalProperties": {"type": "boolean"}}),
+            (dict[str, Any], {"type": "object", "additionalProperties": True}),
+            (Literal["up", "down"], {"enum": ["up", "down"]}),
+        ):
+            with self.subTest(hint):
+                self.assertEqual(schema, self.shapes.of(hint))
+
+    def test_what_is_no_type_of_an_answer_is_refused(self):
+        with self.assertRaisesRegex(TypeError, "set"):
+            self.shapes.of(set[str])
+
+    def test_an_object_by_its_keys(self):
+        schema = self.shapes.of({"snack": str, "count": NotRequired[int]})
+        self.assertEqual(["snack"], schema["required"])
+        self.assertEqual({"type": "integer"}, schema["properties"]["count"])
+        self.assertIs(False, schema["additionalProperties"])
+
+    def test_a_typed_dict_is_a_component_which_tells_what_its_docstring_does(self):
+        name = f"{__name__.split('.')[2]}.Snack"
+        self.assertEqual({"$ref": f"#/components/schemas/{name}"}, self.shapes.of(Snack))
+        snack = self.shapes.components[name]
+        self.assertEqual("Something to eat.", snack["description"])
+        self.assertEqual("how it tastes", snack["properties"]["taste"]["description"])
+        self.assertEqual("when it was", snack["properties"]["eaten"]["description"])
+        self.assertEqual("attachd 1.0.", snack["properties"]["count"]["description"])
+        self.assertEqual(["taste", "eaten", "left", "group"], snack["required"])
+
+    def test_a_field_is_there_since_its_microversion(self):
+        shapes = Shapes(mv.BASE)
+        shapes.of(Snack)
+        (snack,) = (each for name, each in shapes.components.items() if name.endswith(".Snack"))
+        self.assertNotIn("group", snack["properties"])
+        self.assertIn("count", snack["properties"])

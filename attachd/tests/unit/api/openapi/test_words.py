@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What endpoints say of themselves."""
+
+import unittest
+
+from attachd.api import endpoint
+from attachd.api import microversions as mv
+from attachd.api.openapi import words
+from attachd.tests.unit.api import register
+
+
+class WordsTest(register.Case):
+    def test_docstring_and_versions(self):
+        @endpoint.endpoint("GET", "/snacks", since=mv.ETAGS, until=mv.NEW_ATTACH, own=mv.OWN_BASE)
+        def show():
+            """Answer ``all``
+            of them.
+
+            What is left
+            of them.
+
+            :raises NotFound: there are none
+            """
+
+        told = words.of(endpoint.REGISTER[0])
+        self.assertEqual("Answer ``all`` of them.", told.summary)
+        self.assertEqual("What is left of them.", told.text.split("\n\n")[0])
+        self.assertIn("Since 3.15. Until 3.27. Under `attachd 1.0`", told.text)
+        self.assertNotIn("NotFound", told.text)
+
+
+class RulesTest(unittest.TestCase):
+    def test_the_rules_that_decide(self):
+        (create,) = (each for each in endpoint.load() if each.operation == "POST /attachments")
+        self.assertIn("By the rule `volume:attachment_create`: Reserve", words.of(create).text)
+
+    def test_variable_parts_of_paths(self):
+        self.assertEqual("The id of the qos specs.", words.of_variable("qos_specs_id"))
+        self.assertEqual("The host.", words.of_variable("host"))
