@@ -284,6 +284,16 @@ class ConnectionNotClosed(AttachdError):
     )
 
 
+class EventsForgotten(AttachdError):
+    """What happened since then is not known any more, or not here: list, and watch from there."""
+
+    code = 410
+    msg_fmt = (
+        "What has happened since revision %(since)s is not known any more. List attachments anew, "
+        "and watch from revision %(given)s."
+    )
+
+
 class Unavailable(AttachdError):
     """Something attachd depends on does not answer: try again later.
 

@@ -64,6 +64,7 @@ NOUNS = (
     "services",
     "hosts",
     "agents",
+    "events",
     "clusters",
     "info",
 )

@@ -25,6 +25,7 @@ KEYS = MappingProxyType(
         404: "itemNotFound",
         405: "badMethod",
         409: "conflictingRequest",
+        410: "gone",
         413: "overLimit",
         415: "badMediaType",
         501: "notImplemented",

@@ -6,6 +6,8 @@ stored, sent by RPC and shown without any further care: text is UTF-8 without NU
 finite, nesting is shallow.
 """
 
+import abc
+from collections.abc import Iterator
 import json
 import re
 from typing import Any
@@ -61,6 +63,18 @@ def parse(raw: bytes) -> Any:
     if _SUSPICIOUS.search(text):
         _check_storable(value)
     return value
+
+
+class Pieces(abc.ABC):
+    """An answer that is sent piece by piece; who sends it closes it, whatever happens."""
+
+    @abc.abstractmethod
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield what is sent next."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Give back what it uses."""
 
 
 def encode(result: Any) -> bytes:

@@ -157,7 +157,10 @@ class Root:
         call.variables = dict(zip(chosen.variables, match.values, strict=True))
         response.status_int = chosen.status
         result = endpoint.answer(chosen, call)
-        response.body = b"" if result is None else payload.encode(result)
+        if isinstance(result, payload.Pieces):
+            response.app_iter = result
+        else:
+            response.body = b"" if result is None else payload.encode(result)
 
 
 def _name_version(response: webob.Response, header: str) -> None:

@@ -19,6 +19,7 @@ from oslo_utils import netutils
 
 from attachd import exception, service
 from attachd.api import app
+from attachd.api.events import hub
 from attachd.conf import CONF
 from attachd.db import migration
 from attachd.manager.service import ManagerService
@@ -224,6 +225,7 @@ def _serve(folder: Path, host: str, port: int) -> int:
     def end(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         server.stop()
+        hub.the().close()
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)

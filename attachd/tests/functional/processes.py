@@ -285,13 +285,14 @@ class Deployment:
         self._wait_until_it_answers()
         return process
 
-    def start_uwsgi(self) -> Process:
+    def start_uwsgi(self, *arguments: str) -> Process:
         """Start the API under uWSGI with the configuration in etc/."""
         self.server = process = Process(
             self._test,
             script("uwsgi"),
             f"--ini={ROOT / 'etc/attachd/uwsgi.ini'}",
             "--http-socket=127.0.0.1:0",
+            *arguments,
             env=self._environment,
         )
         address = process.wait_for(r"bound to TCP address (127.0.0.1:\d+) \(port auto")[1]

@@ -26,6 +26,7 @@ SAMPLES = REFERENCE / "samples"
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}")
+_SECONDS = re.compile(r'"seconds": \d+\.\d+(e-\d+)?')
 _METHOD = re.compile(r"^\.\. rest_method:: +(\w+) (\S+)$", re.MULTILINE)
 _SERVER = "11111111-2222-4333-8444-555555555555"
 
@@ -161,6 +162,8 @@ STORY = [
     _admin("volume-list-detail", "GET", "/volumes/detail?with_count=True&limit=1"),
     Step("attachment-delete", "DELETE", _ATTACHMENT),
     _own("own-attachment-delete", "DELETE", "/attachments/{attachment-create-connected}"),
+    _own("attachment-timeline", "GET", f"{_ATTACHMENT}/timeline"),
+    _own("event-list", "GET", "/events?since=1&limit=1"),
     _own_admin("agent-list", "GET", "/agents"),
     _own_admin("agent-show", "GET", f"/agents/{_HOST}"),
     _own_admin("own-attachment-create-on-host", "POST", "/attachments", {
@@ -320,6 +323,7 @@ def _made_up(value: Any, stand_ins: dict[str, str]) -> str:
         number = len(stand_ins)
         stand_in = str(uuid.uuid5(uuid.NAMESPACE_URL, f"attachd-sample-{number}"))
         text = text.replace(found, stand_ins.setdefault(found, stand_in))
+    text = _SECONDS.sub('"seconds": 0.0125', text)
     return _TIME.sub("2026-01-31T12:00:00.000000", text) + "\n"
 
 

@@ -38,6 +38,7 @@ CODES = {
     "DuplicateConnector": 409,
     "PreconditionFailed": 412,
     "TypeExists": 409,
+    "EventsForgotten": 410,
     "TooLarge": 413,
     "UnsupportedMediaType": 415,
     "BackendError": 500,

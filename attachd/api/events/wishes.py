@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What somebody who watches wants to hear; read from the URL by the handlers of events."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any, Final
+
+from attachd import exception
+from attachd.api import paging
+from attachd.api import policy as rules
+from attachd.api.events import policy, view
+from attachd.api.fields import canonical
+from attachd.context import RequestContext
+from attachd.db import events
+
+LONGEST_WAIT = 60
+MOST = 1000
+_LARGEST = 2**63 - 1
+_LONGEST_NUMBER = len(str(_LARGEST))
+
+QUERY: Final[Mapping[str, Any]] = {
+    "since": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": _LARGEST,
+        "description": "The revision that was seen last. Without it, nothing past is told.",
+    },
+    "wait": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": LONGEST_WAIT,
+        "description": "How many seconds to wait for something to tell, at most.",
+    },
+    "limit": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": MOST,
+        "description": "How many events are wanted, at most.",
+    },
+    "volume_id": {"type": "string", "description": "Only of this volume."},
+    "attachment_id": {"type": "string", "description": "Only of this attachment."},
+    paging.ALL_PROJECTS: paging.TOLD_ALL_PROJECTS[paging.ALL_PROJECTS],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What one caller wants to hear.
+
+    :ivar since: the place that was seen last; None: nothing was
+    :ivar wait: seconds
+    """
+
+    since: int | None
+    wait: int
+    limit: int
+    project_id: str | None
+    volume_id: str | None
+    attachment_id: str | None
+    internals: bool
+
+    def wants(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether an event is one of theirs."""
+        return (
+            self.project_id in {None, row["project_id"]}
+            and self.volume_id in {None, row["volume_id"]}
+            and self.attachment_id in {None, row["attachment_id"]}
+        )
+
+    def shown(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return an event as this caller sees it; None: it is none of theirs."""
+        return view.event(row, internals=self.internals) if self.wants(row) else None
+
+
+def read(ctx: RequestContext, query: Mapping[str, str], last_seen: str | None = None) -> Wish:
+    """Read what is wanted.
+
+    :param last_seen: what a stream that broke had come to, as its client says
+    :raises InvalidInput: a parameter is unknown, or no number in its bounds
+    """
+    if unknown := sorted(set(query) - set(QUERY)):
+        raise exception.InvalidInput(
+            field=unknown[0],
+            value=query[unknown[0]],
+            reason=f"Events can be asked for by {', '.join(QUERY)}.",
+        )
+    since = _number({"since": last_seen} if last_seen is not None else query, "since", None)
+    project_id = paging.project(ctx, query)
+    return Wish(
+        since,
+        _number(query, "wait", 0) or 0,
+        _number(query, "limit", MOST) or MOST,
+        project_id,
+        _id(query, "volume_id"),
+        _id(query, "attachment_id"),
+        sees_internals(ctx, project_id),
+    )
+
+
+def sees_internals(ctx: RequestContext, project_id: str | None) -> bool:
+    """Tell whether the caller sees what is for administrators."""
+    return rules.allows(ctx, policy.INTERNALS, {"project_id": project_id, "user_id": None})
+
+
+def _id(query: Mapping[str, str], name: str) -> str | None:
+    return canonical(query[name]) if name in query else None
+
+
+def _number(query: Mapping[str, str], name: str, default: int | None) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return default
+    told = QUERY[name]
+    short = len(text) <= _LONGEST_NUMBER and text.isascii() and text.isdigit()
+    if short and told["minimum"] <= int(text) <= told["maximum"]:
+        return int(text)
+    raise exception.InvalidInput(
+        field=name,
+        value=text[:100],
+        reason=f"A number from {told['minimum']} to {told['maximum']} is needed.",
+    )
+
+
+def check(since: int, there: events.Places) -> None:
+    """Make sure that all behind a place can still be told.
+
+    :raises EventsForgotten: some of it is gone, or there never was such a place
+    """
+    if not there.forgotten <= since <= there.given:
+        raise exception.EventsForgotten(since=since, given=there.given)

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events to watch, for the tests beside this file."""
+
+from attachd.db import api, events, models
+from attachd.tests import rows
+
+
+def tell(number=1, **values):
+    """Have something become of an attachment, and return its id."""
+    row = {"id": models.new_id(), "project_id": rows.PROJECT, "volume_id": models.new_id()}
+    row |= values
+    for _ in range(number):
+        with api.writer() as connection:
+            events.tell(connection, row, "reserved")
+    return row["id"]

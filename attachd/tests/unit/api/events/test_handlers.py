@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the handlers of events answer."""
+
+import threading
+import unittest
+from unittest import mock
+
+import webob
+
+from attachd import exception
+from attachd.api import endpoint
+from attachd.api import microversions as mv
+from attachd.api.events import handlers, hub, stream, wishes
+from attachd.tests import asking
+from attachd.tests.backends import override
+from attachd.tests.unit.api.events.feeding import tell
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        override(self, "interval", 0.02, group="events")
+        # That of the process may still know what another test's database has told it.
+        own = hub.Hub()
+        self.addCleanup(own.close)
+        self.enterContext(mock.patch.object(hub, "the", return_value=own))
+
+    def watch(self, *roles, headers=None, **query):
+        request = webob.Request.blank("/", headers=headers or {})
+        self.response = webob.Response()
+        return handlers.watch(asking.context(*roles), query, request, self.response)
+
+    def places(self, **query):
+        answer = self.watch(**query)
+        return [each["revision"] for each in answer["events"]], answer["revision"]
+
+
+class PollTest(Case):
+    def test_who_begins_learns_from_where(self):
+        tell(2)
+        self.assertEqual(([], 2), self.places())
+
+    def test_what_has_happened_since_is_told_at_once(self):
+        tell(3)
+        self.assertEqual(([2, 3], 3), self.places(since="1"))
+        self.assertEqual(([2], 2), self.places(since="1", limit="1"))
+        self.assertEqual(([], 3), self.places(since="3"))
+
+    def test_the_place_moves_on_past_what_is_not_wanted(self):
+        tell(2)
+        mine = tell()
+        tell(1, project_id=asking.OTHER_PROJECT)
+        self.assertEqual(([3], 4), self.places(since="0", attachment_id=mine))
+
+    def test_what_others_have_is_left_to_the_database(self):
+        tell(3, project_id=asking.OTHER_PROJECT)
+        tell(1)
+        with mock.patch.object(wishes.Wish, "wants", return_value=True) as wants:
+            self.assertEqual(([4], 4), self.places(since="0"))
+        wants.assert_called_once()
+
+    def test_many_are_told_in_several_pages_of_the_database(self):
+        with mock.patch.object(hub, "PAGE", 2):
+            tell(5)
+            self.assertEqual(([1, 2, 3, 4, 5], 5), self.places(since="0"))
+
+    def test_who_waits_hears_of_it_when_it_happens(self):
+        later = threading.Timer(0.1, tell)
+        later.start()
+        self.assertEqual(([1], 1), self.places(since="0", wait="60"))
+        later.join()
+
+    def test_who_has_waited_for_nothing_learns_how_far_it_was_looked_through(self):
+        later = threading.Timer(0.1, tell, kwargs={"project_id": asking.OTHER_PROJECT})
+        later.start()
+        self.assertEqual(([], 1), self.places(since="0", wait="2"))
+        later.join()
+
+    def test_what_is_not_known_any_more_is_said_to_be_gone(self):
+        with self.assertRaises(exception.EventsForgotten):
+            self.watch(since="1")
+
+
+class StreamTest(Case):
+    accept = {"Accept": "text/event-stream"}
+
+    def test_a_stream_begins_where_its_client_was(self):
+        tell(3)
+        answer = self.watch(headers=self.accept | {"Last-Event-ID": "2"}, since="0")
+        self.addCleanup(answer.close)
+        self.assertEqual("text/event-stream", self.response.content_type)
+        self.assertEqual("no", self.response.headers["X-Accel-Buffering"])
+        pieces = iter(answer)
+        self.assertIn(b"id: 2\n", next(pieces))
+        self.assertIn(b"id: 3\n", next(pieces))
+
+    def test_without_a_place_it_begins_now(self):
+        tell(3)
+        answer = self.watch(headers=self.accept)
+        self.addCleanup(answer.close)
+        self.assertIsInstance(answer, stream.Stream)
+        self.assertIn(b"id: 3\n", next(iter(answer)))
+
+    def test_a_place_that_is_not_known_is_refused_before_it_begins(self):
+        with self.assertRaises(exception.EventsForgotten):
+            self.watch(headers=self.accept, since="1")
+
+
+class DeclaredTest(unittest.TestCase):
+    def test_nothing_of_it_exists_without_the_opt_in(self):
+        declared = [
+            each for each in endpoint.load() if each.handler.__module__ == handlers.__name__
+        ]
+        self.assertEqual([mv.OWN_BASE], [each.own for each in declared])
+        self.assertEqual(set(wishes.QUERY), set(declared[0].told.parameters))

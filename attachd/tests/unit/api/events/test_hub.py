@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All who watch at a process share one look at the database."""
+
+import datetime
+import itertools
+import os
+import threading
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.api.events import hub
+from attachd.db import events, models
+from attachd.tests import databases
+from attachd.tests.backends import override
+from attachd.tests.unit.api.events.feeding import tell
+
+SOON = 60.0
+
+
+class HubTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+        override(self, "interval", 0.02, group="events")
+        self.hub = hub.Hub()
+        self.enterContext(self.hub.watching())
+        self.addCleanup(self.end)
+
+    def end(self):
+        self.hub.close()
+        for thread in threading.enumerate():
+            if thread.name == "events":
+                thread.join(SOON)
+
+    def places(self, place, seconds=SOON):
+        return [each["revision"] for each in self.hub.behind(place, seconds)]
+
+    def test_who_is_behind_hears_at_once_and_who_is_not_waits(self):
+        tell(3)
+        events.give_places()
+        self.assertEqual([1, 2, 3], self.places(0))
+        self.assertEqual([], self.places(3, 0.01))
+        later = threading.Timer(0.1, tell)
+        later.start()
+        self.assertEqual([4], self.places(3))
+        later.join()
+
+    def test_what_is_in_memory_is_read_once_for_all(self):
+        self.assertEqual([], self.places(0, 0))
+        tell(5)
+        self.assertEqual([1, 2, 3, 4, 5], self.caught_up(5))
+        with mock.patch.object(events, "after") as asked:
+            self.assertEqual([3, 4, 5], self.places(2))
+        asked.assert_not_called()
+
+    def caught_up(self, place):
+        while len(found := self.places(0)) < place:
+            pass
+        return found
+
+    def test_memory_ends_and_the_database_goes_on(self):
+        small = mock.patch.object(hub, "KEPT", 2)
+        with small:
+            self.hub = hub.Hub()
+            self.enterContext(self.hub.watching())
+            self.assertEqual([], self.places(0, 0))
+            tell(5)
+            self.assertEqual([1, 2, 3, 4, 5], self.caught_up(5))
+            with mock.patch.object(events, "after") as asked:
+                self.assertEqual([4, 5], self.places(3))
+            asked.assert_not_called()
+
+    def test_who_has_seen_more_than_this_process_waits_for_it(self):
+        self.assertEqual([], self.places(0, 0))
+        self.assertEqual([], self.places(7, 0.05))
+
+    def test_what_is_not_kept_any_more_is_said_to_be_gone(self):
+        tell(3)
+        self.assertEqual([], self.places(events.give_places().given, 0))
+        events.forget(models.now() + datetime.timedelta(seconds=9), 2)
+        with self.assertRaisesRegex(exception.EventsForgotten, "since revision 0.*revision 3"):
+            self.hub.behind(0, SOON)
+        self.assertEqual([3], self.places(2))
+
+    def test_what_was_removed_before_it_was_seen_is_passed_over(self):
+        self.assertEqual([], self.places(0, 0))
+        with mock.patch.object(events, "give_places", return_value=events.Places(0, 0)):
+            tell(2)
+        given = events.give_places()
+        events.forget(models.now() + datetime.timedelta(seconds=9), 9)
+        tell()
+        while not (found := self.places(given.given)):
+            pass
+        self.assertEqual([3], found)
+
+    def test_an_outage_of_the_database_passes(self):
+        self.assertEqual([], self.places(0, 0))
+        real, away, tries = events.give_places, threading.Event(), itertools.count()
+
+        def give():
+            if away.is_set():
+                return real()
+            if next(tries) == 2:
+                away.set()
+            raise exception.Unavailable(reason="The database does not answer.")
+
+        silent = mock.patch.object(events, "give_places", give)
+        with silent, self.assertLogs(hub.LOG.logger, "WARNING") as logged:
+            self.assertTrue(away.wait(SOON))
+            tell()
+            self.assertEqual([1], self.places(0))
+        self.assertEqual(1, len(logged.output))
+
+    def test_only_so_many_may_watch(self):
+        override(self, "max_watchers", 1, group="events")
+        with self.assertRaisesRegex(exception.Unavailable, "max_watchers"):
+            self.hub.enter()
+        self.hub.leave()
+        self.hub.enter()
+
+    def test_nobody_waits_when_the_process_ends(self):
+        waiting = threading.Thread(target=self.places, args=(0,))
+        waiting.start()
+        self.hub.close()
+        waiting.join(SOON)
+        self.assertFalse(waiting.is_alive())
+        self.assertTrue(self.hub.closing)
+
+    def test_nobody_looks_when_nobody_has_watched_for_some_time(self):
+        with mock.patch.object(hub, "_LINGERING", 0.05):
+            self.assertEqual([], self.places(0, 0))
+            self.hub.leave()
+            (thread,) = [each for each in threading.enumerate() if each.name == "events"]
+            thread.join(SOON)
+        self.assertFalse(thread.is_alive())
+        self.hub.enter()
+        later = threading.Timer(0.1, tell)
+        later.start()
+        self.assertEqual([1], self.places(0))
+        later.join()
+
+    def test_a_forked_process_has_a_hub_of_its_own(self):
+        before = hub.the()
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(writing, b"same" if hub.the() is before else b"other")
+            os._exit(0)
+        os.waitpid(child, 0)
+        self.assertEqual(b"other", os.read(reading, 9))
+        os.close(reading)
+        os.close(writing)

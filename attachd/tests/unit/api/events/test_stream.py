@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server-sent events."""
+
+import datetime
+import json
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.api.events import hub, stream, wishes
+from attachd.db import events, models
+from attachd.tests import asking
+from attachd.tests.backends import override
+from attachd.tests.unit.api.events.feeding import tell
+
+
+class StreamTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        override(self, "interval", 0.02, group="events")
+        self.hub = hub.Hub()
+        self.addCleanup(self.hub.close)
+        self.wish = wishes.read(asking.context(), {})
+
+    def open(self, place=0):
+        made = stream.Stream(self.hub, self.wish, place)
+        self.addCleanup(made.close)
+        return made, iter(made)
+
+    def test_each_event_has_its_revision_for_an_id(self):
+        mine, _theirs = tell(), tell(project_id=asking.OTHER_PROJECT)
+        events.give_places()
+        _stream, pieces = self.open()
+        self.assertEqual(b"retry: 1000\nid: 0\n\n", next(pieces))
+        head, _, rest = next(pieces).decode().partition("data: ")
+        self.assertEqual("id: 1\nevent: attachment\n", head)
+        self.assertEqual(mine, json.loads(rest)["attachment_id"])
+        self.assertTrue(rest.endswith("}\n\n"))
+
+    def test_what_is_not_for_this_client_moves_it_on_nevertheless(self):
+        tell(project_id=asking.OTHER_PROJECT)
+        events.give_places()
+        _stream, pieces = self.open()
+        next(pieces)
+        self.assertEqual(b"id: 1\n\n", next(pieces))
+
+    def test_something_is_sent_even_when_nothing_happens(self):
+        with mock.patch.object(stream, "HEARTBEAT", 0.01):
+            _stream, pieces = self.open()
+            self.assertEqual(b"id: 0\n\n", [next(pieces) for _ in range(3)][-1])
+
+    def test_it_ends_when_it_has_lasted_long_enough(self):
+        override(self, "longest_watch", 1, group="events")
+        _stream, pieces = self.open()
+        self.assertLess(len(list(pieces)), 10)
+
+    def test_it_ends_with_the_process(self):
+        _stream, pieces = self.open()
+        next(pieces)
+        self.hub.close()
+        self.assertEqual([], list(pieces))
+
+    def test_it_ends_where_its_client_would_miss_something(self):
+        tell(2)
+        self.hub.enter()
+        self.hub.behind(events.give_places().given, 0)
+        _stream, pieces = self.open()
+        events.forget(models.now() + datetime.timedelta(seconds=9), 9)
+        self.assertEqual([b"retry: 1000\nid: 0\n\n"], list(pieces))
+
+    def test_it_counts_as_one_watcher_until_it_is_closed(self):
+        override(self, "max_watchers", 1, group="events")
+        made, pieces = self.open()
+        self.assertRaises(exception.Unavailable, self.open)
+        next(pieces)
+        pieces.close()
+        made.close()
+        self.open()
+        self.assertRaises(exception.Unavailable, self.open)

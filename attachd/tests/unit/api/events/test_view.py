@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How events look."""
+
+import unittest
+
+from attachd.api.events import view
+from attachd.db import events
+from attachd.tests.unit.api.events.test_wishes import ROW
+
+
+class ViewTest(unittest.TestCase):
+    def test_every_type_has_the_status_that_clients_know(self):
+        found = {type_: view.status(type_) for type_ in events.TYPES}
+        self.assertEqual("deleted", found["deleted"])
+        self.assertEqual("attached", found["kept"])
+        self.assertEqual("attaching", found["connected"])
+        self.assertEqual("error_detaching", found["disconnect_failed"])
+
+    def test_it_has_what_is_declared_and_nothing_else(self):
+        declared = set(view.Event.__annotations__)
+        internal = {"agent", "process", "error"}
+        self.assertEqual(declared, set(view.event(ROW, internals=True)))
+        self.assertEqual(declared - internal, set(view.event(ROW, internals=False)))

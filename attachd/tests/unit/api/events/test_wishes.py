@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked for of events."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.events import wishes
+from attachd.db import events
+from attachd.tests import asking, rows
+
+ROW = {
+    "revision": 1,
+    "type": "reserved",
+    "attachment_id": "a" * 8,
+    "volume_id": "v",
+    "project_id": rows.PROJECT,
+    "created_at": None,
+    "details": {"error": "burnt"},
+}
+
+
+class WishTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def read(self, *roles, last_seen=None, **query):
+        return wishes.read(asking.context(*roles), query, last_seen)
+
+    def test_without_words_nothing_past_is_wanted_of_the_own_project(self):
+        wish = self.read()
+        self.assertEqual((None, 0, wishes.MOST), (wish.since, wish.wait, wish.limit))
+        self.assertIsNotNone(wish.shown(ROW))
+        self.assertIsNone(wish.shown(ROW | {"project_id": asking.OTHER_PROJECT}))
+
+    def test_numbers_are_read_within_their_bounds(self):
+        wish = self.read(since="7", wait="60", limit="1")
+        self.assertEqual((7, 60, 1), (wish.since, wish.wait, wish.limit))
+        wrong = {
+            "since": ("-1", "x", "", "9" * 30, "1.5", "٣"),
+            "wait": ("61", " 1", "0" * 19 + "1000000"),
+            "limit": ("0", "1001", "0" * 19 + "1000000", "0" * 5000 + "1"),
+        }
+        for name, text in [(each, text) for each in wrong for text in wrong[each]]:
+            refused = self.assertRaisesRegex(exception.InvalidInput, f"attribute {name}")
+            with self.subTest(name=name, text=text), refused:
+                self.read(**{name: text})
+
+    def test_a_stream_that_broke_goes_on_where_it_was(self):
+        self.assertEqual(9, self.read(since="7", last_seen="9").since)
+        with self.assertRaises(exception.InvalidInput):
+            self.read(last_seen="nine")
+
+    def test_what_it_cannot_be_asked_for_by_is_refused_by_name(self):
+        with self.assertRaisesRegex(exception.InvalidInput, "attribute colour.*volume_id"):
+            self.read(colour="red")
+
+    def test_one_volume_or_attachment_can_be_watched(self):
+        self.assertIsNotNone(self.read(volume_id="v", attachment_id="a" * 8).shown(ROW))
+        self.assertIsNone(self.read(volume_id="w").shown(ROW))
+        self.assertIsNone(self.read(attachment_id="b").shown(ROW))
+
+    def test_administrators_see_all_projects_and_what_the_storage_said(self):
+        wish = self.read(*asking.ADMIN, all_tenants="1")
+        shown = wish.shown(ROW | {"project_id": asking.OTHER_PROJECT})
+        self.assertEqual("burnt", shown["error"])
+        self.assertNotIn("error", self.read().shown(ROW))
+        mine = self.read(all_tenants="1")
+        self.assertIsNone(mine.shown(ROW | {"project_id": asking.OTHER_PROJECT}))
+
+    def test_what_cannot_be_told_any_more_is_said_to_be_gone(self):
+        there = events.Places(given=9, forgotten=3)
+        for since in (3, 9):
+            wishes.check(since, there)
+        for since in (2, 10):
+            with self.assertRaises(exception.EventsForgotten):
+                wishes.check(since, there)
