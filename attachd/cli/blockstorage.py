@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls on attachments and agents as the API has them, unchanged; used by the commands.
+"""The calls on attachments, events and agents as the API has them; used by the commands.
 
 openstacksdk signs and sends them, and knows nothing of what is new in attachd.
 """
@@ -18,10 +18,12 @@ MODE = "3.54"
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 """Asks for what only attachd has."""
 
+_SLACK = 30
 _OWN_FILTERS = frozenset({"agent", "created_at", "updated_at"})
 
 Attachment = dict[str, Any]
 Agent = dict[str, Any]
+Event = dict[str, Any]
 
 
 class BlockStorage:
@@ -87,6 +89,27 @@ class BlockStorage:
             if "limit" in query or not page:
                 return found
             asked["marker"] = page[-1]["id"]
+
+    def timeline(self, attachment_id: str) -> list[Event]:
+        """Read what has become of an attachment, the first first."""
+        path = _path("attachments", attachment_id, "timeline")
+        found: list[Event] = self._ask("GET", path, headers=OWN)["timeline"]
+        return found
+
+    def events(self, query: Mapping[str, str], wait: int = 0) -> tuple[list[Event], int]:
+        """Read what has become of attachments.
+
+        :param query: filters, and ``since`` and ``wait``
+        :param wait: seconds that the answer may take
+        :returns: what has, and the revision to go on from
+        """
+        # What is kept of an earlier answer is no news.
+        settings: dict[str, Any] = {"timeout": wait + _SLACK, "skip_cache": True}
+        try:
+            told = self._ask("GET", "/events", params=dict(query), headers=OWN, **settings)
+        except exceptions.NotFoundException as error:
+            raise exceptions.SDKException(f"This service tells no events: {error}") from error
+        return told["events"], int(told["revision"])
 
     def agents(self) -> list[Agent]:
         """Read which hosts have an agent."""

@@ -109,3 +109,23 @@ class BlockStorageTest(unittest.TestCase):
         self.assertEqual(
             ["/agents", "/agents/node1"], [url for _method, url, _request in self.proxy.asked]
         )
+
+    def test_events_are_never_those_of_an_earlier_answer(self):
+        storage = self.storage(answer(body={"events": [{"revision": 5}], "revision": 6}))
+        self.assertEqual(([{"revision": 5}], 6), storage.events({"since": "4"}, 50))
+        ((method, url, request),) = self.proxy.asked
+        self.assertEqual(("GET", "/events"), (method, url))
+        self.assertEqual({"since": "4"}, request["params"])
+        self.assertEqual(OWN, request["headers"])
+        self.assertGreater(request["timeout"], 50)
+        self.assertTrue(request["skip_cache"])
+
+    def test_a_service_without_events(self):
+        storage = self.storage(answer(404, {"itemNotFound": {"message": "no such page"}}))
+        with self.assertRaisesRegex(exceptions.SDKException, "tells no events.*no such page"):
+            storage.events({})
+
+    def test_a_timeline(self):
+        storage = self.storage(answer(body={"timeline": [{"type": "reserved"}]}))
+        self.assertEqual([{"type": "reserved"}], storage.timeline("a1"))
+        self.assertEqual("/attachments/a1/timeline", self.proxy.asked[0][1])

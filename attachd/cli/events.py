@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that tell what becomes of attachments: of one until now, or of all as it happens.
+
+They ask attachd only: other services tell neither.
+"""
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+import functools
+import http
+import json
+import math
+import re
+from typing import Any, Final
+
+from cliff import columns
+from openstack import exceptions
+
+from attachd.cli import options, showing
+from attachd.cli.blockstorage import BlockStorage, Event
+from attachd.cli.commands import Command, Lister
+from attachd.cli.options import Option, option
+from attachd.cli.watching import Over, Watching
+
+DELETED: Final = "deleted"
+TYPES: Final = (
+    "reserved",
+    "connecting",
+    "connected",
+    "attached",
+    "withdrawing",
+    "kept",
+    "disconnecting",
+    DELETED,
+    "connect_failed",
+    "connect_unknown",
+    "disconnect_failed",
+)
+"""What an attachment can become."""
+TIMED_OUT: Final = 1
+FORGOTTEN: Final = 3
+"""The exit code if what has happened since a revision is not known any more."""
+
+_PLAIN: Final = re.compile(r"[\w.:@/+-]+", re.ASCII)
+_COLUMNS: Final = {
+    "When": "occurred_at",
+    "Type": "type",
+    "Status": "status",
+    "Who": "user_id",
+    "Seconds": "seconds",
+    "Steps": "steps",
+    "Host": "host",
+}
+_INTERNALS: Final = {"Agent": "agent", "Process": "process", "Error": "error"}
+_LONG: Final = {
+    "Began At": "began_at",
+    "Request ID": "request_id",
+    "Global Request ID": "global_request_id",
+    "Instance ID": "instance_uuid",
+    "Revision": "revision",
+}
+_LINE: Final = {
+    "attachment": "attachment_id",
+    "volume": "volume_id",
+    "host": "host",
+    "seconds": "seconds",
+    "error": "error",
+}
+
+
+class Steps(columns.FormattableColumn[list[dict[str, Any]]]):
+    """The parts of some work: words for people, itself for programs."""
+
+    def human_readable(self) -> str:
+        """Return them in a line."""
+        return ", ".join(
+            f"{each['name']} {each['seconds']}{' (failed)' if each['failed'] else ''}"
+            for each in self._value
+        )
+
+
+class ShowTimeline(Lister):
+    """Show all that has become of an attachment, the first first, also when it is gone.
+
+    Administrators also see which agent and process it was, and what the storage said.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, _TIMELINE)
+        return parser
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+        """Read it."""
+        found = BlockStorage(self.connection).timeline(parsed_args.attachment)
+        told = {**_COLUMNS, **(_LONG if parsed_args.long else {})}
+        if any("process" in each for each in found):
+            told |= _INTERNALS
+        rows = [{**each, "steps": Steps(each["steps"])} for each in found]
+        return tuple(told), [showing.row(each, told.values()) for each in rows]
+
+
+class WatchAttachments(Command):
+    """Print what becomes of attachments as it happens, a line each.
+
+    It goes on when the API is restarted. Ctrl-C ends it.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments."""
+        parser = super().get_parser(prog_name)
+        options.add(parser, _WATCH)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Print them; returns the exit code."""
+        try:
+            return self._watch(parsed_args)
+        except Over:
+            if not parsed_args.until:
+                return 0
+            wanted = " or ".join(parsed_args.until)
+            return self._complain(
+                TIMED_OUT, f"Not {wanted} within {parsed_args.within:g} seconds."
+            )
+        except exceptions.HttpException as error:
+            if error.status_code != http.HTTPStatus.GONE:
+                raise
+            return self._complain(FORGOTTEN, f"{error.details}")
+
+    def _watch(self, parsed: argparse.Namespace) -> int:
+        for event in _events(BlockStorage(self.connection), parsed):
+            self._print(event, as_json=parsed.format == "json")
+            if event["type"] in parsed.until:
+                return 0
+            if _is_last(event, parsed):
+                return self._ended(parsed.until)
+        raise Over
+
+    def _ended(self, until: Sequence[str]) -> int:
+        """Return the exit code where nothing can come any more."""
+        if not until:
+            return 0
+        return self._complain(1, f"It is deleted, and will not be {' or '.join(until)}.")
+
+    def _print(self, event: Event, *, as_json: bool) -> None:
+        self.app.stdout.write(f"{json.dumps(event) if as_json else line(event)}\n")
+        self.app.stdout.flush()
+
+    def _complain(self, code: int, message: str) -> int:
+        self.app.stderr.write(f"{message}\n")
+        return code
+
+
+def _events(storage: BlockStorage, parsed: argparse.Namespace) -> Iterator[Event]:
+    """Yield what is to be printed."""
+    asked = {
+        "volume_id": parsed.volume_id,
+        "attachment_id": parsed.attachment_id,
+        "all_tenants": "1" if parsed.all_projects else None,
+    }
+    query = {name: value for name, value in asked.items() if value is not None}
+    watching = Watching(storage, query, parsed.within)
+    since = parsed.since
+    if since is None:
+        since = watching.now()
+        if parsed.attachment_id is not None:
+            ask = functools.partial(_latest, storage, parsed.attachment_id)
+            yield from (each for each in watching.insist(ask) if _is_awaited(each, parsed))
+    yield from watching.since(since)
+
+
+def _latest(storage: BlockStorage, attachment_id: str) -> list[Event]:
+    """Return the last event of an attachment, if there is one.
+
+    :raises NotFoundException: there never was such an attachment
+    """
+    try:
+        return storage.timeline(attachment_id)[-1:]
+    except exceptions.NotFoundException:
+        storage.show(attachment_id)  # It may be older than what is known of it.
+        return []
+
+
+def _is_awaited(event: Event, parsed: argparse.Namespace) -> bool:
+    return event["type"] in parsed.until or _is_last(event, parsed)
+
+
+def _is_last(event: Event, parsed: argparse.Namespace) -> bool:
+    return parsed.attachment_id is not None and event["type"] == DELETED
+
+
+def line(event: Event) -> str:
+    """Return an event as words: when, its revision, its type, and names with values."""
+    known = {name: event.get(key) for name, key in _LINE.items()}
+    named = [f"{name}={_word(value)}" for name, value in known.items() if value is not None]
+    head = (event["occurred_at"], event["revision"], event["type"])
+    return " ".join([*("-" if each is None else f"{each}" for each in head), *named])
+
+
+def _word(value: Any) -> str:
+    """Return a value as one word; what is not plain is quoted, so that no terminal obeys it."""
+    text = f"{value}"
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds; a type for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value
+
+
+def revision(text: str) -> int:
+    """Read a revision; a type for argparse."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no revision: a number such as 4711")
+    return int(text)
+
+
+_TIMELINE: Final = (
+    Option(("attachment",), {"metavar": "ATTACHMENT", "help": "ID of the attachment"}),
+    option("--long", action="store_true", help="show also the requests and the revisions"),
+)
+_WATCH: Final = (
+    option("--attachment-id", "--attachment", metavar="ID", help="only of an attachment"),
+    option("--volume-id", "--volume", metavar="ID", help="only of a volume"),
+    option("--all-projects", action="store_true", help="of all projects (admin only)"),
+    option(
+        "--since",
+        type=revision,
+        metavar="REVISION",
+        help="begin with what has happened since; default: with what happens from now on",
+    ),
+    option(
+        "--until",
+        action="append",
+        choices=TYPES,
+        default=[],
+        metavar="TYPE",
+        help="end when something of this type has happened, such as attached; may be repeated",
+    ),
+    # --timeout is taken: it is that of each request, an option of the cloud.
+    option("--within", type=seconds, metavar="SECONDS", help="end after so long"),
+    option(
+        "-f",
+        "--format",
+        choices=("line", "json"),
+        default="line",
+        help="a line of words for each event, or one of JSON; default: line",
+    ),
+)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hears what becomes of attachments, and goes on whatever becomes of the API; for events.py.
+
+Each answer has the revision to go on with, so nothing is told twice and nothing is missed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+import functools
+import http
+import logging
+import math
+import time
+from typing import Final, TypeVar
+
+from keystoneauth1 import exceptions as transport
+from openstack import exceptions
+
+from attachd.cli.blockstorage import BlockStorage, Event
+
+LOG = logging.getLogger(__name__)
+
+WAIT: Final = 50
+"""Seconds that an answer may take: a proxy in between often gives up after a minute."""
+PAUSE: Final = 1.0
+"""Seconds before the first new attempt; they double with each one that fails."""
+LONGEST_PAUSE: Final = 30.0
+
+_SOON: Final = 1.0
+_AGAIN: Final = {
+    http.HTTPStatus.TOO_MANY_REQUESTS,
+    http.HTTPStatus.BAD_GATEWAY,
+    http.HTTPStatus.SERVICE_UNAVAILABLE,
+    http.HTTPStatus.GATEWAY_TIMEOUT,
+}
+_BROKEN: Final = (transport.RetriableConnectionFailure, transport.UnknownConnectionError)
+
+Answer = TypeVar("Answer")
+
+
+class Over(Exception):
+    """The time is up."""
+
+
+class Watching:
+    """One who watches.
+
+    An API that cannot be reached at all at first is likely none: that is raised.  Later on it is
+    waited for, as it is whenever it says itself that it cannot answer now.
+
+    :param query: which events are wanted
+    :param seconds: how long to watch; None: for ever
+    """
+
+    def __init__(
+        self, storage: BlockStorage, query: Mapping[str, str], seconds: float | None = None
+    ) -> None:
+        self._storage = storage
+        self._query = query
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
+        self._answered = False
+
+    def now(self) -> int:
+        """Return the revision of now.
+
+        :raises Over: it took too long
+        """
+        ask = functools.partial(self._storage.events, {})
+        return self.insist(ask)[1]
+
+    def since(self, revision: int) -> Iterator[Event]:
+        """Yield what happens behind a revision, as it happens.
+
+        :raises Over: the time is up
+        """
+        while (left := self._left()) > 0:
+            wait = math.ceil(min(WAIT, left))
+            begun = time.monotonic()
+            query = {**self._query, "since": f"{revision}", "wait": f"{wait}"}
+            found, reached = self.insist(functools.partial(self._storage.events, query, wait))
+            yield from found
+            if reached == revision and time.monotonic() - begun < min(_SOON, wait / 2):
+                # It does not wait: it is about to end.
+                self._pause(PAUSE)
+            revision = reached
+        raise Over
+
+    def insist(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask until there is an answer.
+
+        :raises Over: the time was up before
+        """
+        pause = PAUSE
+        while True:
+            try:
+                answer = ask()
+            except (exceptions.SDKException, *_BROKEN, transport.HttpError) as error:
+                if not self._passes(error):
+                    raise
+                if pause == PAUSE:
+                    LOG.warning("%s. Trying again", f"{error}".rstrip("."))
+                self._pause(_wanted_pause(error) or pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+            else:
+                self._answered = True
+                return answer
+
+    def _passes(self, error: Exception) -> bool:
+        """Tell whether it makes sense to try again."""
+        if isinstance(error, exceptions.HttpException):
+            return error.status_code in _AGAIN
+        if isinstance(error, transport.HttpError):
+            return error.http_status in _AGAIN
+        return self._answered and isinstance(error, _BROKEN)
+
+    def _left(self) -> float:
+        return self._end - time.monotonic()
+
+    def _pause(self, seconds: float) -> None:
+        left = self._left()
+        time.sleep(max(0.0, min(seconds, left)))
+        if left <= seconds:
+            raise Over
+
+
+def _wanted_pause(error: Exception) -> float:
+    """Return the seconds after which the API wants to be asked again; 0: it does not say."""
+    response = getattr(error, "response", None)
+    told = "" if response is None else response.headers.get("Retry-After", "")
+    return min(LONGEST_PAUSE, float(told)) if told.isascii() and told.isdigit() else 0.0
