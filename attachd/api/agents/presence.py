@@ -6,7 +6,7 @@ import datetime
 from typing import Any
 
 from attachd import exception
-from attachd.db import agents
+from attachd.db import agent_devices, agents
 
 Row = Mapping[str, Any]
 
@@ -31,6 +31,20 @@ def connector(host: str) -> dict[str, Any]:
         )
     told = {name: value for name, value in reported.items() if name != "mountpoint"}
     return {**told, "host": host}
+
+
+def check_nowhere_else(volume_id: str, host: str) -> None:
+    """Let a host have a volume of which no other one has a device that nobody remembers.
+
+    :raises Conflict: one has, as after a database was restored from a backup
+    """
+    found = agent_devices.forgotten(volume_id, host)
+    if found is not None:
+        raise exception.Conflict(
+            reason=f"Host {found.host} still has volume {volume_id} as {found.path}, by "
+            f"attachment {found.attachment_id}, of which nothing is known here. Its agent takes "
+            "the device away as soon as nobody uses it: end what does. Then repeat the request."
+        )
 
 
 def check(host: str, else_do: str) -> None:

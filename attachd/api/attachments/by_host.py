@@ -71,6 +71,7 @@ def attach(
     :param later: where the caller prefers not to wait: then it tells the state now
     :raises AgentNotFound: nobody knows the host
     :raises AgentAway: its agent does not report
+    :raises Conflict: another host has a device of the volume that nobody remembers
     :raises HostError: the host could not; nothing is left
     :raises AgentTimeout: no answer in time; the work may go on
     :raises: as reservation.make(), rpcapi.attach() and connecting.check_managers()
@@ -79,6 +80,8 @@ def attach(
     if attachment is None:
         connecting.check_managers(volume)
         connector = presence.connector(wanted[FIELD])
+        if not volume.multiattach:
+            presence.check_nowhere_else(volume.id, wanted[FIELD])
         values = {**wanted, "connector": connector}
         attachment = reservation.make(ctx, volume, values, own, claim, wanted[FIELD])
     state = AttachmentState(attachment.state)

@@ -13,6 +13,7 @@ from attachd.conf import CONF
 from attachd.db import api, attachments, events, types, volume_metadata, volumes
 from attachd.tests import databases, rows
 from attachd.tests.unit.db import (
+    test_agent_devices,
     test_agent_moves,
     test_agent_removal,
     test_agents,
@@ -65,6 +66,7 @@ ENDING = {
 SERVERS = ("mariadb", "postgresql")
 REPEATED = [
     test_agent_moves.AgentMovesTest,
+    test_agent_devices.ForgottenTest,
     test_agent_removal.AgentRemovalTest,
     test_agents.AgentsTest,
     test_agents.WorkTest,

@@ -6,7 +6,7 @@ import unittest
 from attachd import exception
 from attachd.api.agents import presence
 from attachd.db import agents as db
-from attachd.tests import agents, asking
+from attachd.tests import agents, asking, rows
 
 HOST = "node-1"
 ELSE = "Do without it."
@@ -61,3 +61,12 @@ class PresenceTest(unittest.TestCase):
     def test_a_host_with_trouble_that_can_attach_does(self):
         agents.report(HOST, error="1 of 8 places for work hang.")
         self.assertEqual(HOST, presence.connector(HOST)["host"])
+
+    def test_a_device_that_nobody_remembers_keeps_others_away(self):
+        volume = rows.add_volume()["id"]
+        device = {"attachment_id": "a", "volume_id": volume, "path": "/dev/sdx", "size_bytes": 1}
+        agents.report("node-2", devices=[device])
+        presence.check_nowhere_else(volume, "node-2")
+        presence.check_nowhere_else("another", HOST)
+        with self.assertRaisesRegex(exception.Conflict, "node-2 .*/dev/sdx.*end what does"):
+            presence.check_nowhere_else(volume, HOST)

@@ -110,6 +110,23 @@ class AttachTest(Case):
             self.ask(host="node-2")
         self.assertEqual([], rows.attachments())
 
+    def test_a_volume_that_another_host_has_although_nobody_remembers_is_not_attached(self):
+        device = {"attachment_id": "forgotten", "volume_id": self.volume.id}
+        devices = [{**device, "path": "/dev/sdx", "size_bytes": 1}]
+        agents.report("node-2", devices=devices)
+        with self.assertRaisesRegex(exception.Conflict, "node-2.*/dev/sdx.*forgotten"):
+            self.ask()
+        self.assertEqual([], rows.attachments())
+        agents.report("node-2")
+        self.assertEqual("attached", self.ask()["status"])
+
+    def test_a_volume_that_may_be_attached_several_times_is(self):
+        rows.change_volume(self.volume.id, multiattach=True)
+        self.volume = Volume.get(self.ctx, self.volume.id)
+        device = {"attachment_id": "forgotten", "volume_id": self.volume.id}
+        agents.report("node-2", devices=[{**device, "path": "/dev/sdx", "size_bytes": 1}])
+        self.assertEqual("attached", self.ask()["status"])
+
     def test_a_manager_that_knows_of_no_agents_gets_none_of_their_attachments(self):
         override(self, "attachd_manager", "1.6", group="upgrade_levels")
         with self.assertRaisesRegex(exception.Unavailable, "being upgraded.* 1.7 "):
