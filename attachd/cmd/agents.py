@@ -7,6 +7,7 @@ import secrets
 from typing import Any, Final
 
 from attachd import exception
+from attachd.cmd import printing
 from attachd.conf import CONF
 from attachd.db import agent_removal, agents
 
@@ -14,6 +15,7 @@ LENGTH: Final = 32
 """Bytes of a key, drawn by chance."""
 
 _LONGEST: Final = 255
+_COLUMNS: Final = ("host", "state", "last_seen", "attachments", "error")
 
 
 def add_command(subjects: Any) -> None:
@@ -23,7 +25,9 @@ def add_command(subjects: Any) -> None:
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add(actions, "add", _make_known, "make a host known, and print the key of its agent")
-    _add(actions, "list", _list, "list the hosts that are known, and how their agents are")
+    printing.add_format(
+        _add(actions, "list", _list, "list the hosts that are known, and how their agents are")
+    )
     remove = _add(actions, "remove", _remove, "forget a host and its key")
     remove.add_argument(
         "--force", action="store_true", help="although there are attachments at this host"
@@ -61,21 +65,21 @@ def _make_known() -> None:
 
 
 def _list() -> None:
-    rows = agents.all_()
-    if not rows:
-        return
-    titles = ("host", "state", "last seen", "attachments", "error")
-    lines = [titles, *(_line(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
-    for line in lines:
-        texts = (f"{text:{width}}" for text, width in zip(line, widths, strict=True))
-        print("  ".join(texts).rstrip())
+    rows = [_shown(row) for row in agents.all_()]
+    printing.print_rows(rows, _COLUMNS, CONF.subject.format)
 
 
-def _line(row: agents.Row) -> tuple[str, ...]:
-    seen = f"{row['seen_at']:%Y-%m-%d %H:%M:%S}" if row["seen_at"] else "-"
-    count = len(agent_removal.attachments_of(row["host"]))
-    return row["host"], agents.state(row), seen, str(count), row["error"] or ""
+def _shown(row: agents.Row) -> agents.Row:
+    return {
+        "host": row["host"],
+        "state": agents.state(row),
+        "last_seen": row["seen_at"],
+        "attachments": len(agent_removal.attachments_of(row["host"])),
+        "error": row["error"],
+        "way": row["way"],
+        "version": row["version"],
+        "devices": len(row["devices"] or ()),
+    }
 
 
 def _remove() -> None:

@@ -7,6 +7,8 @@ What it does is in auditing.py.
 import argparse
 from typing import Any
 
+from attachd.cmd import printing
+
 NOT_COMPARED = 2
 """The exit code where something could not be compared, whatever was found elsewhere."""
 
@@ -26,12 +28,7 @@ def add_command(subjects: Any) -> None:
         metavar="NAME",
         help="only this one of enabled_backends; may be repeated",
     )
-    parser.add_argument(
-        "--format",
-        choices=["table", "json"],
-        default="table",
-        help="for people or for programs; default: table",
-    )
+    printing.add_format(parser)
     parser.set_defaults(action=_audit, failed=NOT_COMPARED)
 
 

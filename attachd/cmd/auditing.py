@@ -2,10 +2,11 @@
 """What attachd-manage audit does: it compares and prints; for audit.py."""
 
 from collections.abc import Iterable, Iterator, Sequence
-import json
 import sys
+from typing import Final
 
 from attachd import exception
+from attachd.cmd import printing
 from attachd.conf import CONF
 from attachd.manager import audit, backends
 from attachd.manager.audit import Findings
@@ -15,12 +16,13 @@ from attachd.manager.presence import Presence
 AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
 """The exit codes."""
 
+_COLUMNS: Final = ("backend", "kind", "volume_id", "found", "cause", "action", "outcome")
+
 
 def run() -> int:
     """Compare, print and return the exit code."""
     found = list(_findings(CONF.subject.backend))
-    write = _write_json if CONF.subject.format == "json" else _write_table
-    write(found)
+    _WRITERS[CONF.subject.format](found)
     for each in found:
         for reason in each.not_compared:
             print(f"attachd-manage: {reason}", file=sys.stderr)
@@ -73,7 +75,16 @@ def _write_json(found: Iterable[Findings]) -> None:
         }
         for each in found
     ]
-    print(json.dumps(told, indent=2))
+    printing.print_json(told)
+
+
+def _write_csv(found: Iterable[Findings]) -> None:
+    rows = [
+        {"backend": each.backend, **_as_json(difference)}
+        for each in found
+        for difference in each.differences
+    ]
+    printing.print_rows(rows, _COLUMNS, "csv")
 
 
 def _as_json(difference: Difference) -> dict[str, str | None]:
@@ -104,3 +115,6 @@ def _write_table(found: Iterable[Findings]) -> None:
         for name in ("found", "cause", "action", "outcome"):
             if text := getattr(difference, name):
                 print(f"    {name + ':':8} {text}")
+
+
+_WRITERS: Final = {"table": _write_table, "json": _write_json, "csv": _write_csv}

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """attachd-manage agent as people type it."""
 
+import csv
+import io
+import json
 from pathlib import Path
 import subprocess
 import sys
@@ -63,8 +66,18 @@ class AgentTest(unittest.TestCase):
         lines = self.done("list").splitlines()
         self.assertRegex(lines[0], r"^host +state +last seen +attachments +error$")
         self.assertRegex(lines[1], r"^node-1 +up +2\d\d\d-.* +1 +iscsid does not run\.$")
-        self.assertRegex(lines[2], r"^node-22 +down +2\d\d\d-.* +0$")
-        self.assertRegex(lines[3], r"^node-3 +new +- +0$")
+        self.assertRegex(lines[2], r"^node-22 +down +2\d\d\d-.* +0 +-$")
+        self.assertRegex(lines[3], r"^node-3 +new +- +0 +-$")
+
+    def test_programs_read_the_list(self):
+        agents.report("node-1")
+        for form, read in (
+            ("json", json.loads),
+            ("csv", lambda text: list(csv.DictReader(io.StringIO(text)))),
+        ):
+            (row,) = read(self.done("list", "--format", form))
+            shown = [str(row[name]) for name in ("host", "state", "attachments", "way")]
+            self.assertEqual(["node-1", "up", "0", "kernel"], shown)
 
     def test_one_with_attachments_is_forgotten_by_force_only(self):
         agents.report("node-1")

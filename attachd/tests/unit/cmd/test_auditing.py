@@ -2,6 +2,7 @@
 """What attachd-manage audit prints, and its exit codes."""
 
 import contextlib
+import csv
 import io
 import json
 import unittest
@@ -58,3 +59,12 @@ class PrintedTest(unittest.TestCase):
             {"kind", "volume_id", "found", "cause", "action", "outcome"}, set(difference)
         )
         self.assertEqual(("session", None), (difference["kind"], difference["outcome"]))
+
+    def test_so_do_those_that_read_tables(self):
+        out = printed(auditing._write_csv, findings(""), findings())
+        (row,) = csv.DictReader(io.StringIO(out))
+        self.assertEqual(
+            ("here@tgt", "session", ""), (row["backend"], row["kind"], row["outcome"])
+        )
+        expected = "backend,kind,volume_id,found,cause,action,outcome\n"
+        self.assertEqual(expected, printed(auditing._write_csv, findings()))

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators see without the API, as they type it."""
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+from pathlib import Path
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+from attachd.cmd import looking
+from attachd.conf import CONF
+from attachd.db import models, processes, services
+from attachd.tests import databases, rows
+from attachd.tests.functional import processes as processes_of_tests
+
+PATIENCE = 120
+COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
+
+
+class Parsed(unittest.TestCase):
+    """Words of a command line, and what they print, in the process of the test."""
+
+    def setUp(self):
+        super().setUp()
+        self.url = databases.use(self)
+        self.volume = rows.add_volume(multiattach=True, name="data")["id"]
+
+    def printed(self, *words):
+        parser = argparse.ArgumentParser(prog="attachd-manage")
+        looking.add_commands(parser.add_subparsers())
+        parsed = parser.parse_args(words)
+        configuration = mock.Mock(wraps=CONF, subject=parsed, manager=CONF.manager)
+        with (
+            mock.patch.object(looking, "CONF", configuration),
+            contextlib.redirect_stdout(io.StringIO()) as out,
+        ):
+            parsed.action()
+        return out.getvalue()
+
+    def refused(self, *words):
+        with (
+            contextlib.redirect_stderr(io.StringIO()) as errors,
+            self.assertRaises(SystemExit) as ended,
+        ):
+            self.printed(*words)
+        self.assertEqual(2, ended.exception.code)
+        return errors.getvalue()
+
+
+class AttachmentTest(Parsed):
+    def setUp(self):
+        super().setUp()
+        self.one = rows.add_attachment(self.volume, "connecting", host="n1")["id"]
+        self.hold = rows.add_attachment(self.volume, "held")["id"]
+
+    def ids(self, *words):
+        out = self.printed("attachment", "list", "--format", "json", *words)
+        return [row["id"] for row in json.loads(out)]
+
+    def test_a_list_has_every_kind_and_no_secret(self):
+        lines = self.printed("attachment", "list").splitlines()
+        self.assertRegex(lines[0], r"^id +volume id +host +state +kind +changed at +error$")
+        self.assertRegex(lines[1], rf"^{self.one} +{self.volume} +n1 +connecting +attachment +2")
+        self.assertRegex(lines[2], rf"^{self.hold} .* - +held +hold +2")
+        for form in ("json", "csv"):
+            out = self.printed("attachment", "list", "--format", form)
+            self.assertNotIn("5" * 32, out)
+            self.assertNotIn("iqn.", out)
+
+    def test_filters(self):
+        self.assertEqual([self.one, self.hold], self.ids())
+        for words, expected in (
+            (("--host", "n1"), [self.one]),
+            (("--state", "held"), [self.hold]),
+            (("--state", "attaching"), [self.one, self.hold]),
+            (("--volume", self.volume, "--limit", "1"), [self.one]),
+            (("--older-than", "1h"), []),
+            (("--unchanged-for", "0s", "--older-than", "0s"), [self.one, self.hold]),
+        ):
+            with self.subTest(words):
+                self.assertEqual(expected, self.ids(*words))
+
+    def test_what_makes_no_sense_is_refused(self):
+        for words in (
+            ("--state", "lost"),
+            ("--limit", "0"),
+            ("--limit", "-1"),
+            ("--limit", "9" * 30),
+            ("--limit", "1" * 30),
+            ("--older-than", "yesterday"),
+            ("--format", "xml"),
+        ):
+            with self.subTest(words):
+                self.assertIn(f"argument {words[0]}", self.refused("attachment", "list", *words))
+
+    def test_programs_read_a_status_too(self):
+        out = self.printed("attachment", "list", "--format", "csv", "--state", "connecting")
+        (row,) = csv.DictReader(io.StringIO(out))
+        self.assertEqual((self.one, "attaching"), (row["id"], row["status"]))
+
+    def test_the_examples_of_the_reference_are_understood(self):
+        reference = processes_of_tests.ROOT / "doc/source/cli/attachd-manage.rst"
+        if not reference.exists():
+            self.skipTest("the documentation is not here, only what is installed")
+        text = reference.read_text(encoding="utf-8")
+        found = re.findall(r"^   \$ attachd-manage (attachment [^\[\n]*)$", text, re.MULTILINE)
+        self.assertGreaterEqual(len(found), 2)
+        for line in found:
+            with self.subTest(line):
+                self.printed(*line.split())
+
+    def test_one(self):
+        self.assertRegex(self.printed("attachment", "show", self.one), r"(?m)^state +connecting$")
+        shown = json.loads(self.printed("attachment", "show", self.one, "--format", "json"))
+        self.assertEqual((self.one, "attaching"), (shown["id"], shown["status"]))
+        self.assertFalse({"connector", "connection_info", "secret"} & shown.keys())
+
+
+class OthersTest(Parsed):
+    def test_a_volume_with_its_attachments_and_who_works_on_it(self):
+        shown = self.printed("volume", "show", self.volume)
+        self.assertRegex(shown, r"(?m)^lease_holder_name +-$")
+        self.assertNotIn("volume id", shown)
+        one = rows.add_attachment(self.volume, "connecting")["id"]
+        rows.change_volume(self.volume, lease_holder="dead")
+        shown = self.printed("volume", "show", self.volume)
+        self.assertRegex(shown, r"(?m)^lease_holder_name +\(dead\)$")
+        self.assertRegex(shown, rf"(?m)^{one} +{self.volume} ")
+        told = json.loads(self.printed("volume", "show", self.volume, "--format", "json"))
+        self.assertEqual([one], [each["id"] for each in told["attachments"]])
+        self.assertEqual(
+            ("data", "dead", None),
+            tuple(told[name] for name in ("name", "lease_holder", "lease_holder_name")),
+        )
+
+    def test_processes_with_their_leases_dead_ones_too(self):
+        self.assertEqual("", self.printed("process", "list"))
+        processes.join("p", "storage-1:77")
+        rows.change_volume(self.volume, lease_holder="dead")
+        mine = rows.add_volume(lease_holder="p")["id"]
+        lines = self.printed("process", "list").splitlines()
+        self.assertRegex(lines[0], r"^id +name +state +started at +seen at +leases$")
+        self.assertRegex(lines[1], r"^p +storage-1:77 +alive +2.* +1$")
+        self.assertRegex(lines[2], r"^dead +- +dead +- +- +1$")
+        (first, second) = json.loads(self.printed("process", "list", "--format", "json"))
+        self.assertEqual((mine, self.volume), (first["volumes"], second["volumes"]))
+
+    def test_services_and_how_they_are(self):
+        for host, up, error in (
+            ("s@a", True, None),
+            ("s@b", False, "No storage."),
+            ("s@c", True, None),
+        ):
+            services.report(
+                binary="attachd-manager",
+                host=host,
+                availability_zone="nova",
+                up=up,
+                error=error,
+                report=None,
+            )
+        rows.change_service("s@c", seen_at=models.now().replace(year=2020))
+        lines = self.printed("service", "list").splitlines()
+        self.assertRegex(lines[0], r"^host +state +enabled +frozen +seen at +error$")
+        self.assertRegex(lines[1], r"^s@a +up +true +false +2.* -$")
+        self.assertRegex(lines[2], r"^s@b +broken +true +false +2.* No storage\.$")
+        self.assertRegex(lines[3], r"^s@c +down +true +false +2020")
+
+
+class TypedTest(unittest.TestCase):
+    """The commands as processes of their own."""
+
+    def setUp(self):
+        super().setUp()
+        url = databases.use(self)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = Path(folder.name) / "attachd.conf"
+        self.file.write_text(f"[database]\nconnection = {url}\n", encoding="utf-8")
+
+    def run_(self, *words):
+        command = [sys.executable, "-W", "ignore", "-c", COMMAND, "--config-file", self.file]
+        return subprocess.run(
+            [*command, *words], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+
+    def test_a_list_and_what_there_is_not(self):
+        one = rows.add_attachment(rows.add_volume()["id"], "attached")["id"]
+        done = self.run_("attachment", "list", "--state", "attached", "--host", "compute-1")
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+        self.assertIn(one, done.stdout)
+        done = self.run_("volume", "show", "nonesuch")
+        self.assertEqual((1, ""), (done.returncode, done.stdout))
+        self.assertRegex(done.stderr, r"^attachd-manage: .*nonesuch.*\n$")
