@@ -304,6 +304,13 @@ class Unavailable(AttachdError):
     msg_fmt = "%(reason)s"
 
 
+class SecretUnreadable(Unavailable):
+    """Something in the database was sealed with a key that is not there, or is damaged.
+
+    Whatever does not need it goes on, so that an attachment can be deleted and made anew.
+    """
+
+
 class TakenOver(Unavailable):
     """Another manager works on the volume by now; what ours did before is not written down."""
 

@@ -21,7 +21,7 @@ from attachd import exception, service
 from attachd.api import app
 from attachd.api.events import hub
 from attachd.conf import CONF
-from attachd.db import migration
+from attachd.db import migration, seal_keys, sealing
 from attachd.manager.service import ManagerService
 from attachd.wsgi import embedded
 
@@ -37,6 +37,9 @@ enabled_backends = file
 [database]
 connection = sqlite:///{folder}/attachd.sqlite
 
+[secrets]
+key_file = {folder}/{key_file}
+
 [quota]
 # Whoever tries out has one project, and the disk as its limit.
 quota_volumes = -1
@@ -46,6 +49,9 @@ quota_gigabytes = -1
 driver = file
 file_folder = {folder}
 """
+
+KEY_FILE = "secrets.key"
+"""In the folder; it is made by the first start."""
 
 GREETING = """\
 attachd listens on {url}/ and keeps everything in {folder}
@@ -208,8 +214,13 @@ def _own(folder: Path) -> Iterator[None]:
 
 def _configure(folder: Path, files: list[str]) -> None:
     own = folder / "all-in-one.conf"
-    own.write_text(CONFIGURATION.format(folder=folder), encoding="utf-8")
+    text = CONFIGURATION.format(folder=folder, key_file=KEY_FILE)
+    own.write_text(text, encoding="utf-8")
     service.prepare([f"--config-file={each}" for each in [own, *files]])
+    if CONF.secrets.key_file == str(folder / KEY_FILE):
+        with contextlib.suppress(exception.Conflict):  # it is there
+            seal_keys.create(CONF.secrets.key_file)
+    sealing.start()
     if not CONF.debug:
         logging.getLogger().setLevel(logging.WARNING)
         for said_better_elsewhere in ("waitress.queue", "stevedore"):

@@ -2,7 +2,7 @@
 """attachd-manage: what operators do to the database; typed by them and by deployment tools.
 
 Whether backends agree with it is told by audit.py; agents of hosts are made known by agents.py;
-rows are shown by looking.py.
+the keys of secrets are keys.py's; rows are shown by looking.py.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from typing import Any
 from oslo_config import cfg
 
 from attachd import exception, service
-from attachd.cmd import agents, audit, describing, looking
+from attachd.cmd import agents, audit, describing, keys, looking
 from attachd.conf import CONF
 from attachd.db import api, migration
 
@@ -59,6 +59,7 @@ def _add_commands(subjects: Any) -> None:
     audit.add_command(subjects)
     agents.add_command(subjects)
     describing.add_command(subjects)
+    keys.add_command(subjects)
     looking.add_commands(subjects)
 
 

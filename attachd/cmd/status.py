@@ -10,7 +10,7 @@ from oslo_upgradecheck import common_checks, upgradecheck
 from attachd import exception, service
 from attachd.api import app, filters, policy
 from attachd.api.types import lookup
-from attachd.cmd import manager_checks
+from attachd.cmd import manager_checks, secret_checks
 from attachd.conf import CONF
 from attachd.db import migration
 
@@ -104,6 +104,7 @@ class Checks(upgradecheck.UpgradeCommands):
         ("Managers", manager_checks.managers),
         ("Upgrade Level", manager_checks.pin),
         ("Backends", backends),
+        ("Secrets", secret_checks.secrets),
         ("Policy", policies),
         ("Callers", callers),
         ("Default Volume Type", default_type),

@@ -22,6 +22,7 @@ _OTHERS = (
     "notifications",
     "nova",
     "quota",
+    "secrets",
     "upgrade_levels",
 )
 

@@ -16,6 +16,7 @@ from attachd.db.columns import (
     shortened,
     times,
 )
+from attachd.db.sealed import SealedJson, SealedText
 
 __all__ = ["ERROR_LENGTH", "METADATA", "backend_of", "new_id", "now", "served_by", "shortened"]
 
@@ -171,11 +172,11 @@ attachments = sa.Table(
     sa.Column("host", sa.String(255)),
     sa.Column("mountpoint", sa.String(255)),
     sa.Column("connector", Json),
-    sa.Column("connection_info", Json),
+    sa.Column("connection_info", SealedJson),
     # equal for attachments that share one connection between a host and its backend
     sa.Column("connection_key", sa.String(64)),
     # drawn before the driver is called first, so that a repeated call uses the same
-    sa.Column("secret", sa.String(64)),
+    sa.Column("secret", SealedText),
     # the manager process that works on it; and how many times work was begun on it, which
     # fences off a process that was believed dead
     sa.Column("owner", sa.String(255)),

@@ -72,7 +72,8 @@ class Export:
     :ivar mode: what the host may do: "rw" or "ro", to be enforced by the backend where it can
     :ivar secret: 32 hexadecimal digits drawn for the connection, stored before the driver is
         called, so that a repeated call finds the same; exports of one volume that share a
-        connection (:meth:`Driver.connection_key`) have the same; for CHAP and the like
+        connection (:meth:`Driver.connection_key`) have the same; for CHAP and the like.  Only
+        :meth:`Driver.grant` is told it: elsewhere it is empty
     """
 
     attachment_id: str

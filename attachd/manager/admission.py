@@ -11,7 +11,7 @@ from typing import Any
 
 from attachd.db import attachment_steps as steps
 from attachd.db import attachments as db
-from attachd.db import connecting_rules
+from attachd.db import connecting_rules, sealing
 from attachd.db.connecting_rules import BOUND, Replay, refuse_other_servers, refuse_others
 from attachd.drivers.base import Connector
 from attachd.manager import exports
@@ -44,6 +44,7 @@ def begun(
     """Return all that is noted down when a connect begins, and that a repetition needs.
 
     :raises ModeNotAllowed: the host wants to write, and may only read
+    :raises SecretUnreadable: there is a secret that is to stay as it is, and cannot be opened
     """
     noted = connecting_rules.noted(volume, mine, others, connector)
     values = {**noted, **steps.taken_over(mine)}
@@ -51,12 +52,12 @@ def begun(
     key = exports.connection_key(backend, exports.volume_ref(volume), export)
     # Another host must not have what this one may know.
     kept = mine["secret"] if mine["connection_key"] == key else None
-    secret = _shared_secret(key, others) or kept or secrets.token_hex(16)
+    secret = sealing.opened(_shared_secret(key, others) or kept) or secrets.token_hex(16)
     return {**values, "connection_key": key, "secret": secret}
 
 
-def _shared_secret(key: str | None, others: Sequence[db.Row]) -> str | None:
-    """Return the secret of a connection that a host has already, or may have.
+def _shared_secret(key: str | None, others: Sequence[db.Row]) -> Any:
+    """Return the secret of a connection that a host has already, or may have, as it is stored.
 
     The host logs in once, whatever it uses the connection for, and again after a failure of the
     network: by then the attachment for which it did may be gone.

@@ -105,7 +105,7 @@ def grant(backend: Backend, moved: db.Moved, turn: Turn) -> dict[str, Any]:
     :param turn: whose work ends with it
     """
     row = moved.attachment
-    volume, export = exports.volume_ref(moved.volume), exports.export(row)
+    volume, export = exports.volume_ref(moved.volume), exports.export_to_grant(row)
     work = attach_flow.Work(
         backend.driver,
         volume,
@@ -192,5 +192,8 @@ def _as_connect_failure(row: db.Row, failed: engine.Failed) -> exception.Attachd
 
 
 def answer(row: db.Row) -> dict[str, Any]:
-    """Return what callers are told of a connected row: rpcapi.Connected."""
-    return {"connection_info": row["connection_info"], "mode": row["mode"]}
+    """Return what callers are told of a connected row: rpcapi.Connected.
+
+    :raises SecretUnreadable: it cannot be opened
+    """
+    return {"connection_info": exports.connection(row), "mode": row["mode"]}

@@ -253,13 +253,15 @@ def _repair(backend: Backend, look: _Look, found: Sequence[Found]) -> str:
     """Do what is safe, in the order in which access is taken away first."""
     kinds = {kind for kind, _what in found}
     driver, sides, trouble = backend.driver, look.sides, []
+    rows = {row["id"]: row for row in look.attachments}
 
     def grant_all() -> None:
         there = list(driver.exports_of(sides.volume))
         for export, _what in audit_rules.lacking(
             driver, dataclasses.replace(sides, exported=there)
         ):
-            driver.grant(sides.volume, export)
+            secret = exports.export_to_grant(rows[export.attachment_id]).secret
+            driver.grant(sides.volume, dataclasses.replace(export, secret=secret))
 
     steps: list[tuple[bool, Callable[[], object]]] = [
         (bool(kinds & _EVICTED), lambda: driver.evict(sides.volume, sides.staying)),
@@ -270,7 +272,7 @@ def _repair(backend: Backend, look: _Look, found: Sequence[Found]) -> str:
         try:
             if is_due:
                 step()
-        except exception.BackendError as error:
+        except (exception.BackendError, exception.SecretUnreadable) as error:
             trouble.append(engine.reason(error))
     return " ".join(trouble)
 

@@ -2,10 +2,12 @@
 """Rows as drivers see them: volumes and exports; used by every verb of the manager."""
 
 from collections.abc import Sequence
+import dataclasses
 import hashlib
 
 from attachd import states
 from attachd.db import attachments as db
+from attachd.db import sealing
 from attachd.db import volumes as volumes_db
 from attachd.drivers.base import ConnectionInfo, Export, VolumeRef
 from attachd.manager import qos
@@ -19,8 +21,28 @@ def volume_ref(row: db.Row) -> VolumeRef:
 
 
 def export(row: db.Row) -> Export:
-    """Return an attachment's row as its driver sees it."""
-    return Export(row["id"], row["connector"] or {}, row["mode"] or "rw", row["secret"] or "")
+    """Return an attachment's row as its driver sees it where nobody is let in: without a secret.
+
+    Nothing has to be opened for it, and a host can be shut out whose secret nobody can open.
+    """
+    return Export(row["id"], row["connector"] or {}, row["mode"] or "rw")
+
+
+def export_to_grant(row: db.Row) -> Export:
+    """Return an attachment's row as its driver sees it to let the host in.
+
+    :raises SecretUnreadable: its secret cannot be opened
+    """
+    return dataclasses.replace(export(row), secret=sealing.opened(row["secret"]) or "")
+
+
+def connection(row: db.Row) -> ConnectionInfo | None:
+    """Return what a driver said of an attachment; None: it is not connected.
+
+    :raises SecretUnreadable: it cannot be opened
+    """
+    opened: ConnectionInfo | None = sealing.opened(row["connection_info"])
+    return opened
 
 
 def connection_key(backend: Backend, volume: VolumeRef, granted: Export) -> str | None:
@@ -55,9 +77,10 @@ def grant_again(backend: Backend, row: db.Row) -> None:
 
     :param row: of a live attachment, as it was some time ago
     :raises BackendError: the host does not reach its volume
+    :raises SecretUnreadable: nor does it, since its secret cannot be opened
     """
     with backend.lock(row["volume_id"]):
         now = db.get(row["id"], None)
         if AttachmentState(now["state"]) in states.REACHING and now["connector"] is not None:
             volume = volumes_db.get(row["volume_id"], None)
-            backend.driver.grant(volume_ref(volume), export(now))
+            backend.driver.grant(volume_ref(volume), export_to_grant(now))

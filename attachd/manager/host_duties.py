@@ -4,6 +4,8 @@
 Who may say so is the registry's to find out; about which row, that of db/agent_moves.py.
 """
 
+from typing import Any
+
 from oslo_log import log
 
 from attachd import exception, notifications, rpcapi
@@ -19,12 +21,27 @@ LOG = log.getLogger(__name__)
 def due(host: str, attachment_id: str | None = None) -> list[Duty]:
     """Return what the agent of a host has to see to, oldest first.
 
+    A connection that cannot be opened is told without its contents where nobody needs them to let
+    a device be: an agent that did not hear of it would take that away.
+
     :param attachment_id: only this one
+    :raises SecretUnreadable: that one is to be connected, and cannot be opened
     """
-    return [_duty(row) for row in agents.work(host, attachment_id)]
+    asked = attachment_id is not None
+    return [_duty(row, asked=asked) for row in agents.work(host, attachment_id)]
 
 
-def _duty(row: agents.Row) -> Duty:
+def _connection(row: agents.Row, *, needed: bool) -> dict[str, Any]:
+    try:
+        return connections.flat(row) if row["connection_info"] else {}
+    except exception.SecretUnreadable as error:
+        if needed:
+            raise
+        LOG.warning("Attachment %s: %s", row["id"], error)
+        return {}
+
+
+def _duty(row: agents.Row, *, asked: bool) -> Duty:
     leaves = row["state"] == AttachmentState.WITHDRAWING
     backend = (row["volume_host"] or "").partition("#")[0]
     return {
@@ -32,7 +49,7 @@ def _duty(row: agents.Row) -> Duty:
         "volume_id": row["volume_id"],
         "wanted": "disconnected" if leaves else "connected",
         "complete": row["state"] == AttachmentState.ATTACHED,
-        "connection_info": connections.flat(row) if row["connection_info"] else {},
+        "connection_info": _connection(row, needed=asked and not leaves),
         "mode": row["mode"] or "rw",
         "size_gib": row["volume_size_gib"],
         "generation": row["generation"],

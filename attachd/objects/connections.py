@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 import uuid
 
+from attachd.db import sealing
+
 _BACKENDS: Final = uuid.UUID("7c6b1a3e-0e0f-4a0b-9d4c-1f7a5f3f4f10")
 
 
@@ -19,8 +21,9 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
     :param row: of an attachment with a connection
     :returns: as os-brick's connect_volume() takes it, with ``driver_volume_type``; it holds
         secrets
+    :raises SecretUnreadable: it cannot be opened
     """
-    stored = row["connection_info"]
+    stored = sealing.opened(row["connection_info"])
     return {
         **data(stored, row["mode"] or "rw"),
         "driver_volume_type": stored["driver_volume_type"],

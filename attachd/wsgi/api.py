@@ -12,6 +12,7 @@ from oslo_log import log
 from attachd import service
 from attachd.api import app
 from attachd.conf import CONF
+from attachd.db import sealing
 
 LOG = log.getLogger(__name__)
 
@@ -19,6 +20,7 @@ LOG = log.getLogger(__name__)
 def make() -> app.Application:
     """Read the configuration and return the application."""
     service.prepare([])
+    sealing.start()
     if CONF.api.auth_strategy == "noauth":
         LOG.warning("Authentication is off: whoever reaches this API may do everything.")
     return app.make_app()

@@ -195,7 +195,7 @@ def accepted(
     tell: Tell = _tell_manager,
 ) -> Shown:
     """Have somebody told that something is due, and answer the attachment as it is until then."""
-    shown = view.shown(ctx, Attachment.get(ctx, attachment.id), own)
+    shown = view.accepted(ctx, Attachment.get(ctx, attachment.id), own)
     try:
         tell(ctx, attachment)
     except (exception.Unavailable, exception.AgentAway) as error:

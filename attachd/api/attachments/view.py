@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import datetime
 from typing import Any, Final, TypedDict
 
-from attachd import rpcapi
+from oslo_log import log
+
+from attachd import exception, rpcapi
 from attachd.api.attachments import secrecy
 from attachd.api.attachments.shared import Connection, beside
 from attachd.api.endpoint import Told
@@ -16,12 +18,15 @@ from attachd.context import RequestContext
 from attachd.objects import Attachment, connections
 from attachd.states import AttachmentKind, AttachmentState
 
+LOG = log.getLogger(__name__)
+
 __all__ = [
     "ONE",
     "Connection",
     "Detail",
     "OwnDetail",
     "Summary",
+    "accepted",
     "connected",
     "detail",
     "listed",
@@ -122,10 +127,32 @@ def _connection_info(row: Row) -> dict[str, Any] | None:
     return connections.flat(row)
 
 
+def _as_far_as_readable(row: Row) -> Detail:
+    """Show all of it, without a connection if that cannot be opened."""
+    try:
+        return detail(row)
+    except exception.SecretUnreadable as error:
+        LOG.warning("Attachment %s is shown without its connection: %s", row["id"], error)
+        return detail({**row, "connection_info": None})
+
+
 def shown(ctx: RequestContext, attachment: Attachment, own: Own) -> dict[str, Detail]:
-    """Answer one attachment, as much of it as the caller may see."""
+    """Answer one attachment, as much of it as the caller may see.
+
+    :raises SecretUnreadable: its connection cannot be opened
+    """
     row = _row(attachment, _DETAIL)
-    (full,) = _widened(ctx, own, [row], [_seen(secrecy.Seer(ctx), row, detail(row))])
+    return _shown(ctx, row, detail(row), own)
+
+
+def accepted(ctx: RequestContext, attachment: Attachment, own: Own) -> dict[str, Detail]:
+    """Answer an attachment that is about to become another one, as :func:`shown`."""
+    row = _row(attachment, _DETAIL)
+    return _shown(ctx, row, _as_far_as_readable(row), own)
+
+
+def _shown(ctx: RequestContext, row: Row, full: Detail, own: Own) -> dict[str, Detail]:
+    (full,) = _widened(ctx, own, [row], [_seen(secrecy.Seer(ctx), row, full)])
     return {"attachment": full}
 
 
@@ -168,7 +195,8 @@ def connected(
     """Answer an attachment as it was before it was connected, and the connection."""
     row = _row(attachment, _DETAIL)
     now = {**row, **answer, "connector": connector, **_place(connector)}
-    full: Detail = {**detail(row), "connection_info": _connection_info(now)}
+    before = detail({**row, "connection_info": None})
+    full: Detail = {**before, "connection_info": _connection_info(now)}
     (full,) = _widened(ctx, own, [now], [_seen(secrecy.Seer(ctx), row, full)])
     return {"attachment": full}
 
@@ -198,9 +226,8 @@ def listed_in_full(
 ) -> dict[str, Sequence[Detail]]:
     """Answer a list in full, as much of each as the caller may see."""
     seer = secrecy.Seer(ctx)
-    return {
-        "attachments": _widened(ctx, own, rows, [_seen(seer, row, detail(row)) for row in rows])
-    }
+    details = [_seen(seer, row, _as_far_as_readable(row)) for row in rows]
+    return {"attachments": _widened(ctx, own, rows, details)}
 
 
 _SUMMARY = ("id", "state", "instance_uuid", "volume_id")

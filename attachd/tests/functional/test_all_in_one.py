@@ -79,6 +79,11 @@ class Api:
         return self.request("POST", "/attachments", body)["attachment"]
 
 
+def sqlite_content(state):
+    """Return all that the database has on the disk."""
+    return b"".join(each.read_bytes() for each in sorted(state.glob("attachd.sqlite*")))
+
+
 class StateTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
@@ -95,6 +100,8 @@ class StateTest(unittest.TestCase):
         process, api = self.start()
         volume = api.create_volume()
         attachment = api.attach(volume)
+        key = (self.state / "secrets.key").read_text()
+        self.assertIn(b"sealed:1:", sqlite_content(self.state))
         device = Path(attachment["connection_info"]["device_path"])
         with device.open("r+b") as disk:
             disk.write(b"what was written")
@@ -106,6 +113,8 @@ class StateTest(unittest.TestCase):
         self.assertEqual("in-use", found["status"])
         again = api.request("GET", f"/attachments/{attachment['id']}")["attachment"]
         self.assertEqual("attached", again["status"])
+        self.assertEqual(str(device), again["connection_info"]["device_path"])
+        self.assertEqual(key, (self.state / "secrets.key").read_text())
         with device.open("rb") as disk:
             self.assertEqual(b"what was written", disk.read(16))
         api.request("DELETE", f"/attachments/{attachment['id']}")

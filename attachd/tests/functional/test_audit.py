@@ -196,7 +196,7 @@ class TgtTest(AuditCase):
     @staticmethod
     def export(attachment_id):
         row = rows.attachment(attachment_id)
-        return exports.volume_ref(rows.volume(row["volume_id"])), exports.export(row)
+        return exports.volume_ref(rows.volume(row["volume_id"])), exports.export_to_grant(row)
 
     def test_an_account_of_no_target_is_told_and_not_touched(self):
         user = str(uuid.uuid5(uuid.NAMESPACE_DNS, "lost"))

@@ -56,6 +56,7 @@ CODES = {
     "ConnectionNotOpened": 500,
     "DisconnectFailed": 500,
     "ConfigurationError": 500,
+    "SecretUnreadable": 503,
     "Unavailable": 503,
     "TakenOver": 503,
     "ManagerTimeout": 504,

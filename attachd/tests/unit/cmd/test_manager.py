@@ -2,6 +2,7 @@
 """The command by itself; as a process it is tested in functional/test_processes."""
 
 import io
+from pathlib import Path
 import unittest
 from unittest import mock
 
@@ -9,7 +10,7 @@ from attachd import exception
 from attachd.cmd import manager
 from attachd.conf import CONF
 from attachd.manager.service import ManagerService
-from attachd.tests import backends
+from attachd.tests import backends, keys
 
 
 class MainTest(unittest.TestCase):
@@ -48,6 +49,10 @@ class MainTest(unittest.TestCase):
     def test_a_backend_that_cannot_be_made_is_told_before_any_worker_starts(self):
         self.load.side_effect = exception.ConfigurationError(reason="[one] has no driver")
         self.assertEqual("attachd-manager: [one] has no driver\n", self.refused())
+
+    def test_a_key_file_that_is_not_in_order_is_told_before_any_worker_starts(self):
+        keys.configure(self, Path("/nowhere/secrets.keys"))
+        self.assertIn("[secrets] key_file: /nowhere/secrets.keys cannot be read", self.refused())
 
     def test_a_folder_that_cannot_be_made_is_told_before_any_worker_starts(self):
         self.load.side_effect = PermissionError(13, "Permission denied", "/var/lib/attachd")

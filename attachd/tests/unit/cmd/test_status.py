@@ -12,7 +12,7 @@ import unittest
 from unittest import mock
 
 from attachd import rpcapi
-from attachd.db import migration, models, services, types
+from attachd.db import migration, models, seal_keys, services, types
 from attachd.tests import databases
 
 COMMAND = "import sys; from attachd.cmd.status import main; sys.exit(main())"
@@ -27,11 +27,16 @@ class StatusTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
+        self.keys = self.folder / "secrets.keys"
+        seal_keys.create(str(self.keys))
 
     def _check(self, configuration=BACKEND, *, by_variable=False):
         """Return the exit code, and result and details of each check by its name."""
         file = self.folder / "attachd.conf"
-        file.write_text(f"{configuration}\n[database]\nconnection = {self.url}\n", "utf-8")
+        keys = f"[secrets]\nkey_file = {self.keys}\n" if self.keys.exists() else ""
+        database = f"[database]\nconnection = {self.url}\n"
+        shared = f"state_path = {self.folder}\ntransport_url = rabbit://me:it@127.0.0.1/ours\n"
+        file.write_text(f"[DEFAULT]\n{shared}{configuration}\n{keys}{database}", "utf-8")
         command = [sys.executable, "-W", "ignore", "-c", COMMAND]
         named = [] if by_variable else ["--config-file", file]
         ended = subprocess.run(
@@ -49,7 +54,7 @@ class StatusTest(unittest.TestCase):
         migration.upgrade()
         code, checks = self._check()
         self.assertEqual(SUCCESS, code)
-        self.assertEqual(9, len(checks))
+        self.assertEqual(10, len(checks))
         self.assertEqual({SUCCESS}, {each["result"] for each in checks.values()})
 
     def test_the_variable_names_the_configuration_too(self):
@@ -112,6 +117,13 @@ class StatusTest(unittest.TestCase):
         migration.upgrade()
         code, checks = self._check("")
         self.assertEqual((WARNING, WARNING), (code, checks["Backends"]["result"]))
+
+    def test_secrets_that_are_not_sealed_are_a_warning(self):
+        migration.upgrade()
+        self.keys.unlink()
+        code, checks = self._check()
+        self.assertEqual((WARNING, WARNING), (code, checks["Secrets"]["result"]))
+        self.assertIn("[secrets] key_file is not set", checks["Secrets"]["details"])
 
     def test_callers_that_cannot_be_identified_fail_with_the_reason(self):
         migration.upgrade()

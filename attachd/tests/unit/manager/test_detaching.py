@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disconnecting, from whatever state; manager/detaching.py."""
 
+import dataclasses
 import unittest
 from unittest import mock
 
@@ -70,7 +71,10 @@ class DetachTest(unittest.TestCase):
         granted, revoked = (
             each for each in self.driver.handed if each.export.attachment_id == mine
         )
-        self.assertEqual((granted.volume, granted.export), (revoked.volume, revoked.export))
+        self.assertRegex(granted.export.secret, "^[0-9a-f]{32}$")
+        # Nobody needs a secret to be shut out.
+        without = dataclasses.replace(granted.export, secret="")
+        self.assertEqual((granted.volume, without), (revoked.volume, revoked.export))
         self.assertEqual([other], [each.attachment_id for each in revoked.others])
         self.assertEqual(OTHER_CONNECTOR, revoked.others[0].connector)
 

@@ -3,10 +3,11 @@
 
 import unittest
 
+from attachd import exception
 from attachd.db import qos_specs, types
 from attachd.manager import attachments, exports
 from attachd.states import AttachmentState
-from attachd.tests import backends, rows
+from attachd.tests import backends, databases, keys, rows
 from attachd.tests.rows import CONNECTOR
 
 
@@ -24,6 +25,36 @@ class LiveTest(unittest.TestCase):
 
     def test_nobody_who_never_was_connected(self):
         self.assertEqual([], exports.live([{"state": "attached", "connector": None}]))
+
+
+class SecretTest(unittest.TestCase):
+    """Who is told a secret."""
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+        self.file = keys.use(self)
+        self.row = rows.attachment(rows.add_attachment(rows.add_volume()["id"], "attached")["id"])
+
+    def test_only_who_lets_the_host_in(self):
+        self.assertEqual("5" * 32, exports.export_to_grant(self.row).secret)
+        self.assertEqual("", exports.export(self.row).secret)
+        self.assertEqual([""], [each.secret for each in exports.live([self.row])])
+
+    def test_who_has_none_yet_gets_none(self):
+        self.assertEqual("", exports.export_to_grant({**self.row, "secret": None}).secret)
+
+    def test_a_connection_is_opened_for_who_needs_it(self):
+        self.assertIsNone(exports.connection(self.row))
+        info = {"driver_volume_type": "iscsi", "data": {"auth_password": "p"}}
+        rows.change_attachment(self.row["id"], connection_info=info)
+        self.assertEqual(info, exports.connection(rows.attachment(self.row["id"])))
+
+    def test_a_lost_key_is_in_the_way_of_nothing_else(self):
+        keys.lose(self.file)
+        with self.assertRaises(exception.SecretUnreadable):
+            exports.export_to_grant(self.row)
+        self.assertEqual(self.row["id"], exports.export(self.row).attachment_id)
 
 
 class QosTest(unittest.TestCase):

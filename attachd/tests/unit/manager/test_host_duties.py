@@ -8,7 +8,7 @@ from attachd import exception, rpcapi
 from attachd.context import RequestContext
 from attachd.manager import host_duties
 from attachd.objects import connections
-from attachd.tests import databases, hearing, rows
+from attachd.tests import databases, hearing, keys, rows
 
 HOST = "compute-1"
 CONTEXT = RequestContext(overwrite=False)
@@ -55,6 +55,32 @@ class DueTest(_Case):
     def test_nothing_is_due_for_another_host(self):
         self.add("connected", agent="compute-2")
         self.assertEqual([], host_duties.due(HOST))
+
+
+class LostKeyTest(_Case):
+    """What an agent hears of connections that nobody can open."""
+
+    def setUp(self):
+        super().setUp()
+        file = keys.use(self)
+        self.lost = {state: self.add(state) for state in ("attached", "withdrawing")}
+        keys.lose(file)
+        self.kept = self.add("connected")
+
+    def test_all_it_has_to_know_to_let_devices_be(self):
+        told = {each["attachment_id"]: each for each in host_duties.due(HOST)}
+        self.assertEqual({*self.lost.values(), self.kept}, set(told))
+        for each in self.lost.values():
+            self.assertEqual({}, told[each]["connection_info"])
+        self.assertEqual("s", told[self.kept]["connection_info"]["auth_password"])
+
+    def test_why_it_cannot_make_a_device(self):
+        with self.assertRaises(exception.SecretUnreadable):
+            host_duties.due(HOST, self.lost["attached"])
+
+    def test_that_it_is_to_take_a_device_away(self):
+        (duty,) = host_duties.due(HOST, self.lost["withdrawing"])
+        self.assertEqual(("disconnected", {}), (duty["wanted"], duty["connection_info"]))
 
 
 class CompletedTest(_Case):

@@ -42,6 +42,14 @@ class ImportTest(unittest.TestCase):
     def test_it_says_that_authentication_is_off(self):
         self.assertIn("Authentication is off", self.run_with("").stderr)
 
+    def test_it_says_that_secrets_are_not_sealed(self):
+        self.assertIn("[secrets] key_file is not set", self.run_with("").stderr)
+
+    def test_a_key_file_that_is_not_there_ends_the_start(self):
+        done = self.run_with("[secrets]\nkey_file = /nowhere/secrets.keys\n")
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn("[secrets] key_file: /nowhere/secrets.keys cannot be read", done.stderr)
+
     def test_neither_database_nor_message_queue_is_needed_to_start(self):
         broken = (
             "[DEFAULT]\ntransport_url = rabbit://nobody@127.0.0.1:1/\n"

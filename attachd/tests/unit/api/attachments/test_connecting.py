@@ -42,7 +42,7 @@ class ConnectingTest(unittest.TestCase):
         calls = mock.Mock()
         calls.attach_mock(self.connect, "connect")
         calls.attach_mock(self.rpcapi, "rpcapi")
-        self.assertIs(self.view.shown.return_value, self.beside(self.later))
+        self.assertIs(self.view.accepted.return_value, self.beside(self.later))
         self.assertEqual(
             [
                 mock.call.connect("a1", "v1", CONNECTOR),
@@ -67,7 +67,7 @@ class ConnectingTest(unittest.TestCase):
 
     def test_an_agent_is_told_instead_where_it_is_its_turn(self):
         tell = (self.ctx, self.attachment, None, self.later, connecting.tell_agent)
-        self.assertIs(self.view.shown.return_value, connecting.accepted(*tell))
+        self.assertIs(self.view.accepted.return_value, connecting.accepted(*tell))
         self.agentapi.nudge.assert_called_once_with(self.ctx, "h", "a1")
         self.rpcapi.carry_on.assert_not_called()
         self.agentapi.nudge.side_effect = exception.AgentAway(host="h", since="yet")

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-manage key: the keys that secrets are sealed with; read by manage.py.
+
+A key is printed where somebody asks for one to take elsewhere, and nowhere else.
+"""
+
+import argparse
+from collections.abc import Callable
+import os
+from typing import Any, Final
+
+from attachd import exception
+from attachd.cmd import printing
+from attachd.conf import CONF
+from attachd.db import seal_keys, seal_rotation, sealing
+
+LEFT: Final = 1
+"""The exit code of a rotation after which something is not sealed by the first key."""
+
+
+def add_command(subjects: Any) -> None:
+    """Add the command to the parser of attachd-manage."""
+    parser: argparse.ArgumentParser = subjects.add_parser(
+        "key", help="the keys that secrets are sealed with in the database"
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    create = _add(
+        actions, "create", _create, "make a key file, or add a key at the end of the one there is"
+    )
+    create.add_argument(
+        "--print",
+        dest="only_print",
+        action="store_true",
+        help="print a new key, and leave the file as it is",
+    )
+    listed = _add(actions, "list", _list, "list the keys, and how much is sealed with each")
+    promote = _add(actions, "promote", _promote, "make a key the first, which seals from then on")
+    rotate = _add(actions, "rotate", _rotate, "seal all of the database by the first key")
+    retire = _add(actions, "retire", _retire, "take a key out of the file that nothing needs")
+    for each in (promote, retire):
+        each.add_argument("key_id", metavar="KEY", help="as list tells it")
+    printing.add_format(listed)
+    printing.add_format_of_one(rotate)
+
+
+def _add(
+    actions: Any, name: str, action: Callable[[], int | None], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
+    parser.set_defaults(action=action, failed=1)
+    return parser
+
+
+def _path() -> str:
+    path: str | None = CONF.secrets.key_file
+    if not path:
+        raise exception.ConfigurationError(
+            reason=f"{seal_keys.OPTION} is not set: name the file there, then repeat the command."
+        )
+    return path
+
+
+def _create() -> None:
+    if CONF.subject.only_print:
+        print(seal_keys.new())
+        return
+    path = _path()
+    if os.path.lexists(path):
+        name = seal_keys.add(path)
+        print(
+            f"{path} has key {name} now, at its end: it opens and does not seal. Add it on every "
+            f"other host, then: attachd-manage key promote {name}"
+        )
+        return
+    name = seal_keys.create(path)
+    print(f"{path} is new, with key {name}. It is for its owner alone: give it to the services.")
+
+
+def _promote() -> None:
+    seal_keys.promote(_path(), CONF.subject.key_id)
+    print(
+        f"Key {CONF.subject.key_id} seals on this host. When it does on every host: "
+        "attachd-manage key rotate"
+    )
+
+
+def _list() -> None:
+    keys, counts = sealing.keys(), seal_rotation.counts()
+    known = [] if keys is None else list(keys.by_id)
+    others = sorted(set(counts) - set(known))
+    uses = [
+        *((name, "opens" if number else "seals") for number, name in enumerate(known)),
+        *((name, "missing" if name else "not sealed") for name in others),
+    ]
+    lines = [
+        {"key": name or None, "use": use, "values": counts.get(name, 0)} for name, use in uses
+    ]
+    printing.print_rows(lines, ("key", "use", "values"), CONF.subject.format)
+
+
+def _rotate() -> int:
+    outcome = seal_rotation.rotate()
+    if CONF.subject.format == "json":
+        printing.print_json(
+            {
+                "sealed": outcome.sealed,
+                "changed": outcome.changed,
+                "unreadable": [
+                    {"attachment_id": each, "reason": reason}
+                    for each, reason in outcome.unreadable.items()
+                ],
+            }
+        )
+    else:
+        print(f"{outcome.sealed} values were sealed anew.")
+        for each, reason in outcome.unreadable.items():
+            print(f"Attachment {each} was left as it is: {reason}")
+    if outcome.changed and CONF.subject.format != "json":
+        print(f"{outcome.changed} attachments changed at the same time; repeat the command.")
+    return LEFT if outcome.unreadable or outcome.changed else 0
+
+
+def _retire() -> None:
+    path, name = _path(), CONF.subject.key_id
+    if left := seal_rotation.counts().get(name):
+        raise exception.Conflict(
+            reason=f"{left} values are sealed with key {name}. Seal them anew before: "
+            "attachd-manage key rotate"
+        )
+    seal_keys.remove(path, name)
+    print(f"Key {name} is not in {path} any more.")

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file with the keys that secrets are sealed with; read by sealing.py, changed by operators.
+
+A line is a key, as Fernet has it: 32 bytes in URL-safe base64.  The first seals, all of them open.
+Lines that are empty, or begin with ``#``, are for people.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import os
+from pathlib import Path
+import re
+import secrets
+import stat
+from typing import Final, NamedTuple
+
+from cryptography import fernet
+
+from attachd import exception
+
+OPTION: Final = "[secrets] key_file"
+ID_LENGTH: Final = 8
+
+_FORM: Final = re.compile(r"[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]=")
+_LARGEST: Final = 64 * 1024
+_OF_OTHERS: Final = stat.S_IRWXO
+_WRITE_PRIVATELY: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+class Keys(NamedTuple):
+    """What a key file has.
+
+    :ivar first: the id of the key that seals
+    :ivar by_id: all that open, in the order of the file
+    """
+
+    first: str
+    by_id: Mapping[str, fernet.Fernet]
+
+
+Signature = tuple[int, ...]
+"""Differs when a file may have changed."""
+
+
+def new() -> str:
+    """Draw a key."""
+    return fernet.Fernet.generate_key().decode()
+
+
+def id_of(key: str) -> str:
+    """Name a key by what does not give it away: the beginning of its SHA-256 digest."""
+    return hashlib.sha256(key.encode()).hexdigest()[:ID_LENGTH]
+
+
+def signature(path: str) -> Signature:
+    """Return what differs when the file has changed; raises OSError."""
+    found = Path(path).stat()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def read(path: str) -> Keys:
+    """Read the keys of a file.
+
+    :raises ConfigurationError: it cannot be read, is accessible to others, or has no keys, or
+        something else
+    """
+    return _parsed(path, _lines(path))
+
+
+def _lines(path: str) -> list[str]:
+    if not Path(path).is_absolute():
+        raise _refusal(path, "is no absolute path")
+    try:
+        # A pipe would keep us waiting for somebody to write.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            _check_private(path, os.fstat(descriptor).st_mode)
+            content = os.read(descriptor, _LARGEST + 1)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _refusal(path, f"cannot be read: {error.strerror}") from error
+    if len(content) > _LARGEST:
+        raise _refusal(path, f"is longer than {_LARGEST} bytes")
+    return content.decode("ascii", "replace").splitlines()
+
+
+def _check_private(path: str, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise _refusal(path, "is no file")
+    if mode & _OF_OTHERS:
+        raise _refusal(
+            path,
+            f"has mode {stat.S_IMODE(mode):04o}: others than its owner and group must have no "
+            "access (chmod o= FILE)",
+        )
+
+
+def _parsed(path: str, lines: Sequence[str]) -> Keys:
+    found: dict[str, fernet.Fernet] = {}
+    for number, line in enumerate(lines, 1):
+        if not _is_key(line):
+            continue
+        key = line.strip()
+        if not _FORM.fullmatch(key):  # Fernet would suffer letters after it.
+            reason = f"line {number} is no key: 32 bytes in URL-safe base64 are needed"
+            raise _refusal(path, reason)
+        name = id_of(key)
+        if name in found:
+            raise _refusal(path, f"has key {name} twice, in line {number} again")
+        found[name] = fernet.Fernet(key)
+    if not found:
+        raise _refusal(path, "has no key in it: attachd-manage key create makes one")
+    return Keys(next(iter(found)), found)
+
+
+def _is_key(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _refusal(path: str, reason: str) -> exception.ConfigurationError:
+    return exception.ConfigurationError(reason=f"{OPTION}: {path} {reason}.")
+
+
+def create(path: str) -> str:
+    """Make a file with one new key, for its owner alone, and return the key's id.
+
+    :raises Conflict: there is one
+    :raises ConfigurationError: it cannot be made
+    """
+    if not Path(path).is_absolute():
+        raise _refusal(path, "is no absolute path")
+    key = new()
+    try:
+        _write_new(Path(path), [key])
+    except FileExistsError as error:
+        raise exception.Conflict(reason=f"{path} exists already.") from error
+    except OSError as error:
+        raise _refusal(path, f"cannot be made: {error.strerror}") from error
+    return id_of(key)
+
+
+def add(path: str) -> str:
+    """Add a new key at the end of a file, where it opens only, and return the key's id.
+
+    :raises ConfigurationError: the file is not in order, or cannot be written
+    """
+    key = new()
+    _change(path, lambda lines: [*lines, key])
+    return id_of(key)
+
+
+def promote(path: str, name: str) -> None:
+    """Make one of the keys the first of its file, the one that seals.
+
+    :raises NotFound: the file has no such key
+    :raises ConfigurationError: as :func:`add`
+    """
+
+    def changed(lines: Sequence[str]) -> list[str]:
+        mine = _only(path, lines, name)
+        first = next(number for number, line in enumerate(lines) if _is_key(line))
+        others = [line for line in lines if line is not mine]
+        return [*others[:first], mine, *others[first:]]
+
+    _change(path, changed)
+
+
+def remove(path: str, name: str) -> None:
+    """Take a key out of its file.
+
+    :raises NotFound: the file has no such key
+    :raises Conflict: it is the first one
+    :raises ConfigurationError: as :func:`add`
+    """
+
+    def changed(lines: Sequence[str]) -> list[str]:
+        mine = _only(path, lines, name)
+        if _parsed(path, lines).first == name:
+            raise exception.Conflict(
+                reason=f"Key {name} is the first of {path}, the one that seals. Make another one "
+                "the first before: attachd-manage key promote."
+            )
+        return [line for line in lines if line is not mine]
+
+    _change(path, changed)
+
+
+def _only(path: str, lines: Sequence[str], name: str) -> str:
+    for line in lines:
+        if _is_key(line) and id_of(line.strip()) == name:
+            return line
+    raise exception.NotFound(f"{path} has no key {name}.")
+
+
+def _change(path: str, change: Callable[[Sequence[str]], list[str]]) -> None:
+    """Replace a file by a changed one, which belongs to the same user and group."""
+    lines = _lines(path)
+    _parsed(path, lines)
+    real = Path(path).resolve()
+    draft = real.with_name(f".{real.name}.{secrets.token_hex(4)}")
+    try:
+        before = real.stat()
+        _write_new(draft, change(lines), before)
+        draft.replace(real)
+    except OSError as error:
+        raise _refusal(path, f"cannot be changed: {error.strerror}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, lines: Sequence[str], like: os.stat_result | None = None) -> None:
+    descriptor = os.open(path, _WRITE_PRIVATELY, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        if like is not None:
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+        file.writelines(f"{line}\n" for line in lines)
+        file.flush()
+        os.fsync(descriptor)

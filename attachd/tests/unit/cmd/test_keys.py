@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd-manage key as people type it."""
+
+import json
+import stat
+import subprocess
+import sys
+import unittest
+
+from attachd.db import seal_keys, sealing
+from attachd.tests import databases, keys, rows
+
+COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
+
+
+class KeyTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.url = databases.use(self)
+        self.folder = keys.folder(self)
+        self.file = self.folder / "secrets.keys"
+        self.configure(self.file)
+
+    def configure(self, file):
+        """Have the command, and this process, use a key file, or none."""
+        keys.configure(self, file)
+        named = "" if file is None else f"[secrets]\nkey_file = {file}\n"
+        text = f"[database]\nconnection = {self.url}\n{named}"
+        (self.folder / "attachd.conf").write_text(text, encoding="utf-8")
+
+    def run_(self, *arguments):
+        file = self.folder / "attachd.conf"
+        command = [sys.executable, "-W", "ignore", "-c", COMMAND, "--config-file", file]
+        ended = subprocess.run(
+            [*command, "key", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        self.assertNotIn("Traceback", ended.stderr)
+        if self.file.exists() and self.file.is_file():
+            for key in self.file.read_text().split():
+                self.assertNotIn(key, ended.stdout + ended.stderr)
+        return ended
+
+    def done(self, *arguments):
+        ended = self.run_(*arguments)
+        self.assertEqual((0, ""), (ended.returncode, ended.stderr))
+        sealing.forget()
+        return ended.stdout
+
+    def refused(self, *arguments):
+        ended = self.run_(*arguments)
+        self.assertEqual((1, ""), (ended.returncode, ended.stdout))
+        self.assertEqual(1, ended.stderr.count("\n"))
+        return ended.stderr
+
+    def add(self):
+        return rows.add_attachment(rows.add_volume()["id"], "attached")["id"]
+
+    def test_a_key_is_made_used_replaced_and_retired(self):
+        keys.configure(self, None)
+        self.add()
+        keys.configure(self, self.file)
+        self.assertIn(f"{self.file} is new", self.done("create"))
+        self.assertEqual(0o600, stat.S_IMODE(self.file.stat().st_mode))
+        (one,) = keys.ids(self.file)
+        self.add()
+        listed = json.loads(self.done("list", "--format=json"))
+        self.assertEqual(
+            [
+                {"key": one, "use": "seals", "values": 1},
+                {"key": None, "use": "not sealed", "values": 1},
+            ],
+            listed,
+        )
+        self.assertIn("attachd-manage key promote", self.done("create"))
+        two = keys.ids(self.file)[1]
+        self.done("promote", two)
+        self.assertEqual([two, one], keys.ids(self.file))
+        self.assertIn(f"1 values are sealed with key {one}", self.refused("retire", one))
+        self.assertEqual("2 values were sealed anew.\n", self.done("rotate"))
+        self.assertEqual("0 values were sealed anew.\n", self.done("rotate"))
+        self.assertIn(f"2 values are sealed with key {two}", self.refused("retire", two))
+        self.assertIn(f"Key {one} is not in", self.done("retire", one))
+        self.assertEqual(f"key       use    values\n{two}  seals  2\n", self.done("list"))
+        self.assertIn(f"has no key {one}", self.refused("retire", one))
+
+    def test_a_key_can_be_printed_to_be_taken_elsewhere(self):
+        (key,) = self.done("create", "--print").splitlines()
+        self.assertFalse(self.file.exists())
+        self.file.write_text(f"{key}\n", encoding="ascii")
+        self.file.chmod(0o600)
+        self.assertEqual([seal_keys.id_of(key)], keys.ids(self.file))
+
+    def test_what_cannot_be_opened_is_told_and_ends_with_an_exit_code(self):
+        self.done("create")
+        lost = self.add()
+        name = keys.ids(self.file)[0]
+        keys.lose(self.file)
+        self.assertIn(f"{name}  missing  1\n", self.done("list"))
+        ended = self.run_("rotate")
+        self.assertEqual(1, ended.returncode)
+        self.assertIn(f"Attachment {lost} was left as it is: ", ended.stdout)
+        ended = self.run_("rotate", "--format=json")
+        self.assertEqual(1, ended.returncode)
+        told = json.loads(ended.stdout)
+        self.assertEqual((0, 0), (told["sealed"], told["changed"]))
+        self.assertEqual([lost], [each["attachment_id"] for each in told["unreadable"]])
+        self.assertIn(name, told["unreadable"][0]["reason"])
+
+    def test_without_the_option_it_is_named(self):
+        self.configure(None)
+        for command in (("create",), ("promote", "x"), ("retire", "x"), ("rotate",)):
+            self.assertIn("[secrets] key_file is not set", self.refused(*command))
+        self.assertEqual("", self.done("list"))
+
+    def test_a_file_that_is_not_in_order_is_left_alone(self):
+        self.file.write_text("nonsense\n")
+        self.file.chmod(0o600)
+        for command in (("create",), ("promote", "x"), ("retire", "x"), ("rotate",), ("list",)):
+            said = self.refused(*command)
+            self.assertIn("[secrets] key_file: ", said)
+        self.assertEqual("nonsense\n", self.file.read_text())

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Key files: what is one, what is refused, and how they are changed."""
+
+import os
+import stat
+import unittest
+
+from attachd import exception
+from attachd.db import seal_keys
+from attachd.tests import keys
+
+
+class KeyFileTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.file = keys.folder(self) / "secrets.keys"
+        self.path = str(self.file)
+
+    def write(self, text, mode=0o600):
+        self.file.unlink(missing_ok=True)
+        self.file.write_text(text, encoding="utf-8")
+        self.file.chmod(mode)
+
+    def refused(self, path=None):
+        with self.assertRaises(exception.ConfigurationError) as caught:
+            seal_keys.read(path or self.path)
+        said = str(caught.exception)
+        self.assertRegex(said, r"^\[secrets\] key_file: ")
+        return said
+
+
+class ReadingTest(KeyFileTest):
+    def test_the_first_key_seals_and_all_open(self):
+        one, two = seal_keys.new(), seal_keys.new()
+        self.write(f"# made in May\n\n  {one}  \n{two}\n", mode=0o640)
+        found = seal_keys.read(self.path)
+        self.assertEqual(seal_keys.id_of(one), found.first)
+        self.assertEqual([seal_keys.id_of(each) for each in (one, two)], list(found.by_id))
+
+    def test_an_id_gives_no_key_away(self):
+        key = seal_keys.new()
+        self.assertRegex(seal_keys.id_of(key), "^[0-9a-f]{8}$")
+        self.assertNotIn(seal_keys.id_of(key), key)
+
+    def test_what_others_may_read_or_write_is_refused(self):
+        for mode in (0o644, 0o604, 0o602, 0o601):
+            self.write(seal_keys.new(), mode)
+            said = self.refused()
+            self.assertIn(f"has mode {mode:04o}", said)
+        for mode in (0o600, 0o400, 0o440, 0o660):
+            self.write(seal_keys.new(), mode)
+            seal_keys.read(self.path)
+
+    def test_what_is_no_key_file_is_refused_by_what_it_is(self):
+        self.assertIn("cannot be read: No such file", self.refused())
+        self.assertIn("is no absolute path", self.refused("secrets.keys"))
+        self.assertIn("is no file", self.refused(str(self.file.parent)))
+        os.mkfifo(self.file, 0o600)
+        self.assertIn("is no file", self.refused())
+        for nothing in ("", "\n \n", "# later\n"):
+            self.write(nothing)
+            self.assertIn("has no key in it", self.refused())
+        self.write("x" * 70_000)
+        self.assertIn("is longer than 65536 bytes", self.refused())
+
+    def test_a_wrong_line_is_named_and_not_shown(self):
+        key = seal_keys.new()
+        for wrong in (key[:-2], f"{key}x", "passw0rd", f"{key} {key}", "ключ", "\0"):
+            self.write(f"{key}\n\n{wrong}\n")
+            said = self.refused()
+            self.assertIn("line 3 is no key", said)
+            self.assertNotIn(wrong, said)
+
+    def test_a_key_is_there_once(self):
+        key = seal_keys.new()
+        self.write(f"{key}\n{key}\n")
+        said = self.refused()
+        self.assertIn(f"has key {seal_keys.id_of(key)} twice, in line 2 again", said)
+        self.assertNotIn(key, said)
+
+
+class ChangingTest(KeyFileTest):
+    def test_a_new_file_is_for_its_owner_alone(self):
+        name = seal_keys.create(self.path)
+        self.assertEqual(0o600, stat.S_IMODE(self.file.stat().st_mode))
+        self.assertEqual([name], keys.ids(self.file))
+
+    def test_a_file_that_is_there_is_kept(self):
+        name = seal_keys.create(self.path)
+        with self.assertRaises(exception.Conflict):
+            seal_keys.create(self.path)
+        self.assertEqual([name], keys.ids(self.file))
+
+    def test_where_no_file_can_be_made_the_option_is_named(self):
+        for path in ("secrets.keys", str(self.file.parent / "missing" / "secrets.keys")):
+            with self.assertRaises(exception.ConfigurationError) as caught:
+                seal_keys.create(path)
+            self.assertIn("[secrets] key_file: ", str(caught.exception))
+
+    def test_keys_are_added_at_the_end_promoted_and_removed(self):
+        one = seal_keys.create(self.path)
+        two, three = seal_keys.add(self.path), seal_keys.add(self.path)
+        self.assertEqual([one, two, three], keys.ids(self.file))
+        seal_keys.promote(self.path, three)
+        self.assertEqual([three, one, two], keys.ids(self.file))
+        seal_keys.promote(self.path, three)
+        self.assertEqual([three, one, two], keys.ids(self.file))
+        seal_keys.remove(self.path, one)
+        self.assertEqual([three, two], keys.ids(self.file))
+
+    def test_the_key_that_seals_is_not_removed(self):
+        one = seal_keys.create(self.path)
+        with self.assertRaises(exception.Conflict) as caught:
+            seal_keys.remove(self.path, one)
+        self.assertIn(f"Key {one} is the first", str(caught.exception))
+        self.assertEqual([one], keys.ids(self.file))
+
+    def test_a_key_that_is_not_there_is_not_found(self):
+        seal_keys.create(self.path)
+        for change in (seal_keys.promote, seal_keys.remove):
+            with self.assertRaises(exception.NotFound):
+                change(self.path, "00000000")
+
+    def test_mode_remarks_and_links_stay(self):
+        self.write(f"# made in May\n{seal_keys.new()}\n", mode=0o640)
+        link = self.file.with_name("link")
+        link.symlink_to(self.file.name)
+        two = seal_keys.add(str(link))
+        seal_keys.promote(str(link), two)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(0o640, stat.S_IMODE(self.file.stat().st_mode))
+        self.assertEqual("# made in May", self.file.read_text().splitlines()[0])
+        self.assertEqual(two, keys.ids(self.file)[0])
+        self.assertEqual(
+            {"link", "secrets.keys"}, {each.name for each in self.file.parent.iterdir()}
+        )
+
+    def test_what_is_no_key_file_is_not_changed(self):
+        self.write("precious\n")
+        with self.assertRaises(exception.ConfigurationError):
+            seal_keys.add(self.path)
+        self.assertEqual("precious\n", self.file.read_text())
