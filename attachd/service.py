@@ -173,7 +173,7 @@ class Client:
         """
         _reach()
         try:
-            with self._queue.joined(), _reporting_outages():
+            with self._queue.joined(method), _reporting_outages():
                 return self._rpc.call(context, method, **arguments)
         except exception.AttachdError as error:
             raise _as_raised(error) from None

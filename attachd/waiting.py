@@ -17,6 +17,8 @@ import oslo_messaging as messaging
 
 from attachd import exception
 from attachd.conf import CONF
+from attachd.metrics import recording
+from attachd.metrics.catalogue import RPC_CALLS, RPC_DURATION
 
 SILENCE: Final = 10.0
 """Seconds without any answer after which a backend counts as silent."""
@@ -35,11 +37,17 @@ class Queue:
         self._silent_since: float | None = None  # None: all calls have been answered
 
     @contextlib.contextmanager
-    def joined(self) -> Iterator[None]:
+    def joined(self, method: str) -> Iterator[None]:
         """Wait with the others, inside the block, for the answer to one call.
 
+        :param method: which is called
         :raises Unavailable: the backend is silent, and as many as may wait for it already
         """
+        with recording.timed(RPC_CALLS, RPC_DURATION, method, judge=_outcome), self._counted():
+            yield
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
         self._enter()
         heard = True
         try:
@@ -69,3 +77,12 @@ class Queue:
             self.waiting -= 1
             if heard:  # an error is an answer too
                 self._silent_since = monotonic() if self.waiting else None
+
+
+def _outcome(error: Exception) -> str:
+    """Tell in one word, for the metrics, why a call has failed."""
+    if isinstance(error, messaging.MessagingTimeout):
+        return "timeout"
+    if isinstance(error, messaging.MessageDeliveryFailure | messaging.MessageUndeliverable):
+        return "unreachable"
+    return "refused" if isinstance(error, exception.AttachdError) else "error"

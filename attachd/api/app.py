@@ -18,7 +18,7 @@ import pecan.core
 import pecan.util
 import webob
 
-from attachd.api import errors, filters, identity, policy, root
+from attachd.api import errors, filters, identity, measured, policy, root
 from attachd.api.types import lookup
 from attachd.conf import CONF
 
@@ -131,7 +131,8 @@ def make_app() -> Application:
     CONF.register_opts(http_proxy_to_wsgi.OPTS, group="oslo_middleware")
     if CONF.oslo_middleware.enable_proxy_headers_parsing:
         application = http_proxy_to_wsgi.HTTPProxyToWSGI(application, CONF)
-    return Outermost(application)
+    application = Outermost(application)
+    return measured.measured(application) if CONF.metrics.enabled else application
 
 
 def load_strategy() -> identity.Strategy:

@@ -10,7 +10,7 @@ import webob
 from webob import exc
 
 from attachd import exception
-from attachd.api import absent, endpoint, errors, links, payload
+from attachd.api import absent, endpoint, errors, links, measured, payload
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Call, Endpoint
 from attachd.conf import CONF
@@ -153,7 +153,8 @@ class Root:
         payload.check_segments(match.values)
         made = links.Links(request, match.url_project)
         call = Call(request, response, context, made, asked.volume, {}, own=asked.own)
-        chosen = endpoint.choose(match.candidates, call)
+        request.environ[measured.ENDPOINT] = match.candidates[0].path
+        chosen = request.environ[measured.ENDPOINT] = endpoint.choose(match.candidates, call)
         call.variables = dict(zip(chosen.variables, match.values, strict=True))
         response.status_int = chosen.status
         result = endpoint.answer(chosen, call)

@@ -19,6 +19,7 @@ _OTHERS = (
     "database",
     "events",
     "messaging",
+    "metrics",
     "notifications",
     "nova",
     "quota",

@@ -9,6 +9,8 @@ import oslo_messaging as messaging
 
 from attachd import exception, log_levels
 from attachd.context import RequestContext
+from attachd.metrics import recording
+from attachd.metrics.catalogue import SERVED, SERVED_DURATION
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -16,8 +18,27 @@ R = TypeVar("R")
 
 def answering(method: Callable[P, R]) -> Callable[P, R]:
     """Have AttachdErrors be answers to the caller, and no accidents to be logged."""
-    known = messaging.expected_exceptions(exception.AttachdError)(method)
+    known = messaging.expected_exceptions(exception.AttachdError)(_measured(method))
     return functools.wraps(method)(known)
+
+
+def _measured(method: Callable[P, R]) -> Callable[P, R]:
+    @functools.wraps(method)
+    def measured(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not recording.is_on():
+            return method(*args, **kwargs)
+        labels = getattr(args[0], "_host", "registry"), method.__name__
+        with recording.timed(SERVED, SERVED_DURATION, *labels, judge=_outcome):
+            return method(*args, **kwargs)
+
+    return measured
+
+
+def _outcome(error: Exception) -> str:
+    """Tell what a caller may expect apart from what went wrong here."""
+    if isinstance(error, exception.ConnectFailed | exception.DisconnectFailed):
+        return "failed"
+    return "refused" if isinstance(error, exception.AttachdError) else "error"
 
 
 class LogLevels:

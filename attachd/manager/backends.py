@@ -74,7 +74,8 @@ class Backend:
 
         :raises Unavailable: others have it for too long
         """
-        return leases.turn(self.presence, volume_id, _turn_path(volume_id))
+        turn = leases.turn(self.presence, volume_id, _turn_path(volume_id))
+        return leases.measured(self.host, turn)
 
     @contextlib.contextmanager
     def lock(self, volume_id: str) -> Iterator[Turn]:

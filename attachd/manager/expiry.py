@@ -13,7 +13,7 @@ from oslo_utils import timeutils
 from attachd import exception
 from attachd.db import attachments as db
 from attachd.db import expiry
-from attachd.manager import telling
+from attachd.manager import measuring, telling
 from attachd.manager.backends import Backend
 from attachd.states import Event
 
@@ -29,7 +29,9 @@ def expire(backend: Backend) -> int:
 
     :returns: how many
     """
-    return sum(_expire(backend, row) for row in expiry.expired(backend.host))
+    removed = sum(_expire(backend, row) for row in expiry.expired(backend.host))
+    measuring.acted(backend, "expire", removed)
+    return removed
 
 
 def _expire(backend: Backend, row: db.Row) -> bool:

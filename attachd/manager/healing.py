@@ -8,7 +8,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.db import attachments as attachments_db
-from attachd.manager import exports
+from attachd.manager import exports, measuring
 from attachd.manager.attempts import attempt
 from attachd.manager.backends import Backend
 from attachd.manager.rounds import Rounds
@@ -41,7 +41,9 @@ class Healer(Rounds):
                 self._backend.name,
                 len(self._forgotten),
             )
-        self._forgotten = heal(self._backend, self._forgotten)
+        left = heal(self._backend, self._forgotten)
+        measuring.acted(self._backend, "regrant", len(self._forgotten) - len(left))
+        self._forgotten = left
 
 
 def heal(backend: Backend, rows: Sequence[attachments_db.Row]) -> list[attachments_db.Row]:

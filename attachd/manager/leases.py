@@ -8,6 +8,7 @@ processes of other machines see as well, and which outlives nobody.
 
 from collections.abc import Callable, Iterator
 import contextlib
+from contextlib import AbstractContextManager
 from pathlib import Path
 import random
 import time
@@ -22,6 +23,8 @@ from attachd.db.leases import Lease
 from attachd.drivers import fencing
 from attachd.manager import turns
 from attachd.manager.presence import Presence
+from attachd.metrics import recording
+from attachd.metrics.catalogue import STEP_DURATION, STEPS
 
 LOG = log.getLogger(__name__)
 
@@ -106,6 +109,24 @@ def turn(presence: Presence, volume_id: str, path: Path) -> Iterator[Turn]:
         lease = Lease(volume_id, presence.id)
         with fencing.asking(lambda: presence.check(lease.holder)), _given_back(lease):
             yield Turn(lease)
+
+
+def measured(backend: str, waited: AbstractContextManager[Turn]) -> AbstractContextManager[Turn]:
+    """Return a turn with the time that it is waited for measured, if that is wanted.
+
+    :param backend: ``host@backend``
+    :param waited: as of :func:`turn`
+    """
+    return _measured(backend, waited) if recording.is_on() else waited
+
+
+@contextlib.contextmanager
+def _measured(backend: str, waited: AbstractContextManager[Turn]) -> Iterator[Turn]:
+    """Measure how long the turn is waited for."""
+    with contextlib.ExitStack() as stack:
+        with recording.timed(STEPS, STEP_DURATION, backend, "wait"):
+            ours = stack.enter_context(waited)
+        yield ours
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from oslo_utils import timeutils
 
 from attachd.db import attachments as attachments_db
 from attachd.db import volumes as volumes_db
-from attachd.manager import attachments, detaching, volumes
+from attachd.manager import attachments, detaching, measuring, volumes
 from attachd.manager.attempts import attempt
 from attachd.manager.backends import Backend
 from attachd.manager.retries import Retries
@@ -51,7 +51,7 @@ def resume(backend: Backend, retries: Retries) -> int:
     :param retries: knows of former failures
     :returns: how many rows were left as they were, to be tried again
     """
-    return _work_off(_pending(backend, retries), retries)
+    return _work_off(backend, _pending(backend, retries), retries)
 
 
 def pick_up(backend: Backend, retries: Retries) -> int:
@@ -66,6 +66,7 @@ def pick_up(backend: Backend, retries: Retries) -> int:
     """
     long_ago = timeutils.utcnow() - datetime.timedelta(seconds=A_WHILE)
     left = _work_off(
+        backend,
         [
             each
             for each in _pending(backend, retries)
@@ -84,15 +85,17 @@ def _touched(row: Mapping[str, Any]) -> datetime.datetime:
     return at
 
 
-def _work_off(pending: Iterable[Work], retries: Retries) -> int:
+def _work_off(backend: Backend, pending: Iterable[Work], retries: Retries) -> int:
     left = 0
     for each in pending:
         if not retries.is_due(each.row_id):
             left += 1
         elif attempt(each.row_id, each.do):
             retries.succeeded(each.row_id)
+            measuring.acted(backend, "takeover" if each.row["orphaned"] else "finish")
         else:
             retries.failed(each.row_id)
+            measuring.acted(backend, "postpone")
             left += 1
     return left
 

@@ -9,7 +9,7 @@ from oslo_service import service as oslo_service
 
 from attachd import notifications, service
 from attachd.conf import CONF
-from attachd.manager import backends
+from attachd.manager import watching
 from attachd.manager.caretaker import Caretaker
 from attachd.manager.desk import Desk
 from attachd.manager.endpoint import Endpoint
@@ -33,7 +33,7 @@ class Post:
     answer, the process still starts, tells why in its log, and can be stopped.
     """
 
-    def __init__(self, backend: backends.Backend) -> None:
+    def __init__(self, backend: watching.Backend) -> None:
         self._backend = backend
         self._upkeep = Upkeep(backend)
         caretaker, healer = Caretaker(backend), Healer(backend)
@@ -108,7 +108,7 @@ class ManagerService(oslo_service.Service):
     def start(self) -> None:
         """Make everything here, in the process that uses it: nothing of it survives a fork."""
         self._presence = Presence()
-        self._posts = [Post(backend) for backend in backends.load(self._presence)]
+        self._posts = [Post(backend) for backend in watching.load(self._presence)]
         self._presence.start()
         for post in self._posts:
             post.start()

@@ -24,17 +24,17 @@ class QueueTest(unittest.TestCase):
         stack = contextlib.ExitStack()
         self.addCleanup(stack.close)
         for _ in range(count):
-            stack.enter_context(self.queue.joined())
+            stack.enter_context(self.queue.joined("attach"))
         return stack
 
     def give_up(self):
-        with self.assertRaises(messaging.MessagingTimeout), self.queue.joined():
+        with self.assertRaises(messaging.MessagingTimeout), self.queue.joined("attach"):
             raise messaging.MessagingTimeout
 
     def test_any_number_may_wait_for_one_that_answers(self):
         self.wait(50)
         self.now += waiting.SILENCE - 1
-        with self.queue.joined():
+        with self.queue.joined("attach"):
             pass  # is answered
         self.now += waiting.SILENCE - 1
         self.wait(50)
@@ -58,7 +58,7 @@ class QueueTest(unittest.TestCase):
     def test_one_answer_is_enough_and_an_error_is_one(self):
         self.give_up()
         self.now += waiting.SILENCE + 1
-        with contextlib.suppress(exception.ConnectFailed), self.queue.joined():
+        with contextlib.suppress(exception.ConnectFailed), self.queue.joined("attach"):
             raise exception.ConnectFailed(attachment_id="a", reason="no.")
         self.wait(5)
 

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has a manager's process tell what it does, as far as that is wanted; started by service.py."""
+
+from collections.abc import Iterable
+
+from attachd import service
+from attachd.conf import CONF
+from attachd.db import census as rows
+from attachd.manager import backends, census, measuring
+from attachd.manager.backends import Backend
+from attachd.manager.presence import Presence
+from attachd.metrics import exporter
+
+__all__ = ["Backend", "load", "watch"]
+
+
+def load(presence: Presence) -> list[Backend]:
+    """Do as backends.load(), and watch what is done with them from now on."""
+    served = backends.load(presence)
+    watch(served)
+    return served
+
+
+def watch(served: Iterable[Backend]) -> None:
+    """Count what these backends do from now on, if that is wanted."""
+    if CONF.metrics.enabled:
+        for each in served:
+            measuring.measure(each.host, each.driver)
+        told = exporter.of("manager", service.version(), rows.totals)
+        told.add(census.Collector())
+        told.start()

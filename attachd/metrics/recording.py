@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts and measures, if that is wanted; else each call costs a look at a variable.
+
+What one process counts is kept in its memory, or, where several tell it as one, in files that
+they map into theirs (``slots``).  No gauge is kept: what may go down is found out when somebody
+asks, so a process that dies leaves nothing behind that was true only of itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import functools
+import os
+from pathlib import Path
+import threading
+import time
+from typing import Any
+
+import prometheus_client
+from prometheus_client import multiprocess, values
+
+from attachd.metrics import slots
+from attachd.metrics.catalogue import COUNTED, FAST, Metric
+
+
+class Recorder:
+    """The counters of this process.
+
+    :ivar registry: what Prometheus is told
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Make them all.
+
+        :param folder: shared with other processes; None: there are none
+        :raises OSError: it cannot be used
+        """
+        self._lock = threading.Lock()
+        self._totals: dict[str, float] = {}
+        own = self.registry = prometheus_client.CollectorRegistry()
+        if folder is not None:
+            _map_into(folder)
+            self.registry = prometheus_client.CollectorRegistry()
+            collector: Any = multiprocess.MultiProcessCollector
+            collector(self.registry, str(folder))
+        self._made = {each.name: _make(each, own) for each in COUNTED}
+        self.child = functools.cache(self._child)
+
+    def _child(self, metric: Metric, labels: tuple[str, ...]) -> Any:
+        made = self._made[metric.name]
+        return made.labels(*labels) if metric.labels else made
+
+    def raise_to(self, metric: Metric, total: float) -> None:
+        """Have a counter follow one that is kept elsewhere, and may begin anew."""
+        with self._lock:
+            before = self._totals.get(metric.name, 0.0)
+            self._totals[metric.name] = total
+            more = total - before if total >= before else total
+        self.child(metric, ()).inc(more)
+
+
+def _map_into(folder: Path) -> None:
+    """Keep values in files from now on.
+
+    The library decides that by a variable of the environment when it is imported, long before
+    any configuration is read; so it is told here.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    own: Any = values.MultiProcessValue(slots.Slots(folder).mine)  # type: ignore[no-untyped-call]
+    values.ValueClass = own
+
+
+def _make(metric: Metric, registry: prometheus_client.CollectorRegistry) -> Any:
+    if metric.kind == "counter":
+        return prometheus_client.Counter(
+            metric.name, metric.help, metric.labels, registry=registry
+        )
+    return prometheus_client.Histogram(
+        metric.name, metric.help, metric.labels, registry=registry, buckets=FAST
+    )
+
+
+class _Here:
+    recorder: Recorder | None = None
+
+
+_here = _Here()
+
+
+def start(folder: Path | None = None) -> Recorder:
+    """Count in this process, and in what is forked from it, from now on.
+
+    :param folder: see :class:`Recorder`
+    :returns: the one that there is, if counting has begun already
+    """
+    if _here.recorder is None:
+        _here.recorder = Recorder(folder)
+    return _here.recorder
+
+
+def stop() -> None:
+    """Count no more, and forget what was counted; for tests."""
+    _here.recorder = None
+
+
+def is_on() -> bool:
+    """Tell whether anything is counted."""
+    return _here.recorder is not None
+
+
+def count(metric: Metric, *labels: str, by: float = 1) -> None:
+    """Add to a counter.
+
+    :param labels: values, in the order of the metric's names
+    """
+    if _here.recorder is not None:
+        _here.recorder.child(metric, labels).inc(by)
+
+
+def observe(metric: Metric, seconds: float, *labels: str) -> None:
+    """Note in a histogram how long something took."""
+    if _here.recorder is not None:
+        _here.recorder.child(metric, labels).observe(seconds)
+
+
+def follow(totals: Mapping[Metric, float]) -> None:
+    """Have counters show what somebody else counts."""
+    if _here.recorder is not None:
+        for metric, total in totals.items():
+            _here.recorder.raise_to(metric, total)
+
+
+Judge = Callable[[Exception], str]
+"""What an error is called in the label ``outcome``; there are few such names."""
+
+
+@contextlib.contextmanager
+def timed(
+    counter: Metric, histogram: Metric, *labels: str, judge: Judge = lambda _error: "error"
+) -> Iterator[None]:
+    """Count what happens in the block and note how long it takes, whatever comes of it.
+
+    :param counter: has the histogram's labels, and ``outcome``: "ok", or what ``judge`` says
+    """
+    if _here.recorder is None:
+        yield
+        return
+    started, outcome = time.monotonic(), "ok"
+    try:
+        yield
+    except Exception as error:
+        outcome = judge(error)
+        raise
+    finally:
+        observe(histogram, time.monotonic() - started, *labels)
+        count(counter, *labels, outcome)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks something that may be slow or hang, for many who want to know; health and metrics use it.
+
+Whoever wants to know gets an answer in time: the last one while that is fresh, or else "no answer
+for so many seconds".  At most one thread asks, so a storm of questions costs one.
+"""
+
+from collections.abc import Callable
+import os
+import threading
+import time
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Answer(NamedTuple, Generic[T]):
+    """What came of it.
+
+    :ivar value: the last that there was, however old; None: there never was one
+    :ivar error: what the last question ended with, or :class:`NoAnswer`; None: it is answered
+    :ivar since: seconds since when that is so
+    :ivar age: seconds since the value was found out; 0 if there is none
+    """
+
+    value: T | None
+    error: Exception | None
+    since: float
+    age: float
+
+
+class NoAnswer(Exception):
+    """The question is still open."""
+
+
+class Probe(Generic[T]):
+    """One question.
+
+    :param ask: finds out, and may take as long as it takes
+    :param fresh_for: seconds for which an answer is told again
+    :param patience: seconds that somebody who wants to know is kept waiting
+    """
+
+    def __init__(self, ask: Callable[[], T], fresh_for: float, patience: float) -> None:
+        self._ask = ask
+        self._fresh_for = fresh_for
+        self._patience = patience
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._asking_since: float | None = None
+        self._asked_at = float("-inf")  # when the last question was put that has ended
+        self._value: T | None = None
+        self._valued_at = 0.0
+        self._error: Exception | None = None
+        self._so_since = time.monotonic()
+
+    def answer(self) -> Answer[T]:
+        """Return what is known after ``patience`` seconds at the latest."""
+        if self._pid != os.getpid():
+            self._forget()  # the thread that asks has stayed with the parent
+        with self._changed:
+            now = time.monotonic()
+            if now - self._asked_at > self._fresh_for:
+                self._begin(now)
+                # Who comes late, to a question that hangs, need not wait once more.
+                left = (self._asking_since or now) + self._patience - now
+                if left > 0:
+                    self._changed.wait_for(lambda: self._asking_since is None, left)
+            return self._known()
+
+    def _begin(self, now: float) -> None:
+        if self._asking_since is None:
+            # A thread that cannot be started must not count as one that asks.
+            threading.Thread(target=self._run, name="probe", daemon=True).start()
+            self._asking_since = now
+
+    def _known(self) -> Answer[T]:
+        now = time.monotonic()
+        age = now - self._valued_at if self._value is not None else 0.0
+        began = self._asking_since
+        if began is not None and now - began >= self._patience:
+            silent = NoAnswer(f"no answer for {now - began:.0f} seconds")
+            since = now - (self._so_since if self._error is not None else began)
+            return Answer(self._value, silent, since, age)
+        return Answer(self._value, self._error, now - self._so_since, age)
+
+    def _run(self) -> None:
+        value: T | None = None
+        error: Exception | None = None
+        try:
+            value = self._ask()
+        except Exception as found:  # noqa: BLE001  it is what is told
+            error = found
+        with self._changed:
+            now = time.monotonic()
+            if (error is None) != (self._error is None) or self._asked_at == float("-inf"):
+                self._so_since = self._asking_since or now
+            if error is None:
+                self._value, self._valued_at = value, now
+            self._error, self._asked_at, self._asking_since = error, now, None
+            self._changed.notify_all()

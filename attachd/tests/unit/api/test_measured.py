@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counting requests."""
+
+import sys
+import unittest
+from unittest import mock
+
+from attachd.api import app, measured
+from attachd.metrics import exporter
+from attachd.tests import backends, metrics
+from attachd.tests.functional import served
+
+NAME = "attachd_api_requests_total"
+
+
+class MeasuredTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.api = served.use(self)
+        self.recorder = metrics.use(self)
+        backends.override(self, "enabled", True, "metrics")
+        backends.override(self, "api_port", 0, "metrics")
+        self.api.application = app.make_app()
+
+    def count(self, method, endpoint, status):
+        labels = {"method": method, "endpoint": endpoint, "status": str(status)}
+        return metrics.value(self.recorder, NAME, **labels)
+
+    def test_requests_count_by_template_and_never_by_path(self):
+        self.api.ask("GET", "/volumes/detail")
+        self.api.ask("GET", "/volumes/11111111-2222-3333-4444-555555555555")
+        self.api.ask("GET", f"/{served.PROJECT}/volumes/nothing")
+        self.assertEqual(1.0, self.count("GET", "/volumes/detail", 200))
+        self.assertEqual(2.0, self.count("GET", "/volumes/{volume_id}", 404))
+        found = metrics.value(
+            self.recorder,
+            "attachd_api_request_duration_seconds_count",
+            method="GET",
+            endpoint="/volumes/{volume_id}",
+        )
+        self.assertEqual(2.0, found)
+
+    def test_actions_have_their_names(self):
+        self.api.ask("POST", "/volumes/x/action", {"os-reserve": {}})
+        self.assertEqual(1.0, self.count("POST", "/volumes/{volume_id}/action os-reserve", 404))
+        self.api.ask("POST", "/volumes/x/action", {"os-nonsense": {}})
+        self.assertEqual(1.0, self.count("POST", "/volumes/{volume_id}/action", 400))
+
+    def test_callers_cannot_make_labels(self):
+        for method, path in (("MAKE", "/volumes"), ("GET", "/nothing/like/that"), ("GET", "//x")):
+            self.api.ask(method, path)
+        self.assertEqual(1.0, self.count("other", "other", 404))
+        self.assertEqual(2.0, self.count("GET", "other", 404))
+
+    def test_health_checks_are_told_apart(self):
+        self.api.ask("GET", "//healthcheck")
+        self.assertEqual(1.0, self.count("GET", "/healthcheck", 200))
+
+    def test_one_that_nobody_wants_measured_is_not(self):
+        backends.override(self, "enabled", False, "metrics")
+        self.assertNotIsInstance(app.make_app(), measured.Measured)
+
+    def test_what_raises_is_a_500(self):
+        def broken(environ, start_response):
+            raise KeyError
+
+        told = exporter.of("api", "1", dict)
+        application = measured.Measured(broken, told)
+        with self.assertRaises(KeyError):
+            application({"REQUEST_METHOD": "GET"}, None)
+        self.assertEqual(1.0, self.count("GET", "other", 500))
+
+
+class StaysTest(unittest.TestCase):
+    def test_nothing_begins_in_the_master_of_uwsgi(self):
+        for worker, expected in ((0, False), (1, True)):
+            server = mock.Mock(worker_id=lambda number=worker: number)
+            with mock.patch.dict(sys.modules, uwsgi=server):
+                self.assertEqual(expected, measured._stays())
+        self.assertTrue(measured._stays())

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is begun where a manager is watched; tests/functional watches a real one."""
+
+import unittest
+
+from attachd.conf import CONF
+from attachd.manager import watching
+from attachd.manager.presence import Presence
+from attachd.metrics import exporter
+from attachd.tests import backends, metrics
+
+
+class LoadTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        metrics.use(self)
+
+    def test_nothing_is_measured_where_nobody_wants_it(self):
+        watching.watch([self.backend])
+        self.assertNotIn("grant", vars(self.backend.driver))
+        self.assertEqual([], exporter._exporters)
+
+    def test_metrics_are_told(self):
+        backends.override(self, "enabled", True, "metrics")
+        backends.override(self, "manager_port", 0, "metrics")
+        watching.watch([self.backend])
+        self.assertIn("grant", vars(self.backend.driver))
+        self.assertEqual(1, len(exporter._exporters))
+
+    def test_all_is_begun_for_what_is_served(self):
+        CONF([], project="attachd", default_config_files=[])
+        backends.override(self, "enabled_backends", [])
+        self.assertEqual([], watching.load(Presence()))
+        self.assertEqual([], exporter._exporters)

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of metrics."""
+
+import re
+import unittest
+
+from attachd.metrics import catalogue
+
+
+class NamesTest(unittest.TestCase):
+    def test_they_are_as_prometheus_wants_them(self):
+        self.assertGreater(len(catalogue.ALL), 15)
+        for each in catalogue.ALL:
+            with self.subTest(each.name):
+                self.assertRegex(each.name, r"^attachd_[a-z_]+$")
+                self.assertEqual(each.kind == "counter", each.name.endswith("_total"))
+                self.assertIn(each.kind, {"counter", "histogram", "gauge"})
+                self.assertTrue(all(re.fullmatch("[a-z]+", label) for label in each.labels))
+                self.assertTrue(each.help.endswith("."))
+
+    def test_each_is_there_once(self):
+        names = [each.name for each in catalogue.ALL]
+        self.assertEqual(sorted(set(names)), sorted(names))

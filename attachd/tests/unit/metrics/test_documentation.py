@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That operators find each metric and each alert in doc/source/admin/monitoring.rst."""
+
+from pathlib import Path
+import re
+import unittest
+
+from attachd.metrics import catalogue
+
+ROOT = Path(__file__).parents[4]
+
+
+class PageTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        page = ROOT / "doc" / "source" / "admin" / "monitoring.rst"
+        self.text = page.read_text(encoding="utf-8")
+
+    def test_every_metric_is_explained_with_its_labels(self):
+        rows = re.findall(r"\* - ((?:``attachd_\w+``(?:, )?)+)(?:: ([\w, ]+))?\n", self.text)
+        told = {
+            name: tuple(label for label in labels.split(", ") if label)
+            for names, labels in rows
+            for name in re.findall(r"attachd_\w+", names)
+        }
+        self.assertEqual({each.name: each.labels for each in catalogue.ALL}, told)

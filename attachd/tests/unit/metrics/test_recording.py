@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counting, in one process and in several."""
+
+import os
+import unittest
+
+from attachd.metrics import recording
+from attachd.metrics.catalogue import API_REQUESTS, COMMITS, RPC_CALLS, RPC_DURATION
+from attachd.tests import metrics
+from attachd.tests.functional import processes
+
+LABELS = {"method": "GET", "endpoint": "/x", "status": "200"}
+NAME = "attachd_api_requests_total"
+
+
+class OffTest(unittest.TestCase):
+    def test_nothing_is_counted_where_nobody_wants_it(self):
+        metrics.use(self)
+        recording.stop()
+        self.assertFalse(recording.is_on())
+        recording.count(API_REQUESTS, *LABELS.values())
+        recording.observe(RPC_DURATION, 1.0, "attach")
+        recording.follow({COMMITS: 1.0})
+        with recording.timed(RPC_CALLS, RPC_DURATION, "attach"):
+            pass
+        self.assertIsNone(metrics.value(recording.start(), NAME, **LABELS))
+
+
+class OnTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.recorder = metrics.use(self)
+
+    def value(self, name, **labels):
+        return metrics.value(self.recorder, name, **labels)
+
+    def test_counters_count_by_labels(self):
+        recording.count(API_REQUESTS, *LABELS.values())
+        recording.count(API_REQUESTS, *LABELS.values(), by=2)
+        self.assertEqual(3.0, self.value(NAME, **LABELS))
+
+    def test_histograms_have_buckets_of_seconds(self):
+        recording.observe(RPC_DURATION, 0.3, "attach")
+        name = "attachd_rpc_call_duration_seconds"
+        self.assertEqual(0.0, self.value(f"{name}_bucket", method="attach", le="0.25"))
+        self.assertEqual(1.0, self.value(f"{name}_bucket", method="attach", le="0.5"))
+        self.assertEqual(0.3, self.value(f"{name}_sum", method="attach"))
+
+    def test_what_is_timed_is_counted_by_its_outcome(self):
+        for error in (None, KeyError("x"), ValueError("y")):
+            with (
+                self.subTest(error),
+                self.catching(error),
+                recording.timed(
+                    RPC_CALLS, RPC_DURATION, "attach", judge=lambda e: type(e).__name__
+                ),
+            ):
+                if error is not None:
+                    raise error
+        for outcome in ("ok", "KeyError", "ValueError"):
+            found = self.value("attachd_rpc_calls_total", method="attach", outcome=outcome)
+            self.assertEqual(1.0, found, outcome)
+        count = self.value("attachd_rpc_call_duration_seconds_count", method="attach")
+        self.assertEqual(3.0, count)
+
+    def catching(self, error):
+        return self.assertRaises(type(error)) if error else self.subTest()
+
+    def test_a_counter_follows_another_one_that_may_begin_anew(self):
+        for total in (5.0, 7.0, 2.0):
+            recording.follow({COMMITS: total})
+        self.assertEqual(9.0, self.value("attachd_database_commits_total"))
+
+    def test_counting_begins_once(self):
+        self.assertIs(self.recorder, recording.start())
+
+
+class SeveralTest(unittest.TestCase):
+    """Processes which share a folder."""
+
+    def count_in_a_child(self, times):
+        child = os.fork()
+        if not child:
+            for _ in range(times):
+                recording.count(API_REQUESTS, *LABELS.values())
+            os._exit(0)
+        self.assertEqual(0, os.waitpid(child, 0)[1])
+
+    def test_they_are_told_as_one_and_the_dead_are_not_forgotten(self):
+        folder = processes.folder(self) / "shared"
+        recorder = metrics.use(self, folder)
+        recording.count(API_REQUESTS, *LABELS.values())
+        for times in (2, 3):
+            self.count_in_a_child(times)
+        recording.count(API_REQUESTS, *LABELS.values())
+        self.assertEqual(7.0, metrics.value(recorder, NAME, **LABELS))
+        # The second child went on with the file of the first.
+        self.assertEqual(
+            ["counter_0.db", "counter_1.db"],
+            sorted(each.name for each in folder.glob("counter_*")),
+        )

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of processes."""
+
+import os
+import unittest
+
+from attachd.metrics import slots
+from attachd.tests.functional import processes
+
+
+class MineTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = processes.folder(self)
+
+    def in_a_child(self, taken):
+        """Return the number that a forked process gets."""
+        out, into = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(into, str(taken.mine()).encode())
+            os._exit(0)
+        os.close(into)
+        with os.fdopen(out) as answer:
+            number = int(answer.read())
+        os.waitpid(child, 0)
+        return number
+
+    def test_a_process_keeps_its_number_and_others_get_another(self):
+        taken = slots.Slots(self.folder)
+        self.assertEqual([0, 0], [taken.mine(), taken.mine()])
+        self.assertEqual(1, slots.Slots(self.folder).mine())
+
+    def test_a_forked_one_gets_another_which_is_free_when_it_has_ended(self):
+        taken = slots.Slots(self.folder)
+        self.assertEqual(0, taken.mine())
+        self.assertEqual([1, 1], [self.in_a_child(taken), self.in_a_child(taken)])
+        self.assertEqual(0, taken.mine())
