@@ -203,13 +203,17 @@ def _reach() -> None:
     The first call of a process opens a connection for the answers.  oslo.messaging tries that
     for ever, while it gives up sending soon: so something is sent before, which nobody gets.
     """
-    if _ends.reached:
-        return
+    if not _ends.reached:
+        ping()
+    _ends.reached = True
+
+
+def ping() -> None:
+    """Send something that nobody gets; raises MessageDeliveryFailure."""
     target = messaging.Target(topic=f"{CONF.rpc.topic}-nobody")
     nobody = messaging.get_rpc_client(transport(), target, retry=RETRIES)
     with _reporting_outages():
         nobody.cast({}, "ping")
-    _ends.reached = True
 
 
 def _as_raised(error: exception.AttachdError) -> exception.AttachdError:

@@ -13,20 +13,18 @@ import re
 from typing import Any, cast
 
 from oslo_context import context as oslo_context
-from oslo_middleware import healthcheck, http_proxy_to_wsgi, request_id
+from oslo_middleware import http_proxy_to_wsgi, request_id
 import pecan.core
 import pecan.util
 import webob
 
-from attachd.api import errors, filters, identity, measured, policy, root
+from attachd.api import errors, filters, health, identity, measured, policy, root
 from attachd.api.types import lookup
 from attachd.conf import CONF
 
 Environ = identity.Environ
 StartResponse = identity.StartResponse
 Application = identity.Application
-
-HEALTH = "/healthcheck"
 
 _REQUEST_ID = re.compile(request_id.ID_FORMAT)
 
@@ -90,22 +88,6 @@ class Outermost:
             return answer
 
 
-class HealthCheck:
-    """Answers /healthcheck, which is neither versioned nor authenticated."""
-
-    def __init__(self, inner: Application) -> None:
-        self._inner = inner
-        self._healthy: Application = healthcheck.Healthcheck.app_factory(
-            {}, oslo_config_project="attachd"
-        )
-
-    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
-        if environ.get("PATH_INFO") == HEALTH:
-            return self._healthy(environ, start_response)
-        return self._inner(environ, start_response)
-
-
 def make_app() -> Application:
     """Return the API as a WSGI application, as the configuration is now.
 
@@ -127,7 +109,7 @@ def make_app() -> Application:
         request_cls=Request,
         response_cls=Response,
     )
-    application = HealthCheck(strategy.guard(application))
+    application = health.HealthCheck(strategy.guard(application))
     CONF.register_opts(http_proxy_to_wsgi.OPTS, group="oslo_middleware")
     if CONF.oslo_middleware.enable_proxy_headers_parsing:
         application = http_proxy_to_wsgi.HTTPProxyToWSGI(application, CONF)

@@ -93,6 +93,12 @@ OPTIONS = [
         help="Seconds after which a caller who got a 503 or a 504 may try again, as the header "
         "`Retry-After` says.",
     ),
+    cfg.ListOpt(
+        "health_detail_sources",
+        default=["127.0.0.1/32", "::1/128"],
+        help="The networks from which `GET /healthcheck?detailed` tells how database, message "
+        "queue and each backend are; what comes through a proxy gets the short answer.",
+    ),
     cfg.StrOpt(
         "resource_query_filters_file",
         help="A JSON file that says what others than administrators may filter lists by, as in "

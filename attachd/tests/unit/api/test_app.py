@@ -9,6 +9,7 @@ import pecan.util
 
 from attachd.api import app
 from attachd.conf import CONF
+from attachd.tests import databases
 from attachd.tests.functional import served
 from attachd.tests.unit.api import register
 
@@ -24,6 +25,7 @@ class Case(register.Case):
 
 class MiddlewareTest(Case):
     def test_the_health_check_needs_neither_version_nor_token(self):
+        databases.use(self)
         answer = self.ask("GET", "//healthcheck", version="nonsense", token=":")
         self.assertEqual(200, answer.status)
         self.assertIn("x-openstack-request-id", answer.headers)
