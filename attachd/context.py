@@ -37,6 +37,18 @@ class RequestContext(oslo_context.RequestContext):
         return super().from_dict(values, **kwargs)
 
 
+class _Own(RequestContext):
+    """That of attachd itself; tells them apart from those of requests."""
+
+
 def admin() -> RequestContext:
-    """Return the context of attachd itself, for what no user asked for."""
-    return RequestContext(is_admin=True, overwrite=False)
+    """Return the context of attachd itself, for what no user asked for.
+
+    If this thread works on a request it has that one's ids, so that both are found by them.
+    """
+    made = _Own(is_admin=True, overwrite=False)
+    current = oslo_context.get_current()
+    if current is not None and not isinstance(current, _Own):
+        made.request_id = current.request_id
+        made.global_request_id = current.global_request_id
+    return made

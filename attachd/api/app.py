@@ -18,7 +18,7 @@ import pecan.core
 import pecan.util
 import webob
 
-from attachd.api import errors, filters, health, identity, measured, policy, root
+from attachd.api import errors, filters, health, identity, measured, policy, root, traced
 from attachd.api.types import lookup
 from attachd.conf import CONF
 
@@ -114,6 +114,7 @@ def make_app() -> Application:
     if CONF.oslo_middleware.enable_proxy_headers_parsing:
         application = http_proxy_to_wsgi.HTTPProxyToWSGI(application, CONF)
     application = Outermost(application)
+    application = traced.traced(application)
     return measured.measured(application) if CONF.metrics.enabled else application
 
 

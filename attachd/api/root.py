@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import re
 from typing import Any, NamedTuple
 
+from oslo_log import log
 import pecan
 import webob
 from webob import exc
@@ -15,6 +16,8 @@ from attachd.api import microversions as mv
 from attachd.api.endpoint import Call, Endpoint
 from attachd.conf import CONF
 from attachd.context import RequestContext
+
+LOG = log.getLogger(__name__)
 
 _DOCUMENTS = (["v3"], ["v3", ""], [""])
 """The paths, in parts, of the version documents."""
@@ -144,6 +147,7 @@ class Root:
                 _show_versions(request, response, match)
         except Exception as error:  # noqa: BLE001  each of them is answered, and logged there
             _show_fault(request, response, error)
+        LOG.debug("%s %s: %d", request.method, request.path, response.status_int)
         return response
 
     def _call(

@@ -13,7 +13,7 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_service import systemd
 
-from attachd import exception, service
+from attachd import exception, guru, service, tracing
 from attachd.agent import key
 from attachd.agent.brick import KernelWay
 from attachd.agent.host import Host, Identity
@@ -31,6 +31,8 @@ def main() -> int:
     """
     try:
         service.prepare(sys.argv[1:])
+        guru.begin("attachd-agent")
+        tracing.begin("attachd-agent")
         agent = _prepare()
     except (cfg.Error, exception.AttachdError, OSError) as error:
         print(f"attachd-agent: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ import sys
 from oslo_config import cfg
 from oslo_service import service as oslo_service
 
-from attachd import exception, service
+from attachd import exception, guru, service
 from attachd.conf import CONF
 from attachd.db import sealing
 from attachd.manager import backends
@@ -20,6 +20,7 @@ def main() -> int:
     """
     try:
         service.prepare(sys.argv[1:])
+        guru.begin("attachd-manager")
         _check()
     except (cfg.Error, exception.AttachdError, OSError) as error:
         print(f"attachd-manager: {error}", file=sys.stderr)

@@ -188,6 +188,16 @@ def _become_patient(more: int) -> None:
     _close(found)
 
 
+def pools() -> list[str]:
+    """Return how many connections there are and who uses them; for people."""
+    if (found := _process.engines) is None:
+        return ["No connection has been needed yet."]
+    return [
+        f"{name}: {engine.pool.status()}"
+        for name, engine in (("reading", found.reader), ("writing", found.writer))
+    ]
+
+
 def counters() -> Counters:
     """Return what this process has sent to its database since the engines were made."""
     found = _engines()

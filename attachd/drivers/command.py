@@ -5,9 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 import os
 import subprocess
+import time
+
+from oslo_log import log
+from oslo_utils import strutils
 
 from attachd import exception
 from attachd.drivers import fencing
+
+LOG = log.getLogger(__name__)
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -39,7 +45,7 @@ def run(
     :raises BackendError: it is missing or was killed, never final: what was run before may have
         had effect; any exit code is an answer
     """
-    tool = arguments[0]
+    tool, started = arguments[0], time.monotonic()
     try:
         done = subprocess.run(  # noqa: S603 (a list of arguments, no shell)
             arguments,
@@ -58,4 +64,7 @@ def run(
         raise exception.BackendError(f"{tool} did not answer in {timeout} s.") from error
     except (OSError, ValueError) as error:
         raise exception.BackendError(f"{tool} could not be run: {error}.") from error
+    # No argument is a secret; to be sure of it, what looks like one is masked.
+    line = strutils.mask_password(" ".join(arguments))
+    LOG.debug("Exit %d after %.3f s: %s", done.returncode, time.monotonic() - started, line)
     return Outcome(done.returncode, done.stdout, " ".join(done.stderr.split()))

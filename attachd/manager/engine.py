@@ -13,7 +13,7 @@ from taskflow.patterns import linear_flow
 from taskflow.persistence import models
 from taskflow.states import PENDING, REVERTED
 
-from attachd import exception
+from attachd import exception, tracing
 from attachd.manager import forgetful
 
 LOG = log.getLogger(__name__)
@@ -95,12 +95,14 @@ def _run(ready: _Ready, store: Store) -> dict[str, Any]:
     flow, engine = ready
     engine.storage.inject(store, transient=True)
     try:
-        engine.run()
+        with tracing.span(f"flow {flow.name}"):
+            engine.run()
     except Exception as error:
         cause = _first(error)
         if not isinstance(cause, exception.AttachdError):
             LOG.exception("The flow %s met an unforeseen error", flow.name)
         raise Failed(cause, clean=_undone(flow, engine.storage)) from error
+    LOG.debug("The flow %s is at its end", flow.name)
     results: dict[str, Any] = engine.storage.fetch_all()
     return results
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and measures what is done for a backend; for watching.py, and for recovery."""
+"""Counts, measures and traces what is done for a backend; for watching.py, and for recovery."""
 
 from collections.abc import Callable
 import functools
 from typing import Any
 
-from attachd import exception
+from attachd import exception, tracing
 from attachd.drivers.base import Driver
 from attachd.manager.backends import Backend
 from attachd.metrics import catalogue, recording
@@ -15,7 +15,7 @@ STEPS = ("create", "clone", "delete", "extend", "grant", "revoke", "report", "ep
 
 
 def measure(backend: str, driver: Driver) -> None:
-    """Measure each step that this driver makes."""
+    """Measure each step that this driver makes, and make it a span."""
     for step in STEPS:
         setattr(driver, step, _measured(getattr(driver, step), backend, step))
 
@@ -25,7 +25,7 @@ def _measured(call: Callable[..., Any], backend: str, step: str) -> Callable[...
 
     @functools.wraps(call)
     def measured(*args: Any, **more: Any) -> Any:
-        with recording.timed(*labels, judge=_outcome):
+        with tracing.span(step, backend=backend), recording.timed(*labels, judge=_outcome):
             return call(*args, **more)
 
     return measured

@@ -62,6 +62,14 @@ def is_free(path: Path) -> bool:
     return True
 
 
+def lines() -> list[tuple[str, int]]:
+    """Return the names of the turns that this process has or wants, and how many want each.
+
+    It waits for no lock, so that a process that hangs can tell; it may be wrong by one.
+    """
+    return [(path.name, len(line)) for path, line in list(_lines.items())]
+
+
 def forget(path: Path) -> None:
     """Remove the files of a turn that nobody is going to need; whoever has it does it."""
     for each in (path, path.with_name(path.name + _GATE)):

@@ -3,10 +3,10 @@
 
 from collections.abc import Iterable
 
-from attachd import service
+from attachd import service, tracing
 from attachd.conf import CONF
 from attachd.db import census as rows
-from attachd.manager import backends, census, measuring
+from attachd.manager import backends, census, measuring, meditation
 from attachd.manager.backends import Backend
 from attachd.manager.presence import Presence
 from attachd.metrics import exporter
@@ -15,17 +15,23 @@ __all__ = ["Backend", "load", "watch"]
 
 
 def load(presence: Presence) -> list[Backend]:
-    """Do as backends.load(), and watch what is done with them from now on."""
+    """Do as backends.load(), and watch what is done with them from now on.
+
+    :raises ConfigurationError: also where what is needed for traces is not installed
+    """
     served = backends.load(presence)
+    meditation.begin(served)
+    tracing.begin("attachd-manager")
     watch(served)
     return served
 
 
 def watch(served: Iterable[Backend]) -> None:
-    """Count what these backends do from now on, if that is wanted."""
-    if CONF.metrics.enabled:
+    """Count and trace what these backends do from now on, if that is wanted."""
+    if CONF.metrics.enabled or tracing.is_on():
         for each in served:
             measuring.measure(each.host, each.driver)
+    if CONF.metrics.enabled:
         told = exporter.of("manager", service.version(), rows.totals)
         told.add(census.Collector())
         told.start()

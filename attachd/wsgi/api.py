@@ -9,9 +9,10 @@ process when it first needs them, so the server may fork before or after the imp
 
 from oslo_log import log
 
-from attachd import service
+from attachd import guru, service
 from attachd.api import app
 from attachd.conf import CONF
+from attachd.db import api as db
 from attachd.db import sealing
 
 LOG = log.getLogger(__name__)
@@ -20,6 +21,8 @@ LOG = log.getLogger(__name__)
 def make() -> app.Application:
     """Read the configuration and return the application."""
     service.prepare([])
+    guru.begin("attachd-api")
+    guru.tell("Database", db.pools)
     sealing.start()
     if CONF.api.auth_strategy == "noauth":
         LOG.warning("Authentication is off: whoever reaches this API may do everything.")

@@ -41,6 +41,7 @@ class AgentCase(testtools.TestCase):
         """Attach the volume, and return the attachment's id."""
         answer = self.site.attach(self.volume, self.host.name)
         self.assertEqual(200, answer.status_code, answer.text)
+        self.asked = answer.headers["x-openstack-request-id"]
         return answer.json()["attachment"]["id"]
 
     def begin(self):
@@ -104,6 +105,8 @@ class AgentsTest(AgentCase):
         expected = ("attached", self.host.name, path)
         self.assertEqual(expected, (shown["status"], shown["attached_host"], shown["device"]))
         self.assertEqual("in-use", self.site.volume(self.volume)["status"])
+        # The agent's log is read by the id of the request.
+        self.assertRegex(self.host.log, rf"{self.asked} .*Volume {self.volume} is {path}")
         self.write(mine)
         self.detach(mine)
         self.assertEqual(BYTES, self.stored())

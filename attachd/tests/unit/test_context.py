@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who asks, and whether they may."""
 
+import threading
 from types import SimpleNamespace
 import unittest
 
@@ -66,3 +67,32 @@ class CrossingTest(unittest.TestCase):
         itself = context.admin()
         self.assertTrue(itself.is_admin)
         self.assertIsNone(itself.project_id)
+
+
+class AdminTest(unittest.TestCase):
+    """What attachd does of itself."""
+
+    def run_apart(self, do):
+        """Return what is returned in a thread that works on nothing."""
+        found = []
+        thread = threading.Thread(target=lambda: found.append(do()))
+        thread.start()
+        thread.join(60)
+        return found[0]
+
+    def test_it_has_the_ids_of_the_request_that_is_worked_on(self):
+        def do():
+            asked = context.RequestContext(user_id="alice", global_request_id="req-theirs")
+            return asked, context.admin()
+
+        asked, made = self.run_apart(do)
+        self.assertTrue(made.is_admin)
+        self.assertIsNone(made.user_id)
+        self.assertEqual(
+            (asked.request_id, "req-theirs"), (made.request_id, made.global_request_id)
+        )
+
+    def test_each_has_an_id_of_its_own_where_nothing_is_asked(self):
+        first, second = self.run_apart(lambda: (context.admin(), context.admin()))
+        self.assertNotEqual(first.request_id, second.request_id)
+        self.assertIsNone(second.global_request_id)

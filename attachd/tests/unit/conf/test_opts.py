@@ -7,7 +7,7 @@ import unittest
 from stevedore import extension
 
 from attachd import conf
-from attachd.api import app, health
+from attachd.api import app, health, traced
 from attachd.conf import opts
 
 _GENERATOR = Path(__file__).parents[4] / "etc" / "attachd" / "config-generator.conf"
@@ -49,5 +49,5 @@ class ListTest(unittest.TestCase):
             for line in _GENERATOR.read_text().splitlines()
             if line.startswith(prefix)
         ]
-        self.assertEqual(["healthcheck", "http_proxy_to_wsgi"], sorted(found))
-        self.assertLessEqual(set(found), {*vars(app), *vars(health)})
+        self.assertEqual(["healthcheck", "http_proxy_to_wsgi", "tracing"], sorted(found))
+        self.assertLessEqual(set(found), {*vars(app), *vars(health), *vars(traced)})

@@ -15,6 +15,11 @@ class RunTest(unittest.TestCase):
         outcome = command.run(["sh", "-c", "echo out; echo one >&2; echo two >&2; exit 3"], 30)
         self.assertEqual(command.Outcome(3, "out\n", "one two"), outcome)
 
+    def test_what_was_run_is_in_the_log_without_secrets(self):
+        with self.assertLogs("attachd.drivers.command", "DEBUG") as said:
+            command.run(["echo", "--password", "hush"], 30)
+        self.assertRegex(said.output[0], r"Exit 0 after \d+\.\d+ s: echo --password \*\*\*")
+
     def test_arguments_are_not_read_by_a_shell(self):
         self.assertEqual("$(id) ; `id`\n", command.run(["echo", "$(id) ; `id`"], 30).output)
 

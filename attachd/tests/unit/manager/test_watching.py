@@ -2,7 +2,9 @@
 """What is begun where a manager is watched; tests/functional watches a real one."""
 
 import unittest
+from unittest import mock
 
+from attachd import tracing
 from attachd.conf import CONF
 from attachd.manager import watching
 from attachd.manager.presence import Presence
@@ -28,8 +30,15 @@ class LoadTest(unittest.TestCase):
         self.assertIn("grant", vars(self.backend.driver))
         self.assertEqual(1, len(exporter._exporters))
 
+    def test_traces_alone_need_no_exporter(self):
+        with mock.patch.object(tracing, "is_on", return_value=True):
+            watching.watch([self.backend])
+        self.assertIn("revoke", vars(self.backend.driver))
+        self.assertEqual([], exporter._exporters)
+
     def test_all_is_begun_for_what_is_served(self):
         CONF([], project="attachd", default_config_files=[])
         backends.override(self, "enabled_backends", [])
-        self.assertEqual([], watching.load(Presence()))
-        self.assertEqual([], exporter._exporters)
+        with mock.patch.object(watching, "meditation") as meditation:
+            self.assertEqual([], watching.load(Presence()))
+        meditation.begin.assert_called_once_with([])

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guru Meditation Reports: what a process is at, when somebody asks; begun by each process.
+
+oslo.reports writes one when SIGUSR2 comes or when a file is touched: threads with their stacks,
+and the configuration with its secrets masked.  Other rooms add what they know of themselves.
+Nothing here waits for a lock or asks anybody: whoever wants a report wants it of a process that
+hangs.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+import contextlib
+import os
+import signal
+import threading
+from typing import Any
+
+from oslo_log import log
+from oslo_reports import guru_meditation_report as gmr
+from oslo_reports import opts
+from oslo_reports.models import base
+
+from attachd import service
+from attachd.conf import CONF
+
+LOG = log.getLogger(__name__)
+
+Lines = Callable[[], Iterable[str]]
+"""Tells of one thing, in lines without secrets."""
+
+
+class _Version:
+    """Who we are, as oslo.reports asks."""
+
+    def vendor_string(self) -> str:
+        """Return who makes it."""
+        return "attachd"
+
+    product_string = vendor_string
+
+    def version_string_with_package(self) -> str:
+        """Return the version, as installed."""
+        return service.version()
+
+
+class _Here:
+    """What has begun in this process, and in that from which it was forked."""
+
+    sections: dict[str, Lines] = {}
+    watching = 0
+
+
+def begin(program: str) -> None:
+    """Write reports from now on: by signal if this is the main thread, or by file.
+
+    A handler of signals survives a fork, what watches a file does not: a process that is forked
+    calls this again.
+
+    :param program: for the names of files in [oslo_reports]log_dir
+    """
+    CONF.register_opts(opts.list_opts()[0][1], group="oslo_reports")
+    tell("Threads by name", _threads)
+    report: Any = gmr.TextGuruMeditation
+    if file := CONF.oslo_reports.file_event_handler:
+        if _Here.watching != os.getpid():
+            _Here.watching = os.getpid()
+            try:
+                report.setup_autorun(_Version(), program, conf=CONF, setup_signal=False)
+            except OSError as error:
+                LOG.warning("Nobody can ask for reports by %s: %s", file, error.strerror)
+    elif threading.current_thread() is threading.main_thread():
+        # Of several applications in one uWSGI, only the first may handle signals.
+        with contextlib.suppress(ValueError):
+            report.setup_autorun(_Version(), program, conf=CONF, signum=signal.SIGUSR2)
+
+
+def tell(title: str, lines: Lines) -> None:
+    """Have reports of this process tell something more."""
+    if title not in _Here.sections:
+        report: Any = gmr.TextGuruMeditation
+        report.register_section(title, lambda: _section(title))
+    _Here.sections[title] = lines
+
+
+def _section(title: str) -> Any:
+    """Return a section that oslo.reports can show; one that fails must not cost the others."""
+    try:
+        lines = list(_Here.sections[title]())
+    except Exception as error:  # noqa: BLE001  of the kind only: the text may hold a secret
+        lines = [f"This could not be told: {type(error).__name__}"]
+    text = "\n".join(lines) or "nothing"
+    return base.ReportModel({"text": text}, attached_view=lambda _model: text)
+
+
+def _threads() -> Iterable[str]:
+    names = Counter(each.name.rstrip("0123456789-_") for each in threading.enumerate())
+    return (f"{many:4} {name}" for name, many in sorted(names.items()))

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a manager tells of itself in a Guru Meditation Report; begun by watching.py."""
+
+from collections.abc import Iterable, Sequence
+
+from attachd import guru
+from attachd.conf import CONF
+from attachd.db import api as db
+from attachd.manager import turns
+from attachd.manager.backends import Backend
+
+
+def begin(backends: Sequence[Backend]) -> None:
+    """Have reports tell of these backends from now on."""
+    guru.begin("attachd-manager")
+    guru.tell("Database", db.pools)
+    guru.tell("Backends", lambda: [_told(each) for each in backends])
+    guru.tell("Turns of volumes", _turns)
+
+
+def _told(backend: Backend) -> str:
+    state = "ready" if backend.error is None else "down"
+    long = "some" if backend.long_work.busy else "none"
+    return (
+        f"{backend.host} ({type(backend.driver).__name__}): {state}; threads for calls: "
+        f"{CONF.manager.threads_per_backend}; long work: {long}; process {backend.presence.id}"
+    )
+
+
+def _turns() -> Iterable[str]:
+    """Tell who works on a volume or waits for it; nobody is waited for to find out."""
+    return [f"{name}: one at work, {many - 1} behind it" for name, many in turns.lines()]

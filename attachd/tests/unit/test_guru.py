@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of a process on itself; tests/functional has them of real ones."""
+
+import pathlib
+import signal
+import threading
+import time
+import unittest
+from unittest import mock
+
+from attachd import guru
+from attachd.conf import CONF
+from attachd.tests import backends
+from attachd.tests.functional import processes
+
+
+class ReportTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        before = signal.getsignal(signal.SIGUSR2)
+        self.addCleanup(signal.signal, signal.SIGUSR2, before)
+        guru.begin("test")
+        self.folder = processes.folder(self)
+        backends.override(self, "log_dir", str(self.folder), "oslo_reports")
+
+    def report(self):
+        """Have one written by signal, and return it."""
+        guru.begin("test")
+        signal.raise_signal(signal.SIGUSR2)
+        (file,) = self.folder.glob("test_gurumeditation_*")
+        return file.read_text(encoding="utf-8")
+
+    def test_it_tells_what_other_rooms_tell(self):
+        guru.tell("What a test does", lambda: ["one line", "another"])
+        self.addCleanup(guru.tell, "What a test does", list)
+        found = self.report()
+        self.assertIn("What a test does", found)
+        self.assertIn("one line\nanother", found)
+        self.assertIn("Threads by name", found)
+        self.assertIn("MainThread", found)
+
+    def test_what_cannot_be_told_costs_nothing_else(self):
+        def fail():
+            raise KeyError("a secret")
+
+        guru.tell("What fails", fail)
+        self.addCleanup(guru.tell, "What fails", list)
+        guru.tell("What has nothing", list)
+        found = self.report()
+        self.assertIn("This could not be told: KeyError", found)
+        self.assertNotIn("a secret", found)
+        self.assertIn("nothing", found)
+
+    def test_it_shows_options_without_secrets(self):
+        backends.override(self, "connection", "mysql://user:hush@host/db", "database")
+        found = self.report()
+        self.assertIn("takeover_time", found)
+        self.assertNotIn("hush", found)
+
+    def test_another_thread_leaves_signals_alone(self):
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        thread = threading.Thread(target=guru.begin, args=("test",))
+        thread.start()
+        thread.join(60)
+        self.assertEqual(signal.SIG_IGN, signal.getsignal(signal.SIGUSR2))
+
+    def test_where_signals_cannot_be_handled_nothing_fails(self):
+        with mock.patch.object(signal, "signal", side_effect=ValueError):
+            guru.begin("test")
+
+    def test_a_file_that_is_missing_is_told(self):
+        backends.override(self, "file_event_handler", "/nowhere/at/all", "oslo_reports")
+        self.enterContext(mock.patch.object(guru._Here, "watching", 0))
+        with self.assertLogs("attachd.guru", "WARNING") as said:
+            guru.begin("test")
+        self.assertIn("/nowhere/at/all: No such file", said.output[0])
+
+    def test_a_file_can_ask_for_it(self):
+        trigger = pathlib.Path(self.folder) / "trigger"
+        trigger.touch()
+        self.enterContext(mock.patch.object(guru._Here, "watching", 0))
+        backends.override(self, "file_event_handler", str(trigger), "oslo_reports")
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        guru.begin("test")
+        deadline = time.monotonic() + 60
+        while not (found := list(self.folder.glob("test_gurumeditation_*"))):
+            self.assertLess(time.monotonic(), deadline)
+            trigger.touch()
+            time.sleep(0.1)
+        self.assertTrue(found)
+        self.assertEqual(signal.SIG_IGN, signal.getsignal(signal.SIGUSR2))

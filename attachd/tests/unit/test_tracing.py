@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spans of our own; tests/functional follows one request through real processes."""
+
+import unittest
+from unittest import mock
+
+from opentelemetry.sdk import trace
+from opentelemetry.sdk.trace import export
+from opentelemetry.sdk.trace.export import in_memory_span_exporter
+from oslo_middleware import tracing as oslo_tracing
+
+from attachd import exception, tracing
+from attachd.conf import CONF
+from attachd.tests import backends
+
+
+class SpanTest(unittest.TestCase):
+    def test_it_is_nothing_where_nobody_wants_traces(self):
+        CONF([], project="attachd", default_config_files=[])
+        tracing.begin("test")
+        self.assertFalse(tracing.is_on())
+        with tracing.span("grant", backend="h@b"):
+            pass
+
+    def test_it_tells_its_facts_and_not_what_an_error_says(self):
+        told = in_memory_span_exporter.InMemorySpanExporter()
+        provider = trace.TracerProvider()
+        provider.add_span_processor(export.SimpleSpanProcessor(told))
+        self.enterContext(
+            mock.patch.object(tracing._Here, "tracer", provider.get_tracer("attachd"))
+        )
+        outer, inner = tracing.span("flow attach"), tracing.span("grant", backend="h@b")
+        with self.assertRaises(KeyError), outer, inner:
+            raise KeyError("a secret")
+        grant, flow = told.get_finished_spans()
+        self.assertEqual(("grant", "flow attach"), (grant.name, flow.name))
+        self.assertEqual(flow.context.span_id, grant.parent.span_id)
+        self.assertEqual({"attachd.backend": "h@b"}, dict(grant.attributes))
+        self.assertFalse(grant.status.is_ok)
+        self.assertNotIn("a secret", grant.to_json() + flow.to_json())
+
+    def test_what_is_missing_is_named(self):
+        CONF([], project="attachd", default_config_files=[])
+        tracing.begin("test")
+        backends.override(self, "enabled", True, "oslo_middleware_tracing")
+        missing = RuntimeError("install it")
+        with (
+            mock.patch.object(oslo_tracing, "init_tracing", side_effect=missing),
+            self.assertRaisesRegex(exception.ConfigurationError, "install it"),
+        ):
+            tracing.begin("test")
+        self.assertFalse(tracing.is_on())

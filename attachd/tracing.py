@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces in OpenTelemetry, if that is wanted; begun by each process.
+
+oslo.middleware makes the span of a request, oslo.messaging those of calls, and carries the trace
+to the other side.  What a manager does is ours.  All go to one collector, which the options of
+oslo.middleware name; where they are off, a span is a look at a variable.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import os
+from typing import Any
+
+from oslo_middleware import tracing
+
+from attachd import exception
+from attachd.conf import CONF
+
+
+class _Here:
+    tracer: Any = None
+    pid = 0
+
+
+def begin(program: str) -> None:
+    """Send traces from now on; a forked process calls it again.
+
+    :param program: the name of the service in traces, unless the configuration has another
+    :raises ConfigurationError: what is needed for it is not installed
+    """
+    tracing.set_defaults(service_name=program)
+    CONF.register_opts(tracing.TRACING_OPTS, group="oslo_middleware_tracing")
+    if not CONF.oslo_middleware_tracing.enabled or _Here.pid == os.getpid():
+        return
+    try:
+        tracing.init_tracing(CONF)
+    except RuntimeError as error:
+        raise exception.ConfigurationError(
+            reason=f"[oslo_middleware_tracing]enabled: {error}."
+        ) from error
+    from opentelemetry import trace  # noqa: PLC0415  it is there only if traces are wanted
+
+    CONF.set_default("tracing_enabled", True, group="oslo_messaging_tracing")
+    _Here.tracer, _Here.pid = trace.get_tracer("attachd"), os.getpid()
+
+
+def is_on() -> bool:
+    """Tell whether traces are sent."""
+    return _Here.tracer is not None
+
+
+@contextlib.contextmanager
+def span(name: str, **facts: str) -> Iterator[None]:
+    """Make the block a part of what this thread is at, in traces.
+
+    :param facts: told with it; no secrets
+    """
+    if _Here.tracer is None:
+        yield
+        return
+    told = {f"attachd.{key}": value for key, value in facts.items()}
+    # The text of an error may hold what only operators of the backend should read.
+    quiet = {"record_exception": False, "set_status_on_exception": False}
+    with _Here.tracer.start_as_current_span(name, attributes=told, **quiet) as made:
+        try:
+            yield
+        except BaseException as error:
+            made.set_status(_error(), type(error).__name__)
+            raise
+
+
+def _error() -> Any:
+    from opentelemetry import trace  # noqa: PLC0415  it is there only if traces are wanted
+
+    return trace.StatusCode.ERROR
