@@ -5,6 +5,8 @@ from pathlib import Path
 import re
 import unittest
 
+import yaml
+
 from attachd.metrics import catalogue
 
 ROOT = Path(__file__).parents[4]
@@ -24,3 +26,11 @@ class PageTest(unittest.TestCase):
             for name in re.findall(r"attachd_\w+", names)
         }
         self.assertEqual({each.name: each.labels for each in catalogue.ALL}, told)
+
+    def test_every_alert_says_what_to_do(self):
+        rules = yaml.safe_load((ROOT / "etc/attachd/alerts.yaml").read_text(encoding="utf-8"))
+        alerts = [each["alert"] for each in rules["groups"][0]["rules"]]
+        self.assertEqual(alerts, re.findall(r"\* - _`(Attachd\w+)`", self.text))
+        for each in rules["groups"][0]["rules"]:
+            anchor = f"admin/monitoring.html#{each['alert'].lower()}"
+            self.assertEqual(anchor, each["annotations"]["runbook"])

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Prometheus, the dashboard and the alert rules find in processes that really work."""
+
+from collections.abc import Iterator
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import requests
+import testtools
+import yaml
+
+from attachd.metrics.catalogue import RECOVERED
+from attachd.tests import machine, metrics
+from attachd.tests.functional import processes
+
+ETC = processes.ROOT / "etc" / "attachd"
+HEADERS = {"OpenStack-API-Version": "volume 3.71"}
+
+CONFIGURATION = """\
+[metrics]
+enabled = true
+api_port = {port}
+manager_port = 0
+directory = {folder}/metrics
+count_interval = 1
+
+[healthy]
+driver = fake
+
+[broken]
+driver = fake
+fake_fail = revoke
+"""
+
+NOT_OURS = frozenset({"job", "instance", "le"})
+"""Labels that Prometheus adds, and that of a histogram's buckets."""
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Return all that the dashboard and the rules ask for, each with its name."""
+    dashboard = json.loads((ETC / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"].replace("$__rate_interval", "5m")
+    rules = yaml.safe_load((ETC / "alerts.yaml").read_text(encoding="utf-8"))
+    for rule in rules["groups"][0]["rules"]:
+        yield rule["alert"], rule["expr"]
+
+
+def labels_of(expression: str) -> set[str]:
+    """Return the labels that an expression of PromQL names."""
+    matched = re.findall(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)", expression)
+    grouped = re.findall(r"\b(?:by|without)\s*\(([^)]*)\)", expression)
+    return {*matched, *(name.strip() for names in grouped for name in names.split(","))}
+
+
+def free_port():
+    """Return a port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+class NamesTest(testtools.TestCase):
+    """All that is asked for is told by a service that has attached, detached and failed."""
+
+    def setUp(self):
+        super().setUp()
+        self.deployment = processes.Deployment(self, "mariadb", "healthy,broken", workers=1)
+        text = CONFIGURATION.format(folder=self.deployment.folder, port=free_port())
+        self.deployment.configure(text)
+        self.manager = self.deployment.start_manager()
+        self.manager.show_in_failures(self)
+        self.server = self.deployment.start_uwsgi()
+        self.server.show_in_failures(self)
+        self.places = [
+            process.wait_for(r"Metrics are at (http://\S+)")[1]
+            for process in (self.server, self.manager)
+        ]
+
+    def ask(self, method, path, body=None):
+        return requests.request(
+            method,
+            f"{self.deployment.url}/v3{path}",
+            json=body,
+            headers=HEADERS,
+            timeout=processes.PATIENCE,
+        )
+
+    def cycle(self, backend):
+        """Attach and detach a volume of one backend; returns the status of the detach."""
+        specs = {"name": backend, "extra_specs": {"volume_backend_name": backend}}
+        self.assertEqual(200, self.ask("POST", "/types", {"volume_type": specs}).status_code)
+        body = {"volume": {"size": 1, "volume_type": backend}}
+        volume = self.ask("POST", "/volumes", body).json()["volume"]
+        self.until(lambda: self.status_of(volume) == "available")
+        body = {"attachment": {"volume_uuid": volume["id"], "connector": {"host": "here"}}}
+        made = self.ask("POST", "/attachments", body)
+        self.assertEqual(200, made.status_code, made.text)
+        return self.ask("DELETE", f"/attachments/{made.json()['attachment']['id']}").status_code
+
+    def status_of(self, volume):
+        return self.ask("GET", f"/volumes/{volume['id']}").json()["volume"]["status"]
+
+    def until(self, condition):
+        deadline = time.monotonic() + processes.PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+
+    def scrape(self):
+        texts = [requests.get(place, timeout=processes.PATIENCE).text for place in self.places]
+        return {key: value for text in texts for key, value in metrics.read(text).items()}
+
+    def test_all_that_is_asked_for_is_told(self):
+        self.assertEqual(200, self.cycle("healthy"))
+        self.assertGreaterEqual(self.cycle("broken"), 400)
+        self.until(lambda: ("attachd_database_commits_total", frozenset()) in self.scrape())
+        self.until(lambda: self.sample("attachd_attachments", state="disconnect_failed") == 1.0)
+        found = self.scrape()
+        self.check_values()
+        # It takes time, or the death of a process, until there are actions of recovery.
+        told = {RECOVERED.name: set(RECOVERED.labels)}
+        for name, labels in found:
+            told.setdefault(name, set()).update(label for label, _value in labels)
+        for title, expression in expressions():
+            names = set(re.findall(r"\battachd_\w+", expression))
+            self.assertLessEqual(names, set(told), title)
+            known = set().union(*(told[name] for name in names), NOT_OURS)
+            self.assertLessEqual(labels_of(expression), known, title)
+        self.check_death()
+        self.check_report()
+
+    def check_death(self):
+        """Kill the worker that tells: another one does so, and nothing that it counted is gone."""
+        before = self.sample("attachd_api_requests_total", endpoint="/attachments")
+        telling = r"(\d+) INFO attachd.metrics.exporter .* Metrics are at"
+        os.kill(int(self.server.wait_for(telling)[1]), signal.SIGKILL)
+        self.until(lambda: len(re.findall(telling, self.server.output)) > 1)
+        after = self.sample("attachd_api_requests_total", endpoint="/attachments")
+        self.assertEqual(before, after)
+
+    def check_report(self):
+        """Have the manager tell what it is at, which is no metric but needs the same manager."""
+        worker = int(self.manager.wait_for(r"(\d+) INFO attachd.manager.service .* Serving")[1])
+        os.kill(worker, signal.SIGUSR2)
+        self.manager.wait_for(r"(?s)Guru Meditation.*test@broken \(FakeDriver\): ready")
+        self.assertEqual(0, self.manager.end())
+
+    def sample(self, name, **labels):
+        """Return the sum of what has these labels, among others."""
+        wanted = set(labels.items())
+        return sum(
+            value for key, value in self.scrape().items() if key[0] == name and wanted <= key[1]
+        )
+
+    def check_values(self):
+        for name, labels, expected in (
+            ("api_requests_total", {"method": "POST", "endpoint": "/attachments"}, 2.0),
+            ("steps_total", {"step": "grant", "outcome": "ok"}, 2.0),
+            ("steps_total", {"step": "revoke", "outcome": "ok"}, 1.0),
+            (
+                "steps_total",
+                {"step": "revoke", "outcome": "failed", "backend": "test@broken"},
+                1.0,
+            ),
+            ("rpc_calls_total", {"method": "detach", "outcome": "ok"}, 1.0),
+            ("rpc_calls_total", {"method": "detach", "outcome": "refused"}, 1.0),
+            ("served_total", {"method": "detach", "outcome": "failed"}, 1.0),
+            ("backend_up", {}, 2.0),
+            ("database_up", {}, 1.0),
+            ("manager_processes", {}, 1.0),
+        ):
+            self.assertEqual(expected, self.sample(f"attachd_{name}", **labels), (name, labels))
+
+
+class RulesTest(testtools.TestCase):
+    """Prometheus itself reads the rules."""
+
+    def setUp(self):
+        super().setUp()
+        self.tool = machine.need_tool(self, "promtool")
+        self.folder = processes.folder(self)
+
+    def promtool(self, *arguments):
+        done = subprocess.run(
+            [self.tool, *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=processes.PATIENCE,
+            check=False,
+        )
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+    def test_the_rules_alert_as_their_story_tells(self):
+        shutil.copy(ETC / "alerts.yaml", self.folder)
+        shutil.copy(processes.ROOT / "attachd/tests/functional/alerts/story.yaml", self.folder)
+        self.promtool("check", "rules", "alerts.yaml")
+        self.promtool("test", "rules", "story.yaml")
+
+    def test_every_expression_parses(self):
+        rules = [
+            {"record": f"attachd:{number}", "expr": expression}
+            for number, (_title, expression) in enumerate(expressions())
+        ]
+        self.assertGreater(len(rules), 30)
+        text = yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]})
+        (self.folder / "all.yaml").write_text(text, encoding="utf-8")
+        self.promtool("check", "rules", "all.yaml")
