@@ -8,9 +8,9 @@ from oslo_config import cfg
 from oslo_upgradecheck import common_checks, upgradecheck
 
 from attachd import exception, service
-from attachd.api import app, filters, policy
+from attachd.api import app, policy
 from attachd.api.types import lookup
-from attachd.cmd import manager_checks, secret_checks
+from attachd.cmd import deployment_checks, manager_checks, secret_checks
 from attachd.conf import CONF
 from attachd.db import migration
 
@@ -32,22 +32,6 @@ class Checks(upgradecheck.UpgradeCommands):
                 Code.FAILURE,
                 f"The database has version {found or 'none'} and this code needs {wanted}: run "
                 "attachd-manage db sync.",
-            )
-        return Result(Code.SUCCESS)
-
-    def backends(self) -> Result:
-        """Whether each enabled backend has a group that names its driver."""
-        names = CONF.enabled_backends
-        if not names:
-            return Result(
-                Code.WARNING, "enabled_backends is empty: no manager can run with this file."
-            )
-        without = [name for name in names if not _driver_of(name)]
-        if without:
-            return Result(
-                Code.FAILURE,
-                "These of enabled_backends have no group of their name with a driver in it: "
-                f"{', '.join(without)}.",
             )
         return Result(Code.SUCCESS)
 
@@ -91,37 +75,26 @@ class Checks(upgradecheck.UpgradeCommands):
             return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
         return Result(Code.SUCCESS)
 
-    def list_filters(self) -> Result:
-        """Whether the file that says what lists can be filtered by is in order."""
-        try:
-            filters.load()
-        except exception.ConfigurationError as error:
-            return Result(Code.FAILURE, str(error))
-        return Result(Code.SUCCESS)
-
     _upgrade_checks = (
+        ("Options", deployment_checks.options),
         ("Database", database),
+        ("Clocks", deployment_checks.clock),
+        ("Message Queue", deployment_checks.queue),
         ("Managers", manager_checks.managers),
         ("Upgrade Level", manager_checks.pin),
-        ("Backends", backends),
+        ("Backends", deployment_checks.listed),
+        ("Storage", deployment_checks.storage),
         ("Secrets", secret_checks.secrets),
         ("Policy", policies),
         ("Callers", callers),
         ("Default Volume Type", default_type),
-        ("List Filters", list_filters),
+        ("List Filters", deployment_checks.list_filters),
         ("Policy File JSON to YAML", (common_checks.check_policy_json, {"conf": CONF})),
     )
 
 
 def _nothing(_environ: app.Environ, _start_response: app.StartResponse) -> list[bytes]:
     return []
-
-
-def _driver_of(name: str) -> str | None:
-    group = cfg.OptGroup(name)
-    CONF.register_opt(cfg.StrOpt("driver"), group=group)
-    driver: str | None = CONF[name].driver
-    return driver
 
 
 def main(argv: Sequence[str] | None = None) -> int:

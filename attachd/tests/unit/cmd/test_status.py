@@ -54,7 +54,7 @@ class StatusTest(unittest.TestCase):
         migration.upgrade()
         code, checks = self._check()
         self.assertEqual(SUCCESS, code)
-        self.assertEqual(10, len(checks))
+        self.assertGreaterEqual(len(checks), 14)
         self.assertEqual({SUCCESS}, {each["result"] for each in checks.values()})
 
     def test_the_variable_names_the_configuration_too(self):
@@ -190,3 +190,22 @@ class StatusTest(unittest.TestCase):
         code, checks = self._check(f"{BACKEND}[api]\nresource_query_filters_file = {file}\n")
         self.assertEqual((FAILURE, FAILURE), (code, checks["List Filters"]["result"]))
         self.assertIn("filters.json", checks["List Filters"]["details"])
+
+    def test_all_that_can_be_wrong_with_a_deployment_is_told_at_once(self):
+        migration.upgrade()
+        code, checks = self._check(
+            "[DEFAULT]\nenabled_backends = one\ntransport_url = rabbit://guest:it@elsewhere/\n"
+            "[one]\ndriver = tgt\ntgt_control_socket = /nonexistent/socket\n"
+            "tgt_portl = 127.0.0.1:3260\n[oslo_messaging_rabbit]\nrabbit_quorum_queue = true\n"
+        )
+        self.assertEqual(FAILURE, code)
+        for name, result, words in (
+            ("Options", WARNING, "Did you mean [one]tgt_portal?"),
+            ("Message Queue", WARNING, "rabbit_transient_quorum_queue"),
+            ("Storage", FAILURE, "Backend one: "),
+            ("Clocks", SUCCESS, ""),
+        ):
+            with self.subTest(name):
+                details = (checks[name]["details"] or "").replace("\n", " ")
+                self.assertEqual(result, checks[name]["result"], details)
+                self.assertIn(words, details)

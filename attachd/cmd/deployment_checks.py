@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether files, backends, the message queue and clocks are in order; checks of attachd-status."""
+
+from collections.abc import Iterator
+import os
+from pathlib import Path
+import pwd
+
+from oslo_config import cfg
+import oslo_messaging as messaging
+from oslo_upgradecheck import upgradecheck
+
+from attachd import conf, exception, service
+from attachd.api import filters
+from attachd.conf import CONF, checking
+from attachd.db import clocks
+from attachd.manager import backends, engine
+
+Code = upgradecheck.Code
+Result = upgradecheck.Result
+
+SECONDS_APART = 5.0
+"""By how much clocks may differ before somebody is told."""
+
+_SHORTEST_HEARTBEAT = 5
+"""Seconds; RabbitMQ advises against less."""
+
+
+def options(_checks: object) -> Result:
+    """Whether all names in the configuration are known, and all values right."""
+    try:
+        checking.check_values(CONF)
+    except cfg.Error as error:
+        return Result(Code.FAILURE, str(error))
+    found = [str(each) for each in checking.strangers(CONF)]
+    return Result(Code.WARNING, " ".join(found)) if found else Result(Code.SUCCESS)
+
+
+def listed(_checks: object) -> Result:
+    """Whether each enabled backend has a group that names its driver."""
+    names = CONF.enabled_backends
+    if not names:
+        return Result(
+            Code.WARNING, "enabled_backends is empty: no manager can run with this file."
+        )
+    without = [name for name in names if not _driver_of(name)]
+    if without:
+        return Result(
+            Code.FAILURE,
+            "These of enabled_backends have no group of their name with a driver in it: "
+            f"{', '.join(without)}.",
+        )
+    return Result(Code.SUCCESS)
+
+
+def _driver_of(name: str) -> str | None:
+    CONF.register_opt(conf.manager.DRIVER, group=name)
+    driver: str | None = CONF[name].driver
+    return driver
+
+
+def storage(_checks: object) -> Result:
+    """Whether each backend's own check is good: its tools, folders and daemons."""
+    if not CONF.enabled_backends:
+        return Result(Code.SUCCESS)
+    if foreign := _not_ours():
+        return Result(Code.WARNING, foreign)
+    try:
+        loaded = backends.load()
+    except (cfg.Error, exception.AttachdError, OSError) as error:
+        return Result(Code.FAILURE, str(error))
+    complaints = {each.name: _complaint(each) for each in loaded}
+    wrong = [f"Backend {name}: {said}" for name, said in complaints.items() if said]
+    return Result(Code.FAILURE, " ".join(wrong)) if wrong else Result(Code.SUCCESS)
+
+
+def _complaint(backend: backends.Backend) -> str:
+    try:
+        backend.driver.setup()
+    except Exception as error:  # noqa: BLE001  a driver may raise anything
+        return engine.reason(error)
+    return ""
+
+
+def _not_ours() -> str:
+    """Tell why a look at the backends would leave behind what their manager cannot use."""
+    folder = Path(CONF.state_path)
+    try:
+        owner = folder.stat().st_uid
+    except OSError as error:
+        return f"The backends were not looked at: {folder} is missing ({error.strerror})."
+    if owner == os.geteuid():
+        return ""
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"the user {owner}"
+    return f"The backends were not looked at: {folder} is {name}'s, so run this as {name}."
+
+
+def queue(_checks: object) -> Result:
+    """Whether the message queue is one that can be relied on."""
+    try:
+        url = messaging.TransportURL.parse(CONF)
+        # Made, not used: this is what the options of RabbitMQ come with.
+        service.transport()
+    except (messaging.InvalidTransportURL, messaging.DriverLoadFailure) as error:
+        return Result(Code.FAILURE, f"[DEFAULT] transport_url: {error}")
+    finally:
+        service.close()
+    if url.transport in {"fake", "kombu+memory", "inprocess"}:
+        return Result(
+            Code.WARNING,
+            f"[DEFAULT] transport_url is {url.transport}: no other process can be reached.",
+        )
+    if url.transport not in {"rabbit", "kombu"}:
+        return Result(Code.WARNING, f"attachd is not tested with {url.transport}.")
+    found = [*_of_servers(url), *_of_rabbit()]
+    return Result(Code.WARNING, " ".join(found)) if found else Result(Code.SUCCESS)
+
+
+def _of_servers(url: messaging.TransportURL) -> Iterator[str]:
+    guests = {each.hostname for each in url.hosts if each.username == "guest"}
+    if guests - {"127.0.0.1", "::1", "localhost"}:
+        yield "[DEFAULT] transport_url has the user guest, whom RabbitMQ lets in locally only."
+    if not url.virtual_host:
+        yield (
+            "[DEFAULT] transport_url names no virtual host: others in the default one can read "
+            "and answer what is meant for attachd."
+        )
+
+
+def _of_rabbit() -> Iterator[str]:
+    rabbit = CONF.oslo_messaging_rabbit
+    if rabbit.rabbit_ha_queues:
+        yield (
+            "[oslo_messaging_rabbit] rabbit_ha_queues: mirrored queues are gone with RabbitMQ 4; "
+            "use rabbit_quorum_queue."
+        )
+    if rabbit.rabbit_quorum_queue != rabbit.rabbit_transient_quorum_queue:
+        yield (
+            "[oslo_messaging_rabbit] rabbit_quorum_queue and rabbit_transient_quorum_queue "
+            "differ: either calls or their answers are lost with a node."
+        )
+    if rabbit.heartbeat_timeout_threshold < _SHORTEST_HEARTBEAT:
+        yield (
+            f"[oslo_messaging_rabbit] heartbeat_timeout_threshold is "
+            f"{rabbit.heartbeat_timeout_threshold} seconds: with less than {_SHORTEST_HEARTBEAT} "
+            "a slow connection counts as a dead one, and with 0 a dead one is never noticed."
+        )
+
+
+def list_filters(_checks: object) -> Result:
+    """Whether the file that says what lists can be filtered by is in order."""
+    try:
+        filters.load()
+    except exception.ConfigurationError as error:
+        return Result(Code.FAILURE, str(error))
+    return Result(Code.SUCCESS)
+
+
+def clock(_checks: object) -> Result:
+    """Whether the clocks of this machine, the database and the managers agree."""
+    try:
+        ahead, reports = clocks.database_ahead(), clocks.reports_ahead()
+    except exception.AttachdError:
+        return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
+    found = []
+    if abs(ahead) > SECONDS_APART:
+        where = "ahead of" if ahead > 0 else "behind"
+        found.append(f"The database's clock is {abs(ahead):.0f} seconds {where} this machine's.")
+    found += [
+        f"The last report of {host} is from {seconds:.0f} seconds in the future."
+        for host, seconds in sorted(reports.items())
+        if seconds > SECONDS_APART
+    ]
+    if not found:
+        return Result(Code.SUCCESS)
+    return Result(
+        Code.WARNING, f"{' '.join(found)} Backends may seem to be up or down that are not."
+    )

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is looked at of files, backends, the message queue and clocks; test_status.py types it."""
+
+import datetime
+import os
+from pathlib import Path
+import tempfile
+import unittest
+from unittest import mock
+
+import oslo_messaging as messaging
+from oslo_upgradecheck.upgradecheck import Code
+from stevedore import extension
+
+from attachd import service
+from attachd.cmd import deployment_checks as checks
+from attachd.conf import CONF, checking
+from attachd.db import columns, models, services
+from attachd.tests import databases
+
+RABBIT = "oslo_messaging_rabbit"
+
+
+class CheckTest(unittest.TestCase):
+    def set(self, name, value, group=None):
+        CONF.set_override(name, value, group=group)
+        self.addCleanup(CONF.clear_override, name, group=group)
+
+    def assert_result(self, code, result, *words):
+        details = result.details or ""
+        self.assertEqual(code, result.code, details)
+        for each in words:
+            self.assertIn(each, details)
+
+
+class OptionsTest(CheckTest):
+    def test_a_stranger_is_a_warning_with_what_was_meant(self):
+        found = checking.Stranger("/etc/x.conf", "api", "max_limmit", "[api]max_limit")
+        with mock.patch.object(checking, "strangers", return_value=[found]):
+            self.assert_result(
+                Code.WARNING, checks.options(None), "[api]max_limmit", "[api]max_limit?"
+            )
+
+    def test_nothing_strange_is_good(self):
+        with mock.patch.object(checking, "strangers", return_value=[]):
+            self.assert_result(Code.SUCCESS, checks.options(None))
+
+
+class StorageTest(CheckTest):
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.set("state_path", folder.name)
+
+    def use(self, driver, **options):
+        name = f"status-{driver}"
+        self.set("enabled_backends", [name])
+        for option, value in {"driver": driver, **options}.items():
+            CONF.register_opts(_options_of(driver), group=name)
+            self.set(option, value, group=name)
+        return checks.storage(None)
+
+    def test_a_backend_is_asked_itself(self):
+        folder = str(self.folder / "files")
+        self.assert_result(
+            Code.SUCCESS, self.use("file", file_folder=folder, file_loop_devices="never")
+        )
+
+    def test_a_tgtd_that_does_not_answer_fails_with_its_words(self):
+        path = str(self.folder / "nobody")
+        result = self.use("tgt", tgt_control_socket=path, tgt_timeout=1.0)
+        self.assert_result(Code.FAILURE, result, "status-tgt", "tgtadm")
+
+    def test_a_driver_that_there_is_not_fails_by_name(self):
+        result = self.use("nothing")
+        self.assert_result(Code.FAILURE, result, "[status-nothing]driver")
+
+    def test_nothing_is_touched_of_another_user(self):
+        with mock.patch.object(os, "geteuid", return_value=os.geteuid() + 1):
+            result = self.use("file", file_folder=str(self.folder / "files"))
+        self.assert_result(Code.WARNING, result, "run this as")
+        self.assertEqual([], list(self.folder.iterdir()))
+
+    def test_a_folder_that_is_missing_is_told(self):
+        self.set("state_path", str(self.folder / "nowhere"))
+        result = self.use("file", file_folder=str(self.folder / "files"))
+        self.assert_result(Code.WARNING, result, "nowhere is missing")
+
+    def test_without_backends_there_is_nothing_to_look_at(self):
+        self.set("enabled_backends", [])
+        self.assert_result(Code.SUCCESS, checks.storage(None))
+
+
+def _options_of(driver):
+    found = {each.name: each.plugin for each in extension.ExtensionManager("attachd.drivers")}
+    return [checks.backends.conf.manager.DRIVER, *getattr(found.get(driver), "OPTIONS", ())]
+
+
+class QueueTest(CheckTest):
+    def setUp(self):
+        super().setUp()
+        # Registers its options.
+        messaging.TransportURL(CONF)
+        self.use("rabbit://attachd:secret-of-the-queue@mq1,attachd:it@mq2/attachd")
+
+    def use(self, url):
+        self.set("transport_url", url)
+        service.close()
+        service.transport()
+        self.addCleanup(service.close)
+
+    def test_what_is_recommended_is_good(self):
+        self.assert_result(Code.SUCCESS, checks.queue(None))
+        self.set("rabbit_quorum_queue", True, RABBIT)
+        self.set("rabbit_transient_quorum_queue", True, RABBIT)
+        self.assert_result(Code.SUCCESS, checks.queue(None))
+
+    def test_queues_of_two_kinds_are_a_warning(self):
+        self.set("rabbit_quorum_queue", True, RABBIT)
+        self.assert_result(Code.WARNING, checks.queue(None), "rabbit_transient_quorum_queue")
+
+    def test_mirrored_queues_are_a_warning(self):
+        self.set("rabbit_ha_queues", True, RABBIT)
+        self.assert_result(Code.WARNING, checks.queue(None), "RabbitMQ 4")
+
+    def test_a_heartbeat_that_finds_nothing_or_too_much_is_a_warning(self):
+        for seconds in (0, 2):
+            with self.subTest(seconds):
+                self.set("heartbeat_timeout_threshold", seconds, RABBIT)
+                self.assert_result(Code.WARNING, checks.queue(None), f"is {seconds} seconds")
+
+    def test_what_the_url_lacks_is_told_without_its_passwords(self):
+        for url, word in (
+            ("rabbit://guest:secret-of-the-queue@mq1/attachd", "guest"),
+            ("rabbit://attachd:secret-of-the-queue@mq1/", "virtual host"),
+            ("fake:", "no other process"),
+        ):
+            with self.subTest(url):
+                self.use(url)
+                result = checks.queue(None)
+                self.assert_result(Code.WARNING, result, word)
+                self.assertNotIn("secret-of-the-queue", result.details)
+
+    def test_a_transport_that_there_is_not_fails(self):
+        self.set("transport_url", "nothing://x:secret-of-the-queue@y/")
+        service.close()
+        result = checks.queue(None)
+        self.assert_result(Code.FAILURE, result, "transport_url")
+        self.assertNotIn("secret-of-the-queue", result.details)
+
+
+class ClockTest(CheckTest):
+    def report(self, seconds):
+        then = columns.now() + datetime.timedelta(seconds=seconds)
+        with mock.patch.object(models, "now", return_value=then):
+            services.report(
+                binary="attachd-manager",
+                host="one@disk",
+                availability_zone="nova",
+                up=True,
+                error=None,
+                report=None,
+                spoken=None,
+            )
+
+    def test_clocks_that_agree_are_good_on_each_database(self):
+        for kind in databases.KINDS:
+            with self.subTest(kind):
+                databases.use(self, kind)
+                self.report(0)
+                self.assert_result(Code.SUCCESS, checks.clock(None))
+
+    def test_a_report_from_the_future_is_a_warning_by_name(self):
+        databases.use(self)
+        self.report(120)
+        self.assert_result(Code.WARNING, checks.clock(None), "one@disk is from 1")
+
+    def test_a_database_that_is_behind_is_a_warning(self):
+        databases.use(self)
+        for seconds, word in ((-60, "60 seconds behind"), (61, "61 seconds ahead of")):
+            with mock.patch.object(checks.clocks, "database_ahead", return_value=seconds):
+                self.assert_result(Code.WARNING, checks.clock(None), word)
