@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What etc/ has for systemd, nginx, logrotate and containers, tried with these tools."""
+
+from http import server
+import os
+from pathlib import Path
+import queue
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import unittest
+
+import requests
+import testtools
+
+from attachd.tests import machine
+from attachd.tests.functional import guides, processes
+from attachd.tests.functional.processes import PATIENCE, ROOT
+
+ETC = ROOT / "etc"
+GUIDE = ROOT / "doc/source/admin/install.rst"
+
+_LOGGING = """\
+import logging, sys
+from attachd import service
+service.prepare([])
+log = logging.getLogger("attachd")
+for line in sys.stdin:
+    log.warning("said %s", line.strip())
+    print("written", flush=True)
+"""
+
+_NGINX = """\
+daemon off;
+pid {folder}/pid;
+error_log stderr;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/attachd.conf;
+}}
+"""
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+class UnitsTest(unittest.TestCase):
+    EXPOSURE = (("attachd-api", 20), ("attachd-manager", 30), ("attachd-tgtd", 35))
+    """What systemd says of how much a unit could do, in tenths; 100 is everything."""
+
+    def test_units_may_do_little(self):
+        analyze = machine.need_tool(self, "systemd-analyze")
+        for name, limit in self.EXPOSURE:
+            with self.subTest(name):
+                file = str(ETC / "systemd" / f"{name}.service")
+                run(analyze, "security", "--offline=yes", f"--threshold={limit}", file)
+
+    def test_there_is_no_setting_that_systemd_does_not_know(self):
+        analyze = machine.need_tool(self, "systemd-analyze")
+        for file in sorted((ETC / "systemd").glob("*.service")):
+            with self.subTest(file.name):
+                said = subprocess.run(
+                    [analyze, "verify", "--man=no", str(file)],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                ).stderr
+                ours = [line for line in said.splitlines() if file.name in line]
+                # The commands are there once attachd is installed.
+                wrong = [line for line in ours if "is not executable" not in line]
+                self.assertEqual([], wrong)
+
+
+class LogrotateTest(unittest.TestCase):
+    def test_a_running_process_goes_on_in_a_new_file(self):
+        machine.need_root(self)
+        logrotate = machine.need_tool(self, "logrotate")
+        folder = processes.folder(self)
+        logs = folder / "log"
+        logs.mkdir(mode=0o750)
+        text = (ETC / "logrotate.d/attachd").read_text().replace("/var/log/attachd", f"{logs}")
+        settings = folder / "settings"
+        # The account of the guide is not on this machine.
+        settings.write_text(text.replace("su attachd attachd", "su root root"))
+        settings.chmod(0o644)
+        rotate = (logrotate, f"--state={folder / 'state'}", str(settings))
+        log = logs / "manager.log"
+        process = subprocess.Popen(
+            [sys.executable, "-c", _LOGGING],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=processes.environment(
+                HOME=str(folder),
+                ATTACHD_CONFIG_FILES="/dev/null",
+                # As the guide's drop-in has it.
+                OS_DEFAULT__LOG_FILE=str(log),
+                OS_DEFAULT__WATCH_LOG_FILE="true",
+            ),
+            text=True,
+        )
+        self.addCleanup(process.communicate)
+
+        def say(word: str) -> None:
+            process.stdin.write(f"{word}\n")
+            process.stdin.flush()
+            self.assertEqual("written\n", process.stdout.readline())
+
+        say("one")
+        self.assertNotIn("error", run(rotate[0], "--debug", *rotate[1:]))
+        run(rotate[0], "--force", *rotate[1:])
+        say("two")
+        self.assertIn("said one", (logs / "manager.log.1").read_text())
+        self.assertNotIn("said one", log.read_text())
+        self.assertIn("said two", log.read_text())
+
+
+class Backend(server.ThreadingHTTPServer):
+    """What nginx is in front of.
+
+    :ivar events: sent one by one; "" ends the stream
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Upstream)
+        self.events: queue.Queue[str] = queue.Queue()
+
+
+class Upstream(server.BaseHTTPRequestHandler):
+    """Tells what arrives; of events, one now and the next when it is asked for."""
+
+    protocol_version = "HTTP/1.1"
+    server: Backend
+
+    def do_GET(self) -> None:
+        if self.path.endswith("/events"):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for event in iter(self.server.events.get, ""):
+                data = f"data: {event}\n\n".encode()
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                self.wfile.flush()
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self._answer(b"")
+
+    def do_POST(self) -> None:
+        self._answer(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("X-Length", f"{len(body)}")
+        self.send_header("X-Connection", f"{self.client_address[1]}")
+        for name in ("Host", "X-Forwarded-Proto", "X-Forwarded-For"):
+            self.send_header(f"X-Seen-{name}", self.headers[name] or "")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+class NginxTest(testtools.TestCase):
+    def setUp(self):
+        super().setUp()
+        nginx = machine.need_tool(self, "nginx")
+        openssl = machine.need_tool(self, "openssl")
+        self.folder = processes.folder(self)
+        # nginx's workers are not root, and keep large bodies there.
+        self.folder.chmod(0o755)
+        self.upstream = Backend()
+        self.addCleanup(self.upstream.server_close)
+        threading.Thread(target=self.upstream.serve_forever, daemon=True).start()
+        self.addCleanup(self.upstream.shutdown)
+        self.certificate = self.folder / "certificate.pem"
+        run(
+            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+            *("-keyout", f"{self.folder / 'key.pem'}", "-out", str(self.certificate)),
+        )
+        with server.HTTPServer(("127.0.0.1", 0), Upstream) as probe:
+            port = probe.server_port
+        text = (ETC / "nginx/attachd.conf").read_text()
+        for there, here in (
+            ("127.0.0.1:8776", f"127.0.0.1:{self.upstream.server_port}"),
+            ("listen 443", f"listen 127.0.0.1:{port}"),
+            ("volumes.example.org", "localhost"),
+            ("/etc/ssl/attachd", f"{self.folder}"),
+            ("/var/log/nginx", f"{self.folder}"),
+        ):
+            self.assertIn(there, text)
+            text = text.replace(there, here)
+        (self.folder / "attachd.conf").write_text(text)
+        main = self.folder / "nginx.conf"
+        main.write_text(_NGINX.format(folder=self.folder))
+        run(nginx, "-t", "-c", str(main))
+        self.nginx = processes.Process(self, nginx, "-c", str(main))
+        self.url = f"https://localhost:{port}"
+        self.session = requests.Session()
+        self.addCleanup(self.session.close)
+        self.session.trust_env = False
+        self.session.verify = str(self.certificate)
+        retries = requests.adapters.Retry(total=60, backoff_factor=0.1, backoff_max=1)
+        self.session.mount("https://", requests.adapters.HTTPAdapter(max_retries=retries))
+
+    def test_connections_stay_open_on_both_sides_and_bodies_go_through(self):
+        first = self.session.get(f"{self.url}/v3/", timeout=PATIENCE)
+        body = b"x" * (2**20 + 2**18)
+        second = self.session.post(f"{self.url}/v3/", data=body, timeout=PATIENCE)
+        self.assertEqual(f"{len(body)}", second.headers["X-Length"])
+        self.assertEqual(first.headers["X-Connection"], second.headers["X-Connection"])
+        self.assertEqual("https", second.headers["X-Seen-X-Forwarded-Proto"])
+        self.assertEqual("127.0.0.1", second.headers["X-Seen-X-Forwarded-For"])
+        larger = self.session.post(f"{self.url}/v3/", data=b"x" * 2**22, timeout=PATIENCE)
+        self.assertEqual(413, larger.status_code)
+
+    def test_nobody_can_say_whom_a_request_is_forwarded_for(self):
+        said = {"X-Forwarded-For": "192.0.2.99"}
+        answer = self.session.get(f"{self.url}/v3/", headers=said, timeout=PATIENCE)
+        self.assertEqual("127.0.0.1", answer.headers["X-Seen-X-Forwarded-For"])
+
+    def test_each_event_comes_when_it_is_sent(self):
+        for path in ("/v3/events", "/v3/0123/events"):
+            self.upstream.events.put("first")
+            with self.session.get(self.url + path, stream=True, timeout=PATIENCE) as answer:
+                lines = answer.iter_lines()
+                # The second is only sent when the first has come.
+                self.assertEqual(b"data: first", next(lines))
+                self.upstream.events.put("second")
+                self.assertEqual([b"", b"data: second"], [next(lines), next(lines)])
+                self.upstream.events.put("")
+                self.assertEqual([b""], list(lines))
+
+
+class ContainerTest(unittest.TestCase):
+    """No image is built here: that takes an engine and a registry."""
+
+    INSTRUCTIONS = frozenset(
+        {"FROM", "RUN", "COPY", "WORKDIR", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "CMD"}
+    )
+
+    def setUp(self):
+        super().setUp()
+        text = (ETC / "container/Containerfile").read_text().replace("\\\n", " ")
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        self.lines = [tuple(line.split(maxsplit=1)) for line in lines]
+
+    def test_it_is_made_of_instructions_of_two_stages(self):
+        words = [word for word, _rest in self.lines]
+        self.assertLessEqual(set(words), self.INSTRUCTIONS)
+        self.assertEqual(2, words.count("FROM"))
+        self.assertEqual(
+            ("USER", "attachd"), [each for each in self.lines if each[0] == "USER"][-1]
+        )
+
+    def test_what_is_copied_is_there(self):
+        for word, rest in self.lines:
+            if word == "COPY" and not rest.startswith("--from"):
+                self.assertTrue((ROOT / rest.split()[0]).exists(), rest)
+
+    def test_it_runs_what_the_guide_runs(self):
+        typed = {
+            " ".join(command.replace("\\\n", " ").split())
+            for block in guides.blocks(GUIDE)
+            if block.language == "console"
+            for command in block.commands
+        }
+        packages = {
+            word for each in typed if each.startswith("apt install") for word in each.split()
+        }
+        runs = [rest for word, rest in self.lines if word == "RUN"]
+        alike = [each.replace(" --no-cache-dir", "") for each in runs if "apt-get" not in each]
+        alike = [each for each in alike if not each.startswith("install -d")]
+        self.assertEqual(3, len(alike))
+        self.assertLessEqual(set(alike), typed)
+        pattern = r"apt-get install --no-install-recommends -y ([\w -]+?) +(?:&&|$)"
+        found = re.findall(pattern, "\n".join(f"{each} &&" for each in runs))
+        wanted = {word for each in found for word in each.split()}
+        # An image has no systemd.
+        self.assertEqual({"systemd-standalone-sysusers"}, wanted - packages)
+
+    def test_its_command_is_the_one_of_the_unit(self):
+        (command,) = (rest for word, rest in self.lines if word == "CMD")
+        unit = (ETC / "systemd/attachd-api.service").read_text()
+        (line,) = re.findall(r"^ExecStart=/opt/attachd/bin/(.*)$", unit, re.MULTILINE)
+        expected = shlex.split(line.replace("127.0.0.1", "0.0.0.0"))
+        self.assertEqual(expected, re.findall(r'"([^"]+)"', command))
+
+
+class PackagesTest(unittest.TestCase):
+    def test_the_guides_packages_are_those_that_tests_have(self):
+        bindep = (ROOT / "bindep.txt").read_text()
+        known = {line.split()[0] for line in bindep.splitlines() if "[" in line}
+        for block in guides.blocks(GUIDE):
+            for command in block.commands if block.language == "console" else ():
+                words = command.replace("\\\n", " ").split()
+                if words[:2] == ["apt", "install"]:
+                    self.assertLessEqual(set(words[2:]), known)
+
+    def test_a_source_archive_has_all_of_etc(self):
+        manifest = (ROOT / "MANIFEST.in").read_text().splitlines()
+        self.assertIn("graft etc", manifest)
+        for each in ("attachd/config-generator.conf", "attachd/policy-generator.conf"):
+            self.assertTrue((ETC / each).is_file())
+        self.assertTrue(os.access(ETC / "nginx/attachd.conf", os.R_OK))
+        self.assertTrue(Path(ETC / "systemd/attachd-manager.service.d").is_dir())
+
+
+class ShellTest(unittest.TestCase):
+    def test_every_shell_script_is_checked(self):
+        listed = (ROOT / "tools/check.py").read_text()
+        scripts = [*ROOT.glob("devstack/*"), *ROOT.glob("attachd/tests/**/*.sh"), ROOT / ".ci/run"]
+        scripts += ROOT.glob("tools/*.sh")
+        for each in scripts:
+            if each.suffix != ".rst":
+                self.assertIn(str(each.relative_to(ROOT)), listed)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the guides have for some readers only: PostgreSQL, loop devices, HAProxy."""
+
+import os
+from pathlib import Path
+import re
+import shlex
+import subprocess
+import sys
+import unittest
+import uuid
+
+import sqlalchemy as sa
+
+from attachd.tests import machine
+from attachd.tests.functional import guides, processes, units
+from attachd.tests.functional.processes import PATIENCE, ROOT
+
+GUIDE = ROOT / "doc/source/admin/install.rst"
+SEVERAL_HOSTS = ROOT / "doc/source/admin/several-hosts.rst"
+UNIT = ROOT / "etc/systemd/attachd-manager.service"
+
+_LOOP = """\
+import os, sys
+from pathlib import Path
+from attachd.drivers import loop
+file = Path(sys.argv[1])
+file.write_bytes(b"x" * 2**20)
+made = loop.attach(file, "rw")
+try:
+    Path(made.path).open("r+b").close()
+    os.truncate(file, 2**21)
+    loop.refresh(made)
+finally:
+    loop.detach(file)
+print(Path("/proc/self/status").read_text())
+"""
+
+
+class PostgresqlTest(unittest.TestCase):
+    """Typed for a database and a role of another name, at the server that tests use."""
+
+    def setUp(self):
+        super().setUp()
+        self.psql = machine.need_tool(self, "psql")
+        self.server = sa.engine.make_url(machine.need_server(self, "postgresql"))
+        self.name = f"attachd_test_{uuid.uuid4().hex[:12]}"
+        self.blocks = [each for each in guides.blocks(GUIDE) if each.readers == "postgresql"]
+        self.addCleanup(self.run_sql, f"DROP ROLE IF EXISTS {self.name}")
+        self.addCleanup(self.run_sql, f"DROP DATABASE IF EXISTS {self.name}")
+
+    def run_sql(self, statement):
+        where = ["-h", f"{self.server.host}", "-p", f"{self.server.port}"]
+        done = subprocess.run(
+            [self.psql, "-q", *where, "-U", self.server.username or "postgres", "-c", statement],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(0, done.returncode, done.stderr)
+
+    def type(self, block):
+        for command in block.commands:
+            words = shlex.split(command.replace("\\\n", " "))
+            self.assertEqual(["runuser", "-u", "postgres", "--", "psql", "-c"], words[:-1])
+            self.run_sql(re.sub(r"\battachd\b", self.name, words[-1]))
+
+    def left(self):
+        engine = sa.create_engine(self.server, poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            names = "SELECT datname FROM pg_database UNION SELECT rolname FROM pg_roles"
+            found = connection.exec_driver_sql(names).scalars().all()
+        return self.name in found
+
+    def test_it_can_be_used_instead_and_removed(self):
+        make, option, remove = self.blocks
+        self.type(make)
+        url = option.text.partition(" = ")[2].strip()
+        there = "//attachd:DB_SECRET@127.0.0.1:5432/attachd"
+        here = f"//{self.name}:DB_SECRET@{self.server.host}:{self.server.port}/{self.name}"
+        self.assertIn(there, url)
+        done = subprocess.run(
+            [processes.script("attachd-manage"), "db", "sync"],
+            env=processes.environment(OS_DATABASE__CONNECTION=url.replace(there, here)),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertTrue(self.left())
+        self.type(remove)
+        self.assertFalse(self.left())
+
+
+class LoopDevicesTest(unittest.TestCase):
+    def test_root_needs_one_of_its_privileges(self):
+        machine.need_root(self)
+        machine.need_device(self, "/dev/loop-control")
+        setpriv = machine.need_tool(self, "setpriv")
+        unit = units.read(UNIT)  # with the drop-in beside it
+        self.assertEqual(["root"], unit["User"][-1:])
+        self.assertEqual(["CAP_SYS_ADMIN"], unit["CapabilityBoundingSet"])
+        self.assertEqual("no", unit["PrivateDevices"][-1])
+        file = processes.folder(self) / "file"
+        rights = ["--bounding-set=-all,+sys_admin", "--inh-caps=-all", "--no-new-privs"]
+        said = subprocess.run(
+            [setpriv, *rights, sys.executable, "-P", "-c", _LOOP, str(file)],
+            env=processes.environment(PYTHONPATH=os.fspath(ROOT)),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        self.assertEqual(0, said.returncode, said.stderr)
+        self.assertRegex(said.stdout, r"CapEff:\s+0000000000200000")
+        backing = Path("/sys/block").glob("loop*/loop/backing_file")
+        self.assertNotIn(str(file), [each.read_text().strip() for each in backing])
+
+
+class HaproxyTest(unittest.TestCase):
+    def test_the_example_is_valid(self):
+        haproxy = machine.need_tool(self, "haproxy")
+        openssl = machine.need_tool(self, "openssl")
+        folder = processes.folder(self)
+        key, certificate, both = (folder / name for name in ("key", "certificate", "pem"))
+        made = (openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+        named = ("-subj", "/CN=volumes.example.org", "-keyout", key, "-out", certificate)
+        subprocess.run([*made, *named], check=True, capture_output=True)
+        both.write_bytes(certificate.read_bytes() + key.read_bytes())
+        (block,) = (each for each in guides.blocks(SEVERAL_HOSTS) if each.readers == "haproxy")
+        there = "/etc/haproxy/volumes.example.org.pem"
+        self.assertIn(there, block.text)
+        file = folder / "haproxy.cfg"
+        file.write_text(f"global\n    maxconn 10\n\n{block.text.replace(there, str(both))}")
+        said = subprocess.run(
+            [haproxy, "-c", "-f", file], capture_output=True, text=True, check=False
+        )
+        self.assertEqual(0, said.returncode, said.stdout + said.stderr)

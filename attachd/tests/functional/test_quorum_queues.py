@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attachd over quorum queues, configured as doc/source/admin/several-hosts.rst says."""
+
+import subprocess
+import unittest
+from urllib import parse
+
+from attachd.tests import machine
+from attachd.tests.functional import guides, processes, sdk
+from attachd.tests.functional.processes import PATIENCE, Deployment
+
+GUIDE = processes.ROOT / "doc/source/admin/several-hosts.rst"
+
+
+class QuorumQueuesTest(unittest.TestCase):
+    def options(self):
+        """Return what the guide has for RabbitMQ, without the servers' names."""
+        (block,) = (each for each in guides.blocks(GUIDE) if each.readers == "quorum")
+        found = block.text[block.text.index("[oslo_messaging_rabbit]") :]
+        self.assertIn("rabbit_quorum_queue = true", found)
+        self.assertIn("rabbit_transient_quorum_queue = true", found)
+        return found
+
+    def queues(self, deployment):
+        """Return type and arguments of each queue by its name, asked as the guide does."""
+        (command,) = next(
+            each.commands for each in guides.blocks(GUIDE) if each.readers == "queues"
+        )
+        lines = deployment.broker_lines(command)
+        return dict(line.split("\t") for line in lines)
+
+    def test_volumes_are_made_attached_and_deleted_over_them(self):
+        deployment = _Deployment(self, "mariadb")
+        deployment.configure(self.options())
+        manager = deployment.start_manager()
+        server = deployment.start_gunicorn()
+        deployment.wait_until_served()
+        storage = sdk.storage(self, deployment.url)
+        volume = storage.create_volume(name="disk", size=1)
+        volume = storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        attachment = storage.create_attachment(volume.id, connector={"host": "one"})
+        self.assertTrue(attachment.connection_info["device_path"])
+        kinds = self.queues(deployment)
+        calls = {name: kind for name, kind in kinds.items() if name.startswith("attachd-manager")}
+        answers = {name: kind for name, kind in kinds.items() if name.startswith("reply_")}
+        self.assertEqual({"quorum"}, set(calls.values()) - {"stream"}, kinds)
+        self.assertEqual({"quorum"}, set(answers.values()), kinds)
+        storage.delete_attachment(attachment)
+        storage.delete_volume(volume)
+        storage.wait_for_delete(volume, interval=0.1, wait=PATIENCE)
+        self.assertEqual((0, 0), (server.end(), manager.end()))
+        for process in (server, manager):
+            self.assertNotIn("Traceback", process.output)
+
+
+class _Deployment(Deployment):
+    """A deployment whose virtual host can be looked at."""
+
+    def broker_lines(self, command):
+        """Run ``rabbitmqctl`` for the virtual host; returns its lines without the heading."""
+        text = (self.folder / "attachd.conf").read_text(encoding="utf-8")
+        (url,) = (
+            line.partition(" = ")[2]
+            for line in text.splitlines()
+            if line.startswith("transport_url")
+        )
+        tool, *words = command.split()
+        words[words.index("-p") + 1] = parse.urlsplit(url).path.strip("/")
+        control = machine.need_tool(self._test, tool)
+        done = subprocess.run(
+            [control, "-q", "--no-table-headers", *words],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.splitlines()
