@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""That the recipes of doc/source/admin/policy.rst do what the page says of them."""
+
+from pathlib import Path
+import tempfile
+import unittest
+
+from attachd.api import policy
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.tests.functional import guides
+
+GUIDE = Path(__file__).parents[4] / "doc/source/admin/policy.rst"
+CREATE, DELETE = "volume:attachment_create", "volume:attachment_delete"
+LOOK, WATCH = "volume:attachment_get", "volume:event_watch"
+SECRETS = "volume:attachment_connection_info"
+MULTIATTACH = "volume:multiattach"
+CREATE_ON_HOST = "volume:attachment_create_on_host"
+ALONE = {"context_is_admin", "admin_api", "admin_or_project_member", "admin_or_project_reader"}
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        super().setUp()
+        if not GUIDE.is_file():
+            self.skipTest("the documentation is not here, only what is installed")
+        self.recipes = {
+            each.readers: each.text for each in guides.blocks(GUIDE) if each.language == "yaml"
+        }
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = Path(folder.name) / "policy.yaml"
+        CONF([], project="attachd", default_config_files=[])
+        policy.get_enforcer()  # registers the options
+        CONF.set_override("policy_file", str(self.file), group="oslo_policy")
+        self.addCleanup(CONF.clear_override, "policy_file", group="oslo_policy")
+        self.addCleanup(policy.forget)
+
+    def cook(self, *names):
+        """Take recipes into force, which nothing may be wrong with."""
+        self.file.write_text("".join(self.recipes[name] for name in names), encoding="utf-8")
+        policy.forget()
+        self.assertEqual([], policy.check_files())
+
+    def may(self, roles, *rules, project="p", service_roles=()):
+        """Return which of the rules let somebody do something in the project p."""
+        asked = RequestContext(
+            user_id="u",
+            project_id=project,
+            roles=roles.split(),
+            service_roles=list(service_roles),
+        )
+        asked.is_admin = policy.is_admin(asked)
+        target = {"project_id": "p", "user_id": "somebody"}
+        return {rule for rule in rules if policy.allows(asked, rule, target)}
+
+
+class RecipesTest(Case):
+    def test_each_block_is_tried_here(self):
+        self.assertEqual(
+            {
+                *("attachers", "compute", "orchestrator", "auditor", "auditor-more", "watcher"),
+                *("multiattach", "multiattach-project", "no-force", "read-only", "secrets"),
+            },
+            set(self.recipes),
+        )
+
+    def test_only_some_members_attach(self):
+        self.cook("attachers")
+        rules = [line.split('"')[1] for line in self.recipes["attachers"].splitlines()][1:]
+        self.assertEqual(12, len(rules))
+        self.assertEqual(set(), self.may("member reader", *rules))
+        self.assertEqual({LOOK, "volume:create"}, self.may("member reader", LOOK, "volume:create"))
+        self.assertEqual(set(), self.may("attacher", *rules))
+        self.assertEqual(set(), self.may("member attacher", *rules, project="q"))
+        self.assertEqual({*rules}, self.may("member attacher", *rules))
+        self.assertEqual({*rules}, self.may("admin", *rules, project="q"))
+
+    def test_attaching_through_compute_only(self):
+        others = "".join(self.recipes["attachers"].splitlines(keepends=True)[1:])
+        self.recipes["compute"] += others
+        self.cook("compute")
+        self.assertEqual(set(), self.may("member", CREATE, DELETE))
+        through = {"service_roles": ["service"]}
+        self.assertEqual({CREATE, DELETE}, self.may("member", CREATE, DELETE, **through))
+        self.assertEqual(set(), self.may("member", CREATE, project="q", **through))
+        self.assertEqual(set(), self.may("reader", CREATE, **through))
+
+    def test_who_attaches_to_hosts_by_name(self):
+        self.cook("orchestrator")
+        both = {CREATE, CREATE_ON_HOST}
+        self.assertEqual({CREATE}, self.may("member", *both))
+        self.assertEqual(both, self.may("member orchestrator", *both))
+        self.assertNotIn(CREATE, self.may("member orchestrator", *both, project="q"))
+        self.assertEqual(both, self.may("member service", *both))
+        self.assertTrue(self.may("orchestrator", "volume:agent_get"))
+        self.assertFalse(self.may("orchestrator", "volume:agent_delete"))
+
+    def test_an_auditor_sees_everything_and_changes_nothing(self):
+        self.cook("auditor")
+        asked = RequestContext(user_id="u", project_id="q", roles=["auditor"])
+        self.assertTrue(policy.is_admin(asked))
+        seen = {
+            each.name
+            for each in policy.list_rules()
+            if each.name not in ALONE and each.check_str in (policy.READER, policy.ANYBODY)
+        }
+        every = {each.name for each in policy.list_rules()} - ALONE
+        self.assertEqual(seen, self.may("auditor", *every, project="q"))
+        self.assertIn(LOOK, seen)
+        self.assertNotIn(SECRETS, seen)
+
+    def test_others_are_who_they_were_beside_an_auditor(self):
+        every = {each.name for each in policy.list_rules()}
+        asked = [
+            (roles, project)
+            for roles in ("admin", "member", "reader", "member reader", "service", "")
+            for project in ("p", "q")
+        ]
+        policy.forget()
+        before = [self.may(roles, *every, project=project) for roles, project in asked]
+        self.cook("auditor")
+        after = [self.may(roles, *every, project=project) for roles, project in asked]
+        self.assertEqual(before, after)
+
+    def test_what_else_an_auditor_looks_at(self):
+        self.cook("auditor", "auditor-more")
+        rules = [line.split('"')[1] for line in self.recipes["auditor-more"].splitlines()]
+        self.assertEqual({*rules}, self.may("auditor", *rules, project="q"))
+        self.assertEqual(set(), self.may("member", *rules))
+
+    def test_a_user_for_monitoring(self):
+        self.cook("auditor", "watcher")
+        self.assertTrue(self.may("auditor", WATCH, project="q"))
+        self.assertTrue(self.may("admin", WATCH))
+        self.assertFalse(self.may("member reader", WATCH))
+
+    def test_multiattach_for_some(self):
+        self.cook("multiattach")
+        bootable = "volume:multiattach_bootable_volume"
+        self.assertEqual(set(), self.may("member", MULTIATTACH, bootable))
+        self.assertEqual({MULTIATTACH}, self.may("member cluster", MULTIATTACH, bootable))
+        self.assertEqual({MULTIATTACH, bootable}, self.may("admin", MULTIATTACH, bootable))
+        self.cook("multiattach-project")
+        self.assertFalse(self.may("member", MULTIATTACH))
+        self.assertTrue(self.may("member", MULTIATTACH, project="6f70656e2d73657361"))
+
+    def test_nothing_by_force(self):
+        self.cook("no-force")
+        forced = {
+            each.name
+            for each in policy.list_rules()
+            if "force" in each.name or "override" in each.name
+        } | {"volume_extension:volume_admin_actions:reset_status"}
+        self.assertEqual(set(), self.may("admin", *forced))
+        self.assertEqual({DELETE}, self.may("admin", DELETE))
+
+    def test_volumes_for_reading(self):
+        self.cook("read-only")
+        rules = ("volume:update_readonly_flag", "volume:retype")
+        self.assertEqual(set(), self.may("member", *rules))
+        self.assertEqual({*rules}, self.may("admin", *rules))
+
+    def test_members_need_not_see_secrets(self):
+        self.cook("secrets")
+        self.assertFalse(self.may("member", SECRETS))
+        self.assertTrue(self.may("member", SECRETS, service_roles=["service"]))
+        self.assertTrue(self.may("admin", SECRETS))
