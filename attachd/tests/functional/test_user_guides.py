@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What doc/source/user tells to type, at attachd-all-in-one: by curl, and in Python.
+
+And the auditor of doc/source/admin/policy.rst asks there, as whom nobody could audit otherwise.
+"""
+
+import subprocess
+import sys
+
+import requests
+import testtools
+
+from attachd.tests import machine
+from attachd.tests.functional import guides, processes, sdk
+from attachd.tests.functional.processes import PATIENCE, AllInOne
+
+GUIDE = processes.ROOT / "doc/source/user/curl.rst"
+EXAMPLE = processes.ROOT / "doc/source/user/sdk_attach_example.py"
+RECIPES = processes.ROOT / "doc/source/admin/policy.rst"
+ELSEWHERE = "http://127.0.0.1:8776"
+CONFIGURATION = """\
+[file]
+file_loop_devices = never
+[oslo_policy]
+policy_file = {policy}
+"""
+PROJECT, ELSEWHERES = "a" * 32, "b" * 32
+
+
+class Case(testtools.TestCase):
+    recipe = ""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = processes.folder(self)
+        rules = (each for each in guides.blocks(RECIPES) if each.readers == self.recipe)
+        policy = self.folder / "policy.yaml"
+        policy.write_text("".join(each.text for each in rules if self.recipe))
+        own = self.folder / "own.conf"
+        own.write_text(CONFIGURATION.format(policy=policy))
+        self.service = AllInOne(self, self.folder / "state", f"--config-file={own}")
+        self.service.show_in_failures(self)
+
+    def run_it(self, *words):
+        """Run a command that complains of nothing, and return what it printed."""
+        done = subprocess.run(
+            words,
+            cwd=self.folder,
+            env=processes.environment(
+                HOME=str(self.folder), OS_AUTH_TYPE="none", OS_ENDPOINT=f"{self.service.url}/v3"
+            ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=4 * PATIENCE,
+            check=False,
+        )
+        self.assertEqual((0, ""), (done.returncode, done.stderr), done.stdout)
+        return done.stdout
+
+
+class CurlTest(Case):
+    def test_everything_prints_what_the_guide_says(self):
+        for tool in ("bash", "curl", "jq"):
+            machine.need_tool(self, tool)
+        blocks = [
+            each
+            for each in guides.blocks(GUIDE)
+            if each.language == "console" and not each.readers
+        ]
+        self.assertGreater(len(blocks), 10)
+        script, expected = ["set -eu"], []
+        for number, block in enumerate(blocks):
+            script += [*block.commands, f"echo '-- {number}'"]
+            expected += [*printed(block), f"-- {number}"]
+        said = self.run_it("bash", "-c", "\n".join(script).replace(ELSEWHERE, self.service.url))
+        self.assertEqual(expected, said.splitlines())
+
+
+class PythonTest(Case):
+    def test_the_example_of_openstacksdk(self):
+        storage = sdk.storage(self, self.service.url)
+        volume = storage.create_volume(name="data", size=1)
+        storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        said = self.run_it(sys.executable, "-W", "ignore", str(EXAMPLE), "data")
+        self.assertEqual(
+            ["connect by local", "the volume is in-use", "the volume is available"],
+            said.splitlines(),
+        )
+
+
+class AuditorTest(Case):
+    recipe = "auditor"
+
+    def ask(self, method, path, roles, project, **more):
+        return requests.request(
+            method,
+            f"{self.service.url}/v3/{path}",
+            headers={
+                "X-Auth-Token": f"somebody:{project}:{roles}",
+                "OpenStack-API-Version": "volume 3.71, attachd 1.0",
+            },
+            timeout=PATIENCE,
+            **more,
+        )
+
+    def test_an_auditor_sees_other_projects_and_changes_nothing(self):
+        wanted = {"volume": {"name": "data", "size": 1}}
+        made = self.ask("POST", "volumes", "member,reader", PROJECT, json=wanted)
+        volume = made.json()["volume"]["id"]
+        auditor = ("auditor", ELSEWHERES)
+        listed = self.ask("GET", "volumes?all_tenants=1", *auditor).json()["volumes"]
+        self.assertEqual([volume], [each["id"] for each in listed])
+        for path in (f"volumes/{volume}", "attachments?all_tenants=1", "events?all_tenants=1"):
+            self.assertEqual(200, self.ask("GET", path, *auditor).status_code, path)
+        attachment = {"attachment": {"volume_uuid": volume}}
+        for method, path, body in (
+            ("POST", "volumes", wanted),
+            ("POST", "attachments", attachment),
+            ("DELETE", f"volumes/{volume}", None),
+            ("GET", "os-services", None),
+        ):
+            answer = self.ask(method, path, *auditor, json=body)
+            self.assertEqual(403, answer.status_code, f"{path}: {answer.text}")
+        stranger = ("member,reader", ELSEWHERES)
+        self.assertEqual(404, self.ask("GET", f"volumes/{volume}", *stranger).status_code)
+
+
+def printed(block):
+    """Return the lines of a block that nobody types."""
+    typed = "\n".join(block.commands).splitlines()
+    lines = [line.removeprefix("$ ").removeprefix("> ") for line in block.text.splitlines()]
+    return [line for line in lines if line not in typed]
