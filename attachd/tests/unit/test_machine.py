@@ -21,6 +21,15 @@ class _Needs(unittest.TestCase):
     def time(self):
         machine.need_time(self)
 
+    def time_twice(self):
+        machine.need_time(self)
+        with mock.patch.dict(os.environ, ATTACHD_TEST_UNTIL=str(time.time() + 60)):
+            machine.need_time(self)
+
+    def more_time(self):
+        machine.need_time(self, machine.LEAST)
+        machine.need_time(self)
+
     def a_server(self):
         machine.need_server(self, "rabbitmq")
 
@@ -53,6 +62,15 @@ class MachineTest(unittest.TestCase):
         with mock.patch.dict(os.environ):
             os.environ.pop("ATTACHD_TEST_UNTIL", None)
             machine.need_time(self)
+
+    def test_what_has_begun_goes_on_near_the_end(self):
+        later = str(time.time() + 3600)
+        self.assertEqual([], _outcome(_Needs("time_twice"), ATTACHD_TEST_UNTIL=later).skipped)
+
+    def test_what_turns_out_to_take_long_is_left_out_later(self):
+        soon = str(time.time() + (machine.LEAST + machine.ENOUGH) / 2)
+        ((_, reason),) = _outcome(_Needs("more_time"), ATTACHD_TEST_UNTIL=soon).skipped
+        self.assertIn("no time was left", reason)
 
     def test_a_missing_tool_fails_in_ci(self):
         result = _outcome(_Needs("a_tool"), CI="true")
