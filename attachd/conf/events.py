@@ -19,7 +19,7 @@ OPTIONS = [
         min=0.02,
         max=10,
         help="How often a process of the API looks for what is new while somebody watches, in "
-        "seconds. It costs one or two statements, however many watch.",
+        "seconds. It costs one statement if there is nothing, however many watch.",
     ),
     cfg.IntOpt(
         "max_watchers",

@@ -35,8 +35,8 @@ BATCH = 500
 
 _INSERT = sa.insert(_T)
 _NEW = sa.select(_T.c.id).where(_T.c.revision.is_(None)).order_by(_T.c.id).limit(BATCH)
-_HAS_NEW = sa.select(sa.literal(1)).where(_T.c.revision.is_(None)).limit(1)
 _PLACES = sa.select(_P.c.given, _P.c.forgotten).where(_P.c.id == 1)
+_PLACES_AND_NEWS = _PLACES.add_columns(sa.exists().where(_T.c.revision.is_(None)))
 
 
 class Places(NamedTuple):
@@ -117,12 +117,18 @@ def places() -> Places:
 
 def give_places() -> Places:
     """Give all that was committed until now its place, and return what there is to read."""
+    now, more = _look()
+    while more:
+        now, more = _give_some_places()
+    return now
+
+
+@api.retried
+def _look() -> tuple[Places, bool]:
+    """Return what there is to read, and whether something has no place yet."""
     with api.reader() as connection:
-        if connection.execute(_HAS_NEW).first() is None:
-            return _places(connection, _PLACES)
-    while (there := _give_some_places())[1]:
-        pass
-    return there[0]
+        given, forgotten, more = connection.execute(_PLACES_AND_NEWS).one()
+    return Places(given, forgotten), bool(more)
 
 
 @api.retried

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is repeated, what is given up at once, and what callers are told."""
 
+import ast
+from pathlib import Path
 import unittest
 from unittest import mock
 
@@ -114,3 +116,28 @@ class MissingTablesTest(unittest.TestCase):
 
         with self.assertRaisesRegex(exception.Unavailable, "attachd-manage db sync"):
             read()
+
+
+class TransactionsTest(unittest.TestCase):
+    def test_whatever_others_call_is_tried_again(self):
+        bare = []
+        for path in Path(retrying.__file__).parent.glob("*.py"):
+            functions = (
+                each
+                for each in ast.parse(path.read_text()).body
+                if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")
+            )
+            bare += [
+                f"{path.stem}.{each.name}"
+                for each in functions
+                if any(
+                    isinstance(inner, ast.withitem) and _is_transaction(inner.context_expr)
+                    for inner in ast.walk(each)
+                )
+                and "api.retried" not in map(ast.unparse, each.decorator_list)
+            ]
+        self.assertEqual([], bare)
+
+
+def _is_transaction(node):
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in {"api.reader", "api.writer"}
