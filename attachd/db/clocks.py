@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the clocks of the machines agree; read by attachd-status."""
+"""The database's clock, and whether those of the machines agree with it and each other."""
 
 import datetime
 from typing import Any
@@ -8,24 +8,26 @@ import sqlalchemy as sa
 
 from attachd.db import api, columns, models
 
-_MOMENT: dict[str, Any] = {
-    "mysql": sa.func.utc_timestamp(),
-    "postgresql": sa.func.timezone("utc", sa.func.clock_timestamp()),
-}
-"""The present moment in UTC, by dialect; a file has no clock of its own."""
+
+def moment(connection: sa.Connection) -> sa.ColumnElement[Any]:
+    """Return the present in UTC to the microsecond, as the database will find it."""
+    kind = connection.dialect.name
+    if kind == "sqlite":  # It has no clock but that of this machine.
+        return sa.literal(columns.now())
+    if kind == "postgresql":
+        return sa.func.timezone("utc", sa.func.clock_timestamp())
+    return sa.func.utc_timestamp(sa.literal_column("6"))
 
 
 @api.retried
 def database_ahead() -> float:
     """Return by how many seconds the database's clock is ahead of this machine's.
 
-    What the question took is in it, and for MariaDB up to a second more.
+    What the question took is in it.
     """
-    moment = _MOMENT.get(api.dialect())
-    if moment is None:
-        return 0.0
     with api.reader() as connection:
-        said: datetime.datetime = connection.execute(sa.select(moment)).scalar_one()
+        wanted = sa.select(moment(connection))
+        said: datetime.datetime = connection.execute(wanted).scalar_one()
     return (said - columns.now()).total_seconds()
 
 

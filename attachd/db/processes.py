@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from attachd.db import api, models
+from attachd.db import api, clocks, models
 
 Row = dict[str, Any]
 _T = models.processes
@@ -24,7 +24,7 @@ def join(process_id: str, name: str) -> None:
     :param name: for people, such as ``host:pid``
     """
     with api.writer() as connection:
-        present = _present(connection)
+        present = clocks.moment(connection)
         seen = sa.update(_T).where(_T.c.id == process_id).values(seen_at=present)
         if connection.execute(seen).rowcount == 0:
             values = {"id": process_id, "name": name[:255], "seen_at": present}
@@ -35,7 +35,7 @@ def join(process_id: str, name: str) -> None:
 def renew(process_id: str) -> bool:
     """Note that a process lives; False if others have taken it for dead meanwhile."""
     with api.writer() as connection:
-        seen = sa.update(_T).where(_T.c.id == process_id).values(seen_at=_present(connection))
+        seen = sa.update(_T).where(_T.c.id == process_id).values(seen_at=clocks.moment(connection))
         return connection.execute(seen).rowcount == 1
 
 
@@ -58,13 +58,3 @@ def living() -> list[Row]:
     with api.reader() as connection:
         found = connection.execute(sa.select(_T).order_by(_T.c.started_at, _T.c.id))
         return [dict(row._mapping) for row in found]
-
-
-def _present(connection: sa.Connection) -> Any:
-    """Return the present of the database's clock; only whether it changes matters."""
-    kind = connection.dialect.name
-    if kind == "sqlite":  # It has no clock but that of this machine.
-        return models.now()
-    if kind == "postgresql":
-        return sa.func.timezone("utc", sa.func.clock_timestamp())
-    return sa.func.utc_timestamp(sa.literal_column("6"))
