@@ -287,21 +287,17 @@ class ManagerTest(unittest.TestCase):
             ("[DEFAULT]\nenabled_backends = one\n[one]\ndriver = tape\n", "tape"),
             ("[manager]\nworkers = none\n", "workers"),
         ):
-            with self.subTest(text=text):
-                configuration = self.deployment.folder / "wrong.conf"
-                configuration.write_text(
-                    text.replace(
-                        "[DEFAULT]\n", f"[DEFAULT]\nstate_path={self.deployment.folder}\n"
-                    )
-                )
-                manager = processes.Process(
-                    self, processes.script("attachd-manager"), f"--config-file={configuration}"
-                )
-                self.assertEqual(1, manager.wait())
-                last = manager.output.splitlines()[-1]
-                self.assertTrue(last.startswith("attachd-manager: "), manager.output)
-                self.assertIn(expected, last)
-                self.assertNotIn("Traceback", manager.output)
+            configuration = self.deployment.folder / "wrong.conf"
+            state_path = f"[DEFAULT]\nstate_path={self.deployment.folder}\n"
+            configuration.write_text(text.replace("[DEFAULT]\n", state_path))
+            manager = processes.Process(
+                self, processes.script("attachd-manager"), f"--config-file={configuration}"
+            )
+            self.assertEqual(1, manager.wait(), text)
+            last = manager.output.splitlines()[-1]
+            self.assertTrue(last.startswith("attachd-manager: "), manager.output)
+            self.assertIn(expected, last)
+            self.assertNotIn("Traceback", manager.output)
 
 
 def wait_until_attaching(test, deployment):

@@ -168,10 +168,9 @@ class ClockTest(CheckTest):
 
     def test_clocks_that_agree_are_good_on_each_database(self):
         for kind in databases.KINDS:
-            with self.subTest(kind):
-                databases.use(self, kind)
-                self.report(0)
-                self.assert_result(Code.SUCCESS, checks.clock(None))
+            databases.use(self, kind)
+            self.report(0)
+            self.assert_result(Code.SUCCESS, checks.clock(None))
 
     def test_a_report_from_the_future_is_a_warning_by_name(self):
         databases.use(self)

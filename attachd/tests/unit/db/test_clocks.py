@@ -14,9 +14,8 @@ HOUR = datetime.timedelta(hours=1)
 class ClocksTest(unittest.TestCase):
     def test_servers_on_this_machine_have_its_time(self):
         for kind in databases.KINDS:
-            with self.subTest(kind):
-                databases.use(self, kind)
-                self.assertLess(abs(clocks.database_ahead()), 60)
+            databases.use(self, kind)
+            self.assertLess(abs(clocks.database_ahead()), 60, kind)
 
     def test_a_machine_that_is_late_sees_the_database_ahead(self):
         databases.use(self, "mariadb")
