@@ -46,9 +46,8 @@ class HealthCheck:
         health_checks.forget()
         self._inner = inner
         self._sources = _networks()
-        self._healthy: Application = healthcheck.Healthcheck.app_factory(
-            {}, oslo_config_project="attachd"
-        )
+        # By the name of a project it would read the files in the usual places, whatever we read.
+        self._healthy: Application = healthcheck.Healthcheck(None, CONF)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""

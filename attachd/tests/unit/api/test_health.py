@@ -82,6 +82,16 @@ class HealthCheckTest(unittest.TestCase):
         self.assertEqual((200, "degraded"), (found.status, found.body["status"]))
         self.assertNotIn(b"password", found.raw)
 
+    def test_the_short_answer_depends_on_what_the_configuration_of_the_process_names(self):
+        # Also where ATTACHD_CONFIG_FILES names other files than those in the usual places.
+        backends.override(self, "backends", ["attachd_broker"], "healthcheck")
+        with mock.patch.object(service, "ping", side_effect=OSError("refused")):
+            self.api.application = app.make_app()
+            self.assertEqual(503, self.ask().status)
+        with self.without_database():
+            self.api.application = app.make_app()
+            self.assertEqual(200, self.ask().status)
+
     def test_only_some_may_see_the_detail(self):
         for case in (
             {"address": "192.0.2.7"},
