@@ -18,7 +18,7 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from cycle import counters, load, processes, report, started
+from cycle import counters, load, processes, report, started, yardstick
 
 LOAD = "load generator"
 IDLE = 1.0
@@ -168,6 +168,8 @@ def _measure(arguments: argparse.Namespace, running: started.Running) -> dict[st
     if pids:
         how["CPU ms of the others"] = processes.HOW
     how["% elsewhere"] = processes.HOW_ELSEWHERE
+    if arguments.start == "production":
+        how["CPU ms empty call"] = yardstick.HOW
     how |= _idle(sources)
     headers = {"OpenStack-API-Version": f"volume {arguments.microversion}"}
     headers |= {"Content-Type": "application/json", "Accept": "application/json"}
@@ -259,6 +261,7 @@ def _run(
     sources: Sequence[counters.Source],
     pids: dict[str, int],
 ) -> report.Result:
+    call_before = _call_ms(arguments)
     if arguments.warmup:
         load.run(clients, arguments.warmup)
     before = _counted(sources)
@@ -269,7 +272,13 @@ def _run(
     machine = processes.machine_cpu_seconds() - machine
     counted = counters.difference(before, _counted(sources))
     used = {name: cpu_after[name] - cpu_before[name] for name in cpu_after}
-    return report.result(clients, duration, samples, counted, used, machine)
+    call = call_before and (call_before + (_call_ms(arguments) or 0.0)) / 2
+    return report.result(clients, duration, samples, counted, used, machine, call)
+
+
+def _call_ms(arguments: argparse.Namespace) -> float | None:
+    """Return what an empty call costs now; None where no broker is ours to use."""
+    return yardstick.call_ms(arguments.rabbit) if arguments.start == "production" else None
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from typing import Any
 from cycle import counters, load
 
 QUANTILES = (50, 95, 99)
+SERVICE = ("api", "manager")
+"""The processes that are attachd, of those whose CPU time is shown."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Result:
     :ivar per_cycle: counts divided by cycles, only what could be counted
     :ivar cpu_ms_per_cycle: by process
     :ivar elsewhere_percent: of all cores' time, used by processes that are not shown
+    :ivar call_ms: CPU of an empty RPC call at the same time, in its client and server; None: not
+        measured
     :ivar errors: how often what went wrong
     :ivar connections: opened by the clients since they exist
     """
@@ -37,6 +41,7 @@ class Result:
     per_cycle: Mapping[str, float]
     cpu_ms_per_cycle: Mapping[str, float]
     elsewhere_percent: float
+    call_ms: float | None
     errors: Mapping[str, int]
     connections: int
 
@@ -48,6 +53,7 @@ def result(
     counted: Mapping[str, int],
     cpu_seconds: Mapping[str, float],
     machine_cpu_seconds: float,
+    call_ms: float | None = None,
 ) -> Result:
     """Summarize one run."""
     elsewhere = max(0.0, machine_cpu_seconds - sum(cpu_seconds.values()))
@@ -71,6 +77,7 @@ def result(
             name: round(1000 * used / divisor, 3) for name, used in cpu_seconds.items()
         },
         elsewhere_percent=round(100 * elsewhere / (duration * _cores()), 1),
+        call_ms=None if call_ms is None else round(call_ms, 3),
         errors=dict(samples.errors),
         connections=sum(client.opened for client in clients),
     )
@@ -165,11 +172,19 @@ def _cost(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     processes = list(results[0]["cpu_ms_per_cycle"]) if results else []
     rows = [["clients", *(f"{name}/cycle" for name in names)]]
     rows[0] += [*(f"CPU ms {name}" for name in processes), "% elsewhere"]
+    compared = any(each["call_ms"] is not None for each in results)
+    rows[0] += ["CPU ms empty call", "api + manager in calls"] if compared else []
     for each in results:
         counted = [f"{each['per_cycle'].get(name, math.nan):.2f}" for name in names]
         used = [f"{each['cpu_ms_per_cycle'].get(name, math.nan):.2f}" for name in processes]
         rows.append([str(each["clients"]), *counted, *used, str(each["elsewhere_percent"])])
+        rows[-1] += _compared(each) if compared else []
     return rows
+
+
+def _compared(each: Mapping[str, Any]) -> list[str]:
+    used = sum(each["cpu_ms_per_cycle"][name] for name in SERVICE)
+    return [f"{each['call_ms']:.2f}", f"{used / each['call_ms']:.1f}"]
 
 
 def _grid(rows: Sequence[Sequence[str]]) -> str:
