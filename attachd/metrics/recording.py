@@ -2,8 +2,9 @@
 """Counts and measures, if that is wanted; else each call costs a look at a variable.
 
 What one process counts is kept in its memory, or, where several tell it as one, in files that
-they map into theirs (``slots``).  No gauge is kept: what may go down is found out when somebody
-asks, so a process that dies leaves nothing behind that was true only of itself.
+they map into theirs (``slots``).  What cannot be counted there is lost: nobody's work may end
+with an error of ours.  No gauge is kept: what may go down is found out when somebody asks, so a
+process that dies leaves nothing behind that was true only of itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +16,14 @@ import threading
 import time
 from typing import Any
 
+from oslo_log import log
 import prometheus_client
 from prometheus_client import multiprocess, values
 
 from attachd.metrics import slots
 from attachd.metrics.catalogue import COUNTED, FAST, Metric
+
+LOG = log.getLogger(__name__)
 
 
 class Recorder:
@@ -82,6 +86,7 @@ def _make(metric: Metric, registry: prometheus_client.CollectorRegistry) -> Any:
 
 class _Here:
     recorder: Recorder | None = None
+    complaint = ""  # what was wrong when something could not be counted last
 
 
 _here = _Here()
@@ -100,7 +105,7 @@ def start(folder: Path | None = None) -> Recorder:
 
 def stop() -> None:
     """Count no more, and forget what was counted; for tests."""
-    _here.recorder = None
+    _here.recorder, _here.complaint = None, ""
 
 
 def is_on() -> bool:
@@ -113,14 +118,27 @@ def count(metric: Metric, *labels: str, by: float = 1) -> None:
 
     :param labels: values, in the order of the metric's names
     """
-    if _here.recorder is not None:
-        _here.recorder.child(metric, labels).inc(by)
+    if (recorder := _here.recorder) is not None:
+        try:
+            recorder.child(metric, labels).inc(by)
+        except Exception as error:  # noqa: BLE001  metrics must not end what they measure
+            _complain(error)
 
 
 def observe(metric: Metric, seconds: float, *labels: str) -> None:
     """Note in a histogram how long something took."""
-    if _here.recorder is not None:
-        _here.recorder.child(metric, labels).observe(seconds)
+    if (recorder := _here.recorder) is not None:
+        try:
+            recorder.child(metric, labels).observe(seconds)
+        except Exception as error:  # noqa: BLE001  metrics must not end what they measure
+            _complain(error)
+
+
+def _complain(error: Exception) -> None:
+    """Log what is wrong, once as long as it is the same."""
+    if _here.complaint != (said := f"{type(error).__name__}: {error}"):
+        _here.complaint = said
+        LOG.warning("What this process does is not counted: %s", said)
 
 
 def follow(totals: Mapping[Metric, float]) -> None:

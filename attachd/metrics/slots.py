@@ -35,8 +35,9 @@ class Slots:
             return self._number
 
     def _take(self) -> None:
-        if self._file is not None:
-            os.close(self._file)  # the parent's, whose lock this does not end
+        former, self._file = self._file, None
+        if former is not None:
+            os.close(former)  # the parent's, whose lock this does not end
         number = 0
         while (file := _locked(self._folder / f"process-{number}.lock")) is None:
             number += 1

@@ -2,7 +2,9 @@
 """Counting, in one process and in several."""
 
 import os
+import shutil
 import unittest
+from unittest import mock
 
 from attachd.metrics import recording
 from attachd.metrics.catalogue import API_REQUESTS, COMMITS, RPC_CALLS, RPC_DURATION
@@ -81,9 +83,14 @@ class SeveralTest(unittest.TestCase):
     def count_in_a_child(self, times):
         child = os.fork()
         if not child:
-            for _ in range(times):
-                recording.count(API_REQUESTS, *LABELS.values())
-            os._exit(0)
+            failed = 1
+            try:
+                for _ in range(times):
+                    with recording.timed(RPC_CALLS, RPC_DURATION, "attach"):
+                        recording.count(API_REQUESTS, *LABELS.values())
+                failed = 0
+            finally:
+                os._exit(failed)
         self.assertEqual(0, os.waitpid(child, 0)[1])
 
     def test_they_are_told_as_one_and_the_dead_are_not_forgotten(self):
@@ -99,3 +106,21 @@ class SeveralTest(unittest.TestCase):
             ["counter_0.db", "counter_1.db"],
             sorted(each.name for each in folder.glob("counter_*")),
         )
+
+    def test_a_folder_that_has_gone_does_not_end_what_is_measured(self):
+        folder = processes.folder(self) / "shared"
+        metrics.use(self, folder)
+        recording.count(API_REQUESTS, *LABELS.values())
+        shutil.rmtree(folder)
+        self.count_in_a_child(3)
+
+    def test_what_cannot_be_counted_is_complained_of_once(self):
+        recorder = metrics.use(self, processes.folder(self) / "shared")
+        with (
+            mock.patch.object(recorder, "child", side_effect=OSError("no room")),
+            self.assertLogs(recording.LOG.logger, "WARNING") as logged,
+        ):
+            recording.count(API_REQUESTS, *LABELS.values())
+            recording.observe(RPC_DURATION, 1.0, "attach")
+        self.assertEqual(1, len(logged.output))
+        self.assertIn("no room", logged.output[0])

@@ -2,6 +2,7 @@
 """Numbers of processes."""
 
 import os
+import shutil
 import unittest
 
 from attachd.metrics import slots
@@ -36,3 +37,22 @@ class MineTest(unittest.TestCase):
         self.assertEqual(0, taken.mine())
         self.assertEqual([1, 1], [self.in_a_child(taken), self.in_a_child(taken)])
         self.assertEqual(0, taken.mine())
+
+    def test_a_number_that_cannot_be_had_closes_the_file_of_the_former_one_once(self):
+        taken = slots.Slots(self.folder)
+        taken.mine()
+        former = taken._file
+        taken._owner = 0  # as in a forked process
+        shutil.rmtree(self.folder)
+        with self.assertRaises(FileNotFoundError):
+            taken.mine()
+        # Somebody else gets that descriptor: a connection to the database, perhaps.
+        into, other = os.pipe()
+        self.addCleanup(os.close, other)
+        os.dup2(into, former)
+        if into != former:
+            os.close(into)
+        with self.assertRaises(FileNotFoundError):
+            taken.mine()
+        os.fstat(former)
+        os.close(former)
