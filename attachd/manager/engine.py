@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a flow and tells how it ended; used by the verbs of attachments.py and volumes.py."""
+"""Runs a flow and tells how it ended; used by the verbs of attachments.py and volumes.py.
 
-from collections import defaultdict, deque
-from collections.abc import Callable
+Flows, tasks and failures are taskflow's.  Its engines are made for flows that run in parallel,
+are retried and resumed, and note each step of each task for that.  Here the row is the journal,
+and a flow a line of one or two tasks in the hands of one thread.
+"""
+
+from collections.abc import Callable, Mapping
+import functools
 from typing import Any, NamedTuple
 
 from oslo_log import log
-from oslo_utils import uuidutils
-from taskflow import engines
-from taskflow import exceptions as taskflow_exceptions
+from taskflow import task
 from taskflow.patterns import linear_flow
-from taskflow.persistence import models
-from taskflow.states import PENDING, REVERTED
+from taskflow.types import failure
 
 from attachd import exception, tracing
-from attachd.manager import forgetful
 
 LOG = log.getLogger(__name__)
-
-_NOTES = forgetful.Forgetful()
 
 
 class Failed(Exception):
@@ -37,92 +36,99 @@ class Failed(Exception):
 Store = dict[str, Any]
 
 
-class _Ready(NamedTuple):
-    """A flow, and the engine that runs it."""
+class _Begun(NamedTuple):
+    """A task, and what it returned or the failure that it ended with."""
 
-    flow: linear_flow.Flow
-    engine: Any
-
-
-_idle: defaultdict[Callable[[], linear_flow.Flow], deque[_Ready]] = defaultdict(deque)
-"""What has run well and can run again, by what built it; each in the hands of one thread."""
+    task: task.Task
+    result: Any
 
 
-def run(flow: linear_flow.Flow, store: Store) -> dict[str, Any]:
+def run(flow: linear_flow.Flow, store: Mapping[str, Any]) -> Store:
     """Run the tasks one after the other and return all that they provided.
 
     A task's ``revert`` never raises and returns whether nothing of the task is left.  The row
     is the journal, so the flow itself is kept nowhere.
 
-    :raises Failed: after the tasks that had begun were reverted
+    :raises Failed: after the tasks that had begun were reverted, the last one first
     """
-    return _run(_load(flow), store)
+    return _run(flow.name, _tasks(flow), store)
 
 
-def run_again(build: Callable[[], linear_flow.Flow], store: Store) -> dict[str, Any]:
+def run_again(build: Callable[[], linear_flow.Flow], store: Mapping[str, Any]) -> Store:
     """Do as :func:`run`, with a flow that is built once for many runs.
 
-    That halves what a short flow costs.  Its tasks have nothing of their own: whatever differs
-    from run to run is in the store, which is forgotten when the run is over.
+    Its tasks have nothing of their own, as several threads may run them at the same time:
+    whatever differs from run to run is in the store.
 
     :param build: makes the flow, always the same; a function of a module, not a lambda
     """
+    return _run(*_built(build), store)
+
+
+@functools.cache
+def _built(build: Callable[[], linear_flow.Flow]) -> tuple[str, tuple[task.Task, ...]]:
+    flow = build()
+    return flow.name, _tasks(flow)
+
+
+def _tasks(flow: linear_flow.Flow) -> tuple[task.Task, ...]:
+    return tuple(each for each, _data in flow.iter_nodes())
+
+
+def _run(name: str, tasks: tuple[task.Task, ...], store: Mapping[str, Any]) -> Store:
+    known = dict(store)
+    begun: list[_Begun] = []
+    with tracing.span(f"flow {name}"):
+        for each in tasks:
+            result = _execute(each, known)
+            begun.append(_Begun(each, result))
+            if isinstance(result, failure.Failure):
+                cause = result.exception
+                if not isinstance(cause, exception.AttachdError):
+                    LOG.error(
+                        "The flow %s met an unforeseen error", name, exc_info=result.exc_info
+                    )
+                raise Failed(cause, clean=_undo(begun, known)) from cause
+            known |= _provided(each, result)
+    LOG.debug("The flow %s is at its end", name)
+    return {each: known[each] for done in begun for each in done.task.provides}
+
+
+def _execute(each: task.Task, known: Store) -> Any:
     try:
-        ready = _idle[build].pop()
-    except IndexError:
-        ready = _load(build())
-    results = _run(ready, store)
-    # An engine that failed is not used again.
-    ready.engine.reset()
-    ready.engine.storage.inject(dict.fromkeys(store), transient=True)
-    _idle[build].append(ready)
-    return results
+        return each.execute(**_arguments(each.rebind, each.optional, known))
+    except Exception:  # noqa: BLE001  whoever asked for the run is told
+        return failure.Failure()
 
 
-def _load(flow: linear_flow.Flow) -> _Ready:
-    engine = engines.load(
-        flow,
-        engine="serial",
-        backend=_NOTES,
-        flow_detail=models.FlowDetail(flow.name, uuidutils.generate_uuid()),
-        gather_statistics=False,
-    )
-    forgetful.unburden(engine.storage)
-    return _Ready(flow, engine)
+def _provided(each: task.Task, result: Any) -> Store:
+    """Return what a task provides, by the names that others know it by."""
+    return {
+        name: result if index is None else result[index] for name, index in each.save_as.items()
+    }
 
 
-def _run(ready: _Ready, store: Store) -> dict[str, Any]:
-    flow, engine = ready
-    engine.storage.inject(store, transient=True)
-    try:
-        with tracing.span(f"flow {flow.name}"):
-            engine.run()
-    except Exception as error:
-        cause = _first(error)
-        if not isinstance(cause, exception.AttachdError):
-            LOG.exception("The flow %s met an unforeseen error", flow.name)
-        raise Failed(cause, clean=_undone(flow, engine.storage)) from error
-    LOG.debug("The flow %s is at its end", flow.name)
-    results: dict[str, Any] = engine.storage.fetch_all()
-    return results
+def _undo(begun: list[_Begun], known: Store) -> bool:
+    """Revert what has begun, and tell whether each task says that nothing of it is left."""
+    failures = {each.name: result for each, result in begun if isinstance(result, failure.Failure)}
+    undone = []
+    for each, result in reversed(begun):
+        try:
+            arguments = _arguments(each.revert_rebind, each.revert_optional, known)
+            undone.append(each.revert(**arguments, result=result, flow_failures=failures))
+        except Exception:
+            LOG.exception("%s could not be reverted", each.name)
+            return False
+    return all(each is True for each in undone)
 
 
-def _first(error: Exception) -> Exception:
-    """Unwrap taskflow's bundle of failures: with a serial engine the first is the cause."""
-    if isinstance(error, taskflow_exceptions.WrappedFailure):
-        cause = next(iter(error)).exception
-        return cause if isinstance(cause, Exception) else error
-    return error
-
-
-def _undone(flow: linear_flow.Flow, storage: Any) -> bool:
-    """Tell whether each task that had begun says that nothing of it is left."""
-    names = [task.name for task, _data in flow.iter_nodes()]
-    begun = {name: state for name in names if (state := storage.get_atom_state(name)) != PENDING}
-    return all(
-        state == REVERTED and storage.get_revert_result(name) is True
-        for name, state in begun.items()
-    )
+def _arguments(names: Mapping[str, str], optional: Any, known: Store) -> Store:
+    """Return a method's arguments, each by its own name, from what is known by others' names."""
+    return {
+        argument: known[name]
+        for argument, name in names.items()
+        if name in known or name not in optional
+    }
 
 
 def reason(cause: Exception) -> str:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a flow's end is reported as."""
 
+import contextlib
+import gc
 import unittest
 from unittest import mock
+import weakref
 
-from taskflow import storage, task
+from taskflow import task
 from taskflow.patterns import linear_flow
+from taskflow.types import failure
 
 from attachd import exception
 from attachd.manager import engine
@@ -61,9 +65,64 @@ class RunTest(unittest.TestCase):
         failed = self._failure(_Step("a", undone=False), _Step("b", ValueError()))
         self.assertFalse(failed.clean)
 
-    def test_a_revert_that_raises_hides_the_cause_but_is_never_clean(self):
-        failed = self._failure(_Step("a", undone=KeyError("x")), _Step("b", ValueError("cause")))
-        self.assertFalse(failed.clean)
+    def test_a_revert_that_raises_is_never_clean_and_ends_the_reverting(self):
+        cause, first = ValueError("cause"), _Step("a")
+        with (
+            mock.patch.object(first, "revert") as revert,
+            self.assertLogs(engine.LOG.logger, "ERROR") as logged,
+        ):
+            failed = self._failure(first, _Step("b", undone=KeyError("x")), _Step("c", cause))
+        self.assertEqual((cause, False), (failed.cause, failed.clean))
+        revert.assert_not_called()
+        self.assertIn("b could not be reverted", logged.output[-1])
+
+    def test_tasks_are_reverted_from_the_last_to_the_first(self):
+        steps = [_Step("a"), _Step("b"), _Step("c", ValueError())]
+        seen = mock.Mock()
+        with contextlib.ExitStack() as stack:
+            for each in steps:
+                revert = mock.Mock(return_value=True)
+                seen.attach_mock(revert, each.name)
+                stack.enter_context(mock.patch.object(each, "revert", revert))
+            self._failure(*steps)
+        self.assertEqual(["c", "b", "a"], [call[0] for call in seen.mock_calls])
+        results = [call.kwargs["result"] for call in seen.mock_calls]
+        self.assertIsInstance(results[0], failure.Failure)
+        self.assertEqual(["b done", "a done"], results[1:])
+        self.assertEqual(
+            [{"c": results[0]}] * 3, [c.kwargs["flow_failures"] for c in seen.mock_calls]
+        )
+
+    def test_a_task_gets_what_the_ones_before_it_have_provided(self):
+        flow = linear_flow.Flow("flow").add(_Pair(), _Sum(rebind={"left": "one", "right": "two"}))
+        self.assertEqual({"one": 1, "two": 2, "sum": 13}, engine.run(flow, {"more": 10}))
+
+    def test_what_nobody_provides_fails_the_task_that_needs_it(self):
+        flow = linear_flow.Flow("flow").add(_Step("a"), _Sum())
+        with self.assertRaises(engine.Failed) as caught:
+            engine.run(flow, {"left": 1})
+        self.assertIsInstance(caught.exception.cause, KeyError)
+        self.assertTrue(caught.exception.clean)
+
+    def test_an_exit_is_no_failure_of_a_task(self):
+        self.assertRaises(SystemExit, _run, _Step("a", SystemExit(1)))
+
+
+class _Pair(task.Task):
+    default_provides = ("one", "two")
+
+    def execute(self):
+        return 1, 2
+
+
+class _Sum(task.Task):
+    default_provides = "sum"
+
+    def execute(self, left, right, more=0):
+        return left + right + more
+
+    def revert(self, **_flow):
+        return True
 
 
 class _Obey(task.Task):
@@ -89,15 +148,15 @@ class RunAgainTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.ran = []
-        self.addCleanup(engine._idle.pop, _obeying, None)
 
     def _run(self, order):
-        return engine.run_again(_obeying, {"order": order, "ran": self.ran})["answer"]
+        return engine.run_again(_obeying, {"order": order, "ran": self.ran})
 
     def test_each_run_sees_its_own_store_and_not_the_last_ones(self):
-        self.assertEqual([1, 2, 3], [self._run(order) for order in (1, 2, 3)])
+        answers = [{"answer": order} for order in (1, 2, 3)]
+        self.assertEqual(answers, [self._run(order) for order in (1, 2, 3)])
 
-    def test_the_flow_is_built_once_for_runs_one_after_the_other(self):
+    def test_the_flow_is_built_once_for_all_runs(self):
         for _ in range(3):
             self._run(1)
         self.assertEqual(1, len(set(self.ran)))
@@ -109,44 +168,28 @@ class RunAgainTest(unittest.TestCase):
 
         orders = []
         inside = mock.Mock(**{"append.side_effect": lambda _task: run_inside()})
-        self.assertEqual(
-            "outer", engine.run_again(_obeying, {"order": "outer", "ran": inside})["answer"]
-        )
-        self.assertEqual(["inner"], orders)
+        told = engine.run_again(_obeying, {"order": "outer", "ran": inside})
+        self.assertEqual({"answer": "outer"}, told)
+        self.assertEqual([{"answer": "inner"}], orders)
 
-    def test_what_failed_is_told_and_does_not_run_again(self):
+    def test_what_failed_is_told_and_the_next_run_is_not_its_heir(self):
         cause = ValueError("bug")
         with self.assertRaises(engine.Failed) as failed:
             self._run(cause)
         self.assertIs(cause, failed.exception.cause)
         self.assertTrue(failed.exception.clean)
-        self.assertEqual(1, self._run(1))
-        self.assertEqual(2, len(set(self.ran)))
+        self.assertEqual({"answer": 1}, self._run(1))
 
-    def test_nothing_of_a_run_is_kept_for_the_next_one(self):
-        self._run("secret")
-        (ready,) = engine._idle[_obeying]
-        self.assertEqual({"order": None, "ran": None}, ready.engine.storage.fetch_all())
+    def test_nothing_of_a_run_is_kept_by_the_flow(self):
+        class Secret:
+            pass
 
-
-class _Slow(task.Task):
-    def execute(self):
-        for done in (0.25, 0.5):
-            self.update_progress(done)
-
-    def revert(self, **_flow):
-        return True
-
-
-class ProgressTest(unittest.TestCase):
-    def test_a_task_that_tells_how_far_it_is_runs_as_others_do(self):
-        self.assertEqual({}, _run(_Slow()))
-
-    def test_progress_is_noted_by_the_method_that_is_put_out_of_action(self):
-        self.assertTrue(callable(storage.Storage.set_task_progress), "taskflow has changed")
-        with mock.patch.object(storage.Storage, "set_task_progress") as noted:
-            _run(_Slow())
-        noted.assert_not_called()
+        secret = Secret()
+        kept = weakref.ref(secret)
+        self._run(secret)
+        del secret
+        gc.collect()
+        self.assertIsNone(kept())
 
 
 class ReasonTest(unittest.TestCase):
