@@ -6,6 +6,7 @@ the versions of the objects.  Managers report theirs with everything else (db/se
 [upgrade_levels] may name one that counts for all of them.
 """
 
+import functools
 import threading
 import time
 from typing import NamedTuple
@@ -62,6 +63,7 @@ def forget() -> None:
     _reports.forget()
 
 
+@functools.lru_cache(maxsize=128)
 def is_older(version: str, than: str) -> bool:
     """Compare versions as numbers: 1.9 is older than 1.10."""
     return number(version) < number(than)
