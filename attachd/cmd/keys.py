@@ -67,6 +67,9 @@ def _create() -> None:
     path = _path()
     if os.path.lexists(path):
         name = seal_keys.add(path)
+        if seal_keys.read(path).first == name:
+            print(f"{path} has key {name} now, the one that seals.")
+            return
         print(
             f"{path} has key {name} now, at its end: it opens and does not seal. Add it on every "
             f"other host, then: attachd-manage key promote {name}"

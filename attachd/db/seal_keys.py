@@ -5,7 +5,9 @@ A line is a key, as Fernet has it: 32 bytes in URL-safe base64.  The first seals
 Lines that are empty, or begin with ``#``, are for people.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import fcntl
 import hashlib
 import os
 from pathlib import Path
@@ -24,6 +26,8 @@ ID_LENGTH: Final = 8
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]=")
 _LARGEST: Final = 64 * 1024
 _OF_OTHERS: Final = stat.S_IRWXO
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A pipe would keep us waiting for somebody to write."""
 _WRITE_PRIVATELY: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -71,8 +75,7 @@ def _lines(path: str) -> list[str]:
     if not Path(path).is_absolute():
         raise _refusal(path, "is no absolute path")
     try:
-        # A pipe would keep us waiting for somebody to write.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, _READ)
         try:
             _check_private(path, os.fstat(descriptor).st_mode)
             content = os.read(descriptor, _LARGEST + 1)
@@ -82,7 +85,8 @@ def _lines(path: str) -> list[str]:
         raise _refusal(path, f"cannot be read: {error.strerror}") from error
     if len(content) > _LARGEST:
         raise _refusal(path, f"is longer than {_LARGEST} bytes")
-    return content.decode("ascii", "replace").splitlines()
+    # Remarks are written back as they are, and end at nothing else than the end of a line.
+    return content.decode(errors="surrogateescape").removesuffix("\n").split("\n")
 
 
 def _check_private(path: str, mode: int) -> None:
@@ -97,6 +101,13 @@ def _check_private(path: str, mode: int) -> None:
 
 
 def _parsed(path: str, lines: Sequence[str]) -> Keys:
+    found = _found(path, lines)
+    if not found:
+        raise _refusal(path, "has no key in it: attachd-manage key create makes one")
+    return Keys(next(iter(found)), found)
+
+
+def _found(path: str, lines: Sequence[str]) -> dict[str, fernet.Fernet]:
     found: dict[str, fernet.Fernet] = {}
     for number, line in enumerate(lines, 1):
         if not _is_key(line):
@@ -109,9 +120,7 @@ def _parsed(path: str, lines: Sequence[str]) -> Keys:
         if name in found:
             raise _refusal(path, f"has key {name} twice, in line {number} again")
         found[name] = fernet.Fernet(key)
-    if not found:
-        raise _refusal(path, "has no key in it: attachd-manage key create makes one")
-    return Keys(next(iter(found)), found)
+    return found
 
 
 def _is_key(line: str) -> bool:
@@ -131,8 +140,11 @@ def create(path: str) -> str:
     if not Path(path).is_absolute():
         raise _refusal(path, "is no absolute path")
     key = new()
+    real = Path(path)
     try:
-        _write_new(Path(path), [key])
+        with _draft(real, [key]) as draft:
+            real.hardlink_to(draft)
+            _store_names(real.parent)
     except FileExistsError as error:
         raise exception.Conflict(reason=f"{path} exists already.") from error
     except OSError as error:
@@ -142,6 +154,8 @@ def create(path: str) -> str:
 
 def add(path: str) -> str:
     """Add a new key at the end of a file, where it opens only, and return the key's id.
+
+    It seals where it is the only one.
 
     :raises ConfigurationError: the file is not in order, or cannot be written
     """
@@ -195,26 +209,69 @@ def _only(path: str, lines: Sequence[str], name: str) -> str:
 
 def _change(path: str, change: Callable[[Sequence[str]], list[str]]) -> None:
     """Replace a file by a changed one, which belongs to the same user and group."""
-    lines = _lines(path)
-    _parsed(path, lines)
-    real = Path(path).resolve()
-    draft = real.with_name(f".{real.name}.{secrets.token_hex(4)}")
+    with _locked(path):
+        lines = _lines(path)
+        _found(path, lines)
+        real = Path(path).resolve()
+        try:
+            with _draft(real, change(lines), real.stat()) as draft:
+                draft.replace(real)
+                _store_names(real.parent)
+        except OSError as error:
+            raise _refusal(path, f"cannot be changed: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Keep others on this host from changing a file; who only reads it is not kept waiting."""
     try:
-        before = real.stat()
-        _write_new(draft, change(lines), before)
-        draft.replace(real)
+        held = _lock(path)
     except OSError as error:
-        raise _refusal(path, f"cannot be changed: {error.strerror}") from error
+        raise _refusal(path, f"cannot be read: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+def _lock(path: str) -> int:
+    """Return a file with the lock, which ends when it is closed."""
+    while True:
+        held = os.open(path, _READ)
+        try:
+            with contextlib.suppress(OSError):  # where files cannot be locked, nobody is kept
+                fcntl.flock(held, fcntl.LOCK_EX)
+            # Who had the lock before has put another file into the place of this one.
+            if os.path.samestat(os.fstat(held), Path(path).stat()):
+                return held
+        except BaseException:
+            os.close(held)
+            raise
+        os.close(held)
+
+
+@contextlib.contextmanager
+def _draft(path: Path, lines: Sequence[str], like: os.stat_result | None = None) -> Iterator[Path]:
+    """Write a file beside another one, whose place it can take at once; raises OSError."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(draft, _WRITE_PRIVATELY, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            if like is not None:
+                os.fchown(descriptor, like.st_uid, like.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+            os.fsync(descriptor)
+        yield draft
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _write_new(path: Path, lines: Sequence[str], like: os.stat_result | None = None) -> None:
-    descriptor = os.open(path, _WRITE_PRIVATELY, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        if like is not None:
-            os.fchown(descriptor, like.st_uid, like.st_gid)
-            os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
-        file.writelines(f"{line}\n" for line in lines)
-        file.flush()
+def _store_names(folder: Path) -> None:
+    """Have a folder's names outlive a loss of power; by then something may be sealed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -59,6 +59,12 @@ class KeyTest(unittest.TestCase):
     def add(self):
         return rows.add_attachment(rows.add_volume()["id"], "attached")["id"]
 
+    def test_a_file_without_a_key_gets_one_that_seals(self):
+        self.file.write_text("# later\n")
+        self.file.chmod(0o600)
+        self.assertIn("the one that seals", self.done("create"))
+        self.assertEqual(1, len(keys.ids(self.file)))
+
     def test_a_key_is_made_used_replaced_and_retired(self):
         keys.configure(self, None)
         self.add()

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Key files: what is one, what is refused, and how they are changed."""
 
+import contextlib
 import os
 import stat
+import threading
 import unittest
+from unittest import mock
 
 from attachd import exception
 from attachd.db import seal_keys
@@ -134,6 +137,67 @@ class ChangingTest(KeyFileTest):
         self.assertEqual(
             {"link", "secrets.keys"}, {each.name for each in self.file.parent.iterdir()}
         )
+
+    def test_remarks_of_any_bytes_stay(self):
+        remarks = "# für Zürich\u2028\x85 ".encode() + b"\xff\r\n"
+        self.write("")
+        self.file.write_bytes(remarks + f"{seal_keys.new()}\n".encode())
+        two = seal_keys.add(self.path)
+        seal_keys.promote(self.path, two)
+        self.assertEqual(two, keys.ids(self.file)[0])
+        self.assertTrue(self.file.read_bytes().startswith(remarks))
+
+    def test_a_file_without_a_key_gets_one_that_seals(self):
+        for nothing in ("", "# later\n"):
+            self.write(nothing)
+            self.assertEqual([seal_keys.add(self.path)], keys.ids(self.file))
+
+    def test_who_is_killed_leaves_no_file_without_a_key(self):
+        with (
+            mock.patch.object(os, "fsync", side_effect=KeyboardInterrupt),
+            self.assertRaises(KeyboardInterrupt),
+        ):
+            seal_keys.create(self.path)
+        self.assertEqual([], list(self.file.parent.iterdir()))
+
+    def test_a_change_outlives_a_loss_of_power(self):
+        folder = self.file.parent.stat().st_ino
+        for change in (seal_keys.create, seal_keys.add):
+            described = []
+            note = mock.Mock(side_effect=lambda file, into=described: into.append(os.fstat(file)))
+            with mock.patch.object(os, "fsync", note):
+                change(self.path)
+            self.assertEqual(folder, described[-1].st_ino, change)
+            self.assertEqual(2, len(described))
+
+    def test_of_two_changes_at_once_neither_is_lost(self):
+        one = seal_keys.create(self.path)
+        both = threading.Barrier(2)
+        real, added = seal_keys._found, []
+
+        def wait_for_the_other(*arguments):
+            found = real(*arguments)
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(0.5)  # in vain, where only one is let in
+            return found
+
+        with mock.patch.object(seal_keys, "_found", wait_for_the_other):
+            threads = [
+                threading.Thread(target=lambda: added.append(seal_keys.add(self.path)))
+                for _ in range(2)
+            ]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+        self.assertEqual({one, *added}, set(keys.ids(self.file)))
+        self.assertEqual(2, len(added))
+
+    def test_where_files_cannot_be_locked_they_are_changed_all_the_same(self):
+        one = seal_keys.create(self.path)
+        with mock.patch("fcntl.flock", side_effect=OSError("no locks available")):
+            two = seal_keys.add(self.path)
+        self.assertEqual([one, two], keys.ids(self.file))
 
     def test_what_is_no_key_file_is_not_changed(self):
         self.write("precious\n")
