@@ -95,6 +95,7 @@ def prepare(
         config_files = named_files() or None
     CONF(list(argv), project="attachd", version=version(), default_config_files=config_files)
     checking.check_values(CONF)
+    checking.queue_url(CONF)
     if not (CONF.log_file or CONF.log_dir):
         CONF.set_default("use_stderr", True)  # else oslo.log would take the standard output
     logging.setup(CONF, "attachd")

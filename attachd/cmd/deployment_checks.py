@@ -101,11 +101,11 @@ def _not_ours() -> str:
 def queue(_checks: object) -> Result:
     """Whether the message queue is one that can be relied on."""
     try:
-        url = messaging.TransportURL.parse(CONF)
+        url = checking.queue_url(CONF)
         # Made, not used: this is what the options of RabbitMQ come with.
         service.transport()
-    except (messaging.InvalidTransportURL, messaging.DriverLoadFailure) as error:
-        return Result(Code.FAILURE, f"[DEFAULT] transport_url: {error}")
+    except cfg.Error as error:
+        return Result(Code.FAILURE, str(error))
     finally:
         service.close()
     if url.transport in {"fake", "kombu+memory", "inprocess"}:

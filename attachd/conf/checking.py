@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from oslo_config import cfg
+import oslo_messaging as messaging
 
 DEFAULT = "DEFAULT"
 
@@ -79,6 +80,29 @@ def _value(where: Mapping[str, Any], group: str, name: str) -> Any:
         return where[name]
     except ValueError as error:
         raise cfg.ConfigFileValueError(f"[{group}]{name}: {error}") from error
+
+
+def queue_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
+    """Read the URL of the message queue now: whoever uses it would find out in the midst of work.
+
+    :raises oslo_config.cfg.ConfigFileValueError: it is none, or of a queue that nobody knows
+    """
+    try:
+        url = messaging.TransportURL.parse(conf)
+    except messaging.InvalidTransportURL as error:
+        raise cfg.ConfigFileValueError(f"[DEFAULT]transport_url: {error}") from None
+    except ValueError:
+        # What it was that is no port may be half of a password: it is told to nobody.
+        raise cfg.ConfigFileValueError(
+            "[DEFAULT]transport_url is no URL. What means something in a URL, such as / or # in "
+            "a password, has to be percent-encoded."
+        ) from None
+    known = metadata.entry_points(group="oslo.messaging.drivers").names
+    if url.transport not in known:
+        raise cfg.ConfigFileValueError(
+            f"[DEFAULT]transport_url: {url.transport!r} is none of {', '.join(sorted(known))}."
+        )
+    return url
 
 
 def strangers(conf: cfg.ConfigOpts, environment: Mapping[str, str] = os.environ) -> list[Stranger]:

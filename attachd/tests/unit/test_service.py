@@ -13,6 +13,7 @@ import unittest
 from unittest import mock
 import uuid
 
+from oslo_config import cfg
 import oslo_messaging as messaging
 from oslo_messaging._drivers import amqpdriver, common, impl_rabbit
 from oslo_messaging.rpc import server as rpc_server
@@ -70,6 +71,13 @@ class PrepareTest(unittest.TestCase):
         overriding = self.write("1.conf", "[DEFAULT]\nhost = elsewhere\n")
         service.prepare([], config_files=[overriding], defaults={"host": "somewhere"})
         self.assertEqual("elsewhere", CONF.host)
+
+    def test_a_queue_that_cannot_be_used_is_found_at_the_start(self):
+        for url in ("rabbit://me:it@127.0.0.1:port/", "nonsense", "rabit://127.0.0.1/"):
+            named = self.write("1.conf", f"[DEFAULT]\ntransport_url = {url}\n")
+            with self.subTest(url), self.assertRaisesRegex(cfg.Error, r"\[DEFAULT\]transport_url"):
+                service.prepare([], config_files=[named])
+            CONF.clear()
 
     def test_the_exchange_is_ours(self):
         service.prepare([], config_files=[])

@@ -151,6 +151,13 @@ class QueueTest(CheckTest):
         self.assert_result(Code.FAILURE, result, "transport_url")
         self.assertNotIn("secret-of-the-queue", result.details)
 
+    def test_a_password_that_breaks_the_url_fails_and_is_told_to_nobody(self):
+        self.set("transport_url", "rabbit://attachd:secret-of/the-queue@mq1/attachd")
+        service.close()
+        result = checks.queue(None)
+        self.assert_result(Code.FAILURE, result, "[DEFAULT]transport_url", "percent-encoded")
+        self.assertNotIn("secret-of", result.details)
+
 
 class ClockTest(CheckTest):
     def report(self, seconds):

@@ -84,6 +84,33 @@ class ValuesTest(CheckingTest):
         checking.check_values(self.read(""))
 
 
+class QueueUrlTest(CheckingTest):
+    def url(self, text):
+        return checking.queue_url(self.read(f"[DEFAULT]\ntransport_url = {text}\n"))
+
+    def test_what_can_be_used_is_returned(self):
+        self.assertEqual("rabbit", checking.queue_url(self.read("")).transport)
+        self.assertEqual("inprocess", self.url("inprocess://").transport)
+        self.assertEqual("v", self.url("rabbit://me:it@mq1:5672,me:it@mq2:5672/v").virtual_host)
+
+    def test_what_cannot_be_used_is_told_by_the_name_of_the_option(self):
+        for text, words in (
+            ("nonsense", "No scheme"),
+            ("rabit://me:it@127.0.0.1/", "'rabit' is none of .*rabbit"),
+            ("rabbit://me:it@127.0.0.1:port/", "is no URL"),
+            ("rabbit://me:it@[127.0.0.1/", "is no URL"),
+        ):
+            found = rf"^\[DEFAULT\]transport_url.*{words}"
+            with self.subTest(text), self.assertRaisesRegex(cfg.ConfigFileValueError, found):
+                self.url(text)
+
+    def test_what_python_takes_for_a_port_is_not_told(self):
+        with self.assertRaises(cfg.ConfigFileValueError) as caught:
+            self.url("rabbit://me:half-of/a-secret@127.0.0.1/")
+        self.assertNotIn("half-of", str(caught.exception))
+        self.assertIsNone(caught.exception.__cause__)
+
+
 class StrangersTest(CheckingTest):
     def only(self, text, environment=None):
         (found,) = self.strangers(text, environment)
