@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """attachd-status: whether this deployment is ready for this code; run before an upgrade."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import functools
 import sys
+from typing import Any
 
 from oslo_config import cfg
 from oslo_upgradecheck import common_checks, upgradecheck
@@ -16,6 +18,22 @@ from attachd.db import migration
 
 Code = upgradecheck.Code
 Result = upgradecheck.Result
+
+_NOT_CHECKED = 255
+_policy_in_yaml = functools.partial(common_checks.check_policy_json, conf=CONF)
+
+
+def _in_spite_of_values(check: Callable[..., Result]) -> Callable[..., Result]:
+    """Have a wrong value fail the check that meets it, rather than keep all from being told."""
+
+    @functools.wraps(check)
+    def checked(*arguments: Any, **named: Any) -> Result:
+        try:
+            return check(*arguments, **named)
+        except cfg.Error as error:
+            return Result(Code.FAILURE, str(error))
+
+    return checked
 
 
 class Checks(upgradecheck.UpgradeCommands):
@@ -75,21 +93,24 @@ class Checks(upgradecheck.UpgradeCommands):
             return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
         return Result(Code.SUCCESS)
 
-    _upgrade_checks = (
-        ("Options", deployment_checks.options),
-        ("Database", database),
-        ("Clocks", deployment_checks.clock),
-        ("Message Queue", deployment_checks.queue),
-        ("Managers", manager_checks.managers),
-        ("Upgrade Level", manager_checks.pin),
-        ("Backends", deployment_checks.listed),
-        ("Storage", deployment_checks.storage),
-        ("Secrets", secret_checks.secrets),
-        ("Policy", policies),
-        ("Callers", callers),
-        ("Default Volume Type", default_type),
-        ("List Filters", deployment_checks.list_filters),
-        ("Policy File JSON to YAML", (common_checks.check_policy_json, {"conf": CONF})),
+    _upgrade_checks = tuple(
+        (name, _in_spite_of_values(check))
+        for name, check in (
+            ("Options", deployment_checks.options),
+            ("Database", database),
+            ("Clocks", deployment_checks.clock),
+            ("Message Queue", deployment_checks.queue),
+            ("Managers", manager_checks.managers),
+            ("Upgrade Level", manager_checks.pin),
+            ("Backends", deployment_checks.listed),
+            ("Storage", deployment_checks.storage),
+            ("Secrets", secret_checks.secrets),
+            ("Policy", policies),
+            ("Callers", callers),
+            ("Default Volume Type", default_type),
+            ("List Filters", deployment_checks.list_filters),
+            ("Policy File JSON to YAML", _policy_in_yaml),
+        )
     )
 
 
@@ -106,4 +127,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not any(each.startswith(("--config-file", "--config-dir")) for each in arguments):
         arguments = [f"--config-file={each}" for each in service.named_files()] + arguments
-    return upgradecheck.main(CONF, "attachd", Checks(), arguments)
+    try:
+        return upgradecheck.main(CONF, "attachd", Checks(), arguments)
+    except cfg.Error as error:
+        print(f"attachd-status: {error}", file=sys.stderr)
+        return _NOT_CHECKED

@@ -32,6 +32,11 @@ class StatusTest(unittest.TestCase):
 
     def _check(self, configuration=BACKEND, *, by_variable=False):
         """Return the exit code, and result and details of each check by its name."""
+        ended = self._typed(configuration, by_variable=by_variable)
+        checks = json.loads(ended.stdout)["checks"]
+        return ended.returncode, {each["check"]: each for each in checks}
+
+    def _typed(self, configuration, *, by_variable=False):
         file = self.folder / "attachd.conf"
         keys = f"[secrets]\nkey_file = {self.keys}\n" if self.keys.exists() else ""
         database = f"[database]\nconnection = {self.url}\n"
@@ -39,7 +44,7 @@ class StatusTest(unittest.TestCase):
         file.write_text(f"[DEFAULT]\n{shared}{configuration}\n{keys}{database}", "utf-8")
         command = [sys.executable, "-W", "ignore", "-c", COMMAND]
         named = [] if by_variable else ["--config-file", file]
-        ended = subprocess.run(
+        return subprocess.run(
             [*command, *named, "upgrade", "check", "--json"],
             env={**os.environ, "ATTACHD_CONFIG_FILES": str(file) if by_variable else ""},
             capture_output=True,
@@ -47,8 +52,6 @@ class StatusTest(unittest.TestCase):
             timeout=60,
             check=False,
         )
-        checks = json.loads(ended.stdout)["checks"]
-        return ended.returncode, {each["check"]: each for each in checks}
 
     def test_a_deployment_that_is_ready_is_said_to_be(self):
         migration.upgrade()
@@ -209,3 +212,24 @@ class StatusTest(unittest.TestCase):
                 details = (checks[name]["details"] or "").replace("\n", " ")
                 self.assertEqual(result, checks[name]["result"], details)
                 self.assertIn(words, details)
+
+    def test_a_wrong_value_fails_what_meets_it_and_keeps_nothing_else_from_being_told(self):
+        migration.upgrade()
+        code, checks = self._check(
+            f"{BACKEND}[api]\nauth_strategy = nonesuch\n"
+            "[oslo_messaging_rabbit]\nheartbeat_timeout_threshold = soon\n"
+        )
+        self.assertEqual(FAILURE, code)
+        for name, words in (
+            ("Options", "[api]auth_strategy"),
+            ("Message Queue", "heartbeat_timeout_threshold"),
+            ("Callers", "auth_strategy"),
+        ):
+            self.assertEqual(FAILURE, checks[name]["result"], name)
+            self.assertIn(words, checks[name]["details"])
+        self.assertEqual(SUCCESS, checks["Storage"]["result"])
+
+    def test_a_file_that_cannot_be_read_is_told_in_a_line_and_is_no_warning(self):
+        ended = self._typed("[DEFAULT")
+        self.assertEqual((255, ""), (ended.returncode, ended.stdout))
+        self.assertRegex(ended.stderr, r"^attachd-status: .*/attachd\.conf.*\n$")
