@@ -13,10 +13,14 @@ from attachd.metrics import catalogue, recording
 STEPS = ("create", "clone", "delete", "extend", "grant", "revoke", "report", "epoch", "evict")
 """The calls of a driver that are measured: what takes time, and what may fail."""
 
+OUTCOMES = ("ok", "refused", "failed", "error")
+
 
 def measure(backend: str, driver: Driver) -> None:
     """Measure each step that this driver makes, and make it a span."""
     for step in STEPS:
+        for outcome in OUTCOMES:
+            recording.expect(catalogue.STEPS, backend, step, outcome)
         setattr(driver, step, _measured(getattr(driver, step), backend, step))
 
 

@@ -28,10 +28,10 @@ def load(presence: Presence) -> list[Backend]:
 
 def watch(served: Iterable[Backend]) -> None:
     """Count and trace what these backends do from now on, if that is wanted."""
-    if CONF.metrics.enabled or tracing.is_on():
-        for each in served:
-            measuring.measure(each.host, each.driver)
     if CONF.metrics.enabled:
         told = exporter.of("manager", service.version(), rows.totals)
         told.add(census.Collector())
         told.start()
+    if CONF.metrics.enabled or tracing.is_on():
+        for each in served:
+            measuring.measure(each.host, each.driver)

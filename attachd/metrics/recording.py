@@ -125,6 +125,11 @@ def count(metric: Metric, *labels: str, by: float = 1) -> None:
             _complain(error)
 
 
+def expect(metric: Metric, *labels: str) -> None:
+    """Have a counter told as 0 from now on: what appears with its first rise has not risen."""
+    count(metric, *labels, by=0)
+
+
 def observe(metric: Metric, seconds: float, *labels: str) -> None:
     """Note in a histogram how long something took."""
     if (recorder := _here.recorder) is not None:

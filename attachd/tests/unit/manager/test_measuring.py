@@ -43,6 +43,14 @@ class WatchingTest(unittest.TestCase):
             self.assertEqual(1.0, found, outcome)
         self.assertEqual(3.0, self.value("attachd_step_duration_seconds_count", **labels))
 
+    def test_failures_are_told_before_there_is_one(self):
+        # Else the first one was no rise of anything, and no alert.
+        measuring.measure("h@b", self.backend.driver)
+        for step in ("grant", "revoke"):
+            for outcome in ("refused", "failed", "error"):
+                labels = {"backend": "h@b", "step": step, "outcome": outcome}
+                self.assertEqual(0.0, self.value("attachd_steps_total", **labels), labels)
+
     def test_all_steps_are_of_the_contract(self):
         for step in measuring.STEPS:
             self.assertTrue(callable(getattr(self.backend.driver, step)), step)
