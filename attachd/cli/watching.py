@@ -25,7 +25,8 @@ PAUSE: Final = 1.0
 """Seconds before the first new attempt; they double with each one that fails."""
 LONGEST_PAUSE: Final = 30.0
 
-_SOON: Final = 1.0
+_SOON: Final = 0.5
+"""Seconds; who waits at all does it for longer."""
 _AGAIN: Final = {
     http.HTTPStatus.TOO_MANY_REQUESTS,
     http.HTTPStatus.BAD_GATEWAY,
@@ -72,17 +73,21 @@ class Watching:
 
         :raises Over: the time is up
         """
-        while (left := self._left()) > 0:
-            wait = math.ceil(min(WAIT, left))
+        while self._left() > 0:
             begun = time.monotonic()
-            query = {**self._query, "since": f"{revision}", "wait": f"{wait}"}
-            found, reached = self.insist(functools.partial(self._storage.events, query, wait))
+            found, reached = self.insist(functools.partial(self._news, revision))
             yield from found
-            if reached == revision and time.monotonic() - begun < min(_SOON, wait / 2):
+            if reached == revision and time.monotonic() - begun < _SOON:
                 # It does not wait: it is about to end.
                 self._pause(PAUSE)
             revision = reached
         raise Over
+
+    def _news(self, revision: int) -> tuple[list[Event], int]:
+        """Ask what has happened since; after a pause there is less time left to wait."""
+        wait = max(1, math.ceil(min(WAIT, self._left())))
+        query = {**self._query, "since": f"{revision}", "wait": f"{wait}"}
+        return self._storage.events(query, wait)
 
     def insist(self, ask: Callable[[], Answer]) -> Answer:
         """Ask until there is an answer.

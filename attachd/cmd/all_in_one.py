@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
         "--host", default="127.0.0.1", help="the address to listen on: %(default)s"
     )
     parser.add_argument(
-        "--port", type=int, default=8776, help="the port, 0 for any free one: %(default)s"
+        "--port", type=_port, default=8776, help="the port, 0 for any free one: %(default)s"
     )
     parser.add_argument(
         "--state-dir",
@@ -178,6 +178,12 @@ def _parser() -> argparse.ArgumentParser:
         help="options that replace or add to the built-in ones; may be given several times",
     )
     return parser
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) < 2**16):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port, a number from 0 to 65535")
+    return int(text)
 
 
 def _default_folder() -> Path:

@@ -131,6 +131,13 @@ class WatchingTest(unittest.TestCase):
             self.first(watch.since(10), 1)
         self.assertEqual([50, 21], [wait for _query, wait in self.storage.asked])
 
+    def test_what_an_outage_took_is_not_waited_for_again(self):
+        watch = self.watching(*(refusal(503) for _ in range(4)), ([], 10), seconds=20, took=1)
+        with self.assertLogs(watching.LOG, "WARNING"), self.assertRaises(Over):
+            self.first(watch.since(10), 1)
+        asked = [wait for _query, wait in self.storage.asked]
+        self.assertEqual([20, 18, 15, 10, 1], asked)
+
     def test_the_time_is_up_while_the_api_is_away(self):
         watch = self.watching(refusal(503), refusal(503), seconds=2.5)
         with self.assertLogs(watching.LOG, "WARNING"), self.assertRaises(Over):

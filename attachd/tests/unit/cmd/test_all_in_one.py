@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of the command; as a process it is tested in functional/test_all_in_one."""
 
+import io
 from pathlib import Path
 import stat
 import tempfile
@@ -47,6 +48,21 @@ class FolderTest(unittest.TestCase):
             ):
                 pass
         self.assertFalse(self.folder.exists())
+
+
+class CommandLineTest(unittest.TestCase):
+    def test_a_port_is_a_port(self):
+        parser = all_in_one._parser()
+        for port in (0, 80, 65535):
+            self.assertEqual(port, parser.parse_args(["--port", f"{port}"]).port)
+        for text in ("65536", "99999", "-1", "http", "9" * 5000):
+            with (
+                self.subTest(text),
+                mock.patch("sys.stderr", io.StringIO()) as errors,
+                self.assertRaises(SystemExit),
+            ):
+                parser.parse_args([f"--port={text}"])
+            self.assertIn("is no port", errors.getvalue())
 
 
 class GreetingTest(unittest.TestCase):
