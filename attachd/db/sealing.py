@@ -142,6 +142,7 @@ class _Ring:
         self._keys: Keys | None = None
         self._signature: Signature | None = None
         self._next_look = -1.0
+        self._complaint = ""  # what was wrong with the file when it was read last
 
     def current(self, *, at_once: bool = False) -> Keys | None:
         """Return the keys by the file as it is, or was a moment ago.
@@ -177,10 +178,19 @@ class _Ring:
         except exception.ConfigurationError as error:
             if self._keys is None:
                 raise
-            LOG.warning("%s The keys that were read before stay in use.", error)
+            self._complain(error)
+            if isinstance(error.__cause__, OSError):
+                return  # as of too many open files: that may pass and the file stay the same
         else:
+            self._complaint = ""
             LOG.debug("Keys were read; %s seals", self._keys.first)
         self._signature = now
+
+    def _complain(self, error: exception.ConfigurationError) -> None:
+        """Log what is wrong, once as long as it is the same."""
+        if self._complaint != (said := str(error)):
+            self._complaint = said
+            LOG.warning("%s The keys that were read before stay in use.", said)
 
 
 _ring = _Ring()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sealing and opening, and noticing that the key file has changed."""
 
+import errno
+import os
 import unittest
 from unittest import mock
 
@@ -122,6 +124,23 @@ class SealingTest(unittest.TestCase):
             (said,) = logged.output
             self.assertIn("[secrets] key_file: ", said)
             self.assertNotIn("nonsense", said)
+
+    def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(self):
+        sealing.seal(SECRET)
+        two = seal_keys.add(self.path)
+        seal_keys.promote(self.path, two)
+        full = OSError(errno.EMFILE, "Too many open files")
+        with (
+            mock.patch.object(os, "open", side_effect=full),
+            self.assertLogs(sealing.LOG.logger, "WARNING") as logged,
+        ):
+            for _ in range(2):
+                self.look()
+                sealing.seal(SECRET)
+        (said,) = logged.output
+        self.assertIn("Too many open files", said)
+        self.look()
+        self.assertTrue(sealing.seal(SECRET).startswith(sealing.prefix(two)))
 
     def test_a_file_that_was_never_in_order_keeps_a_process_from_starting(self):
         self.file.write_text("nonsense\n")
