@@ -110,10 +110,15 @@ class Hub:
         """Begin to look for news behind a place, unless somebody else has."""
         with self._news:
             if self._thread is None:
-                self._recent.clear()
-                self._begin = given
+                self._begin_at(given)
                 self._thread = threading.Thread(target=self._look, daemon=True, name="events")
                 self._thread.start()
+
+    def _begin_at(self, place: int) -> None:
+        """Have nothing in memory, and go on behind a place."""
+        with self._news:
+            self._recent.clear()
+            self._begin = place
 
     def _look(self) -> None:
         """Look for news until nobody has watched for some time."""
@@ -130,6 +135,8 @@ class Hub:
     def _read(self) -> None:
         try:
             given = events.give_places().given
+            if given < self._end:  # After a failover the database may have lost the last ones.
+                self._begin_at(given)
             while self._end < given:
                 self._add(events.after(self._end, PAGE), given)
         except Exception as error:  # noqa: BLE001  logged there
@@ -151,8 +158,7 @@ class Hub:
         with self._news:
             first = rows[0]["revision"] - 1 if rows else given
             if first != self._end:  # What nobody here had read is not kept any more.
-                self._recent.clear()
-                self._begin = first
+                self._begin_at(first)
             dropped = max(0, len(self._recent) + len(rows) - KEPT)
             self._recent.extend(rows)
             self._begin += dropped

@@ -5,12 +5,15 @@ import datetime
 import itertools
 import os
 import threading
+import time
 import unittest
 from unittest import mock
 
+import sqlalchemy as sa
+
 from attachd import exception
 from attachd.api.events import hub
-from attachd.db import events, models
+from attachd.db import api, events, models
 from attachd.tests import databases
 from attachd.tests.backends import override
 from attachd.tests.unit.api.events.feeding import tell
@@ -93,6 +96,21 @@ class HubTest(unittest.TestCase):
         while not (found := self.places(given.given)):
             pass
         self.assertEqual([3], found)
+
+    def test_what_a_failover_of_the_database_has_lost_is_not_told(self):
+        tell(5)
+        self.assertEqual([], self.places(events.give_places().given, 0))
+        tell()
+        self.assertEqual([6], self.places(5))
+        with api.writer() as connection:
+            connection.execute(sa.delete(models.events).where(models.events.c.revision > 3))
+            connection.execute(sa.update(models.event_places).values(given=3))
+        deadline = time.monotonic() + 5
+        while self.hub._end > 3 and time.monotonic() < deadline:
+            self.assertEqual([], self.places(6, 0.02))
+        other = tell()
+        (told,) = self.hub.behind(3, SOON)
+        self.assertEqual((4, other), (told["revision"], told["attachment_id"]))
 
     def test_an_outage_of_the_database_passes(self):
         self.assertEqual([], self.places(0, 0))
