@@ -116,15 +116,9 @@ class Root:
         self._identify = identify
 
     @pecan.expose(content_type="application/json")
-    def _route(self, parts: list[str], request: webob.Request) -> tuple[Any, tuple[()]]:
-        request.pecan["content_type"] = "application/json"
-        request.environ["attachd.parts"] = parts or [""]
-        return self.dispatch, ()
-
-    @pecan.expose(content_type="application/json")
     def dispatch(self, request: webob.Request, response: webob.Response) -> webob.Response:
         """Answer one request, whatever it is."""
-        parts = request.environ["attachd.parts"]
+        parts = request.path_info.split("/")[1:] or [""]
         if parts in _DOCUMENTS and request.method in {"GET", "HEAD"}:
             return self._answer(request, response, parts)
         match = None
