@@ -108,6 +108,7 @@ PROJECT = "0" * 32
 """The project of a request that names none: of the openstack command with these settings."""
 UNUSABLE = frozenset("$?\n")
 """Not in the folder's name: they mean something in configuration files and database URLs."""
+LAST_PORT = 65535
 PATIENCE = 65.0
 """Seconds that the manager is given to finish what it does."""
 START_PATIENCE = 10.0
@@ -181,7 +182,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) < 2**16):
+    short = len(text) <= len(f"{LAST_PORT}")
+    if not (short and text.isascii() and text.isdecimal() and int(text) <= LAST_PORT):
         raise argparse.ArgumentTypeError(f"{text!r} is no port, a number from 0 to 65535")
     return int(text)
 
