@@ -43,6 +43,17 @@ class _Version:
         return service.version()
 
 
+class _Name:
+    """What files with reports begin with; a handler of signals is also there after a fork."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+
+    def __str__(self) -> str:
+        """Return the program with the id of this process: several may write at once."""
+        return f"{self._program}-{os.getpid()}"
+
+
 class _Here:
     """What has begun in this process, and in that from which it was forked."""
 
@@ -61,17 +72,18 @@ def begin(program: str) -> None:
     CONF.register_opts(opts.list_opts()[0][1], group="oslo_reports")
     tell("Threads by name", _threads)
     report: Any = gmr.TextGuruMeditation
+    name = _Name(program)
     if file := CONF.oslo_reports.file_event_handler:
         if _Here.watching != os.getpid():
             _Here.watching = os.getpid()
             try:
-                report.setup_autorun(_Version(), program, conf=CONF, setup_signal=False)
+                report.setup_autorun(_Version(), name, conf=CONF, setup_signal=False)
             except OSError as error:
                 LOG.warning("Nobody can ask for reports by %s: %s", file, error.strerror)
     elif threading.current_thread() is threading.main_thread():
         # Of several applications in one uWSGI, only the first may handle signals.
         with contextlib.suppress(ValueError):
-            report.setup_autorun(_Version(), program, conf=CONF, signum=signal.SIGUSR2)
+            report.setup_autorun(_Version(), name, conf=CONF, signum=signal.SIGUSR2)
 
 
 def tell(title: str, lines: Lines) -> None:

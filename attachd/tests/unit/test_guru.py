@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports of a process on itself; tests/functional has them of real ones."""
 
+import os
 import pathlib
 import signal
 import threading
 import time
 import unittest
 from unittest import mock
+
+from oslo_utils import timeutils
 
 from attachd import guru
 from attachd.conf import CONF
@@ -28,7 +31,7 @@ class ReportTest(unittest.TestCase):
         """Have one written by signal, and return it."""
         guru.begin("test")
         signal.raise_signal(signal.SIGUSR2)
-        (file,) = self.folder.glob("test_gurumeditation_*")
+        (file,) = self.folder.glob("test-*_gurumeditation_*")
         return file.read_text(encoding="utf-8")
 
     def test_it_tells_what_other_rooms_tell(self):
@@ -58,6 +61,18 @@ class ReportTest(unittest.TestCase):
         self.assertIn("takeover_time", found)
         self.assertNotIn("hush", found)
 
+    def test_processes_that_write_at_once_have_a_file_each(self):
+        guru.begin("test")
+        with mock.patch.object(timeutils, "utcnow", return_value=timeutils.utcnow()):
+            child = os.fork()
+            if not child:
+                signal.raise_signal(signal.SIGUSR2)
+                os._exit(0)
+            self.assertEqual(0, os.waitpid(child, 0)[1])
+            signal.raise_signal(signal.SIGUSR2)
+        names = {file.name.partition("_")[0] for file in self.folder.iterdir()}
+        self.assertEqual({f"test-{child}", f"test-{os.getpid()}"}, names)
+
     def test_another_thread_leaves_signals_alone(self):
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         thread = threading.Thread(target=guru.begin, args=("test",))
@@ -84,7 +99,7 @@ class ReportTest(unittest.TestCase):
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         guru.begin("test")
         deadline = time.monotonic() + 60
-        while not (found := list(self.folder.glob("test_gurumeditation_*"))):
+        while not (found := list(self.folder.glob("test-*_gurumeditation_*"))):
             self.assertLess(time.monotonic(), deadline)
             trigger.touch()
             time.sleep(0.1)
