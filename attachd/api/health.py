@@ -6,6 +6,7 @@ The detail has all checks, whatever the short answer depends on.
 """
 
 from collections.abc import Iterable
+from importlib import metadata
 import ipaddress
 from typing import Any
 
@@ -40,7 +41,8 @@ class HealthCheck:
     def __init__(self, inner: Application) -> None:
         """Read the configuration.
 
-        :raises ConfigurationError: [api]health_detail_sources has something else than networks
+        :raises ConfigurationError: [api]health_detail_sources has something else than networks, or
+            [healthcheck]backends a check that there is not
         """
         set_defaults()
         health_checks.forget()
@@ -48,6 +50,7 @@ class HealthCheck:
         self._sources = _networks()
         # By the name of a project it would read the files in the usual places, whatever we read.
         self._healthy: Application = healthcheck.Healthcheck(None, CONF)
+        _refuse_unknown(CONF.healthcheck.backends)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
@@ -73,6 +76,16 @@ class HealthCheck:
         except ValueError:
             return False
         return any(address in network for network in self._sources)
+
+
+def _refuse_unknown(wanted: Iterable[str]) -> None:
+    """Raise ConfigurationError for what oslo.middleware would leave out, and answer OK."""
+    there = metadata.entry_points(group=healthcheck.Healthcheck.NAMESPACE).names
+    if unknown := sorted(set(wanted) - there):
+        raise exception.ConfigurationError(
+            reason=f"[healthcheck]backends: there is no check of this name: {', '.join(unknown)}. "
+            f"There are {', '.join(sorted(there))}."
+        )
 
 
 def _networks() -> list[Network]:

@@ -75,6 +75,7 @@ OPTIONS = [
         "message_reap_interval",
         default=3600,
         min=0,
-        help="Seconds between two times that old messages to users are removed.",
+        help="Seconds between two times that old messages to users, old events and old keys of "
+        "requests are removed.",
     ),
 ]

@@ -107,6 +107,11 @@ class HealthCheckTest(unittest.TestCase):
         self.assertIn(b"checks", self.ask(DETAIL, address="192.0.2.7").raw)
         self.assertEqual(b"OK", self.ask(DETAIL).raw)
 
+    def test_a_check_that_there_is_not_is_refused(self):
+        backends.override(self, "backends", ["attachd_broker", "attachd_databse"], "healthcheck")
+        with self.assertRaisesRegex(exception.ConfigurationError, "backends.*: attachd_databse"):
+            health.HealthCheck(None)
+
     def test_sources_have_to_be_networks(self):
         backends.override(self, "health_detail_sources", ["localhost"], "api")
         with self.assertRaisesRegex(exception.ConfigurationError, "health_detail_sources"):
