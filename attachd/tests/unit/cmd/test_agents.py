@@ -5,19 +5,20 @@ import csv
 import io
 import json
 from pathlib import Path
-import subprocess
-import sys
 import tempfile
 import unittest
 
 from attachd import exception
 from attachd.db import agents as db
-from attachd.tests import agents, databases, rows
-
-COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
+from attachd.tests import agents, commands, databases, rows
 
 
 class AgentTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+
     def setUp(self):
         super().setUp()
         url = databases.use(self)
@@ -27,14 +28,7 @@ class AgentTest(unittest.TestCase):
         self.file.write_text(f"[database]\nconnection = {url}\n", encoding="utf-8")
 
     def run_(self, *arguments):
-        command = [sys.executable, "-W", "ignore", "-c", COMMAND, "--config-file", self.file]
-        return subprocess.run(
-            [*command, "agent", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return self.command.run("--config-file", self.file, "agent", *arguments)
 
     def done(self, *arguments):
         ended = self.run_(*arguments)

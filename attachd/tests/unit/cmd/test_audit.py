@@ -3,18 +3,19 @@
 
 import json
 from pathlib import Path
-import subprocess
-import sys
 import tempfile
 import unittest
 
 from attachd.db import migration
-from attachd.tests import databases
-
-COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
+from attachd.tests import commands, databases
 
 
 class CommandTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+
     def setUp(self):
         super().setUp()
         folder = tempfile.TemporaryDirectory()
@@ -32,14 +33,7 @@ class CommandTest(unittest.TestCase):
 
     def run_audit(self, *arguments, more=""):
         self.file.write_text(self.configuration + more, encoding="utf-8")
-        command = [sys.executable, "-W", "ignore", "-c", COMMAND, "--config-file", self.file]
-        done = subprocess.run(
-            [*command, "audit", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        done = self.command.run("--config-file", self.file, "audit", *arguments)
         self.assertNotIn("Traceback", done.stderr)
         return done.returncode, done.stdout, done.stderr
 

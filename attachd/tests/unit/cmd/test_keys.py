@@ -3,17 +3,18 @@
 
 import json
 import stat
-import subprocess
-import sys
 import unittest
 
 from attachd.db import seal_keys, sealing
-from attachd.tests import databases, keys, rows
-
-COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
+from attachd.tests import commands, databases, keys, rows
 
 
 class KeyTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+
     def setUp(self):
         super().setUp()
         self.url = databases.use(self)
@@ -30,14 +31,7 @@ class KeyTest(unittest.TestCase):
 
     def run_(self, *arguments):
         file = self.folder / "attachd.conf"
-        command = [sys.executable, "-W", "ignore", "-c", COMMAND, "--config-file", file]
-        ended = subprocess.run(
-            [*command, "key", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        ended = self.command.run("--config-file", file, "key", *arguments)
         self.assertNotIn("Traceback", ended.stderr)
         if self.file.exists() and self.file.is_file():
             for key in self.file.read_text().split():

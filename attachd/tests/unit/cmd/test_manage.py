@@ -2,18 +2,19 @@
 """attachd-manage as people type it."""
 
 from pathlib import Path
-import subprocess
-import sys
 import tempfile
 import unittest
 
 from attachd.db import migration
-from attachd.tests import databases
-
-COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
+from attachd.tests import commands, databases
 
 
 class ManageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+
     def setUp(self):
         super().setUp()
         self.url = databases.url(self, "sqlite")
@@ -23,14 +24,7 @@ class ManageTest(unittest.TestCase):
 
     def _run(self, *arguments, url=None):
         self.file.write_text(f"[database]\nconnection = {url or self.url}\n", encoding="utf-8")
-        command = [sys.executable, "-W", "ignore", "-c", COMMAND]
-        return subprocess.run(
-            [*command, "--config-file", self.file, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return self.command.run("--config-file", self.file, *arguments)
 
     def _done(self, *arguments, **kwargs):
         ended = self._run(*arguments, **kwargs)

@@ -5,22 +5,24 @@ import datetime
 import json
 import os
 from pathlib import Path
-import subprocess
-import sys
 import tempfile
 import unittest
 from unittest import mock
 
 from attachd import rpcapi
 from attachd.db import migration, models, seal_keys, services, types
-from attachd.tests import databases
+from attachd.tests import commands, databases
 
-COMMAND = "import sys; from attachd.cmd.status import main; sys.exit(main())"
 BACKEND = "[DEFAULT]\nenabled_backends = one\n[one]\ndriver = fake\n"
 SUCCESS, WARNING, FAILURE = 0, 1, 2
 
 
 class StatusTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.command = commands.Command.of_class(cls, "attachd-status", "attachd.cmd.status")
+
     def setUp(self):
         super().setUp()
         self.url = databases.use_empty(self, "sqlite")
@@ -42,16 +44,9 @@ class StatusTest(unittest.TestCase):
         database = f"[database]\nconnection = {self.url}\n"
         shared = f"state_path = {self.folder}\ntransport_url = rabbit://me:it@127.0.0.1/ours\n"
         file.write_text(f"[DEFAULT]\n{shared}{configuration}\n{keys}{database}", "utf-8")
-        command = [sys.executable, "-W", "ignore", "-c", COMMAND]
         named = [] if by_variable else ["--config-file", file]
-        return subprocess.run(
-            [*command, *named, "upgrade", "check", "--json"],
-            env={**os.environ, "ATTACHD_CONFIG_FILES": str(file) if by_variable else ""},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        variable = {"ATTACHD_CONFIG_FILES": str(file) if by_variable else ""}
+        return self.command.run(*named, "upgrade", "check", "--json", env=os.environ | variable)
 
     def test_a_deployment_that_is_ready_is_said_to_be(self):
         migration.upgrade()
