@@ -20,6 +20,7 @@ from oslo_log import log
 import prometheus_client
 from prometheus_client import multiprocess, values
 
+from attachd import exception
 from attachd.metrics import slots
 from attachd.metrics.catalogue import COUNTED, FAST, Metric
 
@@ -36,7 +37,7 @@ class Recorder:
         """Make them all.
 
         :param folder: shared with other processes; None: there are none
-        :raises OSError: it cannot be used
+        :raises ConfigurationError: it cannot be used
         """
         self._lock = threading.Lock()
         self._totals: dict[str, float] = {}
@@ -68,9 +69,14 @@ def _map_into(folder: Path) -> None:
     The library decides that by a variable of the environment when it is imported, long before
     any configuration is read; so it is told here.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-    own: Any = values.MultiProcessValue(slots.Slots(folder).mine)  # type: ignore[no-untyped-call]
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+        own: Any = values.MultiProcessValue(slots.Slots(folder).mine)  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise exception.ConfigurationError(
+            reason=f"[metrics]directory: {folder} cannot be used: {error.strerror}."
+        ) from error
     values.ValueClass = own
 
 

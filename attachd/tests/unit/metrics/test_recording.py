@@ -6,6 +6,7 @@ import shutil
 import unittest
 from unittest import mock
 
+from attachd import exception
 from attachd.metrics import recording
 from attachd.metrics.catalogue import API_REQUESTS, COMMITS, RPC_CALLS, RPC_DURATION
 from attachd.tests import metrics
@@ -106,6 +107,15 @@ class SeveralTest(unittest.TestCase):
             ["counter_0.db", "counter_1.db"],
             sorted(each.name for each in folder.glob("counter_*")),
         )
+
+    def test_a_folder_that_cannot_be_used_is_named_with_its_option(self):
+        taken = processes.folder(self) / "taken"
+        taken.touch()
+        for folder in (taken, taken / "shared"):
+            with self.assertRaises(exception.ConfigurationError) as caught:
+                metrics.use(self, folder)
+            said = str(caught.exception)
+            self.assertRegex(said, rf"^\[metrics\]directory: {folder} cannot be used: \w+")
 
     def test_a_folder_that_has_gone_does_not_end_what_is_measured(self):
         folder = processes.folder(self) / "shared"
