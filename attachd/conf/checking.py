@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds wrong values and names that nobody reads; used by service, the manager and status."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 import difflib
 from importlib import metadata
@@ -17,7 +17,6 @@ DEFAULT = "DEFAULT"
 
 _LIBRARIES = (
     "attachd",
-    "attachd.keystone",
     "oslo.concurrency",
     "oslo.db",
     "oslo.log",
@@ -28,8 +27,12 @@ _LIBRARIES = (
     "oslo.policy",
     "oslo.reports",
     "oslo.service.service",
+    "attachd.keystone",
 )
-"""Whose options there are: at least those of etc/attachd/config-generator.conf."""
+"""Whose options there are: at least those of etc/attachd/config-generator.conf.
+
+They are asked in this order, and the last one takes longer than all others together.
+"""
 
 _FOREIGN = frozenset({"keystone_authtoken", "key_manager", "barbican", "castellan", "vault"})
 """Groups whose options depend on plug-ins that nobody can list."""
@@ -108,30 +111,21 @@ def queue_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
 def strangers(conf: cfg.ConfigOpts, environment: Mapping[str, str] = os.environ) -> list[Stranger]:
     """List the names in the files that were read, and in the environment, that nobody reads.
 
-    All names that there are take a moment to find out, so that is left to a file which has a name
-    that nobody has registered yet.
+    All names that there are take a moment to find out.  So one library is asked after the other,
+    until each name in the files is one that there is.
     """
     written = [*_in_files(conf), *_in_variables(environment)]
-    registered = _registered(conf)
-    if all(each[2] in registered.get(each[1], ()) for each in written):
-        return []
-    known = _known(registered)
     sections = {value for _place, _group, name, value in written if name == "auth_section"}
     foreign = _FOREIGN | set(conf.config_source) | sections
-    drivers = _drivers_of(written, known)
-    found = []
-    for place, group, name, _value in written:
-        if group in foreign:
-            continue
-        if group in drivers:
-            stranger = _among(drivers[group], place, group, name, known)
-        elif group in known:
-            stranger = _among(known[group], place, group, name, known)
-        else:
-            stranger = Stranger(place, group, None, _near_group(group, known))
-        if stranger and stranger not in found:
-            found.append(stranger)
-    return found
+    written = [each for each in written if each[1] not in foreign]
+    known: Known = {}
+    for known in _ever_more(_registered(conf)):
+        drivers = _drivers_of(written, known)
+        if all(name in drivers.get(group, known.get(group, ())) for _, group, name, _ in written):
+            return []
+    drivers = _groups_of_drivers(written, known)
+    found = [_stranger(each, drivers, known) for each in written]
+    return list(dict.fromkeys(each for each in found if each))
 
 
 _Written = tuple[str, str, str, str]
@@ -165,15 +159,16 @@ def _registered(conf: cfg.ConfigOpts) -> dict[str, frozenset[str]]:
     return {**groups, DEFAULT: frozenset(conf) - groups.keys()}
 
 
-def _known(registered: Known) -> Known:
-    """Add the options of all libraries, with the names that they once had."""
+def _ever_more(registered: Known) -> Iterator[Known]:
+    """Add the options of one library after the other, with the names that they once had."""
+    yield registered
     names = {group: set(options) for group, options in registered.items()}
-    points = metadata.entry_points(group="oslo.config.opts")
-    for point in (each for each in points if each.name in _LIBRARIES):
+    points = {each.name: each for each in metadata.entry_points(group="oslo.config.opts")}
+    for point in (points[name] for name in _LIBRARIES if name in points):
         for group, options in point.load()():
             for option in options:
                 _add(names, str(getattr(group, "name", group) or DEFAULT), option)
-    return {group: frozenset(options) for group, options in names.items()}
+        yield {group: frozenset(options) for group, options in names.items()}
 
 
 def _add(names: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
@@ -183,18 +178,28 @@ def _add(names: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
         place.add((former.name or option.dest).replace("-", "_"))
 
 
-def _drivers_of(written: Iterable[_Written], known: Known) -> dict[str, frozenset[str]]:
+def _drivers_of(written: Iterable[_Written], known: Known) -> Known:
     """Return the options of each group that is a backend's, by the driver that it names.
 
-    The options of a driver are known as those of a group with the driver's name.  Groups of
-    libraries may have an option of that name, too.
+    The options of a driver are known as those of a group with the driver's name.
     """
     named = {group: value for _place, group, name, value in written if name == "driver"}
-    return {
-        group: known.get(value, frozenset({"driver"}))
-        for group, value in named.items()
-        if value in known or group not in known
-    }
+    return {group: known[value] for group, value in named.items() if value in known}
+
+
+def _groups_of_drivers(written: Sequence[_Written], known: Known) -> Known:
+    """Add the groups whose driver there is not; libraries may have such an option, too."""
+    named = {group for _place, group, name, _value in written if name == "driver"}
+    nothing = dict.fromkeys(named - known.keys(), frozenset({"driver"}))
+    return {**nothing, **_drivers_of(written, known)}
+
+
+def _stranger(each: _Written, drivers: Known, known: Known) -> Stranger | None:
+    place, group, name, _value = each
+    names = drivers.get(group, known.get(group))
+    if names is None:
+        return Stranger(place, group, None, _near_group(group, known))
+    return _among(names, place, group, name, known)
 
 
 def _among(

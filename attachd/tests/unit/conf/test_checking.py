@@ -4,6 +4,7 @@
 from pathlib import Path
 import tempfile
 import unittest
+from unittest import mock
 
 from oslo_config import cfg, types
 
@@ -128,6 +129,39 @@ class StrangersTest(CheckingTest):
             "[shelf]\ndriver = file\nfile_folder = /nowhere\n"
         )
         self.assertEqual([], self.strangers(text))
+
+    def test_no_library_is_asked_for_what_is_known_without_it(self):
+        asked = []
+
+        class Library:
+            def __init__(self, name, *options):
+                self.name = name
+                self._options = [cfg.StrOpt(each) for each in options]
+
+            def load(self):
+                asked.append(self.name)
+                return lambda: [("shelf", self._options)]
+
+        points = [Library("oslo.db", "late"), Library("attachd", "early"), Library("other", "no")]
+        with mock.patch.object(checking.metadata, "entry_points", return_value=points):
+            for names, expected in (
+                ([], []),
+                (["early"], ["attachd"]),
+                (["early", "late"], ["attachd", "oslo.db"]),
+                (["no"], ["attachd", "oslo.db"]),
+            ):
+                asked.clear()
+                text = "".join(f"{each} = 1\n" for each in names)
+                found = self.strangers(f"[manager]\nworkers = 2\n[shelf]\n{text}")
+                self.assertEqual(expected, asked)
+                self.assertEqual(["no"] * ("no" in names), [each.name for each in found])
+
+    def test_a_backend_without_a_driver_that_there_is_has_no_other_option(self):
+        found = self.only("[shelf]\ndriver = nonesuch\nfile_folder = /nowhere\n")
+        self.assertEqual("file_folder", found.name)
+
+    def test_a_driver_is_no_option_of_a_library_without_one(self):
+        self.assertEqual("driver", self.only("[oslo_policy]\ndriver = nonesuch\n").name)
 
     def test_a_typing_error_is_told_with_what_was_meant(self):
         found = self.only("[manager]\nwokers = 2\n")
