@@ -37,6 +37,9 @@ They are asked in this order, and the last one takes longer than all others toge
 _FOREIGN = frozenset({"keystone_authtoken", "key_manager", "barbican", "castellan", "vault"})
 """Groups whose options depend on plug-ins that nobody can list."""
 
+_USUAL = frozenset({"rabbit", "inprocess"})
+"""Message queues that need not be looked for among what is installed, which takes a moment."""
+
 _VARIABLE = re.compile(r"OS_([A-Z0-9_]+?)__([A-Z0-9_]+)")
 
 Known = Mapping[str, frozenset[str]]
@@ -100,6 +103,8 @@ def queue_url(conf: cfg.ConfigOpts) -> messaging.TransportURL:
             "[DEFAULT]transport_url is no URL. What means something in a URL, such as / or # in "
             "a password, has to be percent-encoded."
         ) from None
+    if url.transport in _USUAL:
+        return url
     known = metadata.entry_points(group="oslo.messaging.drivers").names
     if url.transport not in known:
         raise cfg.ConfigFileValueError(

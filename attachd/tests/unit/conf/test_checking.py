@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong values and unknown names, of every option, as they stand in files."""
 
+from importlib import metadata
 from pathlib import Path
 import tempfile
 import unittest
@@ -92,7 +93,15 @@ class QueueUrlTest(CheckingTest):
     def test_what_can_be_used_is_returned(self):
         self.assertEqual("rabbit", checking.queue_url(self.read("")).transport)
         self.assertEqual("inprocess", self.url("inprocess://").transport)
+        self.assertEqual("kombu", self.url("kombu://me:it@mq1/v").transport)
         self.assertEqual("v", self.url("rabbit://me:it@mq1:5672,me:it@mq2:5672/v").virtual_host)
+
+    def test_what_is_usual_is_there_and_is_not_looked_for(self):
+        there = metadata.entry_points(group="oslo.messaging.drivers").names
+        self.assertLessEqual(checking._USUAL, there)
+        with mock.patch.object(checking.metadata, "entry_points", side_effect=AssertionError):
+            for each in checking._USUAL:
+                self.assertEqual(each, self.url(f"{each}://").transport)
 
     def test_what_cannot_be_used_is_told_by_the_name_of_the_option(self):
         for text, words in (
