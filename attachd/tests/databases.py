@@ -14,10 +14,12 @@ import threading
 from typing import Any
 import unittest
 
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 import sqlalchemy as sa
 
 from attachd.conf import CONF
-from attachd.db import api, models
+from attachd.db import api, migration, migrations, models
 from attachd.tests import machine
 from attachd.tests.lasting import Lasting
 
@@ -32,6 +34,22 @@ def url(test: unittest.TestCase, kind: str) -> str:
     if kind != "sqlite":
         return machine.need_database(test, kind)
     return _at(_place(test))
+
+
+def synced(test: unittest.TestCase, kind: str) -> str:
+    """Return the URL of a database on a server as ``attachd-manage db sync`` leaves an empty one.
+
+    That it makes these tables is for tests of migrations to show; here it would only take longer.
+    """
+    made = url(test, kind)
+    engine = sa.create_engine(made)
+    with engine.begin() as connection:
+        models.METADATA.create_all(connection)
+        _begin(connection)
+        scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+        MigrationContext.configure(connection).stamp(scripts, migration.HEAD)
+    engine.dispose()
+    return made
 
 
 def _place(test: unittest.TestCase) -> Path:

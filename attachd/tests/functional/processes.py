@@ -201,7 +201,8 @@ class Deployment:
         self.folder = folder(test)
         self.url = ""
         self.server: Process | None = None
-        self.database = databases.url(test, database)
+        served = database != "sqlite"
+        self.database = (databases.synced if served else databases.url)(test, database)
         configuration = self.folder / "attachd.conf"
         configuration.write_text(
             _CONFIGURATION.format(
@@ -218,7 +219,8 @@ class Deployment:
             ATTACHD_CONFIG_FILES=str(configuration), HOME=str(self.folder)
         )
         self._code = self._environment.get("PYTHONPATH")
-        self.run("attachd-manage", self._argument, "db", "sync")
+        if not served:
+            self.run("attachd-manage", self._argument, "db", "sync")
 
     def use_code(self, top: Path) -> None:
         """Start from now on the attachd of another source tree."""
