@@ -27,7 +27,7 @@ _SERVERS = {
 }
 
 
-ENOUGH = 9 * 60
+ENOUGH = 6 * 60
 """Seconds before the end of all tests in which none begins that starts processes."""
 LEAST = 2.5 * 60
 """Seconds before it in which none begins that needs a database."""
