@@ -79,13 +79,16 @@ class Pieces(abc.ABC):
 
 def encode(result: Any) -> bytes:
     """Return an answer in JSON, with times as the Block Storage API writes them."""
-    return json.dumps(result, default=_plain).encode()
+    return _to_json(result).encode()
 
 
 def _plain(value: Any) -> str:
     """Write a time: 2026-01-31T12:00:00.000000."""
     text: str = value.isoformat(timespec="microseconds")
     return text
+
+
+_to_json = json.JSONEncoder(default=_plain).encode
 
 
 def _read(request: webob.Request) -> bytes:

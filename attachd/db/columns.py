@@ -20,6 +20,9 @@ by itself."""
 LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 
 
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class Json(sa.TypeDecorator[Any]):
     """Any JSON value, kept as text: MariaDB's own JSON refuses what is nested 32 deep.
 
@@ -32,7 +35,7 @@ class Json(sa.TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, _dialect: sa.Dialect) -> str | None:
         """Turn a value into JSON text."""
-        return None if value is None else json.dumps(value, separators=(",", ":"))
+        return None if value is None else _to_json(value)
 
     def process_result_value(self, value: str | None, _dialect: sa.Dialect) -> Any:
         """Turn JSON text into a value."""
