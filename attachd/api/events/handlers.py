@@ -64,12 +64,17 @@ def _look_back(wish: wishes.Wish, place: int, given: int) -> Body:
 
     :param given: the last place; whatever is not found until there is none of theirs
     """
+    since = place
     found: list[Body] = []
     while rows := events.after(place, hubs.PAGE, wish.project_id):
         place = _gather(wish, place, rows, found)
         if len(found) == wish.limit:
-            return {"events": found, "revision": place}
-    return {"events": found, "revision": max(place, given)}
+            break
+    else:
+        place = max(place, given)
+    # The oldest may have been removed while they were read: nobody is to miss them unawares.
+    wishes.check(since, events.places())
+    return {"events": found, "revision": place}
 
 
 def _wait(wish: wishes.Wish, place: int, hub: hubs.Hub) -> Body:

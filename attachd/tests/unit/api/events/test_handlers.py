@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the handlers of events answer."""
 
+import datetime
 import threading
 import unittest
 from unittest import mock
 
+from oslo_utils import timeutils
 import webob
 
 from attachd import exception
 from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api.events import handlers, hub, stream, wishes
+from attachd.db import events
 from attachd.tests import asking
 from attachd.tests.backends import override
 from attachd.tests.unit.api.events.feeding import tell
@@ -64,6 +67,18 @@ class PollTest(Case):
         with mock.patch.object(hub, "PAGE", 2):
             tell(5)
             self.assertEqual(([1, 2, 3, 4, 5], 5), self.places(since="0"))
+
+    def test_what_is_removed_while_it_is_read_is_not_missed_unawares(self):
+        def late(*wanted):
+            later = timeutils.utcnow() + datetime.timedelta(hours=1)
+            self.assertEqual(1, events.forget(later, 1))
+            return read(*wanted)
+
+        tell(3)
+        read = events.after
+        with mock.patch.object(events, "after", side_effect=late):
+            self.assertRaises(exception.EventsForgotten, self.places, since="0")
+        self.assertEqual(([3], 3), self.places(since="2"))
 
     def test_who_waits_hears_of_it_when_it_happens(self):
         later = threading.Timer(0.1, tell)
