@@ -61,12 +61,13 @@ class StartTest(fixtures.TestWithFixtures):
         os.mkfifo(folder / "fifo")
         script = "echo $$ > pid.new; echo said; mv pid.new pid; read forever < fifo"
         commands.start("sh", "-c", script, folder=folder, log=folder / "log")
-        (found,) = processes.find(folder, lambda line: script in line)
-        self.addCleanup(found.end, signal.SIGKILL, 60)
         deadline = time.monotonic() + 60
         while not (folder / "pid").exists():
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
+        # Not before: until it is mv, the shell's child has the same command line.
+        (found,) = processes.find(folder, lambda line: script in line)
+        self.addCleanup(found.end, signal.SIGKILL, 60)
         number = int((folder / "pid").read_text())
         self.assertEqual("said\n", (folder / "log").read_text())
         self.assertEqual(0o600, (folder / "log").stat().st_mode & 0o777)
