@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events to watch, for the tests beside this file."""
 
+import threading
+
+from attachd.api.events.hub import Hub
 from attachd.db import api, events, models
 from attachd.tests import rows
+
+SOON = 60
 
 
 def tell(number=1, **values):
@@ -13,3 +18,11 @@ def tell(number=1, **values):
         with api.writer() as connection:
             events.tell(connection, row, "reserved")
     return row["id"]
+
+
+def end(hub: Hub) -> None:
+    """Close a hub and wait for its thread, which would read the next test's database."""
+    hub.close()
+    for thread in threading.enumerate():
+        if thread.name == "events":
+            thread.join(SOON)

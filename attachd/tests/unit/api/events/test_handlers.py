@@ -16,7 +16,7 @@ from attachd.api.events import handlers, hub, stream, wishes
 from attachd.db import events
 from attachd.tests import asking
 from attachd.tests.backends import override
-from attachd.tests.unit.api.events.feeding import tell
+from attachd.tests.unit.api.events.feeding import end, tell
 
 
 class Case(unittest.TestCase):
@@ -26,7 +26,7 @@ class Case(unittest.TestCase):
         override(self, "interval", 0.02, group="events")
         # That of the process may still know what another test's database has told it.
         own = hub.Hub()
-        self.addCleanup(own.close)
+        self.addCleanup(end, own)
         self.enterContext(mock.patch.object(hub, "the", return_value=own))
 
     def watch(self, *roles, headers=None, **query):

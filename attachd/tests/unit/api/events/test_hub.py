@@ -16,9 +16,7 @@ from attachd.api.events import hub
 from attachd.db import api, events, models
 from attachd.tests import databases
 from attachd.tests.backends import override
-from attachd.tests.unit.api.events.feeding import tell
-
-SOON = 60.0
+from attachd.tests.unit.api.events.feeding import SOON, end, tell
 
 
 class HubTest(unittest.TestCase):
@@ -28,13 +26,7 @@ class HubTest(unittest.TestCase):
         override(self, "interval", 0.02, group="events")
         self.hub = hub.Hub()
         self.enterContext(self.hub.watching())
-        self.addCleanup(self.end)
-
-    def end(self):
-        self.hub.close()
-        for thread in threading.enumerate():
-            if thread.name == "events":
-                thread.join(SOON)
+        self.addCleanup(lambda: end(self.hub))
 
     def places(self, place, seconds=SOON):
         return [each["revision"] for each in self.hub.behind(place, seconds)]

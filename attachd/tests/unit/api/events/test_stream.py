@@ -11,7 +11,7 @@ from attachd.api.events import hub, stream, wishes
 from attachd.db import events, models
 from attachd.tests import asking
 from attachd.tests.backends import override
-from attachd.tests.unit.api.events.feeding import tell
+from attachd.tests.unit.api.events.feeding import end, tell
 
 
 class StreamTest(unittest.TestCase):
@@ -20,7 +20,7 @@ class StreamTest(unittest.TestCase):
         asking.use(self)
         override(self, "interval", 0.02, group="events")
         self.hub = hub.Hub()
-        self.addCleanup(self.hub.close)
+        self.addCleanup(end, self.hub)
         self.wish = wishes.read(asking.context(), {})
 
     def open(self, place=0):
