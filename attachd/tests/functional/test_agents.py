@@ -114,7 +114,8 @@ class AgentsTest(AgentCase):
     def test_a_host_tells_how_it_is_and_what_it_has(self):
         self.host.start()
         mine = self.attach()
-        wait_for(lambda: self.site.agent(self.host.name)["devices"])
+        # The last report may be from the time when it was still connecting.
+        wait_for(lambda: any(each["path"] for each in self.site.agent(self.host.name)["devices"]))
         known = self.site.agent(self.host.name)
         (device,) = known["devices"]
         self.assertEqual(
