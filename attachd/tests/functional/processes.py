@@ -186,6 +186,10 @@ fake_delay = 2
 """
 
 
+_SPAWNED = "spawned uWSGI worker"
+_LOADED = "WSGI app 0 (mountpoint='') ready"
+
+
 class Deployment:
     """A manager and an API in processes of their own, RabbitMQ and a real database.
 
@@ -300,6 +304,11 @@ class Deployment:
         address = process.wait_for(r"bound to TCP address (127.0.0.1:\d+) \(port auto")[1]
         self.url = f"http://{address}"
         self._wait_until_it_answers()
+        # A worker that still loads does not hear that it is to end, and its master waits for it.
+        deadline = time.monotonic() + PATIENCE
+        while (said := process.output).count(_LOADED) < said.count(_SPAWNED):
+            self._test.assertLess(time.monotonic(), deadline, said)
+            time.sleep(0.05)
         return process
 
     def _wait_until_it_answers(self) -> None:

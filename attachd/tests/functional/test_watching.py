@@ -112,7 +112,8 @@ class WatchingOnMariadbTest(Case):
                 self.assertTrue(each.wait_for(revisions[-1], PATIENCE), len(each.seen))
         for each in heard:
             self.assertEqual(expected, each.seen)
-            self.assertGreater(each.connected, RESTARTS)
+            # Between two restarts that follow fast a watcher may not be there at all.
+            self.assertGreater(each.connected, 1)
         lives = self.lives(expected)
         self.assertEqual(CLIENTS * (CYCLES // CLIENTS), len(lives))
         self.assertEqual([], [life for life in lives.values() if life != LIFE])
