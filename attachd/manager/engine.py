@@ -109,8 +109,11 @@ def _provided(each: task.Task, result: Any) -> Store:
 
 
 def _undo(begun: list[_Begun], known: Store) -> bool:
-    """Revert what has begun, and tell whether each task says that nothing of it is left."""
-    failures = {each.name: result for each, result in begun if isinstance(result, failure.Failure)}
+    """Revert what has begun, and tell whether each task says that nothing of it is left.
+
+    :param begun: the last one is the one that failed
+    """
+    failures = {begun[-1].task.name: begun[-1].result}
     undone = []
     for each, result in reversed(begun):
         try:
