@@ -59,7 +59,7 @@ _LOST_AT_COMMIT = (
 
 
 class Counters(NamedTuple):
-    """What this process has done so far, over all threads, without BEGIN and COMMIT."""
+    """What this process has done since it counts, over all threads, without BEGIN and COMMIT."""
 
     statements: int
     writing_transactions: int
@@ -76,18 +76,26 @@ class _Engines:
     reader: sa.Engine
     writer: sa.Engine
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    counts: bool = False
     statements: int = 0
     commits: int = 0
 
-    def __post_init__(self) -> None:
-        for engine in (self.reader, self.writer):
-            sa.event.listen(engine, "before_cursor_execute", self._count_statement)
-        sa.event.listen(self.writer, "commit", self._count_commit)
+    def count(self) -> Counters:
+        """Return what has been counted; the first call begins to count.
 
-    def _count_statement(self, _connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if statement != "BEGIN IMMEDIATE":
-            with self.lock:
-                self.statements += 1
+        SQLAlchemy spends a twentieth more on a request where somebody listens.
+        """
+        with self.lock:
+            if not self.counts:
+                for engine in (self.reader, self.writer):
+                    sa.event.listen(engine, "before_cursor_execute", self._count_statement)
+                sa.event.listen(self.writer, "commit", self._count_commit)
+                self.counts = True
+            return Counters(self.statements, self.commits)
+
+    def _count_statement(self, *_: Any) -> None:
+        with self.lock:
+            self.statements += 1
 
     def _count_commit(self, _connection: Any) -> None:
         with self.lock:
@@ -199,16 +207,19 @@ def pools() -> list[str]:
 
 
 def counters() -> Counters:
-    """Return what this process has sent to its database since the engines were made."""
-    found = _engines()
-    return Counters(found.statements, found.commits)
+    """Return what this process has sent to its database since it was asked for the first time.
+
+    Counting begins with the first call, and again where the engines are made anew.
+    """
+    return _engines().count()
 
 
-@contextlib.contextmanager
-def reader() -> Iterator[sa.Connection]:
-    """Lend a connection for reading: each statement sees what is committed by then."""
-    with _connect(_engines().reader) as connection:
-        yield connection
+def reader() -> sa.Connection:
+    """Lend a connection for reading: each statement sees what is committed by then.
+
+    :returns: what gives it back at the end of its ``with``
+    """
+    return _connect(_engines().reader)
 
 
 @contextlib.contextmanager

@@ -90,10 +90,11 @@ class MigrationsOnSqlite(unittest.TestCase):
     def test_a_second_upgrade_changes_nothing(self):
         migration.upgrade()
         before = self._schema()
-        counted = api.counters().writing_transactions
-        migration.upgrade()
+        with api.without_haste():  # or its connections, and what they count, are made anew
+            counted = api.counters().writing_transactions
+            migration.upgrade()
+            self.assertLessEqual(api.counters().writing_transactions - counted, 1)
         self.assertEqual(before, self._schema())
-        self.assertLessEqual(api.counters().writing_transactions - counted, 1)
 
 
 class MigrationsOnPostgresql(MigrationsOnSqlite):

@@ -105,6 +105,12 @@ class TransactionTest(unittest.TestCase):
         self.assertEqual(3, statements - before.statements)
         self.assertEqual(1, transactions - before.writing_transactions)
 
+    def test_nobody_listens_to_statements_that_nobody_counts(self):
+        engines = (api._engines().reader, api._engines().writer)
+        self.assertEqual([False, False], [each._has_events for each in engines])
+        api.counters()
+        self.assertEqual([True, True], [each._has_events for each in engines])
+
     def test_a_forked_process_has_connections_of_its_own(self):
         with api.writer() as connection:
             insert(connection, "parent")
