@@ -15,11 +15,15 @@ def _nobody_decides(_context: "RequestContext", rule: str, _target: Mapping[str,
 
 
 class RequestContext(oslo_context.RequestContext):
-    """Identity, roles and request id; crosses RPC as a small dict."""
+    """Identity, roles and request id; crosses RPC as a small dict.
+
+    :ivar policy_memory: what policy has decided in this request; its own affair
+    """
 
     def __init__(self, *args: Any, authorizer: Authorizer = _nobody_decides, **kw: Any) -> None:
         super().__init__(*args, **kw)
         self._authorizer = authorizer
+        self.policy_memory: Any = None
 
     def authorize(self, rule: str, target: Any = None) -> None:
         """Let the caller go on only if policy allows ``rule`` on ``target``.

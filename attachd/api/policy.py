@@ -6,12 +6,12 @@ in policy.yaml, which is read again within a second of a change.  A broken one i
 and what held before it goes on to hold; at the start it is refused.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Hashable, Mapping, MutableMapping
 import importlib
 import inspect
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from oslo_log import log
 from oslo_policy import _checks as oslo_checks  # a private name: see recall_signatures()
@@ -207,15 +207,48 @@ def authorize(context: RequestContext, name: str, target: Mapping[str, Any]) -> 
 
 
 def allows(context: RequestContext, name: str, target: Mapping[str, Any]) -> bool:
-    """Tell whether a rule allows the caller to act on the target."""
+    """Tell whether a rule allows the caller to act on the target.
+
+    Within one request a rule is asked once for each target, unless the rules change meanwhile.
+    """
     rules = _rules.in_force()
+    memory: _Memory | None = context.policy_memory
+    if memory is None or memory.rules is not rules:
+        memory = context.policy_memory = _Memory(rules, _credentials(context), {})
+    question = (name, *target.items())
+    decision = memory.decisions.get(question)
+    if decision is None:
+        decision = _decide(rules, context, memory.credentials, name, target)
+        memory.decisions[question] = decision
+    return decision
+
+
+class _Memory(NamedTuple):
+    """What has been decided in one request."""
+
+    rules: oslo_policy.Enforcer
+    credentials: dict[str, Any]
+    decisions: dict[Hashable, bool]
+
+
+def _decide(
+    rules: oslo_policy.Enforcer,
+    context: RequestContext,
+    credentials: dict[str, Any],
+    name: str,
+    target: Mapping[str, Any],
+) -> bool:
     registered = rules.registered_rules[name]
-    credentials = {key: getattr(context, key) for key in _CREDENTIALS}
     if registered.scope_types and _scope(context) not in registered.scope_types:
         return False
+    return _check(rules.rules[name], target, credentials, rules, name)
+
+
+def _credentials(context: RequestContext) -> dict[str, Any]:
+    credentials = {key: getattr(context, key) for key in _CREDENTIALS}
     if context.system_scope:
         credentials["system"] = context.system_scope
-    return _check(rules.rules[name], target, credentials, rules, name)
+    return credentials
 
 
 def _scope(context: RequestContext) -> str:
@@ -226,7 +259,9 @@ def _scope(context: RequestContext) -> str:
 
 def is_admin(context: RequestContext) -> bool:
     """Tell whether the caller sees the resources of all projects."""
-    return allows(context, "context_is_admin", {})
+    # Not remembered: the credentials that others are decided by have what is found here.
+    rules = _rules.in_force()
+    return _decide(rules, context, _credentials(context), "context_is_admin", {})
 
 
 def recall_signatures() -> None:
@@ -246,11 +281,9 @@ _takes: dict[type, bool] = {}
 
 
 def _takes_current_rule(kind: type[Any]) -> bool:
-    known = _takes.get(kind)
-    if known is None:
-        arguments = inspect.getfullargspec(kind.__call__).args
-        known = _takes[kind] = len(arguments) > 4  # noqa: PLR2004  self and _check()'s first 4
-    return known
+    arguments = inspect.getfullargspec(kind.__call__).args
+    _takes[kind] = len(arguments) > 4  # noqa: PLR2004  self and _check()'s first 4
+    return _takes[kind]
 
 
 def _check(
@@ -261,7 +294,9 @@ def _check(
     current_rule: str | None,
 ) -> bool:
     """Do as oslo.policy's function of this name, which this one replaces."""
-    arguments = (target, creds, enforcer)
-    if _takes_current_rule(type(rule)):
-        return bool(rule(*arguments, current_rule))
-    return bool(rule(*arguments))
+    takes = _takes.get(kind := type(rule))
+    if takes is None:
+        takes = _takes_current_rule(kind)
+    if takes:
+        return bool(rule(target, creds, enforcer, current_rule))
+    return bool(rule(target, creds, enforcer))

@@ -182,6 +182,34 @@ class FilesTest(Case):
         self.assertFalse(context("admin").is_admin)
 
 
+class MemoryTest(Case):
+    """Within one request nothing is decided twice."""
+
+    def setUp(self):
+        super().setUp()
+        self.asked = context("member")
+
+    def _decisions(self, *targets):
+        with mock.patch.object(policy, "_decide", wraps=policy._decide) as decide:
+            found = [policy.allows(self.asked, RULE, each) for each in targets]
+        return found, decide.call_count
+
+    def test_a_rule_is_asked_once_for_each_target(self):
+        found = self._decisions(target(), target("other"), target(), target("other"))
+        self.assertEqual(([True, False, True, False], 2), found)
+
+    def test_rules_and_requests_have_answers_of_their_own(self):
+        self.assertTrue(policy.allows(self.asked, RULE, target()))
+        self.assertFalse(policy.allows(self.asked, "admin_api", target()))
+        self.assertFalse(policy.allows(context("reader"), RULE, target()))
+
+    def test_rules_that_change_meanwhile_are_asked_anew(self):
+        self.assertTrue(policy.allows(self.asked, RULE, target()))
+        self.file.write_text(f'"{RULE}": "!"\n')
+        policy.forget()
+        self.assertEqual(([False, False], 1), self._decisions(target(), target()))
+
+
 class RegisterTest(Case):
     """Endpoints and rules know the same operations."""
 
