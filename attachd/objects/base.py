@@ -26,12 +26,15 @@ class AttachdObject(base.VersionedObject):
 
     @classmethod
     def from_row(cls, context: RequestContext | None, row: Mapping[str, Any]) -> Self:
-        """Build the object from a row of the database; fields that it lacks stay unset."""
+        """Build the object from a row of the database; fields that it lacks stay unset.
+
+        The columns are of the same types as the fields, so that nothing has to be converted.
+        """
         obj = cls(context)
+        kept = vars(obj)
         for name in cls.fields:
             if name in row:
-                setattr(obj, name, row[name])
-        obj.obj_reset_changes()
+                kept[_KEPT[name]] = row[name]
         return obj
 
     def obj_make_compatible(self, primitive: dict[str, Any], target_version: str) -> None:
@@ -40,6 +43,17 @@ class AttachdObject(base.VersionedObject):
         for name, since in self.ADDED.items():
             if number(target_version) < number(since):
                 primitive.pop(name, None)
+
+
+class _Kept(dict[str, str]):
+    """Where oslo.versionedobjects keeps the value of a field, by its name."""
+
+    def __missing__(self, name: str) -> str:
+        kept = self[name] = f"_obj_{name}"
+        return kept
+
+
+_KEPT = _Kept()
 
 
 class Registry(base.VersionedObjectRegistry):

@@ -52,6 +52,7 @@ from attachd.tests.unit.db import (
     test_volume_queries,
     test_volumes,
 )
+from attachd.tests.unit.objects import test_rows
 
 ENDING = {
     "mariadb": (
@@ -135,6 +136,7 @@ REPEATED = [
     test_volumes.MoveTest,
     test_volumes.ResetTest,
     test_volumes.StoreTest,
+    test_rows.RowsTest,
 ]
 """Not test_migration's: in MariaDB, tables are not part of a transaction."""
 

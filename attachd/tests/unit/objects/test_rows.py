@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the database returns is what the fields of objects want; on the servers, too, by
+functional/test_databases.py."""
+
+import datetime
+import unittest
+
+from attachd.db import attachments, volumes
+from attachd.objects import Attachment, Volume
+from attachd.tests import databases, rows
+
+WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001  rows have no zone
+
+
+class RowsTest(unittest.TestCase):
+    """from_row() takes values as they are, so they have to be what fields would make of them."""
+
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.volume = rows.add_volume(
+            multiattach=True,
+            shared_targets=True,
+            bootable=False,
+            admin_metadata={"readonly": "True"},
+            launched_at=WHEN,
+        )["id"]
+        self.attachment = rows.add_attachment(
+            self.volume,
+            "attached",
+            mode="ro",
+            connection_info={"data": {"target_lun": 1}},
+            attached_at=WHEN,
+            expires_at=WHEN,
+            agent="compute-1",
+        )["id"]
+
+    def _assert_kept(self, kind, row):
+        made = kind.from_row(None, row)
+        found = {name: getattr(made, name) for name in made.fields if name in row}
+        wanted = {name: made.fields[name].coerce(made, name, row[name]) for name in found}
+        self.assertEqual(wanted, found)
+        self.assertEqual(
+            {name: type(value) for name, value in wanted.items()},
+            {name: type(value) for name, value in found.items()},
+        )
+        return found
+
+    def test_of_volumes(self):
+        found = self._assert_kept(Volume, volumes.get(self.volume, None))
+        self.assertEqual(set(Volume.fields), set(found))
+        self.assertEqual((True, WHEN), (found["shared_targets"], found["launched_at"]))
+
+    def test_of_a_volume_just_made(self):
+        values = {"project_id": "p", "user_id": "u", "size_gib": 1, "host": "here@fake#pool"}
+        row = volumes.insert(values, {"a": "b"})
+        self.assertEqual({"a": "b"}, self._assert_kept(Volume, row)["metadata"])
+
+    def test_of_attachments(self):
+        found = self._assert_kept(Attachment, attachments.get(self.attachment, None))
+        self.assertEqual(set(Attachment.fields), set(found))
+        self.assertEqual((WHEN, WHEN), (found["attached_at"], found["expires_at"]))
+
+    def test_of_several_attachments(self):
+        for row in attachments.of_volumes([self.volume]):
+            self._assert_kept(Attachment, row)
+
+    def test_of_an_attachment_just_made(self):
+        values = {"project_id": "p", "user_id": "u", "connector": {"host": "x"}}
+        self._assert_kept(Attachment, attachments.reserve(self.volume, values))
