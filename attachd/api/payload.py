@@ -95,7 +95,7 @@ def _read(request: webob.Request) -> bytes:
     limit = CONF.api.max_request_body_size
     length = request.content_length
     if length is not None and length <= limit:
-        return bytes(request.body)
+        return _take(request.environ["wsgi.input"], length)
     if not request.is_body_readable:
         if "HTTP_TRANSFER_ENCODING" in request.environ:  # where the server does not decode it
             raise exception.BadRequest(reason="The body is chunked: send a Content-Length.")
@@ -106,6 +106,21 @@ def _read(request: webob.Request) -> bytes:
         _drain(source, _DRAINED if length is None else min(length, _DRAINED))
         raise exception.TooLarge(what="The request body", limit=limit)
     return raw
+
+
+def _take(source: Any, length: int) -> bytes:
+    """Read a body to its end, where webob would make copies of it for others to read again."""
+    pieces: list[bytes] = []
+    while length > 0:
+        try:
+            piece = source.read(length)
+        except OSError:
+            piece = b""
+        if not piece:
+            raise exception.BadRequest(reason="The request ended before its body did.")
+        pieces.append(piece)
+        length -= len(piece)
+    return b"".join(pieces)
 
 
 def _drain(source: Any, amount: int) -> None:

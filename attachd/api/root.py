@@ -141,7 +141,8 @@ class Root:
                 _show_versions(request, response, match)
         except Exception as error:  # noqa: BLE001  each of them is answered, and logged there
             _show_fault(request, response, error)
-        LOG.debug("%s %s: %d", request.method, request.path, response.status_int)
+        if LOG.isEnabledFor(log.DEBUG):  # the path is put together when it is asked for
+            LOG.debug("%s %s: %d", request.method, request.path, response.status_int)
         return response
 
     def _call(

@@ -5,6 +5,7 @@ import datetime
 import io
 import json
 import unittest
+from unittest import mock
 
 import webob
 
@@ -120,6 +121,23 @@ class BodyTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.TooLarge, "at most 2048 bytes"):
             payload.read_json(sent)
         self.assertEqual(b"", sent.environ["wsgi.input"].read())
+
+    def test_a_body_that_comes_in_pieces_is_read_to_its_end(self):
+        class Slow(io.BytesIO):
+            def read(self, size=-1):
+                return super().read(min(size, 3))
+
+        sent = request(b'{"a": "bcdef"}', **{"wsgi.input": Slow(b'{"a": "bcdef"}and more')})
+        self.assertEqual({"a": "bcdef"}, payload.read_json(sent))
+
+    def test_a_sender_who_hangs_up_in_between_is_no_accident_of_ours(self):
+        gone = mock.Mock(read=mock.Mock(side_effect=OSError("it hung up")))
+        for source in (io.BytesIO(b'{"a": '), gone):
+            with (
+                self.subTest(source),
+                self.assertRaisesRegex(exception.BadRequest, "ended before"),
+            ):
+                payload.read_json(request(b'{"a": "bcdef"}', **{"wsgi.input": source}))
 
     def test_a_body_of_unknown_length_is_limited_too(self):
         chunked = {"length": "", "wsgi.input_terminated": True}
