@@ -105,12 +105,12 @@ class Backend:
         turns.forget(_turn_path(volume_id))
 
 
-def _turns_folder() -> pathlib.Path:
-    return pathlib.Path(CONF.state_path) / "locks"
+def _turns_folder() -> str:
+    return f"{CONF.state_path}/locks"
 
 
-def _turn_path(volume_id: str) -> pathlib.Path:
-    return _turns_folder() / f"attachd-volume-{volume_id}"
+def _turn_path(volume_id: str) -> str:
+    return f"{_turns_folder()}/attachd-volume-{volume_id}"
 
 
 def load(presence: Presence | None = None) -> list[Backend]:
@@ -119,7 +119,7 @@ def load(presence: Presence | None = None) -> list[Backend]:
     :param presence: of the process that is going to work on them; None: nobody is
     :raises ConfigurationError: a backend has no ``driver``, or one that is not installed
     """
-    _turns_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+    pathlib.Path(_turns_folder()).mkdir(mode=0o700, parents=True, exist_ok=True)
     return [Backend(name, _driver(name), presence) for name in CONF.enabled_backends]
 
 

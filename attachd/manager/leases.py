@@ -9,7 +9,6 @@ processes of other machines see as well, and which outlives nobody.
 from collections.abc import Callable, Iterator
 import contextlib
 from contextlib import AbstractContextManager
-from pathlib import Path
 import random
 import time
 from typing import TypeVar
@@ -97,7 +96,7 @@ class Turn:
 
 
 @contextlib.contextmanager
-def turn(presence: Presence, volume_id: str, path: Path) -> Iterator[Turn]:
+def turn(presence: Presence, volume_id: str, path: str) -> Iterator[Turn]:
     """Have our turn with a volume.
 
     :param path: of the file that says whose turn it is on this machine
@@ -130,7 +129,7 @@ def _measured(backend: str, waited: AbstractContextManager[Turn]) -> Iterator[Tu
 
 
 @contextlib.contextmanager
-def _in_line(volume_id: str, path: Path) -> Iterator[None]:
+def _in_line(volume_id: str, path: str) -> Iterator[None]:
     patience, order = CONF.rpc.attach_timeout, CONF.manager.takeover_time
     try:
         with turns.taken(path, patience, order):

@@ -23,7 +23,7 @@ import time
 _GATE = ".gate"
 
 _mutex = threading.Lock()
-_lines: dict[Path, deque[threading.Lock]] = {}
+_lines: dict[str, deque[threading.Lock]] = {}
 """Of each turn that somebody in this process has or wants: the line, who has it at its head."""
 
 
@@ -32,7 +32,7 @@ class Late(Exception):
 
 
 @contextlib.contextmanager
-def taken(path: Path, patience: float, order: float) -> Iterator[None]:
+def taken(path: str, patience: float, order: float) -> Iterator[None]:
     """Have our turn.
 
     :param path: of its file, which is made and stays; see :func:`forget`
@@ -42,12 +42,12 @@ def taken(path: Path, patience: float, order: float) -> Iterator[None]:
     """
     with _head_of_line(path, patience), contextlib.ExitStack() as stack:
         deadline = time.monotonic() + order
-        with _locked(path.with_name(path.name + _GATE), deadline):
+        with _locked(path + _GATE, deadline):
             stack.enter_context(_locked(path, deadline))
         yield
 
 
-def is_free(path: Path) -> bool:
+def is_free(path: str) -> bool:
     """Tell whether it is nobody's turn at this moment."""
     with _mutex:
         if path in _lines:
@@ -67,17 +67,17 @@ def lines() -> list[tuple[str, int]]:
 
     It waits for no lock, so that a process that hangs can tell; it may be wrong by one.
     """
-    return [(path.name, len(line)) for path, line in list(_lines.items())]
+    return [(Path(path).name, len(line)) for path, line in list(_lines.items())]
 
 
-def forget(path: Path) -> None:
+def forget(path: str) -> None:
     """Remove the files of a turn that nobody is going to need; whoever has it does it."""
-    for each in (path, path.with_name(path.name + _GATE)):
-        each.unlink(missing_ok=True)
+    for each in (path, path + _GATE):
+        Path(each).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _head_of_line(path: Path, patience: float) -> Iterator[None]:
+def _head_of_line(path: str, patience: float) -> Iterator[None]:
     """Wait for the threads of this process that came before us."""
     ours = threading.Lock()
     ours.acquire()
@@ -94,7 +94,7 @@ def _head_of_line(path: Path, patience: float) -> Iterator[None]:
         _step_out(path, line, ours)
 
 
-def _step_out(path: Path, line: deque[threading.Lock], ours: threading.Lock) -> None:
+def _step_out(path: str, line: deque[threading.Lock], ours: threading.Lock) -> None:
     with _mutex:
         was_first = line[0] is ours
         line.remove(ours)
@@ -105,7 +105,7 @@ def _step_out(path: Path, line: deque[threading.Lock], ours: threading.Lock) -> 
 
 
 @contextlib.contextmanager
-def _locked(path: Path, deadline: float) -> Iterator[None]:
+def _locked(path: str, deadline: float) -> Iterator[None]:
     file = _open(path)
     if not _try(file):
         wait = _Wait(file)
@@ -154,10 +154,10 @@ def _try(file: int) -> bool:
     return True
 
 
-def _open(path: Path) -> int:
+def _open(path: str) -> int:
     flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o600)
     except FileNotFoundError:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(path, flags, 0o600)

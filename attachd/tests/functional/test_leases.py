@@ -75,7 +75,7 @@ def work(turn):
 
 while not (here / "stop").exists():
     try:
-        with leases.turn(ours, volume_id, here / machine / "turn") as turn:
+        with leases.turn(ours, volume_id, f"{here / machine / 'turn'}") as turn:
             work(turn)
     except (exception.Unavailable, exception.BackendError) as error:
         say("refused", name, error)

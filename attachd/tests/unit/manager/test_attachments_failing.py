@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connects that go wrong, or lose their row; part of manager/attachments.py."""
 
-from pathlib import Path
 import tempfile
 import unittest
 from unittest import mock
@@ -176,7 +175,7 @@ class LostRowTest(_AttachCase):
         # On another machine there are other files.
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch.object(manager_backends, "_turns_folder", lambda: Path(folder)),
+            mock.patch.object(manager_backends, "_turns_folder", lambda: folder),
         ):
             attachments.attach_alone(elsewhere, self.attachment_id, self.volume_id, CONNECTOR)
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Having a volume for a piece of work, among processes that want it too."""
 
-from pathlib import Path
 import threading
 import unittest
 from unittest import mock
@@ -29,7 +28,7 @@ class _LeaseCase(unittest.TestCase):
         self.ours.beat()
         processes.join("other", "elsewhere:7")
         self.volume_id = rows.add_volume()["id"]
-        self.path = Path(CONF.state_path) / "one"
+        self.path = f"{CONF.state_path}/one"
 
     def turn(self):
         return leases.turn(self.ours, self.volume_id, self.path)

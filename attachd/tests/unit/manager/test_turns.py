@@ -16,11 +16,11 @@ from attachd.manager import turns
 PATIENCE = 60
 
 _OTHER = """
-import pathlib, sys
+import sys
 from attachd.manager import turns
 sys.stdout.write("comes\\n")
 sys.stdout.flush()
-with turns.taken(pathlib.Path(sys.argv[1]), 60, 60):
+with turns.taken(sys.argv[1], 60, 60):
     sys.stdout.write("has it\\n")
     sys.stdout.flush()
     sys.stdin.read()
@@ -34,7 +34,8 @@ class TurnsTest(unittest.TestCase):
         super().setUp()
         folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
         self.addCleanup(folder.cleanup)
-        self.path = Path(folder.name) / "locks" / "one"
+        self.folder = Path(folder.name) / "locks"
+        self.path = f"{self.folder}/one"
         self.order = []
 
     def begin(self, name):
@@ -60,7 +61,7 @@ class TurnsTest(unittest.TestCase):
 
     def start_process(self):
         process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", _OTHER, f"{self.path}"],
+            [sys.executable, "-W", "ignore", "-c", _OTHER, self.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -94,7 +95,7 @@ class TurnsTest(unittest.TestCase):
         self.assertTrue(turns.is_free(self.path))
         with turns.taken(self.path, PATIENCE, PATIENCE):
             self.assertFalse(turns.is_free(self.path))
-            self.assertTrue(turns.is_free(self.path.with_name("two")))
+            self.assertTrue(turns.is_free(f"{self.folder}/two"))
         self.assertTrue(turns.is_free(self.path))
 
     def test_it_is_not_free_while_another_process_has_it_and_free_when_that_is_killed(self):
@@ -150,7 +151,7 @@ class TurnsTest(unittest.TestCase):
         third = self.start_process()
         self.wait_until(lambda: self.is_waiting(third))
         with turns.taken(self.path, PATIENCE, 0.2):
-            self.assertFalse(turns.is_free(self.path.with_name(self.path.name + ".gate")))
+            self.assertFalse(turns.is_free(f"{self.path}.gate"))
 
     def test_what_was_given_up_is_free_once_the_sleeper_has_gone(self):
         sleeper = self.start_sleeping_process()
@@ -172,7 +173,7 @@ class TurnsTest(unittest.TestCase):
         count = 0
         for each in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                count += each.readlink().is_relative_to(self.path.parent)
+                count += each.readlink().is_relative_to(self.folder)
         return count
 
     def test_nothing_is_open_after_it_was_had(self):
@@ -185,7 +186,7 @@ class TurnsTest(unittest.TestCase):
 
     def test_a_forgotten_one_leaves_no_file(self):
         with turns.taken(self.path, PATIENCE, PATIENCE):
-            self.assertTrue(list(self.path.parent.iterdir()))
+            self.assertTrue(list(self.folder.iterdir()))
             turns.forget(self.path)
-        self.assertEqual([], list(self.path.parent.iterdir()))
+        self.assertEqual([], list(self.folder.iterdir()))
         turns.forget(self.path)
