@@ -9,7 +9,7 @@ process when it first needs them, so the server may fork before or after the imp
 
 from oslo_log import log
 
-from attachd import guru, service
+from attachd import garbage, guru, service
 from attachd.api import app
 from attachd.conf import CONF
 from attachd.db import api as db
@@ -26,7 +26,9 @@ def make() -> app.Application:
     sealing.start()
     if CONF.api.auth_strategy == "noauth":
         LOG.warning("Authentication is off: whoever reaches this API may do everything.")
-    return app.make_app()
+    made = app.make_app()
+    garbage.settle()
+    return made
 
 
 application = make()

@@ -10,6 +10,8 @@ from oslo_log import log
 import waitress
 from waitress import wasyncore
 
+from attachd import garbage
+
 LOG = log.getLogger(__name__)
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -57,6 +59,7 @@ class Server:
 
     def run(self) -> None:
         """Serve; returns after :meth:`stop`, when all requests have their answers."""
+        garbage.settle()
         while not self._stopping:
             self._turn(timeout=1.0)
         self._server.accepting = False
