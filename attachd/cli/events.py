@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cliff import columns
 from openstack import exceptions
+from oslo_utils import uuidutils
 
 from attachd.cli import options, showing
 from attachd.cli.blockstorage import BlockStorage, Event
@@ -158,7 +159,7 @@ class WatchAttachments(Command):
 def _events(storage: BlockStorage, parsed: argparse.Namespace) -> Iterator[Event]:
     """Yield what is to be printed."""
     asked = {
-        "volume_id": parsed.volume_id,
+        "volume_id": _volume_id(storage, parsed.volume),
         "attachment_id": parsed.attachment_id,
         "all_tenants": "1" if parsed.all_projects else None,
     }
@@ -171,6 +172,13 @@ def _events(storage: BlockStorage, parsed: argparse.Namespace) -> Iterator[Event
             ask = functools.partial(_latest, storage, parsed.attachment_id)
             yield from (each for each in watching.insist(ask) if _is_awaited(each, parsed))
     yield from watching.since(since)
+
+
+def _volume_id(storage: BlockStorage, volume: str | None) -> str | None:
+    """Return the ID of a volume, which may be gone; only one that is there has a name."""
+    if volume is None or uuidutils.is_uuid_like(volume):
+        return volume
+    return storage.volume_id(volume)
 
 
 def _latest(storage: BlockStorage, attachment_id: str) -> list[Event]:
@@ -231,7 +239,7 @@ _TIMELINE: Final = (
 )
 _WATCH: Final = (
     option("--attachment-id", "--attachment", metavar="ID", help="only of an attachment"),
-    option("--volume-id", "--volume", metavar="ID", help="only of a volume"),
+    option("--volume", "--volume-id", metavar="VOLUME", help="only of a volume (name or ID)"),
     option("--all-projects", action="store_true", help="of all projects (admin only)"),
     option(
         "--since",

@@ -88,7 +88,7 @@ class WatchingTest(testtools.TestCase):
 
     def test_what_ends_it(self):
         attachment = self.reserve()
-        watcher = self.watch("--since", "0", "--all-projects")
+        watcher = self.watch("--since", "0", "--all-projects", "--volume", "data")
         watcher.wait_for(attachment)
         self.assertEqual(130, watcher.end(signal.SIGINT))
         self.assertEqual(1, len(watcher.output.splitlines()), watcher.output)
@@ -97,5 +97,6 @@ class WatchingTest(testtools.TestCase):
         self.assertEqual("Not attached within 0.1 seconds.\n", said)
         said = self.type_in(*watch, "--since", "4711", code=3)
         self.assertRegex(said, r"\AWhat has happened since revision 4711 .* revision \d+\.\n\Z")
-        said = self.type_in("attachd", "attachment-watch", "--attachment", "a1", code=1)
-        self.assertEqual(1, len(said.splitlines()), said)
+        for unknown in (("--attachment", "a1"), ("--volume", "nothing of this name")):
+            said = self.type_in("attachd", "attachment-watch", *unknown, code=1)
+            self.assertEqual(1, len(said.splitlines()), said)

@@ -13,6 +13,7 @@ STEPS = [
     {"name": "wait", "seconds": 0.01, "failed": False},
     {"name": "grant", "seconds": 0.2, "failed": True},
 ]
+VOLUME = "11111111-2222-4333-8444-555555555555"
 INTERNALS = {"agent": None, "process": "node1:77", "error": "no such\ntarget"}
 
 
@@ -127,9 +128,14 @@ class WatchTest(Case):
 
     def test_what_is_wanted_is_left_to_the_api(self):
         self.cloud = Telling([event("attached", 11)], timeline=[])
-        self.watch("--volume", "v1", "--all-projects", "--until", "attached")
+        self.watch("--volume", VOLUME, "--all-projects", "--until", "attached")
         wish = self.cloud.wishes()[-1]
-        self.assertEqual(("v1", "1"), (wish["volume_id"], wish["all_tenants"]))
+        self.assertEqual((VOLUME, "1"), (wish["volume_id"], wish["all_tenants"]))
+
+    def test_a_volume_may_be_named(self):
+        self.cloud = Telling([event("attached", 11)])
+        self.watch("--volume", "data", "--until", "attached")
+        self.assertEqual("id of data", self.cloud.wishes()[-1]["volume_id"])
 
     def test_what_has_happened_to_one_already_is_not_waited_for(self):
         self.cloud = Telling(timeline=[event("reserved", 8), event("attached", 9)])
