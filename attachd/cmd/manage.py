@@ -7,6 +7,8 @@ the keys of secrets are keys.py's; rows are shown by looking.py.
 
 import argparse
 from collections.abc import Callable
+import os
+import signal
 import sys
 from typing import Any
 
@@ -24,7 +26,8 @@ _QUIET = ["alembic=WARN", "attachd=ERROR", "attachd.manager.backends=CRITICAL"]
 def main() -> int:
     """Do what the command line says.
 
-    :returns: the exit code: 0 done, 1 failed, 2 wrong command line; of an audit, see there
+    :returns: the exit code: 0 done, 1 failed, 2 wrong command line, 141 nobody reads what it
+        prints; of an audit, see there
     """
     failed = 1
     CONF.register_cli_opt(
@@ -33,10 +36,16 @@ def main() -> int:
     try:
         service.prepare(sys.argv[1:], defaults={"default_log_levels": _QUIET})
         failed = CONF.subject.failed
-        return CONF.subject.action() or 0
+        code: int = CONF.subject.action() or 0
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough, as ``head`` has.  At its end Python flushes once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except (cfg.Error, exception.AttachdError) as error:
         print(f"attachd-manage: {_explained(error)}", file=sys.stderr)
         return failed
+    return code
 
 
 def _add_commands(subjects: Any) -> None:

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """attachd-manage as people type it."""
 
+import os
 from pathlib import Path
+import subprocess
+import sys
 import tempfile
 import unittest
 
 from attachd.db import migration
 from attachd.tests import commands, databases
+
+_MANAGE = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
 
 
 class ManageTest(unittest.TestCase):
@@ -43,6 +48,18 @@ class ManageTest(unittest.TestCase):
         self.assertIn("database empty", self._done("db", "version"))
         since = self._done("db", "sync", "--sql", "--since", migration.head())
         self.assertNotIn("CREATE TABLE", since)
+
+    def test_who_has_read_enough_is_no_accident(self):
+        for words in (("db", "version"), ("db", "sync", "--sql")):
+            self._done(*words)  # writes the configuration
+            typed = [sys.executable, "-W", "ignore", "-c", _MANAGE, "--config-file", self.file]
+            reading, writing = os.pipe()
+            os.close(reading)
+            with self.subTest(words), open(writing, "wb") as out:  # noqa: PTH123  a number
+                ended = subprocess.run(
+                    [*typed, *words], stdout=out, stderr=subprocess.PIPE, text=True, check=False
+                )
+                self.assertEqual((141, ""), (ended.returncode, ended.stderr))
 
     def test_what_cannot_be_done_is_said_in_one_line_without_the_password(self):
         cases = [
