@@ -140,8 +140,8 @@ def table(content: Mapping[str, Any]) -> str:
     parts = [
         "\n".join(f"{name}: {value}" for name, value in content["subject"].items()),
         "machine: " + ", ".join(f"{key} {value}" for key, value in content["machine"].items()),
-        _grid(_speed(results)),
-        _grid(_cost(results)),
+        grid(_speed(results)),
+        grid(_cost(results)),
         "How the numbers were obtained:\n"
         + "\n".join(f"- {name}: {text}" for name, text in content["how"].items()),
     ]
@@ -187,7 +187,7 @@ def _compared(each: Mapping[str, Any]) -> list[str]:
     return [f"{each['call_ms']:.2f}", f"{used / each['call_ms']:.1f}"]
 
 
-def _grid(rows: Sequence[Sequence[str]]) -> str:
+def grid(rows: Sequence[Sequence[str]]) -> str:
     """Return a simple table as reStructuredText has it."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     rule = "  ".join("=" * width for width in widths)

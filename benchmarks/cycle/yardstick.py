@@ -38,11 +38,13 @@ def call_ms(rabbit: str) -> float:
         command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False
     )
     if done.returncode:
-        raise ValueError(f"No empty call could be made: {done.stderr.strip()[-500:]}")
+        why = done.stderr.strip().splitlines()[-1:] or ["it was killed"]
+        raise ValueError(f"No empty call could be made: {why[0]}")
     return float(json.loads(done.stdout))
 
 
 def _main(url: str) -> None:
+    _reach(url)
     topic = f"yardstick-{uuid.uuid4().hex}"
     ready, begun = os.pipe()
     server = os.fork()
@@ -55,6 +57,13 @@ def _main(url: str) -> None:
     finally:
         os.kill(server, signal.SIGKILL)
         os.waitpid(server, 0)
+
+
+def _reach(url: str) -> None:
+    """Fail at once where nobody answers; oslo.messaging would try for ever."""
+    kombu = importlib.import_module("kombu")
+    with kombu.Connection(url.replace("rabbit", "amqp", 1), connect_timeout=PATIENCE) as broker:
+        broker.connect()
 
 
 def _serve(url: str, topic: str, begun: int) -> None:

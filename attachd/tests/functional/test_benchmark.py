@@ -6,6 +6,7 @@ import http.server
 import json
 from pathlib import Path
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,8 @@ import unittest
 
 import attachd
 
-BENCHMARK = Path(attachd.__file__).parents[1] / "benchmarks" / "attach_cycle.py"
+FOLDER = Path(attachd.__file__).parents[1] / "benchmarks"
+BENCHMARK = FOLDER / "attach_cycle.py"
 
 MOST_STATEMENTS = 24
 MOST_WRITES = 6
@@ -97,9 +99,9 @@ class BenchmarkTest(unittest.TestCase):
         self.addCleanup(server.shutdown)
         return server, f"http://127.0.0.1:{server.server_port}/v3"
 
-    def _run(self, *arguments, status=0):
+    def _run(self, *arguments, status=0, command=BENCHMARK):
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", str(BENCHMARK), *arguments],
+            [sys.executable, "-W", "ignore", str(command), *arguments],
             capture_output=True,
             text=True,
             timeout=600,
@@ -175,3 +177,21 @@ class BenchmarkTest(unittest.TestCase):
         self.assertLess(counted["writing transactions"], MOST_WRITES + 0.5)
         self.assertGreater(counted["sql statements"], counted["writing transactions"])
         self.assertGreater(result["cpu_ms_per_cycle"]["all-in-one"], 0)
+
+    def test_the_machine_is_as_fast_as_the_median_of_what_is_measured(self):
+        speed = FOLDER / "machine_speed.py"
+        out = self._run("--rounds", "1", "--json", str(self.json), command=speed).stdout
+        content = json.loads(self.json.read_text(encoding="utf-8"))
+        times = [each["here"] / each["there"] for each in content["results"]]
+        self.assertEqual(statistics.median(times), content["median"])
+        self.assertGreater(min(times), 0)
+        for name in ("versionedobjects", "pecan", "taskflow"):
+            self.assertIn(name, out)
+        self.assertIn(f" {content['median']:.2f}\n", out)
+
+    def test_a_broker_that_is_not_there_is_told(self):
+        nobody = "rabbit://nobody:secret@127.0.0.1:1/nowhere"
+        done = self._run(
+            *("--rounds", "1", "--rabbit", nobody), status=2, command=FOLDER / "machine_speed.py"
+        )
+        self.assertIn("No empty call could be made", done.stderr)
