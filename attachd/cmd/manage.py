@@ -8,6 +8,7 @@ the keys of secrets are keys.py's; rows are shown by looking.py.
 import argparse
 from collections.abc import Callable
 import os
+import select
 import signal
 import sys
 from typing import Any
@@ -21,6 +22,12 @@ from attachd.db import api, migration
 
 _QUIET = ["alembic=WARN", "attachd=ERROR", "attachd.manager.backends=CRITICAL"]
 """Everything it has to tell is printed: log only what nobody expects."""
+
+_OUTPUT = 1
+"""The number of the standard output."""
+
+_UNREAD = 128 + signal.SIGPIPE
+"""The exit code where nobody reads what is printed; a shell shows the same for others."""
 
 
 def main() -> int:
@@ -37,15 +44,34 @@ def main() -> int:
         service.prepare(sys.argv[1:], defaults={"default_log_levels": _QUIET})
         failed = CONF.subject.failed
         code: int = CONF.subject.action() or 0
-        sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads has seen enough, as ``head`` has.  At its end Python flushes once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        if not _is_abandoned():
+            raise
+        code = _UNREAD
     except (cfg.Error, exception.AttachdError) as error:
         print(f"attachd-manage: {_explained(error)}", file=sys.stderr)
         return failed
-    return code
+    return code if _is_taken() else _UNREAD
+
+
+def _is_abandoned() -> bool:
+    """Tell whether nobody is there to read what is printed, as when ``head`` has seen enough."""
+    asked = select.poll()
+    asked.register(_OUTPUT, 0)  # for errors, which need not be asked for
+    return bool(asked.poll(0))
+
+
+def _is_taken() -> bool:
+    """Hand over what has been printed; tell whether that went well.
+
+    If not, the rest goes nowhere: at its end Python would try once more.
+    """
+    try:
+        print(end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _OUTPUT)
+        return False
+    return True
 
 
 def _add_commands(subjects: Any) -> None:

@@ -13,6 +13,22 @@ from attachd.tests import commands, databases
 
 _MANAGE = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
 
+_COMPLAINING = f"""
+import sys
+from attachd.db import migration
+
+def version():
+    print("printed")
+    print("complained of", file=sys.stderr, flush=True)
+
+migration.version = version
+{_MANAGE}
+"""
+
+
+def _close_output():
+    os.close(1)
+
 
 class ManageTest(unittest.TestCase):
     @classmethod
@@ -52,14 +68,31 @@ class ManageTest(unittest.TestCase):
     def test_who_has_read_enough_is_no_accident(self):
         for words in (("db", "version"), ("db", "sync", "--sql")):
             self._done(*words)  # writes the configuration
-            typed = [sys.executable, "-W", "ignore", "-c", _MANAGE, "--config-file", self.file]
             reading, writing = os.pipe()
             os.close(reading)
             with self.subTest(words), open(writing, "wb") as out:  # noqa: PTH123  a number
-                ended = subprocess.run(
-                    [*typed, *words], stdout=out, stderr=subprocess.PIPE, text=True, check=False
-                )
+                ended = self._type(*words, stdout=out, stderr=subprocess.PIPE)
                 self.assertEqual((141, ""), (ended.returncode, ended.stderr))
+
+    def _type(self, *words, code=_MANAGE, **streams):
+        typed = [sys.executable, "-W", "ignore", "-c", code, "--config-file", self.file]
+        return subprocess.run([*typed, *words], text=True, check=False, **streams)
+
+    def test_who_hears_no_complaints_gets_what_is_printed_all_the_same(self):
+        self._done("db", "sync")
+        reading, writing = os.pipe()
+        os.close(reading)
+        with open(writing, "wb") as broken:  # noqa: PTH123  a number
+            ended = self._type(
+                *("db", "version"), code=_COMPLAINING, stdout=subprocess.PIPE, stderr=broken
+            )
+        self.assertEqual("printed\n", ended.stdout)
+        self.assertNotIn(ended.returncode, {0, 141})
+
+    def test_where_there_is_no_output_at_all_the_work_is_done_all_the_same(self):
+        self._done("db", "sync")
+        ended = self._type("db", "version", stderr=subprocess.PIPE, preexec_fn=_close_output)
+        self.assertEqual((0, ""), (ended.returncode, ended.stderr))
 
     def test_what_cannot_be_done_is_said_in_one_line_without_the_password(self):
         cases = [
