@@ -32,9 +32,15 @@ class BlockStorage:
     def __init__(self, cloud: connection.Connection) -> None:
         self._proxy = cloud.block_storage
 
-    def volume_id(self, name_or_id: str) -> str:
-        """Find a volume."""
-        found = self._proxy.find_volume(name_or_id, ignore_missing=False)
+    def volume_id(self, name_or_id: str, *, all_projects: bool = False) -> str:
+        """Find a volume.
+
+        :raises NotFoundException: there is none
+        :raises DuplicateResource: there are several of this name
+        """
+        found = self._proxy.find_volume(
+            name_or_id, ignore_missing=False, all_projects=all_projects
+        )
         return str(found.id)
 
     def create(self, wanted: Mapping[str, Any]) -> Attachment:

@@ -158,27 +158,29 @@ class WatchAttachments(Command):
 
 def _events(storage: BlockStorage, parsed: argparse.Namespace) -> Iterator[Event]:
     """Yield what is to be printed."""
+    watching = Watching(storage, parsed.within)
+    volume_id = parsed.volume
+    if volume_id is not None and not _is_id(volume_id):
+        find = functools.partial(storage.volume_id, all_projects=parsed.all_projects)
+        volume_id = watching.insist(functools.partial(find, volume_id))
     asked = {
-        "volume_id": _volume_id(storage, parsed.volume),
+        "volume_id": volume_id,
         "attachment_id": parsed.attachment_id,
         "all_tenants": "1" if parsed.all_projects else None,
     }
     query = {name: value for name, value in asked.items() if value is not None}
-    watching = Watching(storage, query, parsed.within)
     since = parsed.since
     if since is None:
         since = watching.now()
         if parsed.attachment_id is not None:
             ask = functools.partial(_latest, storage, parsed.attachment_id)
             yield from (each for each in watching.insist(ask) if _is_awaited(each, parsed))
-    yield from watching.since(since)
+    yield from watching.since(since, query)
 
 
-def _volume_id(storage: BlockStorage, volume: str | None) -> str | None:
-    """Return the ID of a volume, which may be gone; only one that is there has a name."""
-    if volume is None or uuidutils.is_uuid_like(volume):
-        return volume
-    return storage.volume_id(volume)
+def _is_id(volume: str) -> bool:
+    """Tell an ID, whose volume may be gone, from a name; one that is gone is not found by name."""
+    return "-" in volume and uuidutils.is_uuid_like(volume)
 
 
 def _latest(storage: BlockStorage, attachment_id: str) -> list[Event]:

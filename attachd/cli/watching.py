@@ -48,15 +48,11 @@ class Watching:
     An API that cannot be reached at all at first is likely none: that is raised.  Later on it is
     waited for, as it is whenever it says itself that it cannot answer now.
 
-    :param query: which events are wanted
     :param seconds: how long to watch; None: for ever
     """
 
-    def __init__(
-        self, storage: BlockStorage, query: Mapping[str, str], seconds: float | None = None
-    ) -> None:
+    def __init__(self, storage: BlockStorage, seconds: float | None = None) -> None:
         self._storage = storage
-        self._query = query
         self._end = math.inf if seconds is None else time.monotonic() + seconds
         self._answered = False
 
@@ -68,14 +64,15 @@ class Watching:
         ask = functools.partial(self._storage.events, {})
         return self.insist(ask)[1]
 
-    def since(self, revision: int) -> Iterator[Event]:
+    def since(self, revision: int, query: Mapping[str, str]) -> Iterator[Event]:
         """Yield what happens behind a revision, as it happens.
 
+        :param query: which events are wanted
         :raises Over: the time is up
         """
         while self._left() > 0:
             begun = time.monotonic()
-            found, reached = self.insist(functools.partial(self._news, revision))
+            found, reached = self.insist(functools.partial(self._news, revision, query))
             yield from found
             if reached == revision and time.monotonic() - begun < _SOON:
                 # It does not wait: it is about to end.
@@ -83,11 +80,11 @@ class Watching:
             revision = reached
         raise Over
 
-    def _news(self, revision: int) -> tuple[list[Event], int]:
+    def _news(self, revision: int, query: Mapping[str, str]) -> tuple[list[Event], int]:
         """Ask what has happened since; after a pause there is less time left to wait."""
         wait = max(1, math.ceil(min(WAIT, self._left())))
-        query = {**self._query, "since": f"{revision}", "wait": f"{wait}"}
-        return self._storage.events(query, wait)
+        asked = {**query, "since": f"{revision}", "wait": f"{wait}"}
+        return self._storage.events(asked, wait)
 
     def insist(self, ask: Callable[[], Answer]) -> Answer:
         """Ask until there is an answer.

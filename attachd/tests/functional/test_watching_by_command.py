@@ -4,6 +4,7 @@
 import json
 import signal
 import subprocess
+import uuid
 
 import testtools
 
@@ -88,6 +89,7 @@ class WatchingTest(testtools.TestCase):
 
     def test_what_ends_it(self):
         attachment = self.reserve()
+        self.watching["OS_ENDPOINT"] += f"/{uuid.uuid4().hex}"  # another project
         watcher = self.watch("--since", "0", "--all-projects", "--volume", "data")
         watcher.wait_for(attachment)
         self.assertEqual(130, watcher.end(signal.SIGINT))

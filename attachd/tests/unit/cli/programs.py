@@ -106,10 +106,13 @@ class Cloud:
         self.block_storage = self
         self.asked = []
         self.missing = set()
+        self.refusals = []
         self.listed = [ONE]
 
-    def find_volume(self, name, ignore_missing=True):
-        return types.SimpleNamespace(id=f"id of {name}")
+    def find_volume(self, name, ignore_missing=True, all_projects=False):
+        if self.refusals:
+            raise self.refusals.pop()
+        return types.SimpleNamespace(id=f"id of {name}{' anywhere' if all_projects else ''}")
 
     def request(self, url, method, raise_exc=True, **request):
         self.asked.append((method, url, copy.deepcopy(request)))

@@ -33,7 +33,7 @@ class Proxy:
         self.asked.append((method, url, copy.deepcopy(request)))
         return self._answers.pop(0)
 
-    def find_volume(self, name_or_id, ignore_missing=True):
+    def find_volume(self, name_or_id, ignore_missing=True, all_projects=False):
         return types.SimpleNamespace(id=f"id of {name_or_id}")
 
 

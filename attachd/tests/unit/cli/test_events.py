@@ -2,10 +2,13 @@
 """The commands that tell what becomes of attachments: what they ask for, print and end with."""
 
 import json
+from unittest import mock
 
+from openstack import exceptions
 import requests
 
 from attachd.cli import events as commands
+from attachd.cli import watching
 from attachd.db import events
 from attachd.tests.unit.cli.programs import Case, Cloud
 
@@ -135,6 +138,21 @@ class WatchTest(Case):
     def test_a_volume_may_be_named(self):
         self.cloud = Telling([event("attached", 11)])
         self.watch("--volume", "data", "--until", "attached")
+        self.assertEqual("id of data", self.cloud.wishes()[-1]["volume_id"])
+
+    def test_a_name_is_looked_for_where_events_are(self):
+        for name in ("data", VOLUME.replace("-", "")):
+            self.cloud = Telling([event("attached", 11)])
+            self.watch("--volume", name, "--all-projects", "--until", "attached")
+            self.assertEqual(f"id of {name} anywhere", self.cloud.wishes()[-1]["volume_id"])
+
+    def test_an_api_that_cannot_answer_now_is_waited_for_from_the_beginning(self):
+        self.cloud = Telling([event("attached", 11)])
+        response = requests.Response()
+        response.status_code = 503
+        self.cloud.refusals = [exceptions.HttpException(response=response)]
+        with mock.patch.object(watching, "PAUSE", 0.01):
+            self.watch("--volume", "data", "--until", "attached")
         self.assertEqual("id of data", self.cloud.wishes()[-1]["volume_id"])
 
     def test_what_has_happened_to_one_already_is_not_waited_for(self):

@@ -12,6 +12,8 @@ import requests
 from attachd.cli import watching
 from attachd.cli.watching import Over, Watching
 
+QUERY = {"volume_id": "v1"}
+
 
 def refusal(status, **headers):
     response = requests.Response()
@@ -63,14 +65,14 @@ class WatchingTest(unittest.TestCase):
 
     def watching(self, *answers, seconds=None, took=0.0):
         self.storage = Storage(self.clock, *answers, seconds=took)
-        return Watching(self.storage, {"volume_id": "v1"}, seconds)
+        return Watching(self.storage, seconds)
 
     def first(self, events, count):
         return list(itertools.islice(events, count))
 
     def test_each_answer_tells_where_to_go_on(self):
         watch = self.watching((["a", "b"], 12), ([], 15), (["c"], 16), took=10)
-        self.assertEqual(["a", "b", "c"], self.first(watch.since(10), 3))
+        self.assertEqual(["a", "b", "c"], self.first(watch.since(10, QUERY), 3))
         self.assertEqual(
             [{"volume_id": "v1", "since": since, "wait": "50"} for since in ("10", "12", "15")],
             [query for query, _wait in self.storage.asked],
@@ -93,7 +95,7 @@ class WatchingTest(unittest.TestCase):
         )
         watch = self.watching((["a"], 11), *broken, (["b"], 12))
         with self.assertLogs(watching.LOG, "WARNING") as told:
-            self.assertEqual(["a", "b"], self.first(watch.since(10), 2))
+            self.assertEqual(["a", "b"], self.first(watch.since(10, QUERY), 2))
         self.assertEqual(1, len(told.output), "an outage is told once")
         self.assertEqual([1, 2, 4, 8], self.clock.pauses)
         self.assertEqual("11", self.storage.asked[-1][0]["since"])
@@ -122,19 +124,19 @@ class WatchingTest(unittest.TestCase):
 
     def test_an_api_that_does_not_wait_is_not_asked_without_end(self):
         watch = self.watching(([], 10), ([], 10), (["a"], 11))
-        self.assertEqual(["a"], self.first(watch.since(10), 1))
+        self.assertEqual(["a"], self.first(watch.since(10, QUERY), 1))
         self.assertEqual([1, 1], self.clock.pauses)
 
     def test_the_time_is_up_after_an_answer(self):
         watch = self.watching(([], 10), ([], 10), seconds=70.5, took=50)
         with self.assertRaises(Over):
-            self.first(watch.since(10), 1)
+            self.first(watch.since(10, QUERY), 1)
         self.assertEqual([50, 21], [wait for _query, wait in self.storage.asked])
 
     def test_what_an_outage_took_is_not_waited_for_again(self):
         watch = self.watching(*(refusal(503) for _ in range(4)), ([], 10), seconds=20, took=1)
         with self.assertLogs(watching.LOG, "WARNING"), self.assertRaises(Over):
-            self.first(watch.since(10), 1)
+            self.first(watch.since(10, QUERY), 1)
         asked = [wait for _query, wait in self.storage.asked]
         self.assertEqual([20, 18, 15, 10, 1], asked)
 
