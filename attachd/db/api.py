@@ -141,13 +141,16 @@ def _make_engines(limits: time_limits.Limits | None) -> _Engines:
             reason="No database is configured: set connection in [database]."
         )
     try:
-        return _Engines(
+        made = _Engines(
             engines.reader(CONF.database, limits), engines.writer(CONF.database, limits)
         )
     except (sa.exc.ArgumentError, ImportError, ValueError) as error:
         raise exception.ConfigurationError(
             reason=f"The connection in [database] is of no use: {error}"
         ) from error
+    if CONF.metrics.enabled:
+        made.count()  # from the first statement on, before several threads use them
+    return made
 
 
 def dialect() -> str:
@@ -209,7 +212,8 @@ def pools() -> list[str]:
 def counters() -> Counters:
     """Return what this process has sent to its database since it was asked for the first time.
 
-    Counting begins with the first call, and again where the engines are made anew.
+    With metrics, everything is counted; else counting begins with the first call, which is better
+    made while nobody else works, and again where the engines are made anew.
     """
     return _engines().count()
 

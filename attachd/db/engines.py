@@ -47,6 +47,7 @@ def writer(options: Options, limits: Limits | None = None) -> sa.Engine:
         # SQLite has one writer at a time.  Threads wait in the pool, awake as soon as it is
         # their turn; SQLite itself would have them poll.
         engine = _engine(options, limits, {"pool_size": 1, "max_overflow": 0})
+        # The dialect is this engine's own; an event would cost each statement something.
         vars(engine.dialect)["do_begin"] = _begin_immediate
         return engine
     return _engine(options, limits, {"isolation_level": "READ COMMITTED"})
