@@ -13,11 +13,14 @@ import re
 from typing import Any
 import urllib.parse
 
+from oslo_log import log
 import webob
 
 from attachd import exception
 from attachd.api import validation
 from attachd.conf import CONF
+
+LOG = log.getLogger(__name__)
 
 MEDIA_TYPES = frozenset({"application/json", "application/vnd.openstack.volume+json"})
 MAX_DEPTH = 32
@@ -114,7 +117,8 @@ def _take(source: Any, length: int) -> bytes:
     while length > 0:
         try:
             piece = source.read(length)
-        except OSError:
+        except OSError as error:  # what a server raises when its client hangs up
+            LOG.debug("A body could not be read: %s", error)
             piece = b""
         if not piece:
             raise exception.BadRequest(reason="The request ended before its body did.")
