@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import contextlib
 from pathlib import Path
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -36,7 +37,13 @@ def main() -> int:
     try:
         with _running(arguments) as running:
             content = _measure(arguments, running)
-    except (load.Unusable, started.NotStarted, OSError, ValueError) as error:
+    except (
+        load.Unusable,
+        started.NotStarted,
+        OSError,
+        ValueError,
+        subprocess.SubprocessError,
+    ) as error:
         print(f"attach_cycle.py: {error}", file=sys.stderr)
         return 2
     print(report.table(content), end="")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import importlib
 from pathlib import Path
 import statistics
+import subprocess
 import sys
 import time
 from typing import Any, NamedTuple
@@ -66,7 +67,7 @@ def main() -> int:
             call = statistics.median(
                 yardstick.call_ms(arguments.rabbit) for _ in range(arguments.rounds)
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             print(f"machine_speed.py: {error}", file=sys.stderr)
             return 2
         found.append(Measured("oslo.messaging: an empty call, both ends", 1350, 1000 * call))
@@ -90,10 +91,21 @@ def _parser() -> argparse.ArgumentParser:
         "--rabbit", metavar="URL", help="measure an empty RPC call over this broker, too"
     )
     parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, metavar="N", help=f"take the median of N: {ROUNDS}"
+        "--rounds",
+        type=_positive,
+        default=ROUNDS,
+        metavar="N",
+        help=f"take the median of N: {ROUNDS}",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return value
 
 
 def _measured(each: Yardstick, rounds: int) -> Measured:

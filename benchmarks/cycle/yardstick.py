@@ -61,8 +61,18 @@ def _main(url: str) -> None:
 
 def _reach(url: str) -> None:
     """Fail at once where nobody answers; oslo.messaging would try for ever."""
+    messaging, conf = _libraries()
+    parsed = messaging.TransportURL.parse(conf, url)
+    first = parsed.hosts[0]
     kombu = importlib.import_module("kombu")
-    with kombu.Connection(url.replace("rabbit", "amqp", 1), connect_timeout=PATIENCE) as broker:
+    with kombu.Connection(
+        hostname=first.hostname,
+        port=first.port,
+        userid=first.username,
+        password=first.password,
+        virtual_host=parsed.virtual_host or "/",
+        connect_timeout=PATIENCE,
+    ) as broker:
         broker.connect()
 
 
@@ -97,13 +107,18 @@ def _cost(url: str, topic: str, server: int) -> float:
 
 
 def _transport(url: str) -> tuple[Any, Any]:
+    messaging, conf = _libraries()
+    return messaging, messaging.get_rpc_transport(conf, url)
+
+
+def _libraries() -> tuple[Any, Any]:
     # First of all: attachd has the libraries use threads.
     importlib.import_module("attachd")
     conf = importlib.import_module("oslo_config.cfg").CONF
     messaging = importlib.import_module("oslo_messaging")
     logging.disable(logging.CRITICAL)
     conf([], project="yardstick")
-    return messaging, messaging.get_rpc_transport(conf, url)
+    return messaging, conf
 
 
 def _used(pid: int) -> float:

@@ -189,6 +189,10 @@ class BenchmarkTest(unittest.TestCase):
             self.assertIn(name, out)
         self.assertIn(f" {content['median']:.2f}\n", out)
 
+    def test_the_median_of_nothing_is_refused(self):
+        done = self._run("--rounds", "0", status=2, command=FOLDER / "machine_speed.py")
+        self.assertIn("must be 1 or more", done.stderr)
+
     def test_a_broker_that_is_not_there_is_told(self):
         nobody = "rabbit://nobody:secret@127.0.0.1:1/nowhere"
         done = self._run(
