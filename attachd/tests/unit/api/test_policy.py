@@ -203,6 +203,12 @@ class MemoryTest(Case):
         self.assertFalse(policy.allows(self.asked, "admin_api", target()))
         self.assertFalse(policy.allows(context("reader"), RULE, target()))
 
+    def test_nothing_is_remembered_of_who_may_turn_out_to_be_an_administrator(self):
+        asked = RequestContext(user_id="u", project_id="p", roles=["admin"])
+        asked.is_admin = policy.is_admin(asked)
+        self.assertIsNone(asked.policy_memory)
+        self.assertTrue(policy.allows(asked, "context_is_admin", target()))
+
     def test_rules_that_change_meanwhile_are_asked_anew(self):
         self.assertTrue(policy.allows(self.asked, RULE, target()))
         self.file.write_text(f'"{RULE}": "!"\n')

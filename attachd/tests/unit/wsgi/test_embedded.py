@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import gc
 import socket
 import threading
 import time
@@ -32,6 +33,8 @@ class Application:
 class ServerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
+        self.addCleanup(gc.set_threshold, *gc.get_threshold())
+        self.addCleanup(gc.unfreeze)
         self.application = Application()
         self.server = embedded.Server(self.application, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self.server.port}"
