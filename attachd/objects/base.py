@@ -34,7 +34,7 @@ class AttachdObject(base.VersionedObject):
         kept = vars(obj)
         for name in cls.fields:
             if name in row:
-                kept[_KEPT[name]] = row[name]
+                kept[base._get_attrname(name)] = row[name]  # noqa: SLF001  pinned by test_rows
         return obj
 
     def obj_make_compatible(self, primitive: dict[str, Any], target_version: str) -> None:
@@ -43,17 +43,6 @@ class AttachdObject(base.VersionedObject):
         for name, since in self.ADDED.items():
             if number(target_version) < number(since):
                 primitive.pop(name, None)
-
-
-class _Kept(dict[str, str]):
-    """Where oslo.versionedobjects keeps the value of a field, by its name."""
-
-    def __missing__(self, name: str) -> str:
-        kept = self[name] = f"_obj_{name}"
-        return kept
-
-
-_KEPT = _Kept()
 
 
 class Registry(base.VersionedObjectRegistry):
