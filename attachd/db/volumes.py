@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The volumes table: storing, moving and resetting; used by the objects and the manager.
+"""The volumes table: reading, moving and resetting; used by the objects and the manager.
 
 A volume's ``status`` and ``attach_status`` are written here only as states.derive() gives them.
-Lists are in volume_queries.py, metadata is in volume_metadata.py.
+New volumes are in volume_creation.py, lists in volume_queries.py, metadata in volume_metadata.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from attachd import exception, states
-from attachd.db import api, copies, holding, leases, models, quota_claims, quotas, types
+from attachd.db import api, copies, holding, leases, models, quota_claims, quotas
 from attachd.states import AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -20,10 +20,10 @@ _A = models.attachments
 _M = models.volume_metadata
 _TYPES = models.volume_types
 
-_OWNED = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
+OWNED = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
 """States in which the backend's manager has work to do."""
 
-_ENDS = frozenset(event for event, move in states.VOLUME_MOVES.items() if move.sources <= _OWNED)
+_ENDS = frozenset(event for event, move in states.VOLUME_MOVES.items() if move.sources <= OWNED)
 """Events that tell how such work has ended."""
 
 
@@ -42,62 +42,6 @@ _GET = (
     .where(_V.c.id == sa.bindparam("the_id"))
 )
 _GET_IN_PROJECT = _GET.where(_V.c.project_id == sa.bindparam("the_project"))
-
-
-@api.retried
-def insert(
-    values: Mapping[str, Any], metadata: Mapping[str, str], first: api.First | None = None
-) -> Row:
-    """Store a volume that its backend, ``values["host"]``, is still to create.
-
-    :param values: columns; ``state`` may be another one than ``creating``.  Beside them
-        ``type_specs``, the extra specs of its type by which they were chosen; none if absent
-    :param first: what the transaction does first, for a request with a key
-    :returns: the row, as of :func:`get`
-    :raises VolumeTypeNotFound: its type has just been deleted
-    :raises Conflict: its type has just got other extra specs
-    :raises QuotaExceeded: its project may not have it
-    :raises VolumeNotFound: the volume that it is to be a copy of, ``source_volid``, is gone
-    :raises InvalidVolume: that volume cannot be copied
-    """
-    own = {key: value for key, value in values.items() if key in _V.c}
-    state = VolumeState(own.get("state", VolumeState.CREATING))
-    row: Row = {column.name: None for column in _V.c} | {
-        "multiattach": False,
-        "shared_targets": True,  # unless its backend says otherwise
-        "bootable": False,
-        "leaving": 0,
-        "lease_generation": 0,
-        "provider": {},
-        "admin_metadata": {},
-        "id": models.new_id(),
-        "created_at": models.now(),
-        **own,
-        "state": state.value,
-        **states.derive(state, ())._asdict(),
-    }
-    row["owner"] = models.backend_of(row["host"]) if state in _OWNED else None
-    with api.writer() as connection:
-        if first is not None:
-            first(connection)
-        quotas.lock(connection, row["project_id"])
-        if row["volume_type_id"]:
-            types.keep(connection, row["volume_type_id"], values.get("type_specs") or {})
-        claim = quota_claims.of_new_volume(row["volume_type_id"], row["size_gib"])
-        quota_claims.grant(connection, row["project_id"], claim)
-        if row["source_volid"]:
-            copies.check_source(connection, row)
-        connection.execute(sa.insert(_V).values(row))
-        if row["source_volid"]:
-            copies.add_image_metadata(connection, row)
-        if metadata:
-            pairs = [_pair(row["id"], *pair) for pair in metadata.items()]
-            connection.execute(sa.insert(_M), pairs)
-    return {**row, "metadata": dict(metadata), "volume_type_name": values.get("volume_type_name")}
-
-
-def _pair(volume_id: str, key: str, value: str) -> Row:
-    return {"volume_id": volume_id, "key": key, "value": value}
 
 
 @api.retried
@@ -191,7 +135,7 @@ def _move(connection: sa.Connection, row: Row, event: Event, values: Mapping[str
     if allowed.target is None:
         _remove(connection, row["id"])
     else:
-        owner = models.backend_of(row["host"]) if allowed.target in _OWNED else None
+        owner = models.backend_of(row["host"]) if allowed.target in OWNED else None
         _store(connection, row, allowed.target, attached, {**values, "owner": owner})
     return row
 
@@ -310,7 +254,7 @@ def to_recover(backend: str, holder: str) -> list[Row]:
     """
     wanted = (
         sa.select(_V, leases.is_orphaned(holder).label("orphaned"))
-        .where(_V.c.owner == backend, _V.c.state.in_(_OWNED), leases.is_free(holder))
+        .where(_V.c.owner == backend, _V.c.state.in_(OWNED), leases.is_free(holder))
         .order_by(_V.c.created_at, _V.c.id)
     )
     with api.reader() as connection:

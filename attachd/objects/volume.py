@@ -9,6 +9,7 @@ from oslo_versionedobjects import fields
 
 from attachd import states
 from attachd.context import RequestContext
+from attachd.db import volume_creation
 from attachd.db import volumes as db
 from attachd.db.idempotency_keys import Claim
 from attachd.db.sharing_rules import READONLY
@@ -71,9 +72,9 @@ class Volume(base.AttachdObject):
         """
         metadata = values.get("metadata", {})
         if claim is None:
-            row = db.insert(values, metadata)
+            row = volume_creation.insert(values, metadata)
         else:
-            row = db.insert({**values, "id": claim.resource_id}, metadata, claim.note)
+            row = volume_creation.insert({**values, "id": claim.resource_id}, metadata, claim.note)
         return cls.from_row(context, row)
 
     @property

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import api, attachments, events, types, volume_metadata, volumes
+from attachd.db import api, attachments, events, types, volume_creation, volume_metadata, volumes
 from attachd.tests import databases, rows
 from attachd.tests.unit.db import (
     test_agent_devices,
@@ -48,6 +48,7 @@ from attachd.tests.unit.db import (
     test_type_access,
     test_types,
     test_volume_changes,
+    test_volume_creation,
     test_volume_metadata,
     test_volume_queries,
     test_volumes,
@@ -131,11 +132,12 @@ REPEATED = [
     test_volume_changes.ReadonlyTest,
     test_volume_changes.RetypeTest,
     test_volume_changes.SharedTargetsTest,
+    test_volume_creation.StoreTest,
     test_volume_metadata.MetadataTest,
     test_volume_queries.QueriesTest,
     test_volumes.MoveTest,
     test_volumes.ResetTest,
-    test_volumes.StoreTest,
+    test_volumes.ReadTest,
     test_rows.RowsTest,
 ]
 """Not test_migration's: in MariaDB, tables are not part of a transaction."""
@@ -337,7 +339,7 @@ class TypeDeletionOnMariadb(unittest.TestCase):
     def _race(self, type_id):
         values = {"project_id": "p", "size_gib": 1, "state": "deleting", "volume_type_id": type_id}
         outcomes = databases.together(
-            lambda: types.delete(type_id), lambda: volumes.insert(values, {})
+            lambda: types.delete(type_id), lambda: volume_creation.insert(values, {})
         )
         failed = {type(each) for each in outcomes if isinstance(each, Exception)}
         if failed == {exception.TypeInUse}:

@@ -8,7 +8,7 @@ import unittest
 from unittest import mock
 
 from attachd.conf import CONF
-from attachd.db import api, quotas, retrying, types, volume_changes, volumes
+from attachd.db import api, quotas, retrying, types, volume_changes, volume_creation, volumes
 from attachd.tests import databases, rows
 
 VALUES = {"project_id": rows.PROJECT, "size_gib": 1, "host": "here@fake#pool"}
@@ -16,7 +16,7 @@ VALUES = {"project_id": rows.PROJECT, "size_gib": 1, "host": "here@fake#pool"}
 
 def create(**values):
     """Store a volume."""
-    return volumes.insert({**VALUES, **values}, {})
+    return volume_creation.insert({**VALUES, **values}, {})
 
 
 def create_from_here(url, start, threads):

@@ -9,7 +9,7 @@ from unittest import mock
 
 from attachd import exception, sharing
 from attachd.conf import CONF
-from attachd.db import api, retrying, types, volume_changes, volumes
+from attachd.db import api, retrying, types, volume_changes, volume_creation
 from attachd.tests import databases, rows
 
 SEVERAL = {"multiattach": "<is> True"}
@@ -27,7 +27,7 @@ def create(kind, project=rows.PROJECT):
         "type_specs": specs,
         "multiattach": sharing.of(specs).multiattach,
     }
-    return volumes.insert(values, {})
+    return volume_creation.insert(values, {})
 
 
 def retype(volume_id, kind):

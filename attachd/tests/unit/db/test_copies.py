@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.db import image_metadata, volumes
+from attachd.db import image_metadata, volume_creation, volumes
 from attachd.states import Event
 from attachd.tests import databases, rows
 
@@ -25,7 +25,7 @@ class CopiesTest(unittest.TestCase):
             "source_volid": source or self.source,
             **values,
         }
-        return volumes.insert(wanted, {})
+        return volume_creation.insert(wanted, {})
 
     def test_a_copy_knows_its_source_and_what_is_known_of_the_image_on_it(self):
         image_metadata.merge(self.source, {"os_type": "linux", "long": "x" * 9999})

@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.db import api, attachments, idempotency_keys, models, volumes
+from attachd.db import api, attachments, idempotency_keys, models, volume_creation
 from attachd.tests import databases, rows
 
 DIGEST, OTHER, PRINT = "d" * 64, "e" * 64, "f" * 64
@@ -156,6 +156,6 @@ class MakeTest(Case):
             "source_volid": None,
             "host": "here@fake#pool",
         }
-        made = databases.together(*[lambda: volumes.insert(wanted, {}, note)] * 4)
+        made = databases.together(*[lambda: volume_creation.insert(wanted, {}, note)] * 4)
         self.assertEqual(3, [type(each) for each in made].count(idempotency_keys.AlreadyMade))
         self.assertEqual([known.resource_id], [row["id"] for row in rows.volumes()])

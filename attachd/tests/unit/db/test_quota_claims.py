@@ -5,7 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import api, quota_claims, quotas, types, volumes
+from attachd.db import api, quota_claims, quotas, types, volume_creation, volumes
 from attachd.tests import databases, rows
 
 PROJECT = rows.PROJECT
@@ -21,7 +21,7 @@ class Case(unittest.TestCase):
         self.gold = types.create({"name": "gold"})["id"]
 
     def create(self, size=1, **values):
-        return volumes.insert({**HOST, "size_gib": size, **values}, {})
+        return volume_creation.insert({**HOST, "size_gib": size, **values}, {})
 
     def assert_exceeded(self, says, function, *arguments, **values):
         before = rows.volumes()

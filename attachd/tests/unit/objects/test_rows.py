@@ -5,7 +5,7 @@ functional/test_databases.py."""
 import datetime
 import unittest
 
-from attachd.db import attachments, volumes
+from attachd.db import attachments, volume_creation, volumes
 from attachd.objects import Attachment, Volume
 from attachd.tests import databases, rows
 
@@ -55,7 +55,7 @@ class RowsTest(unittest.TestCase):
 
     def test_of_a_volume_just_made(self):
         values = {"project_id": "p", "user_id": "u", "size_gib": 1, "host": "here@fake#pool"}
-        row = volumes.insert(values, {"a": "b"})
+        row = volume_creation.insert(values, {"a": "b"})
         self.assertEqual({"a": "b"}, self._assert_kept(Volume, row)["metadata"])
 
     def test_of_attachments(self):
