@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The statements that attaching and detaching are made of; executed by attachment_steps.py.
 
-They are built once: SQLAlchemy spends more on building a statement than on executing it.  What
-is bound to ``the_id`` and the like is given at the execution, together with the columns to
-store.
+They are built once, and most are prepared: SQLAlchemy spends more on building a statement than
+on executing it.  What is bound to ``the_id`` and the like is given at the execution, together with
+the columns to store.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 
 from attachd import states
 from attachd.db import leases, models
+from attachd.db.prepared import Prepared
 from attachd.states import AttachmentState, Event, VolumeState
 
 _T = models.attachments
@@ -58,18 +59,17 @@ _TYPE_SPECS = (
     .label("type_specs")
 )
 
-LOCK_VOLUME: Final = (
-    sa.select(*_OF_A_LOCKED_VOLUME).where(_V.c.id == sa.bindparam("the_id")).with_for_update()
-)
-LOCK_VOLUME_TO_JOIN: Final = LOCK_VOLUME.add_columns(_TYPE_SPECS)
-LOCK_VOLUME_TO_CONNECT: Final = LOCK_VOLUME_TO_JOIN.add_columns(_FRONT_END_QOS)
-UPDATE_VOLUME: Final = sa.update(_V).where(_V.c.id == sa.bindparam("the_id"))
+_LOCK = sa.select(*_OF_A_LOCKED_VOLUME).where(_V.c.id == sa.bindparam("the_id")).with_for_update()
+LOCK_VOLUME: Final = Prepared(_LOCK)
+LOCK_VOLUME_TO_JOIN: Final = Prepared(_LOCK.add_columns(_TYPE_SPECS))
+LOCK_VOLUME_TO_CONNECT: Final = Prepared(_LOCK.add_columns(_TYPE_SPECS, _FRONT_END_QOS))
+UPDATE_VOLUME: Final = Prepared(sa.update(_V).where(_V.c.id == sa.bindparam("the_id")))
 SEEN: Final = ("id", "lease_holder", "lease_generation", "updated_at")
-UPDATE_VOLUME_AS_SEEN: Final = sa.update(_V).where(
-    *(_V.c[name] == sa.bindparam(f"the_{name}") for name in SEEN)
+UPDATE_VOLUME_AS_SEEN: Final = Prepared(
+    sa.update(_V).where(*(_V.c[name] == sa.bindparam(f"the_{name}") for name in SEEN))
 )
 """... if nobody has changed it since these of its columns were seen."""
-TAKE_FREE_VOLUME: Final = (
+TAKE_FREE_VOLUME: Final = Prepared(
     sa.update(_V)
     .where(
         _V.c.id == sa.bindparam("the_id"),
@@ -81,7 +81,7 @@ TAKE_FREE_VOLUME: Final = (
 )
 
 # Nothing outranks "attached", so that no other attachment has to be looked at.
-STORE_ATTACHED: Final = (
+STORE_ATTACHED: Final = Prepared(
     sa.update(_V)
     .where(_V.c.id == sa.bindparam("the_id"))
     .values(
@@ -94,17 +94,18 @@ STORE_ATTACHED: Final = (
     )
 )
 
-INSERT: Final = sa.insert(_T)
+INSERT: Final = Prepared(sa.insert(_T))
 UPDATE: Final = sa.update(_T).where(_T.c.id == sa.bindparam("the_id"))
-OF_VOLUME: Final = (
+OF_VOLUME: Final = Prepared(
     sa.select(_T).where(_T.c.volume_id == sa.bindparam("the_id")).order_by(*_OLDEST_FIRST)
 )
 WITH_VOLUME: Final = sa.select(
     _T,
     *(_V.c[name].label(f"volume_{name}") for name in ("host", "state", "status", "multiattach")),
 ).join(_V, _V.c.id == _T.c.volume_id)
-GET: Final = WITH_VOLUME.where(_T.c.id == sa.bindparam("the_id"))
-GET_IN_PROJECT: Final = GET.where(_T.c.project_id == sa.bindparam("the_project"))
+_GET = WITH_VOLUME.where(_T.c.id == sa.bindparam("the_id"))
+GET: Final = Prepared(_GET)
+GET_IN_PROJECT: Final = Prepared(_GET.where(_T.c.project_id == sa.bindparam("the_project")))
 
 # As literals, because SQLAlchemy would else write each list of values anew.
 _SOURCES = {
@@ -112,27 +113,31 @@ _SOURCES = {
     for event, move in states.ATTACHMENT_MOVES.items()
 }
 
-SWAP: Final[Mapping[Event, Any]] = MappingProxyType(
-    {
-        event: (sa.delete(_T) if move.target is None else sa.update(_T)).where(
-            _T.c.id == sa.bindparam("the_id"), _SOURCES[event]
-        )
-        for event, move in states.ATTACHMENT_MOVES.items()
-    }
+_SWAP = {
+    event: (sa.delete(_T) if move.target is None else sa.update(_T)).where(
+        _T.c.id == sa.bindparam("the_id"), _SOURCES[event]
+    )
+    for event, move in states.ATTACHMENT_MOVES.items()
+}
+
+SWAP: Final[Mapping[Event, Prepared]] = MappingProxyType(
+    {event: Prepared(statement) for event, statement in _SWAP.items()}
 )
 """Changes or removes the row if it is in a state from which the event leads."""
 
-COMPLETE_FIRST: Final = sa.update(_T).where(
-    _T.c.id == sa.bindparam("the_id"),
-    _T.c.state != AttachmentState.ATTACHED.value,
-    _SOURCES[Event.COMPLETE],
+COMPLETE_FIRST: Final = Prepared(
+    sa.update(_T).where(
+        _T.c.id == sa.bindparam("the_id"),
+        _T.c.state != AttachmentState.ATTACHED.value,
+        _SOURCES[Event.COMPLETE],
+    )
 )
 """Moves an attachment along COMPLETE that has not been completed before."""
 
-SWAP_OWNED: Final[Mapping[Event, Any]] = MappingProxyType(
+SWAP_OWNED: Final[Mapping[Event, Prepared]] = MappingProxyType(
     {
-        event: statement.where(_T.c.generation == sa.bindparam("the_generation"))
-        for event, statement in SWAP.items()
+        event: Prepared(statement.where(_T.c.generation == sa.bindparam("the_generation")))
+        for event, statement in _SWAP.items()
     }
 )
 """... and only if it still has this generation."""

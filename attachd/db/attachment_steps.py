@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from attachd import exception, states
 from attachd.db import attachment_statements as statements
 from attachd.db import events, holders, models, sharing_rules
+from attachd.db.prepared import Prepared
 from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
@@ -51,23 +52,30 @@ Guard = Callable[[Row, Row, Sequence[Row]], Mapping[str, Any]]
 
 
 def lock_volume(
-    connection: sa.Connection, volume_id: str, wanted: sa.Select[Any] = statements.LOCK_VOLUME
+    connection: sa.Connection, volume_id: str, wanted: Prepared = statements.LOCK_VOLUME
 ) -> Row:
     """Take the volume's row for this transaction and return what matters of it.
 
     :param wanted: LOCK_VOLUME_TO_JOIN has ``type_specs`` too, the extra specs of its type, and
         LOCK_VOLUME_TO_CONNECT also ``front_end_qos``, what a host is to limit it to; or None
     """
-    row = connection.execute(wanted, {"the_id": volume_id}).one_or_none()
+    row = wanted.row(connection, {"the_id": volume_id})
     if row is None:
         raise exception.VolumeNotFound(volume_id=volume_id)
-    return dict(row._mapping)
+    return row
 
 
 def of_volume(connection: sa.Connection, volume_id: str) -> list[Row]:
     """Return all rows of a volume, of whatever kind, oldest first."""
-    rows = connection.execute(statements.OF_VOLUME, {"the_id": volume_id})
-    return [dict(row._mapping) for row in rows]
+    return statements.OF_VOLUME.rows(connection, {"the_id": volume_id})
+
+
+def locked(
+    connection: sa.Connection, volume_id: str, wanted: Prepared = statements.LOCK_VOLUME
+) -> tuple[Row, list[Row]]:
+    """Do as :func:`lock_volume` and return the volume, and its rows as of :func:`of_volume`."""
+    volume = lock_volume(connection, volume_id, wanted)
+    return volume, of_volume(connection, volume_id)
 
 
 def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> Row:
@@ -84,7 +92,7 @@ def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> 
 
 def insert(connection: sa.Connection, row: Row) -> None:
     """Store a new row, and tell of it."""
-    connection.execute(statements.INSERT, row)
+    statements.INSERT.run(connection, row)
     events.tell(connection, row, row["state"])
 
 
@@ -195,7 +203,7 @@ def swap(
     event: Event,
     values: Row,
     generation: int | None,
-    statement: Any = None,
+    statement: Prepared | None = None,
 ) -> AttachmentState | None:
     """Do the compare-and-swap, and tell of it; ``row`` is brought up to date.
 
@@ -213,8 +221,7 @@ def swap(
             values["error"] = models.shortened(values["error"])
         values |= {"state": target.value, "updated_at": models.now()}
         the |= values
-    result = connection.execute(statement, the)
-    if result.rowcount != 1:
+    if statement.run(connection, the) != 1:
         raise exception.InvalidTransition(
             kind="Attachment", id=row["id"], source=row["state"], event=event.value
         )
@@ -247,5 +254,5 @@ def store(
     if values.items() <= volume.items() and not joined:
         return
     values["updated_at"] = models.now()
-    connection.execute(statements.UPDATE_VOLUME, {"the_id": volume["id"], **values})
+    statements.UPDATE_VOLUME.run(connection, {"the_id": volume["id"], **values})
     volume.update(values)

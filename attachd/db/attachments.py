@@ -80,8 +80,8 @@ def reserve(
 
 
 def _take_free(connection: sa.Connection, volume_id: str) -> bool:
-    taken = connection.execute(statements.TAKE_FREE_VOLUME, {"the_id": volume_id})
-    return taken.rowcount == 1
+    the = {"the_id": volume_id, "updated_at": models.now()}
+    return statements.TAKE_FREE_VOLUME.run(connection, the) == 1
 
 
 def _join(connection: sa.Connection, row: Row, denied: str, *, may_be_there: bool) -> Row | None:
@@ -89,8 +89,8 @@ def _join(connection: sa.Connection, row: Row, denied: str, *, may_be_there: boo
 
     :returns: the attachment's twin, instead, if it may have one
     """
-    volume = steps.lock_volume(connection, row["volume_id"], statements.LOCK_VOLUME_TO_JOIN)
-    there = steps.of_volume(connection, row["volume_id"])
+    wanted = statements.LOCK_VOLUME_TO_JOIN
+    volume, there = steps.locked(connection, row["volume_id"], wanted)
     if may_be_there and (twin := twins.of(row, there)):
         return twin
     sharing_rules.check_join(volume, there, row, denied)
@@ -187,7 +187,8 @@ def complete(row: Row) -> None:
 @api.retried
 def _complete(row: Row) -> None:
     with api.writer() as connection:
-        connection.execute(statements.STORE_ATTACHED, {"the_id": row["volume_id"]})
+        the = {"the_id": row["volume_id"], "updated_at": models.now()}
+        statements.STORE_ATTACHED.run(connection, the)
         unread = {**row, **_UNREAD}
         steps.swap(connection, unread, Event.COMPLETE, {}, None, statements.COMPLETE_FIRST)
 
@@ -232,7 +233,7 @@ def _end_alone(begun: Moved, lease: Lease) -> Moved:
     stored = {name: volume[name] for name in (*changed, *_ENDED)}
     seen = {f"the_{name}": begun.volume[name] for name in statements.SEEN}
     with api.writer() as connection:
-        if connection.execute(statements.UPDATE_VOLUME_AS_SEEN, seen | stored).rowcount != 1:
+        if statements.UPDATE_VOLUME_AS_SEEN.run(connection, seen | stored) != 1:
             raise _Changed
         steps.swap(connection, row, Event.REVOKED, {}, row["generation"])
     leases.had(lease, {}, ended=True)
@@ -255,10 +256,10 @@ def get(attachment_id: str, project_id: str | None) -> Row:
     if project_id is not None:
         wanted, the = statements.GET_IN_PROJECT, {**the, "the_project": project_id}
     with api.reader() as connection:
-        row = connection.execute(wanted, the).one_or_none()
+        row = wanted.row(connection, the)
     if row is None:
         raise exception.AttachmentNotFound(attachment_id=attachment_id)
-    return dict(row._mapping)
+    return row
 
 
 @api.retried

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from attachd import states, work
 from attachd.conf import CONF
 from attachd.db import api, models
+from attachd.db.prepared import Prepared
 from attachd.states import AttachmentState, Event
 
 Row = dict[str, Any]
@@ -33,7 +34,7 @@ TYPES: Final = (*(state.value for state in AttachmentState), KEPT, DELETED)
 BATCH = 500
 """How many get their places in one transaction."""
 
-_INSERT = sa.insert(_T)
+_INSERT = Prepared(sa.insert(_T))
 _NEW = sa.select(_T.c.id).where(_T.c.revision.is_(None)).order_by(_T.c.id).limit(BATCH)
 _PLACES = sa.select(_P.c.given, _P.c.forgotten).where(_P.c.id == 1)
 _PLACES_AND_NEWS = _PLACES.add_columns(sa.exists().where(_T.c.revision.is_(None)))
@@ -66,8 +67,8 @@ def tell(
     """
     if row.get("kind", "attachment") not in states.SHOWN:
         return
-    connection.execute(
-        _INSERT,
+    _INSERT.run(
+        connection,
         {
             "created_at": models.now(),
             "project_id": row["project_id"],

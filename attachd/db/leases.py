@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.db import api, models
+from attachd.db.prepared import Prepared
 
 Row = dict[str, Any]
 _V = models.volumes
@@ -35,7 +36,9 @@ _GIVE_BACK = (
     .where(_V.c.id == sa.bindparam("the_id"), _V.c.lease_holder == sa.bindparam("the_holder"))
     .values(lease_holder=None, **_UNTOUCHED)
 )
-_GIVE_BACK_OWN = _GIVE_BACK.where(_V.c.lease_generation == sa.bindparam("the_generation"))
+_GIVE_BACK_OWN = Prepared(
+    _GIVE_BACK.where(_V.c.lease_generation == sa.bindparam("the_generation"))
+)
 
 
 class Held(Exception):
@@ -152,7 +155,7 @@ def end(connection: sa.Connection, lease: Lease) -> None:
         "the_holder": lease.holder,
         "the_generation": lease.generation,
     }
-    if connection.execute(_GIVE_BACK_OWN, the).rowcount != 1:
+    if _GIVE_BACK_OWN.run(connection, the) != 1:
         raise exception.TakenOver(volume_id=lease.volume_id)
 
 

@@ -75,7 +75,7 @@ def hold(volume_id: str, project_id: str, user_id: str | None, denied: str = "")
     new = steps.new_row(volume_id, AttachmentKind.HOLD, who)
     new["state"] = AttachmentState.HELD.value
     with api.writer() as connection:
-        volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
+        volume, held = steps.locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
         sharing_rules.check_join(volume, held, new, denied)
         steps.insert(connection, new)
         steps.store(connection, volume, [*held, new], joined=True)
@@ -88,7 +88,7 @@ def release(volume_id: str, hold_ids: Collection[str]) -> None:
     :param hold_ids: what the caller has seen: whoever took the volume since keeps it
     """
     with api.writer() as connection:
-        volume, held = _locked(connection, volume_id)
+        volume, held = steps.locked(connection, volume_id)
         for row in holders.of_kind(held, AttachmentKind.HOLD):
             if row["id"] in hold_ids:
                 steps.swap(connection, row, Event.RELEASE, {}, None)
@@ -103,7 +103,7 @@ def begin_detaching(volume_id: str) -> None:
     :raises InvalidVolume: it has none of which that is not known already
     """
     with api.writer() as connection:
-        volume, held = _locked(connection, volume_id)
+        volume, held = steps.locked(connection, volume_id)
         if volume["status"] != "in-use":
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} must be in-use to begin detaching, but its status is "
@@ -116,7 +116,7 @@ def begin_detaching(volume_id: str) -> None:
 def roll_detaching(volume_id: str) -> None:
     """Note that one of the attachments is not going to be detached after all."""
     with api.writer() as connection:
-        volume, held = _locked(connection, volume_id)
+        volume, held = steps.locked(connection, volume_id)
         steps.store(connection, volume, held, {"leaving": max(volume["leaving"] - 1, 0)})
 
 
@@ -134,7 +134,7 @@ def attach(volume_id: str, claim: Claim, denied: str = "") -> Row:
     :raises Forbidden: somebody else is there already, and ``denied`` names a rule
     """
     with api.writer() as connection:
-        volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
+        volume, held = steps.locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
         there = holders.counted(holders.shown(held))
         mine = next((row for row in there if _is_of(row, claim)), None)
         known = mine or _new_row(volume_id, claim)
@@ -186,7 +186,7 @@ def open_connection(
     """
     who = {"project_id": project_id, "user_id": user_id}
     with api.writer() as connection:
-        volume, held = _locked(connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT)
+        volume, held = steps.locked(connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT)
         stored = leases.claim(connection, volume, lease) if lease else {}
         mine = choose(_open_to(volume, held, user_id))
         values = who if mine is not None and not holders.counted([mine]) else {}
@@ -207,13 +207,6 @@ def open_connection(
     if lease:
         leases.had(lease, stored)
     return moved
-
-
-def _locked(
-    connection: sa.Connection, volume_id: str, wanted: sa.Select[Any] = statements.LOCK_VOLUME
-) -> tuple[Row, list[Row]]:
-    volume = steps.lock_volume(connection, volume_id, wanted)
-    return volume, steps.of_volume(connection, volume_id)
 
 
 def _strangers(held: Sequence[Row], claim: Claim) -> list[Row]:

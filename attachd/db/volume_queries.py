@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypedDict
 
 import sqlalchemy as sa
 
-from attachd.db import api, models, paging, volumes
+from attachd.db import api, models, paging
+from attachd.db.volume_statements import WITH_TYPE
 from attachd.states import VolumeState
 
 Row = dict[str, Any]
@@ -87,7 +88,7 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
     :raises MarkerNotFound: there is no such item
     """
     visible = paging.equal(_V, filters, ("project_id",))
-    statement = volumes.with_type().where(*_conditions(filters))
+    statement = WITH_TYPE.where(*_conditions(filters))
     index = paging.order_index(_V, filters, page, _SELECTIVE)
     with api.reader() as connection:
         rows = paging.rows(connection, statement, _V, visible, page, index)

@@ -12,36 +12,19 @@ import sqlalchemy as sa
 
 from attachd import exception, states
 from attachd.db import api, copies, holding, leases, models, quota_claims, quotas
+from attachd.db import volume_statements as statements
 from attachd.states import AttachmentState, Event, VolumeState
 
 Row = dict[str, Any]
 _V = models.volumes
 _A = models.attachments
 _M = models.volume_metadata
-_TYPES = models.volume_types
 
 OWNED = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
 """States in which the backend's manager has work to do."""
 
 _ENDS = frozenset(event for event, move in states.VOLUME_MOVES.items() if move.sources <= OWNED)
 """Events that tell how such work has ended."""
-
-
-def with_type() -> sa.Select[Any]:
-    """Select volumes with the names of their types."""
-    return sa.select(_V, _TYPES.c.name.label("volume_type_name")).outerjoin(
-        _TYPES, _TYPES.c.id == _V.c.volume_type_id
-    )
-
-
-# Each attach reads a volume: built once, see attachment_statements.py.
-_GET = (
-    with_type()
-    .add_columns(_M.c.key, _M.c.value)
-    .outerjoin(_M, _M.c.volume_id == _V.c.id)
-    .where(_V.c.id == sa.bindparam("the_id"))
-)
-_GET_IN_PROJECT = _GET.where(_V.c.project_id == sa.bindparam("the_project"))
 
 
 @api.retried
@@ -52,11 +35,11 @@ def get(volume_id: str, project_id: str | None) -> Row:
     :returns: the row, with ``metadata``, a dict, and ``volume_type_name``
     :raises VolumeNotFound: there is none
     """
-    wanted, the = _GET, {"the_id": volume_id}
+    wanted, the = statements.GET, {"the_id": volume_id}
     if project_id is not None:
-        wanted, the = _GET_IN_PROJECT, {**the, "the_project": project_id}
+        wanted, the = statements.GET_IN_PROJECT, {**the, "the_project": project_id}
     with api.reader() as connection:
-        found = [dict(row._mapping) for row in connection.execute(wanted, the)]
+        found = wanted.rows(connection, the)
     if not found:
         raise exception.VolumeNotFound(volume_id=volume_id)
     pairs = [(row.pop("key"), row.pop("value")) for row in found]

@@ -4,6 +4,7 @@
 All unit tests that take a database from ``kind`` are repeated here on each server.
 """
 
+import importlib.util
 import unittest
 
 import sqlalchemy as sa
@@ -35,6 +36,7 @@ from attachd.tests.unit.db import (
     test_migration,
     test_overview,
     test_paging,
+    test_prepared,
     test_processes,
     test_qos_specs,
     test_quota_claims,
@@ -109,6 +111,7 @@ REPEATED = [
     test_paging.ConditionsTest,
     test_paging.PagesTest,
     test_overview.OverviewTest,
+    test_prepared.PreparedTest,
     test_processes.ProcessesTest,
     test_qos_specs.ConnectTest,
     test_qos_specs.RowsTest,
@@ -153,6 +156,19 @@ def _repeat(case: type[unittest.TestCase], kind: str) -> None:
 for _kind in SERVERS:
     for _case in REPEATED:
         _repeat(_case, _kind)
+
+
+class PreparedWithMysqlclient(test_prepared.PreparedTest):
+    kind = "mariadb"
+
+    def setUp(self):
+        if importlib.util.find_spec("MySQLdb") is None:
+            self.skipTest("MySQLdb is an extra, and is not installed")
+        super().setUp()
+        url = sa.make_url(CONF.database.connection).set(drivername="mysql+mysqldb")
+        there = url.render_as_string(hide_password=False)
+        CONF.set_override("connection", there, group="database")
+        api.dispose()
 
 
 class MigrationOnPostgresql(test_migration.UpgradeTest):

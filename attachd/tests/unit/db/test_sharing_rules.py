@@ -213,4 +213,4 @@ class StatementTest(Case):
                 self.assertEqual(expected, self.locked(connection, volume)["type_specs"])
                 plain = steps.lock_volume(connection, volume)
         self.assertNotIn("type_specs", plain)
-        self.assertIsInstance(statements.LOCK_VOLUME_TO_CONNECT, sa.Select)
+        self.assertIsInstance(statements.LOCK_VOLUME_TO_CONNECT.statement, sa.Select)
