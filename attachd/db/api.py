@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import engines, time_limits
+from attachd.db.prepared import without_context
 from attachd.db.retrying import retried
 
 __all__ = [
@@ -88,14 +89,19 @@ class _Engines:
         with self.lock:
             if not self.counts:
                 for engine in (self.reader, self.writer):
-                    sa.event.listen(engine, "before_cursor_execute", self._count_statement)
+                    event = "before_cursor_execute"
+                    sa.event.listen(engine, event, self._count_statement, retval=True)
                 sa.event.listen(self.writer, "commit", self._count_commit)
                 self.counts = True
             return Counters(self.statements, self.commits)
 
-    def _count_statement(self, *_: Any) -> None:
+    @without_context
+    def _count_statement(
+        self, _connection: Any, _cursor: Any, statement: str, arguments: Any, *_: Any
+    ) -> tuple[str, Any]:
         with self.lock:
             self.statements += 1
+        return statement, arguments
 
     def _count_commit(self, _connection: Any) -> None:
         with self.lock:

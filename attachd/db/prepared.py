@@ -8,24 +8,38 @@ has the connection and its transaction; what is between is left out.
 
 from collections.abc import Callable, Mapping, Sequence
 import functools
-from typing import Any, Final, NamedTuple, NoReturn
+import logging
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
+LOG = logging.getLogger("sqlalchemy.engine.Engine.attachd")
+"""Where SQLAlchemy logs the statements of our engines."""
+
 Row = dict[str, Any]
 Statement = sa.Select[Any] | sa.Insert | sa.Update | sa.Delete
+Listener = TypeVar("Listener", bound=Callable[..., Any])
 
 _Convert = Callable[[Any], Any] | None
 """Between what Python has and what the driver takes or gives; None: they are the same."""
+
+
+def without_context(listener: Listener) -> Listener:
+    """Mark who listens to ``before_cursor_execute`` and does not need SQLAlchemy's context.
+
+    Where anybody else listens to an engine, such as a tool that traces statements from beginning
+    to end, SQLAlchemy executes what is prepared as it executes all else.
+    """
+    vars(listener)["without_context"] = True
+    return listener
 
 
 class Prepared:
     """A statement that is executed again and again, with the same names of values each time.
 
     Values are given by name: those of its bindparams, and the columns that an INSERT or UPDATE
-    stores.  Defaults of columns are not filled in: what is to be stored is named.  Of an
-    engine's events there is ``before_cursor_execute``, without a context, and ``handle_error``.
+    stores.  Defaults of columns are not filled in: what is to be stored is named.
 
     :ivar statement: what SQLAlchemy would execute
     """
@@ -34,32 +48,42 @@ class Prepared:
         self.statement: Final = statement
 
     def run(self, connection: sa.Connection, values: Mapping[str, Any]) -> int:
-        """Execute it in the connection's transaction, if that has one.
+        """Execute it in the connection's transaction.
 
         :returns: how many rows it was about
         :raises: what ``connection.execute()`` raises
+        :raises sqlalchemy.exc.InvalidRequestError: there is no transaction
         """
-        return _execute(connection, self._text(connection, values), values).matched
+        text = self._text(connection, values)
+        if not connection.in_transaction():
+            # The next one would commit it, whoever that is.
+            raise sa.exc.InvalidRequestError(f"There is no transaction for {text.sql}")
+        if (listeners := _listeners(connection)) is None:
+            return connection.execute(self.statement, dict(values)).rowcount
+        return _execute(connection, text, values, listeners).matched
 
     def row(self, connection: sa.Connection, values: Mapping[str, Any]) -> Row | None:
         """Execute it and return the first row, by the names of its columns; None: there is none.
 
-        :raises: as :meth:`run`
+        :raises: what ``connection.execute()`` raises
         """
         return next(iter(self.rows(connection, values)), None)
 
     def rows(self, connection: sa.Connection, values: Mapping[str, Any]) -> list[Row]:
         """Execute it and return its rows, by the names of their columns.
 
-        :raises: as :meth:`run`
+        :raises: what ``connection.execute()`` raises
         """
         text = self._text(connection, values)
+        if (listeners := _listeners(connection)) is None:
+            found = connection.execute(self.statement, dict(values))
+            return [dict(row._mapping) for row in found]
         return [
             {
                 name: read(value) if read else value
                 for (name, read), value in zip(text.columns, row, strict=True)
             }
-            for row in _execute(connection, text, values).rows
+            for row in _execute(connection, text, values, listeners).rows
         ]
 
     def _text(self, connection: sa.Connection, values: Mapping[str, Any]) -> "_Text":
@@ -69,6 +93,7 @@ class Prepared:
 class _Bind(NamedTuple):
     """One place of a statement where a value belongs.
 
+    :ivar marker: what the driver calls it
     :ivar name: whose value; None: it is always the same one
     :ivar fixed: that one
     """
@@ -112,15 +137,13 @@ def _compile(statement: Statement, dialect: sa.Dialect, names: Sequence[str]) ->
         statement = statement.inline()  # nobody asks for the number of a row
     compiled = statement.compile(dialect=dialect, column_keys=list(names))
     assert isinstance(compiled, SQLCompiler)
-    filled_in = [*(compiled.insert_prefetch or ()), *(compiled.update_prefetch or ())]
-    if filled_in or compiled.post_compile_params:
-        raise ValueError(f"It cannot be prepared without values for {filled_in}: {compiled}")
-    order = list(compiled.positiontup or ()) if compiled.positional else list(compiled.binds)
-    columns = statement.selected_columns if isinstance(statement, sa.Select) else ()
+    columns = list(statement.selected_columns) if isinstance(statement, sa.Select) else []
+    _check(compiled, columns)
+    order = compiled.positiontup if compiled.positional else compiled.bind_names.values()
     return _Text(
         compiled.string,
         compiled.positional,
-        [_bind(compiled, name, given=name in names) for name in order],
+        [_bind(compiled, name, given=name in names) for name in order or ()],
         [
             (str(column.key), column.type.dialect_impl(dialect).result_processor(dialect, None))
             for column in columns
@@ -128,42 +151,79 @@ def _compile(statement: Statement, dialect: sa.Dialect, names: Sequence[str]) ->
     )
 
 
+def _check(compiled: SQLCompiler, columns: Sequence[sa.ColumnElement[Any]]) -> None:
+    """Refuse what only a context of SQLAlchemy's would do.
+
+    :raises ValueError: a default is to be filled in, a text is to be written for each execution,
+        rows are to be returned by what is no SELECT, or two columns of one name
+    """
+    more = (
+        *(compiled.insert_prefetch or ()),
+        *(compiled.update_prefetch or ()),
+        *compiled.post_compile_params,
+        *compiled.literal_execute_params,
+        *(compiled.effective_returning or ()),
+    )
+    if more or len({column.key for column in columns}) < len(columns):
+        raise ValueError(f"It cannot be prepared, for {[*map(str, more)] or columns}: {compiled}")
+
+
 def _bind(compiled: SQLCompiler, name: str, *, given: bool) -> _Bind:
     bound = compiled.binds[name]
-    if bound.required and not given:
+    if bound.callable or (bound.required and not given):
         raise ValueError(f"There is no value for {name}: {compiled}")
+    marker = compiled.escaped_bind_names.get(name, name)
     dialect = compiled.dialect
     write = bound.type.dialect_impl(dialect).bind_processor(dialect)
     if given:
-        return _Bind(name, name, write, None)
+        return _Bind(marker, name, write, None)
     fixed = bound.effective_value
-    return _Bind(name, None, None, write(fixed) if write else fixed)
+    return _Bind(marker, None, None, write(fixed) if write else fixed)
 
 
-def _execute(connection: sa.Connection, text: _Text, values: Mapping[str, Any]) -> _Done:
-    arguments = text.arguments(values)
+def _listeners(connection: sa.Connection) -> Sequence[Callable[..., Any]] | None:
+    """Return who is to hear of a statement; None: somebody needs what is left out here."""
+    heard = connection.engine.dispatch.before_cursor_execute
+    if not heard:
+        return ()
+    return list(heard) if all(hasattr(each, "without_context") for each in heard) else None
+
+
+def _execute(
+    connection: sa.Connection,
+    text: _Text,
+    values: Mapping[str, Any],
+    listeners: Sequence[Callable[..., Any]],
+) -> _Done:
+    try:
+        arguments = text.arguments(values)
+    except Exception as error:  # noqa: BLE001  as SQLAlchemy does
+        _explain(connection, error, text.sql, dict(values), None)
+    for listener in listeners:
+        listener(connection, None, text.sql, arguments, None, False)
+    if LOG.isEnabledFor(logging.INFO):
+        LOG.info("%s", text.sql)
+    lent = connection.connection
     cursor = None
     try:
-        cursor = connection.connection.cursor()
-        for listener in connection.engine.dispatch.before_cursor_execute:
-            listener(connection, cursor, text.sql, arguments, None, False)
+        cursor = lent.cursor()
         cursor.execute(text.sql, arguments)
         done = _Done(cursor.rowcount, cursor.fetchall() if text.columns else ())
         cursor.close()
     except BaseException as error:  # noqa: BLE001  as SQLAlchemy does: an interrupted one is lost
-        _explain(connection, error, text.sql, arguments, cursor)
+        # What is no error of the driver stays as it is.
+        known = isinstance(error, connection.dialect.loaded_dbapi.Error)
+        _explain(connection, error, text.sql if known else None, arguments, cursor)
     return done
 
 
 def _explain(
-    connection: sa.Connection, error: BaseException, sql: str, arguments: Any, cursor: Any
+    connection: sa.Connection, error: BaseException, sql: str | None, arguments: Any, cursor: Any
 ) -> NoReturn:
-    """Raise what SQLAlchemy, and oslo.db that listens to it, make of an error of the driver.
+    """Raise what SQLAlchemy, and oslo.db that listens to it, make of an error.
 
     If the connection is lost, its pool hears of it.
     """
-    known = isinstance(error, connection.dialect.loaded_dbapi.Error)
-    # What is no error of the driver stays as it is.
     connection._handle_dbapi_exception(  # noqa: SLF001  pinned by tests/unit/db/test_prepared.py
-        error, sql if known else None, arguments, cursor, None
+        error, sql, arguments, cursor, None
     )
