@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What volumes that are copied of others need of those, in the transactions of volumes.py.
+"""What volumes that are copied of others need of those, where those are made and go.
 
 A source is locked while its copy is stored, so that it cannot be on its way out: from then on it
 is kept by the row of the copy, until that has its data.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a project may have more, decided in the transaction that gives it more; for volumes.py.
+"""Whether a project may have more, decided in the transaction that gives it more.
 
 Projects are locked while that is done, so that two cannot both take what is left.  In each
 transaction the project's lock comes first and the volume's row second.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a project may have and has; read by the API, and by volumes.py for quota_claims.py.
+"""How much a project may have and has; read by the API, and by quota_claims.py.
 
 A limit is what was set for the project, else what was set for the class ``default``, else what
 the configuration says.  What a project has is counted in the volumes table each time: there is

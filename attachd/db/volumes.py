@@ -18,7 +18,6 @@ from attachd.states import AttachmentState, Event, VolumeState
 Row = dict[str, Any]
 _V = models.volumes
 _A = models.attachments
-_M = models.volume_metadata
 
 OWNED = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
 """States in which the backend's manager has work to do."""

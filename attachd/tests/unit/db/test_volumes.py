@@ -29,28 +29,25 @@ class Case(unittest.TestCase):
 
 
 class ReadTest(Case):
-    def _insert(self, **values):
-        given = {"project_id": rows.PROJECT, "size_gib": 3, "host": "h@b#p"}
-        return volume_creation.insert({**given, **values}, values.get("metadata", {}))
-
     def test_a_volume_of_no_type_and_without_metadata_is_found_as_well(self):
-        row = self._insert()
+        row = rows.add_volume()
         found = volumes.get(row["id"], None)
         self.assertEqual(({}, None), (found["metadata"], found["volume_type_name"]))
 
     def test_a_volume_is_read_by_one_statement(self):
-        row = self._insert(metadata={str(number): "x" for number in range(20)})
+        values = {"project_id": rows.PROJECT, "size_gib": 3}
+        row = volume_creation.insert(values, {str(number): "x" for number in range(20)})
         before = api.counters().statements
         self.assertEqual(20, len(volumes.get(row["id"], rows.PROJECT)["metadata"]))
         self.assertEqual(1, api.counters().statements - before)
 
     def test_a_volume_of_another_project_is_not_found(self):
-        row = self._insert()
+        row = rows.add_volume()
         for wanted, project in ((row["id"], "other"), ("gone", None)):
             self.assertRaises(exception.VolumeNotFound, volumes.get, wanted, project)
 
     def test_names_can_be_changed_but_no_state(self):
-        row = self._insert()
+        row = rows.add_volume()
         volumes.update(row["id"], {"name": "new", "description": None})
         self.assertEqual("new", rows.volume(row["id"])["name"])
         self.assertRaises(exception.VolumeNotFound, volumes.update, "gone", {"name": "x"})
