@@ -17,8 +17,9 @@ import threading
 from typing import Any
 import unittest
 
+from attachd.tests.wait import TIMEOUT
+
 _SHOW = re.compile(r"/v2\.1/servers/([^/]+)/os-volume_attachments/([^/]+)")
-_PATIENCE = 60.0
 
 
 class Compute:
@@ -81,7 +82,7 @@ class Compute:
             def do_GET(self) -> None:
                 fake.asked.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
                 if fake._silent:
-                    fake._over.wait(_PATIENCE)
+                    fake._over.wait(TIMEOUT)
                     return
                 status, body = fake._instead or fake._result(*fake.asked[-1])
                 self.send_response(status)

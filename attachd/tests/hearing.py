@@ -8,6 +8,7 @@ from oslo_messaging.notify import _impl_test
 
 from attachd.notifications import sender
 from attachd.tests import backends
+from attachd.tests.wait import TIMEOUT
 
 
 class Heard:
@@ -36,7 +37,7 @@ def use(test: unittest.TestCase, *drivers: str) -> Heard:
     sender.enabled()  # knows the option
     backends.override(test, "driver", list(drivers) or ["test"], sender.GROUP)
     backends.override(test, "transport_url", "inprocess://hearing", sender.GROUP)
-    backends.override(test, "flush_timeout", 30.0, "notifications")
+    backends.override(test, "flush_timeout", TIMEOUT, "notifications")
     sender.enabled.cache_clear()
     _impl_test.reset()
     return Heard()

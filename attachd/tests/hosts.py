@@ -2,6 +2,7 @@
 """A host of a test's own whose devices are files, and the managers' registry that it talks to."""
 
 from collections.abc import Sequence
+import os
 from pathlib import Path
 import tempfile
 from typing import Any
@@ -14,11 +15,13 @@ import oslo_messaging as messaging
 from attachd import exception, registryapi, service
 from attachd.agent.base import ConnectionInfo, Connector, Device, Options, Way
 from attachd.agent.host import Host, Identity
+from attachd.agent.mounting import users
 from attachd.conf import CONF
 from attachd.db import agents
 from attachd.manager.desk import Desk
 from attachd.tests import databases, rows
 from attachd.tests.backends import override
+from attachd.tests.wait import TIMEOUT
 
 NAME = "compute-1"
 PROOF = registryapi.Proof(NAME, "k" * 43)
@@ -116,15 +119,24 @@ class HostCase(unittest.TestCase):
         self._desk = Desk()
         self._desk.start()
         self.addCleanup(self._desk.stop)
-        self._desk._thread.join(60)
+        self._desk._thread.join(TIMEOUT)
         agents.add(*PROOF)
         patched = mock.patch("os.geteuid", return_value=0)
         patched.start()
         self.addCleanup(patched.stop)
+        self._hide_other_processes()
         self.top = self.folder()
         self.way = FileWay(self.folder())
         self.host = self.make_host()
         self.volume_id = rows.add_volume()["id"]
+
+    def _hide_other_processes(self) -> None:
+        """Let devices be used by this process alone: those of the machine cost a lot to ask."""
+        proc = self.folder()
+        for name in (f"{os.getpid()}", "swaps"):
+            (proc / name).symlink_to(Path("/proc") / name)
+        self.enterContext(mock.patch.object(users, "_PROC", proc))
+        self.enterContext(mock.patch.object(users, "_PATIENCE_SECONDS", 0))
 
     def folder(self) -> Path:
         """Make a folder that goes with the test."""

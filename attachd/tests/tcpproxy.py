@@ -21,8 +21,9 @@ import threading
 import unittest
 import urllib.parse
 
+from attachd.tests.wait import TIMEOUT
+
 _CHUNK = 65536
-_PATIENCE = 60.0
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: forget what was not sent yet, and tell the other side by a reset."""
 
@@ -131,7 +132,7 @@ class Proxy:
 
     def _connect(self, client: socket.socket) -> None:
         try:
-            server = socket.create_connection(self._server, timeout=_PATIENCE)
+            server = socket.create_connection(self._server, timeout=TIMEOUT)
         except OSError:
             _reset(client)
             return

@@ -16,6 +16,7 @@ import attachd
 from attachd.tests.contract import test_recorded_answers
 from attachd.tests.contract.answers import differences, normal, over_http, recording, scenarios
 from attachd.tests.contract.answers.playing import Player
+from attachd.tests.wait import TIMEOUT
 
 ID = "0d2a3b9c-95b8-4a0a-9d39-3c4c4bd0c7f0"
 REQUEST_ID = f"req-{ID}"
@@ -205,7 +206,7 @@ class OverHttpTest(unittest.TestCase):
             check=False,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=TIMEOUT,
         )
 
     def test_http_shows_what_the_application_answers(self):

@@ -11,11 +11,11 @@ from attachd.tests import backends
 from attachd.tests.contract.answers import differences, normal, recording, scenarios
 from attachd.tests.contract.answers.playing import Ask, Player
 from attachd.tests.functional import served
+from attachd.tests.wait import TIMEOUT
 
 ENOUGH = 300
 DEFAULT = {"name": "__DEFAULT__", "description": "Default Volume Type"}
 UNLUCKY = 13
-_SECONDS = 10.0
 URL = "http://api.example:8776"
 
 
@@ -45,7 +45,7 @@ def serve(owner: unittest.TestCase) -> served.Api:
 
 def player(api: served.Api) -> Player:
     """Return what plays to the application itself."""
-    return Player(asking(api), URL, patience=_SECONDS)
+    return Player(asking(api), URL, patience=TIMEOUT)
 
 
 def unlucky(real):

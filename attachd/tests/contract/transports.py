@@ -2,19 +2,20 @@
 """Both transports and an endpoint to call, for test_transports."""
 
 import threading
-import time
 from typing import ClassVar
+from unittest import mock
 import uuid
 
+import kombu
 import oslo_messaging as messaging
 
-from attachd import exception, service
+from attachd import exception, service, waiting
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.tests import brokers
+from attachd.tests.wait import TIMEOUT, wait_until
 
 VERSION = "1.3"
-PATIENCE = 60.0
 
 
 class Weird(Exception):
@@ -27,7 +28,9 @@ class Endpoint:
     def __init__(self):
         self.seen = []
         self.contexts = []
+        self.ended = []
         self.gate = threading.Event()
+        self.stopped = threading.Event()
         self.running = threading.Semaphore(0)
 
     def echo(self, context, value):
@@ -40,14 +43,16 @@ class Endpoint:
     def kind(self, _context, value):
         return type(value).__name__
 
-    def sleep(self, _context, seconds):
+    def outlast(self, _context):
+        """Return after the server has been told to stop."""
         self.running.release()
-        time.sleep(seconds)
-        return seconds
+        return "late" if self.stopped.wait(TIMEOUT) else None
 
     def wait(self, _context):
         self.running.release()
-        return self.gate.wait(PATIENCE)
+        passed = self.gate.wait(TIMEOUT)
+        self.ended.append(passed)
+        return passed
 
     def missing(self, _context):
         raise exception.VolumeNotFound(volume_id="v1")
@@ -80,6 +85,8 @@ class Case:
         self.addCleanup(CONF.clear_override, "transport_url")
         CONF.set_override("topic", f"topic-{uuid.uuid4().hex}", group="rpc")
         self.addCleanup(CONF.clear_override, "topic", group="rpc")
+        # The machine may be slow, and is not silent then.
+        self.enterContext(mock.patch.object(waiting, "SILENCE", TIMEOUT))
         service.forget()
         self.addCleanup(service.close)
         self.context = RequestContext(
@@ -97,32 +104,40 @@ class Case:
             if not stopped:
                 stopped.append(True)
                 server.stop()
+                endpoint.stopped.set()
                 server.wait()
 
         self.addCleanup(stop)
         endpoint.stop = stop
         return endpoint
 
-    def client(self, name="host@backend", timeout=PATIENCE, version=VERSION):
+    def client(self, name="host@backend", timeout=TIMEOUT, version=VERSION):
         return service.client(name, timeout, version)
 
-    def call(self, method, timeout=PATIENCE, **arguments):
+    def call(self, method, timeout=TIMEOUT, **arguments):
         return self.client(timeout=timeout).call(self.context, method, **arguments)
-
-    def eventually(self, condition):
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, "it did not happen in time")
-            time.sleep(0.01)
 
 
 class InProcess(Case):
+    def until_it_has_expired(self):
+        """Return at once: a message expires when its sender gives up."""
+
     def transport_url(self):
         return f"inprocess://{uuid.uuid4().hex}"
 
 
 class RabbitMQ(Case):
     _url: ClassVar[str | None] = None
+
+    def until_it_has_expired(self):
+        """Wait until nothing is in the queue of a server, whose clock is the broker's."""
+        with kombu.Connection(f"pyamqp{self._url.removeprefix('rabbit')}") as connection:
+            channel = connection.channel()
+            queue = f"{CONF.rpc.topic}.host@backend"
+            wait_until(
+                lambda: channel.queue_declare(queue, passive=True).message_count == 0,
+                "the message to expire",
+            )
 
     def transport_url(self):
         cls = type(self)

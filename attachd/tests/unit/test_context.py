@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import unittest
 
 from attachd import context, exception
+from attachd.tests.wait import TIMEOUT
 
 
 class _Rules:
@@ -77,7 +78,7 @@ class AdminTest(unittest.TestCase):
         found = []
         thread = threading.Thread(target=lambda: found.append(do()))
         thread.start()
-        thread.join(60)
+        thread.join(TIMEOUT)
         return found[0]
 
     def test_it_has_the_ids_of_the_request_that_is_worked_on(self):

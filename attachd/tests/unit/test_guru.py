@@ -5,7 +5,6 @@ import os
 import pathlib
 import signal
 import threading
-import time
 import unittest
 from unittest import mock
 
@@ -15,6 +14,7 @@ from attachd import guru
 from attachd.conf import CONF
 from attachd.tests import backends
 from attachd.tests.functional import processes
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class ReportTest(unittest.TestCase):
@@ -77,7 +77,7 @@ class ReportTest(unittest.TestCase):
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         thread = threading.Thread(target=guru.begin, args=("test",))
         thread.start()
-        thread.join(60)
+        thread.join(TIMEOUT)
         self.assertEqual(signal.SIG_IGN, signal.getsignal(signal.SIGUSR2))
 
     def test_where_signals_cannot_be_handled_nothing_fails(self):
@@ -98,10 +98,10 @@ class ReportTest(unittest.TestCase):
         backends.override(self, "file_event_handler", str(trigger), "oslo_reports")
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         guru.begin("test")
-        deadline = time.monotonic() + 60
-        while not (found := list(self.folder.glob("test-*_gurumeditation_*"))):
-            self.assertLess(time.monotonic(), deadline)
+
+        def found():
             trigger.touch()
-            time.sleep(0.1)
-        self.assertTrue(found)
+            return list(self.folder.glob("test-*_gurumeditation_*"))
+
+        wait_until(found)
         self.assertEqual(signal.SIG_IGN, signal.getsignal(signal.SIGUSR2))

@@ -7,9 +7,11 @@ by import-linter (.importlinter).
 
 import ast
 from collections.abc import Iterable, Iterator
+import functools
 from pathlib import Path
 import statistics
 import tokenize
+from typing import NamedTuple
 import unittest
 
 import attachd
@@ -30,6 +32,7 @@ GRAB_BAGS = frozenset({"common", "constants", "helpers", "misc", "util", "utils"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@functools.cache
 def _sources() -> list[Path]:
     """Return every file of the package, its tests included."""
     return [path for path in sorted(PACKAGE.rglob("*.py")) if MIGRATIONS not in path.parents]
@@ -40,16 +43,43 @@ def _rooms() -> list[Path]:
     return [path for path in _sources() if TESTS not in path.parents]
 
 
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_bytes(), str(path))
+class Parsed(NamedTuple):
+    """What the tests need to know of a file; the tree itself costs more to keep than to make.
+
+    :ivar functions: line, name and number of lines of each
+    :ivar classes: line, name and number of methods of each
+    :ivar imports: wherever they stand
+    """
+
+    functions: list[tuple[int, str, int]]
+    classes: list[tuple[int, str, int]]
+    imports: list[ast.Import | ast.ImportFrom]
+
+
+@functools.cache
+def _parsed(path: Path) -> Parsed:
+    found = Parsed([], [], [])
+    for node in _statements(ast.parse(path.read_bytes(), str(path))):
+        if isinstance(node, Function):
+            found.functions.append((node.lineno, node.name, _lines(node)))
+        elif isinstance(node, ast.ClassDef):
+            found.classes.append((node.lineno, node.name, _methods(node)))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found.imports.append(node)
+    return found
+
+
+def _statements(block: ast.AST) -> Iterator[ast.AST]:
+    """Walk through statements; no expression has one in it."""
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        inner = getattr(block, name, ())
+        for node in inner if isinstance(inner, list) else ():
+            yield node
+            yield from _statements(node)
 
 
 def _lines(node: ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def _functions(path: Path) -> Iterator[Function]:
-    return (node for node in ast.walk(_tree(path)) if isinstance(node, Function))
 
 
 def _methods(node: ast.ClassDef) -> int:
@@ -74,13 +104,14 @@ def _spread(sizes: Iterable[int], median: int, p90: int) -> str:
     )
 
 
+@functools.cache
 def _internal_imports(path: Path, modules: frozenset[str]) -> set[str]:
     """Return the modules of attachd that a file names in its imports, wherever they stand."""
     found = set()
-    for node in ast.walk(_tree(path)):
+    for node in _parsed(path).imports:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             package = _package_of(path, node)
             for alias in node.names:
                 inner = f"{package}.{alias.name}"
@@ -121,8 +152,8 @@ def _cycle(graph: dict[str, set[str]]) -> list[str]:
 
 def _only_declares(path: Path) -> bool:
     """Whether no function or class is defined: such a list of options has nothing to test."""
-    defines = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return not any(isinstance(node, defines) for node in ast.walk(_tree(path)))
+    parsed = _parsed(path)
+    return not (parsed.functions or parsed.classes)
 
 
 class BudgetsTest(unittest.TestCase):
@@ -138,9 +169,9 @@ class BudgetsTest(unittest.TestCase):
 
     def test_no_function_is_too_long(self):
         sizes = {
-            f"{_where(path)}:{node.lineno} {node.name}": _lines(node)
+            f"{_where(path)}:{line} {name}": size
             for path in _sources()
-            for node in _functions(path)
+            for line, name, size in _parsed(path).functions
         }
         too_long = {name: size for name, size in sizes.items() if size > MAX_FUNCTION_LINES}
         tests = _where(TESTS)
@@ -150,10 +181,10 @@ class BudgetsTest(unittest.TestCase):
     def test_no_class_has_too_many_methods(self):
         # Not for the tests: a test case has as many tests as it has claims, and its file ends.
         too_many = {
-            f"{_where(path)}:{node.lineno} {node.name}": _methods(node)
+            f"{_where(path)}:{line} {name}": methods
             for path in _rooms()
-            for node in ast.walk(_tree(path))
-            if isinstance(node, ast.ClassDef) and _methods(node) > MAX_METHODS
+            for line, name, methods in _parsed(path).classes
+            if methods > MAX_METHODS
         }
         self.assertEqual({}, too_many, f"classes with more than {MAX_METHODS} methods")
 

@@ -4,17 +4,23 @@
 import gc
 from importlib import metadata
 import inspect
+import itertools
 import statistics
+import sys
+import threading
 import time
 import unittest
+from unittest import mock
 import uuid
 
 import oslo_messaging as messaging
 from oslo_messaging._drivers import base, common
+from oslo_serialization import jsonutils
 
 from attachd import inprocess
 from attachd.conf import CONF
 from attachd.inprocess import Broker, InProcessDriver, Message, Queue
+from attachd.tests.wait import TIMEOUT
 
 MESSAGE = Message('{"context": {}, "message": {"method": "m"}}')
 
@@ -86,7 +92,7 @@ class QueueTest(unittest.TestCase):
     def test_what_has_expired_is_given_to_nobody(self):
         queue, ear = Queue(), Ear()
         queue.put(Message("late", expires=time.monotonic() - 1))
-        queue.put(Message("early", expires=time.monotonic() + 60))
+        queue.put(Message("early", expires=time.monotonic() + TIMEOUT))
         queue.join(ear)
         self.assertEqual(["early"], [each.text for each in ear.heard])
 
@@ -146,7 +152,7 @@ class DriverTest(unittest.TestCase):
             server.wait()
 
         self.addCleanup(stop)
-        return messaging.get_rpc_client(transport, target, timeout=60)
+        return messaging.get_rpc_client(transport, target, timeout=TIMEOUT)
 
     def test_virtual_hosts_know_nothing_of_each_other(self):
         self.serve(self.transport("one"))
@@ -158,17 +164,41 @@ class DriverTest(unittest.TestCase):
         with self.assertRaises(messaging.MessageUndeliverable):
             other.call({}, "echo", value=1)
 
-    def test_a_call_costs_less_than_a_millisecond_of_a_processor(self):
+    def test_a_call_takes_less_than_a_thousand_function_calls(self):
         client = self.serve(self.transport())
-        costs = []
-        for number in range(500):
-            before = time.process_time()
+        costs, made = [], itertools.count()
+
+        def count(_frame, event, _argument):
+            if event == "call":
+                next(made)
+
+        # Before the first call: the threads that serve are made then.
+        threading.setprofile(count)
+        self.addCleanup(threading.setprofile, None)
+        self.addCleanup(sys.setprofile, sys.getprofile())
+        sys.setprofile(count)
+        for number in range(100):
+            before = next(made)
             client.call({}, "echo", value={"number": number})
-            costs.append(time.process_time() - before)
+            costs.append(next(made) - before)
+        sys.setprofile(None)
         median = statistics.median(costs)
-        said = f"A call within the process: {median * 1e6:.0f} us (median of {len(costs)})"
+        said = f"A call within the process: {median} function calls (median of {len(costs)})"
         print(said)  # noqa: T201  the benchmark's result
-        self.assertLess(median, 0.001)
+        self.assertLess(median, 1000)
+
+    def test_each_sign_of_life_lets_a_caller_wait_anew(self):
+        replies = mock.Mock()
+        replies.get.side_effect = [
+            jsonutils.dumps({"result": value, "failure": None, "ending": value is not None})
+            for value in (None, None, 7)
+        ]
+        driver = InProcessDriver(CONF, messaging.TransportURL.parse(CONF, "inprocess://x/"))
+        target = messaging.Target(topic="t", server="s")
+        self.assertEqual(7, driver._await(replies, target, None, 5))
+        self.assertEqual(
+            [{"timeout": 5}] * 3, [each.kwargs for each in replies.get.call_args_list]
+        )
 
     def test_a_notification_reaches_who_listens_and_is_not_kept_for_others(self):
         transport = messaging.get_notification_transport(CONF, f"inprocess://{uuid.uuid4().hex}")

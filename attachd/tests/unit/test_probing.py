@@ -6,8 +6,9 @@ import unittest
 from unittest import mock
 
 from attachd import probing
+from attachd.tests.wait import TIMEOUT, wait_until
 
-FOR_EVER = 1000.0
+FOR_EVER = 1e6
 
 
 class ProbeTest(unittest.TestCase):
@@ -21,22 +22,22 @@ class ProbeTest(unittest.TestCase):
 
     def ask(self):
         self.asked += 1
-        self.go_on.wait(60)
+        self.go_on.wait(TIMEOUT)
         if self.error is not None:
             raise self.error
         return self.asked
 
     def test_an_answer_is_told_again_while_it_is_fresh(self):
-        probe = probing.Probe(self.ask, FOR_EVER, 60)
+        probe = probing.Probe(self.ask, FOR_EVER, TIMEOUT)
         self.assertEqual([1, 1, 1], [probe.answer().value for _ in range(3)])
         self.assertIsNone(probe.answer().error)
 
     def test_an_old_answer_is_asked_for_again(self):
-        probe = probing.Probe(self.ask, 0.0, 60)
+        probe = probing.Probe(self.ask, 0.0, TIMEOUT)
         self.assertEqual([1, 2], [probe.answer().value for _ in range(2)])
 
     def test_an_error_is_an_answer_and_its_beginning_is_kept(self):
-        probe = probing.Probe(self.ask, 0.0, 60)
+        probe = probing.Probe(self.ask, 0.0, TIMEOUT)
         probe.answer()
         self.error = KeyError("x")
         first = probe.answer()
@@ -48,7 +49,7 @@ class ProbeTest(unittest.TestCase):
         self.assertEqual((4, None), probe.answer()[:2])
 
     def test_a_thread_that_cannot_be_started_is_started_the_next_time(self):
-        probe = probing.Probe(self.ask, FOR_EVER, 60)
+        probe = probing.Probe(self.ask, FOR_EVER, TIMEOUT)
         none_left = mock.patch.object(threading.Thread, "start", side_effect=RuntimeError)
         with none_left, self.assertRaises(RuntimeError):
             probe.answer()
@@ -58,17 +59,18 @@ class ProbeTest(unittest.TestCase):
         self.go_on.clear()
         probe = probing.Probe(self.ask, FOR_EVER, 0.05)
         answers = [probe.answer() for _ in range(50)]
+        wait_until(lambda: self.asked)
         self.assertEqual(1, self.asked)
         for each in answers:
             self.assertIsInstance(each.error, probing.NoAnswer)
             self.assertIsNone(each.value)
         self.go_on.set()
-        probe._patience = 60.0
+        probe._patience = TIMEOUT
         self.assertEqual((1, None), probe.answer()[:2])
 
     def test_many_who_ask_at_once_cost_one_question(self):
         self.go_on.clear()
-        probe = probing.Probe(self.ask, FOR_EVER, 60)
+        probe = probing.Probe(self.ask, FOR_EVER, TIMEOUT)
         found = []
         threads = [
             threading.Thread(target=lambda: found.append(probe.answer().value)) for _ in range(8)
@@ -77,5 +79,5 @@ class ProbeTest(unittest.TestCase):
             each.start()
         self.go_on.set()
         for each in threads:
-            each.join(60)
+            each.join(TIMEOUT)
         self.assertEqual([1] * 8, found)

@@ -10,9 +10,9 @@ from typing import Any
 import unittest
 
 from attachd.tests import tcpproxy
+from attachd.tests.wait import TIMEOUT
 
 SHORT = 0.3
-LONG = 60.0
 DIE = b"die\n"
 AT_ONCE = struct.pack("ii", 1, 0)
 
@@ -62,7 +62,7 @@ class ProxyTest(unittest.TestCase):
         self.assertEqual(f"kind://us:pa@127.0.0.1:{self.proxy.port}/name?a=b", url)
 
     def connect(self) -> socket.socket:
-        made = socket.create_connection(("127.0.0.1", self.proxy.port), timeout=LONG)
+        made = socket.create_connection(("127.0.0.1", self.proxy.port), timeout=TIMEOUT)
         self.addCleanup(made.close)
         return made
 
@@ -120,7 +120,7 @@ class ProxyTest(unittest.TestCase):
         self.assertEqual(1, len(self.server.heard))
         self.proxy.pass_on()
         for each in (old, new):
-            each.settimeout(LONG)
+            each.settimeout(TIMEOUT)
             self.assertEqual(b"hello\n", self.answer(each, 6))
 
     def test_it_cuts_the_connections_that_there_are(self) -> None:
@@ -144,7 +144,7 @@ class ProxyTest(unittest.TestCase):
             proxy.drop_responses(0.5)
             lost = []
             for _ in range(20):
-                with socket.create_connection(("127.0.0.1", proxy.port), LONG) as connection:
+                with socket.create_connection(("127.0.0.1", proxy.port), TIMEOUT) as connection:
                     try:
                         self.ask(connection)
                         lost.append(False)

@@ -35,6 +35,7 @@ class LevelsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
+        self.enterContext(mock.patch.object(upgrade_levels, "FRESH", 3600.0))
         upgrade_levels.forget()
         self.addCleanup(upgrade_levels.forget)
 

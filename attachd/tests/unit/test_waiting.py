@@ -19,7 +19,7 @@ class QueueTest(unittest.TestCase):
         self.enterContext(mock.patch.object(waiting, "monotonic", lambda: self.now))
         self.queue = waiting.Queue("h@b")
 
-    def wait(self, count):
+    def add_callers(self, count):
         """Have so many calls wait, until the stack that is returned is closed."""
         stack = contextlib.ExitStack()
         self.addCleanup(stack.close)
@@ -32,37 +32,37 @@ class QueueTest(unittest.TestCase):
             raise messaging.MessagingTimeout
 
     def test_any_number_may_wait_for_one_that_answers(self):
-        self.wait(50)
+        self.add_callers(50)
         self.now += waiting.SILENCE - 1
         with self.queue.joined("attach"):
             pass  # is answered
         self.now += waiting.SILENCE - 1
-        self.wait(50)
+        self.add_callers(50)
         self.assertEqual(100, self.queue.waiting)
 
     def test_only_some_may_wait_for_one_that_is_silent(self):
-        self.wait(1)
+        self.add_callers(1)
         self.now += waiting.SILENCE + 1
-        self.wait(1)
+        self.add_callers(1)
         with self.assertRaisesRegex(exception.Unavailable, "h@b has answered nothing for 11 sec"):
-            self.wait(1)
+            self.add_callers(1)
         self.assertEqual(2, self.queue.waiting)
 
     def test_it_stays_silent_while_callers_give_up(self):
         self.give_up()
         self.now += waiting.SILENCE + 1
         self.give_up()
-        self.wait(2)
-        self.assertRaises(exception.Unavailable, self.wait, 1)
+        self.add_callers(2)
+        self.assertRaises(exception.Unavailable, self.add_callers, 1)
 
     def test_one_answer_is_enough_and_an_error_is_one(self):
         self.give_up()
         self.now += waiting.SILENCE + 1
         with contextlib.suppress(exception.ConnectFailed), self.queue.joined("attach"):
             raise exception.ConnectFailed(attachment_id="a", reason="no.")
-        self.wait(5)
+        self.add_callers(5)
 
     def test_one_that_nobody_asks_is_not_silent(self):
-        self.wait(1).close()
+        self.add_callers(1).close()
         self.now += 1000
-        self.wait(5)
+        self.add_callers(5)

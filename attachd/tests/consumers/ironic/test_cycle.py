@@ -7,7 +7,6 @@ openstacksdk, Keystone and attachd.
 
 from pathlib import Path
 import tempfile
-import time
 import types
 import unittest
 import uuid
@@ -18,8 +17,7 @@ from ironic.conf import CONF
 import openstack
 
 from attachd.tests.consumers import known
-
-PATIENCE = 120
+from attachd.tests.wait import TIMEOUT, wait_until
 
 CONFIGURATION = """\
 [cinder]
@@ -74,13 +72,13 @@ class IronicTest(unittest.TestCase):
     def _delete(self):
         gone = self.volumes.get_volume(self.volume)
         self.volumes.delete_volume(gone)
-        self.volumes.wait_for_delete(gone, interval=0.1, wait=PATIENCE)
+        self.volumes.wait_for_delete(gone, interval=0.1, wait=TIMEOUT)
 
     def _wait_for(self, status):
-        deadline = time.monotonic() + PATIENCE
-        while (now := self.volumes.get_volume(self.volume).status) != status:
-            self.assertLess(time.monotonic(), deadline, f"{now} is not {status}")
-            time.sleep(0.1)
+        def now():
+            return self.volumes.get_volume(self.volume).status
+
+        wait_until(lambda: now() == status, lambda: f"{now()} is not {status}")
 
     def test_a_node_is_attached_and_detached(self):
         (connected,) = cinder.attach_volumes(self.task, [self.volume], CONNECTOR)

@@ -6,7 +6,6 @@ It has Nova's configuration, a user's token and, as Nova recommends, a service t
 
 from pathlib import Path
 import tempfile
-import time
 import unittest
 import uuid
 
@@ -18,8 +17,7 @@ import nova.conf
 from nova.volume import cinder
 
 from attachd.tests.consumers import known
-
-PATIENCE = 120
+from attachd.tests.wait import wait_until
 
 CONFIGURATION = """\
 [cinder]
@@ -99,17 +97,18 @@ class NovaTest(unittest.TestCase):
 
     def _delete(self):
         self.api.delete(self.context, self.volume)
-        deadline = time.monotonic() + PATIENCE
-        with self.assertRaises(nova_exception.VolumeNotFound):
-            while time.monotonic() < deadline:
+
+        def is_gone():
+            try:
                 self.api.get(self.context, self.volume)
-                time.sleep(0.1)
+            except nova_exception.VolumeNotFound:
+                return True
+            return False
+
+        wait_until(is_gone)
 
     def _wait_for(self, status):
-        deadline = time.monotonic() + PATIENCE
-        while self._status() != status:
-            self.assertLess(time.monotonic(), deadline, f"{self._status()} is not {status}")
-            time.sleep(0.1)
+        wait_until(lambda: self._status() == status, lambda: f"{self._status()} is not {status}")
 
     def _status(self):
         return self.api.get(self.context, self.volume)["status"]

@@ -2,10 +2,10 @@
 """Commands of a host: they end in time, and daemons do not."""
 
 import fcntl
+import functools
 import os
 from pathlib import Path
 import signal
-import time
 import unittest
 
 import fixtures
@@ -13,6 +13,7 @@ import fixtures
 from attachd import exception
 from attachd.agent import commands
 from attachd.agent.userspace import processes
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class RunTest(unittest.TestCase):
@@ -33,11 +34,11 @@ class RunTest(unittest.TestCase):
 
     def test_a_command_that_hangs_is_killed(self):
         with self.assertRaisesRegex(exception.HostError, "'sleep 600.5' did not end in 0.1 s"):
-            commands.run("sleep", "600.5", seconds=0.1)
-        deadline = time.monotonic() + 60
-        while processes.find(Path.cwd(), lambda line: line == ("sleep", "600.5")):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+            commands.run("sleep", "600.5", seconds=0.1)  # slow, it does not end sooner
+        found = functools.partial(
+            processes.find, Path.cwd(), lambda line: line == ("sleep", "600.5")
+        )
+        wait_until(lambda: not found())
 
     def test_only_the_lock_is_kept_open(self):
         lock, low = os.pipe()
@@ -61,13 +62,10 @@ class StartTest(fixtures.TestWithFixtures):
         os.mkfifo(folder / "fifo")
         script = "echo $$ > pid.new; echo said; mv pid.new pid; read forever < fifo"
         commands.start("sh", "-c", script, folder=folder, log=folder / "log")
-        deadline = time.monotonic() + 60
-        while not (folder / "pid").exists():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        wait_until((folder / "pid").exists)
         # Not before: until it is mv, the shell's child has the same command line.
         (found,) = processes.find(folder, lambda line: script in line)
-        self.addCleanup(found.end, signal.SIGKILL, 60)
+        self.addCleanup(found.end, signal.SIGKILL, TIMEOUT)
         number = int((folder / "pid").read_text())
         self.assertEqual("said\n", (folder / "log").read_text())
         self.assertEqual(0o600, (folder / "log").stat().st_mode & 0o777)

@@ -8,8 +8,7 @@ from unittest import mock
 from attachd import exception
 from attachd.agent import crew
 from attachd.agent.crew import FIRST_PAUSE, LONGEST_PAUSE, Crew
-
-PATIENCE = 60
+from attachd.tests.wait import TIMEOUT
 
 
 class CrewTest(unittest.TestCase):
@@ -21,13 +20,13 @@ class CrewTest(unittest.TestCase):
         self.addCleanup(patched.stop)
         self.look = mock.Mock(return_value=None)
         self.crew = Crew(self.look, threads=2)
-        self.addCleanup(self.crew.stop, PATIENCE)
+        self.addCleanup(self.crew.stop, TIMEOUT)
 
     def begin(self, *attachments):
         """Begin, and wait until it has ended."""
         self.crew.begin(attachments)
         left = list(self.crew._under_way.values())
-        crew.futures.wait(left, PATIENCE)
+        crew.futures.wait(left, TIMEOUT)
         return [each.args[0] for each in self.look.call_args_list]
 
     def hang(self):
@@ -37,11 +36,11 @@ class CrewTest(unittest.TestCase):
 
         def look(_attachment_id):
             entered.set()
-            gate.wait(PATIENCE)
+            gate.wait(TIMEOUT)
 
         self.look.side_effect = look
         self.crew.begin(["a"])
-        self.assertTrue(entered.wait(PATIENCE))
+        self.assertTrue(entered.wait(TIMEOUT))
         return gate
 
     def test_each_is_looked_at(self):
@@ -57,9 +56,9 @@ class CrewTest(unittest.TestCase):
         gate = threading.Event()
         self.addCleanup(gate.set)
         looked = threading.Event()
-        self.look.side_effect = lambda each: gate.wait(PATIENCE) if each == "a" else looked.set()
+        self.look.side_effect = lambda each: gate.wait(TIMEOUT) if each == "a" else looked.set()
         self.crew.begin(["a", "b"])
-        self.assertTrue(looked.wait(PATIENCE))
+        self.assertTrue(looked.wait(TIMEOUT))
 
     def test_what_fails_rests_for_ever_longer(self):
         self.look.side_effect = exception.HostError(reason="no session")
@@ -110,5 +109,5 @@ class CrewTest(unittest.TestCase):
         self.assertFalse(self.crew.stop(0.05))
         self.crew.begin(["b"])
         gate.set()
-        self.assertTrue(self.crew.stop(PATIENCE))
+        self.assertTrue(self.crew.stop(TIMEOUT))
         self.assertEqual(["a"], self.begin())

@@ -14,8 +14,8 @@ from attachd.db import due
 from attachd.tests import hosts, rows
 from attachd.tests.backends import Killed
 from attachd.tests.hosts import INFO, PROOF
+from attachd.tests.wait import TIMEOUT
 
-PATIENCE = 60
 OTHER_INFO = {"driver_volume_type": "memory", "data": {"target": "t2"}}
 
 
@@ -332,9 +332,9 @@ class MeanwhileTest(DutiesCase):
         with self.host.journal.held(self.volume_id):
             thread = threading.Thread(target=look)
             thread.start()
-            self.assertFalse(done.wait(0.2))
+            self.assertFalse(done.wait(0.2))  # slow, it is done no sooner
             self.assertEqual([], self.way.calls)
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         self.assertEqual("attached", self.seen(mine)[0])
 
 

@@ -10,7 +10,6 @@ import random
 from unittest import mock
 
 from attachd import exception, registryapi
-from attachd.agent.mounting import users
 from attachd.db import agent_moves
 from attachd.tests import rows
 from attachd.tests.hosts import PROOF
@@ -26,9 +25,6 @@ class RandomTest(DutiesCase):
 
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(users, "_PATIENCE_SECONDS", 0)
-        patched.start()
-        self.addCleanup(patched.stop)
         self.moves = []
         for name, there in (("complete", True), ("release", False)):
             watched = self.watched(name, getattr(agent_moves, name), there=there)

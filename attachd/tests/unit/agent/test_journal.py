@@ -17,6 +17,7 @@ import fixtures
 from attachd import exception
 from attachd.agent.base import Device, Options
 from attachd.agent.journal import Entry, Journal, Owner, Step
+from attachd.tests.wait import TIMEOUT
 
 _WRITER = """
 import sys
@@ -161,7 +162,7 @@ class JournalTest(unittest.TestCase):
 
         def work(number):
             for _ in range(20):
-                with self.journal.held("v", patience=60):
+                with self.journal.held("v", patience=TIMEOUT):
                     inside.append(number)
                     most.append(len(inside))
                     inside.remove(number)
@@ -172,12 +173,13 @@ class JournalTest(unittest.TestCase):
             for each in threads:
                 each.start()
             for each in threads:
-                each.join(60)
+                each.join(TIMEOUT)
         self.assertEqual((4, {1}), (len(done), set(most)))
         self.assertEqual([], [*(self.folder / "locks").iterdir()])
 
     def test_who_waits_in_vain_is_told_so(self):
         refused = self.assertRaisesRegex(exception.LocalConflict, "volume v")
+        # It is held all the time, also if that is long.
         with self.journal.held("v"), refused, self.journal.held("v", patience=0.2):
             self.fail("two have it")
 

@@ -5,13 +5,12 @@ import threading
 import unittest
 
 from attachd.agent.patience import Patience, StillBusy
-
-ENOUGH = 60
+from attachd.tests.wait import TIMEOUT
 
 
 class PatienceTest(unittest.TestCase):
     def test_what_ends_is_returned_or_raised(self):
-        patience = Patience(ENOUGH)
+        patience = Patience(TIMEOUT)
         self.assertEqual(1, patience.run(lambda: 1))
         with self.assertRaises(ZeroDivisionError):
             patience.run(lambda: 1 / 0)
@@ -23,13 +22,13 @@ class PatienceTest(unittest.TestCase):
 
         def hang():
             begun.append(1)
-            gate.wait(ENOUGH)
+            gate.wait(TIMEOUT)
             return "late"
 
         for _ in range(3):
             self.assertRaises(StillBusy, patience.run, hang)
         gate.set()
-        patience._seconds = ENOUGH
+        patience._seconds = TIMEOUT
         self.assertEqual("late", patience.run(hang))
         self.assertEqual([1], begun)
         self.assertEqual("new", patience.run(lambda: "new"))

@@ -7,8 +7,7 @@ import unittest
 from unittest import mock
 
 from attachd.agent import room
-
-PATIENCE = 60
+from attachd.tests.wait import TIMEOUT
 
 
 class RoomTest(unittest.TestCase):
@@ -53,11 +52,11 @@ class RoomTest(unittest.TestCase):
             inside.enter_context(self.room.entered("b"))
             waiting = threading.Thread(target=enter)
             waiting.start()
-            self.addCleanup(waiting.join, PATIENCE)
+            self.addCleanup(waiting.join, TIMEOUT)
             self.clock += 100
             self.assertEqual(["a", "b"], self.hanging())
             self.assertFalse(entered.is_set())
-        self.assertTrue(entered.wait(PATIENCE))
+        self.assertTrue(entered.wait(TIMEOUT))
 
     def test_what_is_told_names_some_and_counts_the_others(self):
         many = room.Room(20)

@@ -13,8 +13,8 @@ from attachd.context import RequestContext
 from attachd.db import agents, due
 from attachd.tests import hosts, rows
 from attachd.tests.backends import override
+from attachd.tests.wait import TIMEOUT, wait_until
 
-PATIENCE = 60
 CONTEXT = RequestContext(overwrite=False)
 
 
@@ -25,6 +25,9 @@ class AgentTest(hosts.HostCase):
         patched.start()
         self.addCleanup(patched.stop)
         override(self, "report_interval", 1, group="agent")
+        # Of a slow host nobody says that it hangs.
+        self.enterContext(mock.patch("attachd.agent.patience.SECONDS", TIMEOUT))
+        self.enterContext(mock.patch.object(agent_service, "GRACE", TIMEOUT))
         self.agent = self.make_agent()
 
     def make_agent(self, key=hosts.PROOF.key):
@@ -35,13 +38,7 @@ class AgentTest(hosts.HostCase):
     def start(self):
         with self.assertLogs("attachd.agent.service", "INFO") as logged:
             self.agent.start()
-            self.wait(lambda: "at work" in "".join(logged.output))
-
-    def wait(self, true):
-        deadline = time.monotonic() + PATIENCE
-        while not true():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+            wait_until(lambda: "at work" in "".join(logged.output))
 
     def pass_time(self):
         """Let those who are at work have been at it for an hour."""
@@ -76,9 +73,9 @@ class AgentTest(hosts.HostCase):
     def test_what_nobody_asks_for_is_done_by_and_by(self):
         self.start()
         mine = self.add()
-        self.wait(lambda: self.state(mine) == "attached")
+        wait_until(lambda: self.state(mine) == "attached")
         due.withdraw(mine, self.volume_id)
-        self.wait(lambda: self.state(mine) == "disconnecting")
+        wait_until(lambda: self.state(mine) == "disconnecting")
 
     def test_it_reports_while_it_works_for_long(self):
         gate, entered = threading.Event(), threading.Event()
@@ -86,16 +83,16 @@ class AgentTest(hosts.HostCase):
 
         def connect(*args):
             entered.set()
-            gate.wait(PATIENCE)
+            gate.wait(TIMEOUT)
             return real(*args)
 
         real = self.way.connect
         self.add()
         with mock.patch.object(self.way, "connect", connect):
             self.start()
-            self.assertTrue(entered.wait(PATIENCE))
+            self.assertTrue(entered.wait(TIMEOUT))
             before = agents.get(hosts.NAME)["seen_at"]
-            self.wait(lambda: agents.get(hosts.NAME)["seen_at"] > before)
+            wait_until(lambda: agents.get(hosts.NAME)["seen_at"] > before)
             gate.set()
             self.assertTrue(self.agent.stop())
 
@@ -104,7 +101,7 @@ class AgentTest(hosts.HostCase):
         self.addCleanup(gate.set)
         mine = self.add()
         self.agent.report()
-        self.wait(lambda: self.state(mine) == "attached")
+        wait_until(lambda: self.state(mine) == "attached")
         with mock.patch("attachd.agent.patience.SECONDS", 0.01):
             self.agent = self.make_agent()
         hanging = mock.patch.object(self.way, "is_present", side_effect=lambda *_: gate.wait())
@@ -123,7 +120,7 @@ class AgentTest(hosts.HostCase):
                 self.agent.report()
             return agents.get(hosts.NAME)["error"] is None
 
-        self.wait(is_well)
+        wait_until(is_well)
 
     def hang(self):
         """Begin to connect an attachment, which hangs until the test ends; returns its id."""
@@ -131,7 +128,7 @@ class AgentTest(hosts.HostCase):
         gate = threading.Event()
 
         def wait(*_):
-            gate.wait(PATIENCE)
+            gate.wait(TIMEOUT)
             raise exception.HostError(reason="The test is over.")
 
         patched = mock.patch.object(self.way, "connect", side_effect=wait)
@@ -141,7 +138,7 @@ class AgentTest(hosts.HostCase):
         self.addCleanup(gate.set)
         mine = self.add()
         self.agent.report()
-        self.wait(lambda: connect.called)
+        wait_until(lambda: connect.called)
         return mine
 
     def test_what_hangs_is_named_once_and_the_host_is_full_when_all_do(self):
@@ -180,7 +177,7 @@ class AgentTest(hosts.HostCase):
             self.assertLogs("attachd.agent.service", "INFO") as logged,
         ):
             self.agent.start()
-            self.wait(lambda: "at work" in "".join(logged.output))
+            wait_until(lambda: "at work" in "".join(logged.output))
         said = [line for line in logged.output if "cannot report" in line]
         self.assertEqual((1, 1), (len(said), "".join(logged.output).count("reports again")))
 
@@ -225,7 +222,7 @@ class AgentTest(hosts.HostCase):
 
         def connect(*_):
             entered.set()
-            gate.wait(PATIENCE)
+            gate.wait(TIMEOUT)
             raise exception.HostError(reason="late")
 
         self.add()
@@ -234,6 +231,6 @@ class AgentTest(hosts.HostCase):
             mock.patch.object(agent_service, "GRACE", 0.1),
         ):
             self.start()
-            self.assertTrue(entered.wait(PATIENCE))
+            self.assertTrue(entered.wait(TIMEOUT))
             self.assertFalse(self.agent.stop())
             gate.set()

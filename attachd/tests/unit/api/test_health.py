@@ -9,6 +9,7 @@ from attachd.api import app, health, health_checks
 from attachd.db import services
 from attachd.tests import backends
 from attachd.tests.functional import served
+from attachd.tests.wait import TIMEOUT
 
 DETAIL = "/healthcheck?detailed"
 
@@ -17,7 +18,7 @@ class HealthCheckTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.api = served.use(self)
-        self.enterContext(mock.patch.object(health_checks, "PATIENCE", 60.0))
+        self.enterContext(mock.patch.object(health_checks, "PATIENCE", TIMEOUT))
         for name in ("ROWS_FRESH", "PING_FRESH"):
             self.enterContext(mock.patch.object(health_checks, name, 0.0))
         self.addCleanup(health_checks.forget)

@@ -2,6 +2,7 @@
 """What is found out about database, message queue and backends."""
 
 import datetime
+import itertools
 import threading
 import unittest
 from unittest import mock
@@ -9,18 +10,19 @@ from unittest import mock
 import oslo_messaging as messaging
 from stevedore import extension
 
-from attachd import exception, service
+from attachd import exception, probing, service
 from attachd.api import health_checks
 from attachd.conf import CONF
 from attachd.db import models, services
 from attachd.tests import backends, rows
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         backends.use(self)
-        self.enterContext(mock.patch.object(health_checks, "PATIENCE", 60.0))
+        self.enterContext(mock.patch.object(health_checks, "PATIENCE", TIMEOUT))
         for name in ("ROWS_FRESH", "PING_FRESH"):
             self.enterContext(mock.patch.object(health_checks, name, 0.0))
         self.ping = self.enterContext(mock.patch.object(service, "ping"))
@@ -42,15 +44,28 @@ class HealthTest(Case):
         self.assertEqual([None] * 3, [each.reason for each in found])
 
     def test_a_database_that_does_not_answer_is_told_and_since_when(self):
-        self.assertTrue(self.health.database().well)
+        now, epoch = itertools.count(1000.0, 100.0), models.now()
+        moment = next(now)
+
+        def database():
+            nonlocal moment
+            moment = next(now)
+            return self.health.database()
+
+        clock = mock.Mock(monotonic=lambda: moment)
+        self.enterContext(mock.patch.object(probing, "time", clock))
+        wall = mock.Mock(utcnow=lambda: epoch + datetime.timedelta(seconds=moment))
+        self.enterContext(mock.patch.object(health_checks, "timeutils", wall))
+        self.assertTrue(database().well)
         gone = exception.Unavailable(reason="mysql://user:password@host")
         with mock.patch.object(services, "page", side_effect=gone):
-            first = self.health.database()
-            second = self.health.database()
+            first = database()
+            self.assertEqual(wall.utcnow(), first.since)
+            second = database()
             self.assertEqual([], self.health.backends())
         self.assertEqual("The database does not answer.", first.reason)
-        self.assertLess(abs(second.since - first.since), datetime.timedelta(seconds=1))
-        self.assertTrue(self.health.database().well)
+        self.assertEqual(first.since, second.since)
+        self.assertTrue(database().well)
 
     def test_an_error_that_nobody_foresaw_tells_no_secret(self):
         self.ping.side_effect = messaging.MessageDeliveryFailure("amqp://user:password@host")
@@ -60,12 +75,13 @@ class HealthTest(Case):
     def test_one_that_hangs_keeps_nobody_for_long(self):
         go_on = threading.Event()
         self.addCleanup(go_on.set)
-        self.ping.side_effect = lambda: go_on.wait(60)
-        with mock.patch.object(health_checks, "PATIENCE", 0.05):
+        self.ping.side_effect = lambda: go_on.wait(TIMEOUT)
+        with mock.patch.object(health_checks, "PATIENCE", 0.05):  # it hangs, slow or not
             health_checks.forget()
             for _ in range(20):
                 found = health_checks.health().broker()
         self.assertRegex(found.reason, "The broker gives no answer for [0-9]+ seconds")
+        wait_until(lambda: self.ping.call_count)
         self.assertEqual(1, self.ping.call_count)
 
     def test_backends_are_told_one_by_one(self):

@@ -76,7 +76,7 @@ class Telling(Cloud):
 
 class TimelineTest(Case):
     def test_a_table_for_its_owner(self):
-        found = event("connected", 4, seconds=0.2, steps=STEPS)
+        found = event("connected", 4, seconds=0.2, steps=STEPS)  # what it took, as it is told
         self.cloud = Telling(timeline=[event("reserved", 3, host=None), found])
         row, _later = json.loads(self.run_it("attachment-timeline", "a1", "-f", "json"))
         self.assertEqual("reserved", row["Type"])
@@ -104,6 +104,7 @@ class WatchTest(Case):
         return self.run_it("attachment-watch", *words, code=code)
 
     def test_each_event_is_a_line(self):
+        # It took so long, as it is told.
         failed = event("connect_failed", 12, seconds=0.2, **INTERNALS)
         self.cloud = Telling([event("reserved", 11, host=None)], [failed])
         self.assertEqual(

@@ -6,8 +6,8 @@ import sys
 import unittest
 
 from attachd.tests.functional import processes
+from attachd.tests.wait import TIMEOUT
 
-PATIENCE = 120
 WITHOUT = """
 import sys
 sys.modules[{missing!r}] = None
@@ -25,7 +25,7 @@ class StartTest(unittest.TestCase):
             check=False,
             cwd=processes.ROOT,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
 
     def test_what_is_missing_is_said_in_one_line(self):

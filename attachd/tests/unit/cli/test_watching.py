@@ -134,6 +134,7 @@ class WatchingTest(unittest.TestCase):
         self.assertEqual([50, 21], [wait for _query, wait in self.storage.asked])
 
     def test_what_an_outage_took_is_not_waited_for_again(self):
+        # Seconds of the clock of the test.
         watch = self.watching(*(refusal(503) for _ in range(4)), ([], 10), seconds=20, took=1)
         with self.assertLogs(watching.LOG, "WARNING"), self.assertRaises(Over):
             self.first(watch.since(10, QUERY), 1)
@@ -141,7 +142,7 @@ class WatchingTest(unittest.TestCase):
         self.assertEqual([20, 18, 15, 10, 1], asked)
 
     def test_the_time_is_up_while_the_api_is_away(self):
-        watch = self.watching(refusal(503), refusal(503), seconds=2.5)
+        watch = self.watching(refusal(503), refusal(503), seconds=2.5)  # of the clock of the test
         with self.assertLogs(watching.LOG, "WARNING"), self.assertRaises(Over):
             watch.now()
         self.assertEqual([1, 1.5], self.clock.pauses)

@@ -13,6 +13,7 @@ from attachd.api import noauth
 from attachd.cmd import all_in_one
 from attachd.conf import CONF
 from attachd.tests import backends
+from attachd.tests.wait import TIMEOUT
 
 
 class FolderTest(unittest.TestCase):
@@ -114,9 +115,9 @@ class FinishTest(unittest.TestCase):
     def test_storage_that_hangs_does_not_keep_it_for_ever(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
-        hanging = mock.Mock(stop=lambda: gate.wait(60))
+        hanging = mock.Mock(stop=lambda: gate.wait(TIMEOUT))
         with (
-            mock.patch.object(all_in_one, "PATIENCE", 0.1),
+            mock.patch.object(all_in_one, "PATIENCE", 0.1),  # it hangs, slow or not
             mock.patch("os._exit", side_effect=SystemExit) as end,
             self.assertRaises(SystemExit),
         ):

@@ -17,6 +17,7 @@ from attachd.cmd import deployment_checks as checks
 from attachd.conf import CONF, checking
 from attachd.db import columns, models, services
 from attachd.tests import databases
+from attachd.tests.wait import TIMEOUT
 
 RABBIT = "oslo_messaging_rabbit"
 
@@ -71,7 +72,7 @@ class StorageTest(CheckTest):
 
     def test_a_tgtd_that_does_not_answer_fails_with_its_words(self):
         path = str(self.folder / "nobody")
-        result = self.use("tgt", tgt_control_socket=path, tgt_timeout=1.0)
+        result = self.use("tgt", tgt_control_socket=path, tgt_timeout=TIMEOUT)
         self.assert_result(Code.FAILURE, result, "status-tgt", "tgtadm")
 
     def test_a_driver_that_there_is_not_fails_by_name(self):

@@ -8,8 +8,6 @@ import io
 import json
 from pathlib import Path
 import re
-import subprocess
-import sys
 import tempfile
 import unittest
 from unittest import mock
@@ -17,11 +15,8 @@ from unittest import mock
 from attachd.cmd import looking
 from attachd.conf import CONF
 from attachd.db import models, processes, services
-from attachd.tests import databases, rows
+from attachd.tests import commands, databases, rows
 from attachd.tests.functional import processes as processes_of_tests
-
-PATIENCE = 120
-COMMAND = "import sys; from attachd.cmd.manage import main; sys.exit(main())"
 
 
 class Parsed(unittest.TestCase):
@@ -177,6 +172,11 @@ class OthersTest(Parsed):
 class TypedTest(unittest.TestCase):
     """The commands as processes of their own."""
 
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+
     def setUp(self):
         super().setUp()
         url = databases.use(self)
@@ -186,10 +186,7 @@ class TypedTest(unittest.TestCase):
         self.file.write_text(f"[database]\nconnection = {url}\n", encoding="utf-8")
 
     def run_(self, *words):
-        command = [sys.executable, "-W", "ignore", "-c", COMMAND, "--config-file", self.file]
-        return subprocess.run(
-            [*command, *words], capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
+        return self.command.run("--config-file", self.file, *words)
 
     def test_a_list_and_what_there_is_not(self):
         one = rows.add_attachment(rows.add_volume()["id"], "attached")["id"]

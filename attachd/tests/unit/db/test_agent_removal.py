@@ -10,11 +10,11 @@ from attachd.db import agent_removal, attachments
 from attachd.db import agents as db
 from attachd.db import attachment_steps as steps
 from attachd.tests import agents, databases, rows
+from attachd.tests.wait import TIMEOUT
 
 HOST = "node-1"
 BEGUN = 0.3
 """Seconds that somebody has to begin something that waits; it may as well begin later."""
-PATIENCE = 60
 
 
 class AgentRemovalTest(unittest.TestCase):
@@ -88,7 +88,7 @@ class AgentRemovalTest(unittest.TestCase):
         removing, real = threading.Thread(target=remove), steps.insert
         with mock.patch.object(steps, "insert", insert):
             made = self.reserve()
-        removing.join(PATIENCE)
+        removing.join(TIMEOUT)
         (error,) = refused
         self.assertIn(made["id"], str(error))
         self.assertEqual([HOST], self.known())

@@ -3,6 +3,7 @@
 
 import datetime
 import unittest
+from unittest import mock
 import uuid
 
 from attachd.db import audits, models, processes
@@ -53,9 +54,10 @@ class AuditsTest(unittest.TestCase):
         self.assertIn(mine, audits.living())
 
     def test_a_row_is_as_old_as_its_last_change(self):
-        hour_ago = models.now() - datetime.timedelta(hours=1)
+        now = self.enterContext(mock.patch.object(models, "now", return_value=models.now()))
+        hour_ago = now() - datetime.timedelta(hours=1)
         for row in (
             {"created_at": hour_ago, "updated_at": None},
             {"created_at": None, "updated_at": hour_ago},
         ):
-            self.assertTrue(3600 <= audits.untouched_for(row) < 3700)
+            self.assertEqual(3600, audits.untouched_for(row))

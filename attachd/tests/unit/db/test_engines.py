@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from attachd.conf import CONF
 from attachd.db import api, engines
 from attachd.tests import databases, rows
+from attachd.tests.wait import TIMEOUT
 
 
 class SqliteTest(unittest.TestCase):
@@ -59,7 +60,7 @@ class SqliteTest(unittest.TestCase):
 
     def test_many_threads_that_read_and_then_write_all_come_through(self):
         volume = rows.add_volume(size_gib=0)
-        together = threading.Barrier(32, timeout=60)
+        together = threading.Barrier(32, timeout=TIMEOUT)
 
         def grow():
             together.wait()

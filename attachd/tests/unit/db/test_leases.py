@@ -11,6 +11,7 @@ from attachd.db import api, attachments, leases, models, processes, volumes
 from attachd.db.leases import Lease
 from attachd.states import Event
 from attachd.tests import databases, rows
+from attachd.tests.wait import TIMEOUT
 
 _V = models.volumes
 
@@ -64,9 +65,9 @@ class LeasesTest(unittest.TestCase):
             leases.end(connection, self.ours)
             asking = threading.Thread(target=ask)
             asking.start()
-            asking.join(0.1)
+            asking.join(0.1)  # it cannot end sooner, slow or not
             order.append("stored")
-        asking.join(60)
+        asking.join(TIMEOUT)
         self.assertEqual(["stored", False], order)
 
     def test_nobody_says_how_work_ended_that_a_living_process_does(self):

@@ -17,9 +17,9 @@ from attachd.tests import databases
 class RetriedTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        sleeping = mock.patch.object(retrying.time, "sleep")
-        self.sleep = sleeping.start()
-        self.addCleanup(sleeping.stop)
+        clock = self.enterContext(mock.patch.object(retrying, "time"))
+        clock.monotonic.return_value = 1000.0
+        self.sleep = clock.sleep
         self.calls = 0
 
     def _call(self, *outcomes):

@@ -7,6 +7,7 @@ import unittest
 
 from attachd import exception
 from attachd.drivers import command, fencing
+from attachd.tests.wait import TIMEOUT
 
 
 def no():
@@ -50,7 +51,7 @@ class LifelinesTest(unittest.TestCase):
         self.addCleanup(os.close, self.writing)
 
     def _is_open_in_a_tool(self):
-        return command.run(["test", "-e", f"/proc/self/fd/{self.writing}"], 5).code == 0
+        return command.run(["test", "-e", f"/proc/self/fd/{self.writing}"], TIMEOUT).code == 0
 
     def test_a_tool_inherits_a_lifeline_and_nothing_else(self):
         self.assertFalse(self._is_open_in_a_tool())

@@ -11,6 +11,7 @@ from attachd import exception
 from attachd.drivers import base, file, loop
 from attachd.tests import machine
 from attachd.tests.unit.drivers import configured
+from attachd.tests.wait import TIMEOUT
 
 VOLUME = base.VolumeRef("8f5a1d0a-94a4-4a57-9df9-6e2d6f4f7f11", 1)
 FIRST = base.Export("57f9a6e4-53b8-4ac9-8f12-a44ca4a5bd01", {"host": "here"})
@@ -118,6 +119,7 @@ class LoopDevicesTest(FileDriverCase):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        self.enterContext(mock.patch.object(loop, "_DETACH_SECONDS", TIMEOUT))
         machine.need_device(self, "/dev/loop-control")
         self.loops = self.driver("always")
         self.loops.create(VOLUME)

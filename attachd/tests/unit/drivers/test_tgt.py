@@ -9,6 +9,7 @@ from unittest import mock
 from attachd import exception
 from attachd.drivers import base, tgt, tgtadm, tgtnames, tgtshow
 from attachd.tests.unit.drivers import configured
+from attachd.tests.wait import TIMEOUT
 
 VOLUME = base.VolumeRef("8f5a1d0a-94a4-4a57-9df9-6e2d6f4f7f11", 1)
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -46,13 +47,13 @@ class TgtDriverCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.driver = configured.driver(
-            tgt.TgtDriver, tgt_volumes_dir=folder.name, tgt_timeout=0.1
+            tgt.TgtDriver, tgt_volumes_dir=folder.name, tgt_timeout=TIMEOUT
         )
         self.driver.create(VOLUME)
         self.tgtd = mock.create_autospec(tgtadm.Tgtd, instance=True)
         self.tgtd.accounts.return_value = [GUARD]
         self.tgtd.connections.return_value = []
-        self.tgtd.timeout = 0.1
+        self.tgtd.timeout = TIMEOUT
         self.driver._tgtd = self.tgtd
         self.driver._keeper = dataclasses.replace(self.driver._keeper, tgtd=self.tgtd)
 
@@ -243,6 +244,7 @@ class RevokeTest(TgtDriverCase):
 
     def test_a_session_that_does_not_end_is_an_error_and_not_final(self):
         self.tgtd.named.return_value = targets(user())
+        self.tgtd.timeout = 0.1  # the session never ends, slow or not
         self.tgtd.connections.return_value = [tgtshow.Connection(3, 0, "iqn.2026-01.test:a")]
         with self.assertRaisesRegex(exception.BackendError, "does not end") as caught:
             self.driver.revoke(VOLUME, export(1), [])

@@ -18,7 +18,7 @@ class EvictTest(unittest.TestCase):
         super().setUp()
         self.tgtd = mock.create_autospec(tgtadm.Tgtd, instance=True)
         self.tgtd.connections.return_value = []
-        self.tgtd.timeout = 0.1
+        self.tgtd.timeout = 0.1  # sessions have ended, or never do, slow or not
         self.keeper = tgtkeeper.Keeper(self.tgtd, "attachd-guard.tgt.")
 
     def asked(self):

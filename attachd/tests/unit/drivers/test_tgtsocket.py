@@ -11,6 +11,7 @@ import unittest
 from attachd import exception
 from attachd.drivers import tgtsocket
 from attachd.drivers.tgtsocket import Code, Mode, Operation, Request
+from attachd.tests.wait import TIMEOUT
 
 SHOW = Request(Mode.TARGET, Operation.SHOW)
 
@@ -23,7 +24,7 @@ class ControlTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.path = Path(folder.name) / "s"
-        self.control = tgtsocket.Control(f"{self.path}", 5)
+        self.control = tgtsocket.Control(f"{self.path}", TIMEOUT)
         self.heard = b""
 
     def serve(self, *answers):

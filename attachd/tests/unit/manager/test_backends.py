@@ -16,6 +16,7 @@ from attachd.manager import backends
 from attachd.tests import backends as made
 from attachd.tests import rows
 from attachd.tests.backends import override
+from attachd.tests.wait import TIMEOUT
 
 
 class LoadTest(unittest.TestCase):
@@ -129,18 +130,18 @@ class LockTest(unittest.TestCase):
 
         thread = threading.Thread(target=hold, daemon=True)
         thread.start()
-        self.addCleanup(thread.join, 60)
+        self.addCleanup(thread.join, TIMEOUT)
 
     def test_a_second_thread_waits(self):
         with self.backend.lock(self.one):
             self._lock_elsewhere(self.one)
-            self.assertFalse(self.got.wait(0.05))
-        self.assertTrue(self.got.wait(60))
+            self.assertFalse(self.got.wait(0.05))  # a slow one has not got it either
+        self.assertTrue(self.got.wait(TIMEOUT))
 
     def test_different_volumes_do_not_wait_for_each_other(self):
         with self.backend.lock(self.one):
             self._lock_elsewhere(self.two)
-            self.assertTrue(self.got.wait(60))
+            self.assertTrue(self.got.wait(TIMEOUT))
 
     def test_a_second_process_waits(self):
         where = (CONF.state_path, CONF.database.connection, self.one)
@@ -153,8 +154,8 @@ class LockTest(unittest.TestCase):
         with holder:
             self.assertEqual("held\n", holder.stdout.readline())
             self._lock_elsewhere(self.one)
-            self.assertFalse(self.got.wait(0.1))
-        self.assertTrue(self.got.wait(60))
+            self.assertFalse(self.got.wait(0.1))  # a slow one has not got it either
+        self.assertTrue(self.got.wait(TIMEOUT))
 
     def test_a_forgotten_turn_leaves_nothing_and_can_be_forgotten_again(self):
         with self.backend.lock(self.one):

@@ -2,7 +2,6 @@
 """The rounds of a backend's care: what it recovers."""
 
 import datetime
-import time
 import unittest
 from unittest import mock
 
@@ -44,13 +43,14 @@ class CaretakerTest(unittest.TestCase):
     def test_what_could_not_be_recovered_is_tried_again_when_it_is_due(self):
         mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
         gone = exception.Unavailable(reason="The database does not answer.")
+        clock = self.enterContext(mock.patch("attachd.manager.retries.time"))
+        clock.monotonic.return_value = 1000.0
         with mock.patch.object(attachments_db, "move", side_effect=gone):
             self.caretaker.once()
         self.caretaker.once()
         self.assertEqual("connecting", rows.attachment(mine)["state"])
-        later = time.monotonic() + FIRST_PAUSE
-        with mock.patch("attachd.manager.retries.time.monotonic", return_value=later):
-            self.caretaker.once()
+        clock.monotonic.return_value += FIRST_PAUSE
+        self.caretaker.once()
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
     def test_a_lease_that_was_left_over_is_free_also_while_the_backend_is_down(self):

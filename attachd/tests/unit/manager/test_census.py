@@ -10,6 +10,7 @@ from attachd import exception
 from attachd.db import services
 from attachd.manager import census
 from attachd.tests import backends, metrics, rows
+from attachd.tests.wait import TIMEOUT
 
 
 class CollectorTest(unittest.TestCase):
@@ -19,7 +20,7 @@ class CollectorTest(unittest.TestCase):
         backends.override(self, "count_interval", 1.0, "metrics")
         self.registry = prometheus_client.CollectorRegistry()
         collector = census.Collector()
-        collector._probe._patience = 60.0
+        collector._probe._patience = TIMEOUT
         self.probe = collector._probe
         self.registry.register(collector)
 

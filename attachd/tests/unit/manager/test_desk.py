@@ -9,8 +9,7 @@ from attachd import registryapi
 from attachd.conf import CONF
 from attachd.manager.desk import THREADS, Desk
 from attachd.manager.registry import Registry
-
-PATIENCE = 60
+from attachd.tests.wait import TIMEOUT
 
 
 class DeskTest(unittest.TestCase):
@@ -32,8 +31,8 @@ class DeskTest(unittest.TestCase):
 
     def test_it_listens_until_it_is_stopped(self):
         self.desk.start()
-        self.assertTrue(self.started.wait(PATIENCE))
-        self.desk._thread.join(PATIENCE)
+        self.assertTrue(self.started.wait(TIMEOUT))
+        self.desk._thread.join(TIMEOUT)
         self.server.start.assert_called_once_with(override_pool_size=THREADS)
         self.server.stop.assert_not_called()
         self.desk.stop()
@@ -42,10 +41,10 @@ class DeskTest(unittest.TestCase):
     def test_a_message_queue_that_does_not_answer_keeps_nobody_from_ending(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
-        self.server.start.side_effect = lambda **_: gate.wait(PATIENCE)
+        self.server.start.side_effect = lambda **_: gate.wait(TIMEOUT)
         self.desk.start()
         self.desk.stop()
         self.server.stop.assert_not_called()
         gate.set()
-        self.desk._thread.join(PATIENCE)
+        self.desk._thread.join(TIMEOUT)
         self.server.stop.assert_called_once_with()

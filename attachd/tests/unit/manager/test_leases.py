@@ -13,8 +13,7 @@ from attachd.drivers import fencing
 from attachd.manager import leases, presence, turns
 from attachd.manager.presence import Presence
 from attachd.tests import backends, rows
-
-PATIENCE = 60
+from attachd.tests.wait import TIMEOUT
 
 
 class _LeaseCase(unittest.TestCase):
@@ -23,6 +22,8 @@ class _LeaseCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
         backends.use(self)
+        # Nothing beats here in the background: the first sign of life has to last.
+        backends.override(self, "takeover_time", 3600.0, group="manager")
         self.ours = Presence()
         self.addCleanup(self.ours.stop)
         self.ours.beat()
@@ -102,11 +103,11 @@ class TurnTest(_LeaseCase):
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         for _ in range(3):
-            self.assertTrue(asked.acquire(timeout=PATIENCE))
+            self.assertTrue(asked.acquire(timeout=TIMEOUT))
         self.assertFalse(had.is_set())
         rows.change_volume(self.volume_id, lease_holder=None)
-        self.assertTrue(had.wait(PATIENCE))
-        thread.join(PATIENCE)
+        self.assertTrue(had.wait(TIMEOUT))
+        thread.join(TIMEOUT)
 
     def test_after_some_time_the_caller_is_told_who_has_it(self):
         self.give_to_other()
@@ -148,7 +149,7 @@ class TurnTest(_LeaseCase):
         with self.turn():
             thread = threading.Thread(target=late, daemon=True)
             thread.start()
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
         self.assertIn(f"Volume {self.volume_id} is busy", refused[0])
 
     def test_the_lease_is_given_back_before_the_turn_is(self):

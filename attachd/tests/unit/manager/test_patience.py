@@ -9,8 +9,7 @@ from oslo_context import context as oslo_context
 
 from attachd import context
 from attachd.manager.patience import LongWork
-
-PATIENCE = 60
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class LongWorkTest(unittest.TestCase):
@@ -25,39 +24,33 @@ class LongWorkTest(unittest.TestCase):
     def begin(self, name):
         def do():
             self.begun.append(name)
-            self.go_on.wait(PATIENCE)
+            self.go_on.wait(TIMEOUT)
             self.done.release()
 
         self.work.begin(name, do)
 
-    def wait_for(self, claim):
-        deadline = time.monotonic() + PATIENCE
-        while not claim():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
-
     def test_who_begins_it_does_not_wait_and_a_few_are_done_at_a_time(self):
         for name in "abcd":
             self.begin(name)
-        self.wait_for(lambda: len(self.begun) == 2)
-        time.sleep(0.05)
+        wait_until(lambda: len(self.begun) == 2)
+        time.sleep(0.05)  # for a third one that must not begin; slow, it is only not found
         self.assertEqual({"a", "b"}, set(self.begun))
         self.go_on.set()
         for _ in "abcd":
-            self.assertTrue(self.done.acquire(timeout=PATIENCE))
+            self.assertTrue(self.done.acquire(timeout=TIMEOUT))
         self.assertEqual({"a", "b", "c", "d"}, set(self.begun))
 
     def test_a_volume_that_has_work_gets_no_more(self):
         for _ in range(3):
             self.begin("a")
-        self.wait_for(lambda: self.begun)
+        wait_until(lambda: self.begun)
         self.begin("a")
         self.go_on.set()
-        self.assertTrue(self.done.acquire(timeout=PATIENCE))
-        self.wait_for(lambda: not self.work._known)
+        self.assertTrue(self.done.acquire(timeout=TIMEOUT))
+        wait_until(lambda: not self.work._known)
         self.assertEqual(["a"], self.begun)
         self.begin("a")
-        self.wait_for(lambda: self.begun == ["a", "a"])
+        wait_until(lambda: self.begun == ["a", "a"])
 
     def test_it_is_busy_until_everything_is_done(self):
         self.assertFalse(self.work.busy)
@@ -65,7 +58,7 @@ class LongWorkTest(unittest.TestCase):
             self.begin(name)
         self.assertTrue(self.work.busy)
         self.go_on.set()
-        self.wait_for(lambda: not self.work.busy)
+        wait_until(lambda: not self.work.busy)
         self.assertEqual(3, len(self.begun))
 
     def test_trouble_does_not_keep_others_from_their_work(self):
@@ -74,17 +67,17 @@ class LongWorkTest(unittest.TestCase):
 
         with self.assertLogs("attachd.manager.patience", "ERROR"):
             self.work.begin("bad", fail)
-            self.wait_for(lambda: not self.work._known)
+            wait_until(lambda: not self.work._known)
         self.go_on.set()
         for name in "abc":
             self.begin(name)
-        self.wait_for(lambda: len(self.begun) == 3)
+        wait_until(lambda: len(self.begun) == 3)
 
     def test_who_asked_for_it_is_known_where_it_is_done(self):
         seen = []
         before = oslo_context.get_current()
         context.RequestContext(request_id="req-1", overwrite=True)
         self.work.begin("a", lambda: seen.append(oslo_context.get_current().request_id))
-        self.wait_for(lambda: seen)
+        wait_until(lambda: seen)
         self.assertEqual(["req-1"], seen)
         oslo_context._request_store.context = before

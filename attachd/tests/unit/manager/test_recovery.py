@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import functools
 import threading
-import time
 import unittest
 from unittest import mock
 
@@ -20,6 +19,7 @@ from attachd.manager.retries import FIRST_PAUSE, Retries
 from attachd.states import Event
 from attachd.tests import backends, deaths, rows
 from attachd.tests.rows import CONNECTOR
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class KilledTest(unittest.TestCase):
@@ -99,10 +99,9 @@ class KilledTest(unittest.TestCase):
     def test_a_volume_is_copied_once_its_row_says_so(self):
         for where in self._deaths(self._prepare_copy):
             with self.subTest(where):
-                deadline = time.monotonic() + 60
-                while rows.volume(self.volume_id)["status"] != "available":
-                    self.assertLess(time.monotonic(), deadline)
-                    time.sleep(0.001)
+                wait_until(
+                    lambda: rows.volume(self.volume_id)["status"] == "available", interval=0.001
+                )
                 self.assertIn(self.volume_id, self.driver.sizes())
 
     def _prepare_copy(self):
@@ -213,10 +212,10 @@ class ResumeTest(unittest.TestCase):
                 target=recovery.resume, args=(self.backend, Retries()), daemon=True
             )
             resuming.start()
-            resuming.join(0.1)
+            resuming.join(0.1)  # it waits longer than that, however slow it is
             self.assertTrue(resuming.is_alive())
             self.assertEqual([], self.driver.handed)
-        resuming.join(10)
+        resuming.join(TIMEOUT)
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
     def test_what_cannot_be_stored_is_left_for_another_time(self):
@@ -261,6 +260,8 @@ class PickUpTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
+        # What is new stays so, however long a test takes.
+        self.enterContext(mock.patch.object(recovery, "A_WHILE", 3600.0))
         self.long_ago = models.now() - datetime.timedelta(seconds=recovery.A_WHILE + 1)
 
     def test_what_a_lost_message_asked_for_is_done(self):
@@ -291,7 +292,7 @@ class PickUpTest(unittest.TestCase):
                 target=recovery.pick_up, args=(self.backend, Retries()), daemon=True
             )
             upkeep.start()
-            upkeep.join(10)
+            upkeep.join(TIMEOUT)
             self.assertFalse(upkeep.is_alive())
             self.assertEqual([], self.driver.handed)
 
@@ -319,15 +320,16 @@ class PickUpTest(unittest.TestCase):
     def test_what_fails_is_tried_again_but_not_at_once(self):
         rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
         retries = Retries()
+        clock = self.enterContext(mock.patch("attachd.manager.retries.time"))
+        clock.monotonic.return_value = 1000.0
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(volumes_db, "move", side_effect=gone):
             self.assertEqual(1, recovery.pick_up(self.backend, retries))
         self.driver.handed.clear()
         self.assertEqual(1, recovery.pick_up(self.backend, retries))
         self.assertEqual([], self.driver.handed)
-        later = time.monotonic() + FIRST_PAUSE
-        with mock.patch("attachd.manager.retries.time.monotonic", return_value=later):
-            self.assertEqual(0, recovery.pick_up(self.backend, retries))
+        clock.monotonic.return_value += FIRST_PAUSE
+        self.assertEqual(0, recovery.pick_up(self.backend, retries))
         self.assertEqual(["create"], self.driver.methods)
 
     def test_a_failure_of_what_is_gone_is_forgotten(self):

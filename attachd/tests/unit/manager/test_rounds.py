@@ -8,8 +8,7 @@ from unittest import mock
 from attachd import exception
 from attachd.manager import rounds
 from attachd.tests import backends
-
-PATIENCE = 60
+from attachd.tests.wait import TIMEOUT
 
 
 class Rounds(rounds.Rounds):
@@ -43,31 +42,33 @@ class RunTest(unittest.TestCase):
     def _end(self, thread):
         self.stop.set()
         self.rounds_.wake()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         self.assertFalse(thread.is_alive())
 
     def test_a_death_begins_a_round_at_once_and_so_does_the_end(self):
         backends.override(self, "report_interval", 3600, group="manager")
+        self.enterContext(mock.patch.object(rounds, "LONGEST_PAUSE", 3600.0))
         thread = self._run(None)
-        self.assertTrue(self.rounds.acquire(timeout=PATIENCE))
-        self.assertFalse(self.rounds.acquire(timeout=0.05))
+        self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
+        self.assertFalse(self.rounds.acquire(timeout=0.05))  # slow, there are even fewer
         self.rounds_.wake()
-        self.assertTrue(self.rounds.acquire(timeout=PATIENCE))
+        self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
+        # Slow, there are even fewer.
         self.assertFalse(self.rounds.acquire(timeout=0.05), "once is enough")
         self._end(thread)
 
     def test_rounds_follow_each_other_without_a_death(self):
-        backends.override(self, "report_interval", 1, group="manager")
+        self.enterContext(mock.patch.object(rounds, "LONGEST_PAUSE", 0.01))
         thread = self._run(None)
         for _ in range(2):
-            self.assertTrue(self.rounds.acquire(timeout=PATIENCE))
+            self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
         self._end(thread)
 
     def test_a_failing_round_does_not_end_it(self):
-        backends.override(self, "report_interval", 1, group="manager")
+        self.enterContext(mock.patch.object(rounds, "LONGEST_PAUSE", 0.01))
         thread = self._run(exception.Unavailable(reason="gone"), RuntimeError("odd"), None)
         for _ in range(3):
-            self.assertTrue(self.rounds.acquire(timeout=PATIENCE))
+            self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
         self._end(thread)
 
     def test_a_traceback_is_logged_only_where_nobody_foresaw_it(self):

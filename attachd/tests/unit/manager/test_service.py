@@ -19,8 +19,7 @@ from attachd.manager.presence import Presence
 from attachd.manager.service import ManagerService
 from attachd.manager.upkeep import Upkeep
 from attachd.tests import backends, hearing
-
-PATIENCE = 60
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class ManagerServiceTest(unittest.TestCase):
@@ -34,17 +33,19 @@ class ManagerServiceTest(unittest.TestCase):
         patch = mock.patch("attachd.manager.backends.load", return_value=[self.backend])
         patch.start()
         self.addCleanup(patch.stop)
+        # Of a slow machine nobody says that it left work behind.
+        self.enterContext(mock.patch.object(manager_service, "UPKEEP_PATIENCE", TIMEOUT))
         self.manager = ManagerService()
         self.addCleanup(self.manager.stop)
 
     def ask(self):
-        return service.client(self.backend.host, PATIENCE, "1.0").call(
+        return service.client(self.backend.host, TIMEOUT, "1.0").call(
             RequestContext(overwrite=False), "detach", attachment_id="a", volume_id="v"
         )
 
     def test_it_serves_its_backends_and_reports_them(self):
         self.manager.start()
-        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         with self.assertRaises(exception.NotFound):
             self.ask()
         (row,) = services.page(services.Filters())
@@ -70,17 +71,17 @@ class ManagerServiceTest(unittest.TestCase):
         error = exception.BackendError("no shelf", final=True)
         with mock.patch.object(self.backend.driver, "setup", side_effect=error):
             self.manager.start()
-            self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+            self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         (row,) = services.page(services.Filters())
         self.assertEqual((False, "Backend error: no shelf."), (row["up"], row["error"]))
 
     def test_the_first_call_finds_the_backend_set_up(self):
         order = []
         self.backend.error = "not yet"
-        setup = self.backend.setup
+        setup, begun = self.backend.setup, threading.Event()
 
         def slow_setup():
-            time.sleep(0.1)
+            begun.wait(TIMEOUT)  # others could be asked by now
             order.append("set up")
             return setup()
 
@@ -90,7 +91,8 @@ class ManagerServiceTest(unittest.TestCase):
         agents = mock.patch("attachd.manager.service.Desk")
         with mock.patch.object(self.backend, "setup", slow_setup), serving, agents:
             self.manager.start()
-            self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+            begun.set()
+            self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         self.assertEqual(["set up", "serving"], order)
 
     def test_nothing_is_served_before_others_know_of_the_process(self):
@@ -107,28 +109,25 @@ class ManagerServiceTest(unittest.TestCase):
             self.assertFalse(self.manager.wait_until_reported(0.3))
             self.assertEqual(0, server.start.call_count)
         self.backend.presence.beat()
-        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         self.assertEqual(1, server.start.call_count)
 
     def test_a_stopped_process_is_not_among_the_living(self):
         self.manager.start()
-        deadline = time.monotonic() + PATIENCE
-        while not processes.living():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        wait_until(processes.living)
         self.manager.stop()
         self.assertEqual([], processes.living())
 
     def test_it_works_with_as_many_threads_as_configured(self):
         backends.override(self, "threads_per_backend", 2, group="manager")
         self.manager.start()
-        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         entered = threading.Semaphore(0)
         gate = threading.Event()
 
         def detach(*_args):
             entered.release()
-            gate.wait(PATIENCE)
+            gate.wait(TIMEOUT)
             return []
 
         with mock.patch("attachd.manager.detaching.detach", detach):
@@ -136,29 +135,34 @@ class ManagerServiceTest(unittest.TestCase):
             for each in callers:
                 each.start()
             for _ in range(2):
-                self.assertTrue(entered.acquire(timeout=PATIENCE))
-            self.assertFalse(entered.acquire(timeout=0.2))
+                self.assertTrue(entered.acquire(timeout=TIMEOUT))
+            self.assertFalse(entered.acquire(timeout=0.2))  # a slow one does not come either
             gate.set()
             for each in callers:
-                each.join(PATIENCE)
+                each.join(TIMEOUT)
 
     def test_stopping_finishes_the_call_under_way(self):
         self.manager.start()
-        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
-        entered = threading.Event()
+        self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
+        entered, gate = threading.Event(), threading.Event()
+        self.addCleanup(gate.set)
         answers = []
 
         def detach(*_args):
             entered.set()
-            time.sleep(0.3)
+            gate.wait(TIMEOUT)
             return []
 
         with mock.patch("attachd.manager.detaching.detach", detach):
             caller = threading.Thread(target=lambda: answers.append(self.ask()))
             caller.start()
-            self.assertTrue(entered.wait(PATIENCE))
-            self.manager.stop()
-        caller.join(PATIENCE)
+            self.assertTrue(entered.wait(TIMEOUT))
+            stopping = threading.Thread(target=self.manager.stop)
+            stopping.start()
+            wait_until(self.manager._posts[0]._stopping.is_set)
+            gate.set()
+            stopping.join(TIMEOUT)
+        caller.join(TIMEOUT)
         self.assertEqual([[]], answers)
 
     def test_who_leaves_with_nothing_to_do_tells_so(self):
@@ -171,7 +175,7 @@ class ManagerServiceTest(unittest.TestCase):
         gate = threading.Event()
         self.addCleanup(gate.set)
         self.manager.start()
-        self.backend.long_work.begin("v", lambda: gate.wait(PATIENCE))
+        self.backend.long_work.begin("v", lambda: gate.wait(TIMEOUT))
         with (
             mock.patch.object(Presence, "stop") as leave,
             self.assertLogs("attachd.manager.service", "WARNING") as logged,
@@ -182,29 +186,30 @@ class ManagerServiceTest(unittest.TestCase):
 
     def test_a_call_that_takes_too_long_is_left_to_others(self):
         self.manager.start()
-        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         entered, gate = threading.Event(), threading.Event()
         self.addCleanup(gate.set)
 
         def detach(*_args):
             entered.set()
-            gate.wait(PATIENCE)
+            gate.wait(TIMEOUT)
             return []
 
         with (
             mock.patch("attachd.manager.detaching.detach", detach),
+            # The call goes on until the gate opens, which is after the end.
             mock.patch("attachd.manager.service._deadline", lambda: time.monotonic() + 0.1),
             mock.patch.object(Presence, "stop") as leave,
             mock.patch.object(notifications, "stop") as told,
         ):
             caller = threading.Thread(target=self.ask)
             caller.start()
-            self.assertTrue(entered.wait(PATIENCE))
+            self.assertTrue(entered.wait(TIMEOUT))
             self.manager.stop()
             leave.assert_not_called()
             told.assert_called_once_with()
             gate.set()
-            caller.join(PATIENCE)
+            caller.join(TIMEOUT)
 
     def test_some_of_the_grace_period_is_kept_for_last_words(self):
         def patience(allowed):
@@ -213,13 +218,13 @@ class ManagerServiceTest(unittest.TestCase):
                 return manager_service._deadline()
 
         self.assertIsNone(patience(0))
-        for allowed, expected in ((60, 55), (4, 2)):
-            left = patience(allowed) - time.monotonic()
-            self.assertTrue(expected - 1 < left <= expected, left)
+        self.enterContext(mock.patch("attachd.manager.service.time.monotonic", lambda: 1000.0))
+        for allowed, expected in ((60, 1055), (4, 1002)):
+            self.assertEqual(expected, patience(allowed))
 
     def test_stopping_ends_the_upkeep(self):
         self.manager.start()
-        self.assertTrue(self.manager.wait_until_reported(PATIENCE))
+        self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         self.manager.stop()
         self.assertEqual([], [each for each in threading.enumerate() if "upkeep" in each.name])
 
@@ -227,7 +232,7 @@ class ManagerServiceTest(unittest.TestCase):
         gate = threading.Event()
         self.addCleanup(gate.set)
         with (
-            mock.patch.object(self.backend, "setup", lambda: gate.wait(PATIENCE)),
+            mock.patch.object(self.backend, "setup", lambda: gate.wait(TIMEOUT)),
             mock.patch("attachd.manager.service.UPKEEP_PATIENCE", 0.1),
         ):
             self.manager.start()
@@ -244,6 +249,6 @@ class ManagerServiceTest(unittest.TestCase):
         with mock.patch.object(Upkeep, "once", fail):
             self.manager.start()
             for _ in range(2):
-                self.assertTrue(calls.acquire(timeout=PATIENCE))
+                self.assertTrue(calls.acquire(timeout=TIMEOUT))
         with self.assertRaises(exception.NotFound):
             self.ask()

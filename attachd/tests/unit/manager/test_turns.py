@@ -12,15 +12,14 @@ import time
 import unittest
 
 from attachd.manager import turns
+from attachd.tests.wait import TIMEOUT, wait_until
 
-PATIENCE = 60
-
-_OTHER = """
+_OTHER = f"""
 import sys
 from attachd.manager import turns
 sys.stdout.write("comes\\n")
 sys.stdout.flush()
-with turns.taken(sys.argv[1], 60, 60):
+with turns.taken(sys.argv[1], {TIMEOUT}, {TIMEOUT}):
     sys.stdout.write("has it\\n")
     sys.stdout.flush()
     sys.stdin.read()
@@ -42,22 +41,17 @@ class TurnsTest(unittest.TestCase):
         """Let a thread want the lock, and return once it is in the line."""
 
         def want():
-            with turns.taken(self.path, PATIENCE, PATIENCE):
+            with turns.taken(self.path, TIMEOUT, TIMEOUT):
                 self.order.append(name)
 
         before = len(turns._lines.get(self.path, ()))
         thread = threading.Thread(target=want, daemon=True)
         thread.start()
-        self.wait_until(
-            lambda: name in self.order or len(turns._lines.get(self.path, ())) > before
+        wait_until(
+            lambda: name in self.order or len(turns._lines.get(self.path, ())) > before,
+            interval=0.001,
         )
         return thread
-
-    def wait_until(self, seen):
-        deadline = time.monotonic() + PATIENCE
-        while not seen():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.001)
 
     def start_process(self):
         process = subprocess.Popen(
@@ -77,23 +71,23 @@ class TurnsTest(unittest.TestCase):
         return any("->" in line and f"{process.pid}" in line for line in waiting)
 
     def test_threads_have_it_in_the_order_in_which_they_came(self):
-        with turns.taken(self.path, PATIENCE, PATIENCE):
+        with turns.taken(self.path, TIMEOUT, TIMEOUT):
             threads = [self.begin(number) for number in range(20)]
             self.assertEqual([], self.order)
         for each in threads:
-            each.join(PATIENCE)
+            each.join(TIMEOUT)
         self.assertEqual(list(range(20)), self.order)
 
     def test_an_accident_of_its_holder_frees_it(self):
-        with self.assertRaises(ZeroDivisionError), turns.taken(self.path, PATIENCE, PATIENCE):
+        with self.assertRaises(ZeroDivisionError), turns.taken(self.path, TIMEOUT, TIMEOUT):
             raise ZeroDivisionError
-        self.begin("next").join(PATIENCE)
+        self.begin("next").join(TIMEOUT)
         self.assertEqual(["next"], self.order)
         self.assertEqual({}, turns._lines)
 
     def test_it_is_free_while_nobody_has_it(self):
         self.assertTrue(turns.is_free(self.path))
-        with turns.taken(self.path, PATIENCE, PATIENCE):
+        with turns.taken(self.path, TIMEOUT, TIMEOUT):
             self.assertFalse(turns.is_free(self.path))
             self.assertTrue(turns.is_free(f"{self.folder}/two"))
         self.assertTrue(turns.is_free(self.path))
@@ -104,29 +98,29 @@ class TurnsTest(unittest.TestCase):
         self.assertFalse(turns.is_free(self.path))
         waiting = self.begin("we")
         other.kill()
-        waiting.join(PATIENCE)
+        waiting.join(TIMEOUT)
         self.assertEqual(["we"], self.order)
         self.assertTrue(turns.is_free(self.path))
 
     def test_another_process_has_it_before_our_own_threads_that_came_later(self):
-        with turns.taken(self.path, PATIENCE, PATIENCE):
+        with turns.taken(self.path, TIMEOUT, TIMEOUT):
             other = self.start_process()
-            self.wait_until(lambda: self.is_waiting(other))
+            wait_until(lambda: self.is_waiting(other))
             threads = [self.begin(number) for number in range(5)]
         self.assertEqual("has it\n", other.stdout.readline())
         self.assertEqual([], self.order)
         other.kill()
         for each in threads:
-            each.join(PATIENCE)
+            each.join(TIMEOUT)
         self.assertEqual(list(range(5)), self.order)
 
     def test_who_waits_for_too_long_steps_out_of_the_line(self):
-        with turns.taken(self.path, PATIENCE, PATIENCE):
-            with self.assertRaises(turns.Late), turns.taken(self.path, 0.05, PATIENCE):
+        with turns.taken(self.path, TIMEOUT, TIMEOUT):
+            with self.assertRaises(turns.Late), turns.taken(self.path, 0.05, TIMEOUT):
                 self.fail("two at once")
             next_one = self.begin("next")
             self.assertEqual([], self.order)
-        next_one.join(PATIENCE)
+        next_one.join(TIMEOUT)
         self.assertEqual(["next"], self.order)
         self.assertEqual({}, turns._lines)
 
@@ -143,29 +137,29 @@ class TurnsTest(unittest.TestCase):
     def test_a_process_that_sleeps_with_it_is_waited_for_only_so_long(self):
         self.start_sleeping_process()
         begun = time.monotonic()
-        with turns.taken(self.path, PATIENCE, 0.2):
+        with turns.taken(self.path, TIMEOUT, 0.2):
             self.assertGreaterEqual(time.monotonic() - begun, 0.2)
 
     def test_whoever_waits_behind_it_at_the_gate_goes_on_as_well(self):
         self.start_sleeping_process()
         third = self.start_process()
-        self.wait_until(lambda: self.is_waiting(third))
-        with turns.taken(self.path, PATIENCE, 0.2):
+        wait_until(lambda: self.is_waiting(third))
+        with turns.taken(self.path, TIMEOUT, 0.2):
             self.assertFalse(turns.is_free(f"{self.path}.gate"))
 
     def test_what_was_given_up_is_free_once_the_sleeper_has_gone(self):
         sleeper = self.start_sleeping_process()
         before = self.open_files()
         for _ in range(3):
-            with turns.taken(self.path, PATIENCE, 0.01):
+            with turns.taken(self.path, TIMEOUT, 0.01):
                 pass
         self.assertFalse(turns.is_free(self.path))
         self.assertEqual(before + 3, self.open_files())
         sleeper.kill()
-        self.wait_until(lambda: not self.waiting_threads())
+        wait_until(lambda: not self.waiting_threads())
         self.assertTrue(turns.is_free(self.path))
         self.assertEqual(before, self.open_files())
-        with turns.taken(self.path, PATIENCE, PATIENCE):
+        with turns.taken(self.path, TIMEOUT, TIMEOUT):
             self.assertFalse(turns.is_free(self.path))
 
     def open_files(self):
@@ -177,15 +171,15 @@ class TurnsTest(unittest.TestCase):
         return count
 
     def test_nothing_is_open_after_it_was_had(self):
-        with turns.taken(self.path, PATIENCE, PATIENCE):
+        with turns.taken(self.path, TIMEOUT, TIMEOUT):
             self.assertEqual(1, self.open_files(), "the gate is left behind us")
             waiting = [self.begin(number) for number in range(3)]
         for each in waiting:
-            each.join(PATIENCE)
+            each.join(TIMEOUT)
         self.assertEqual(0, self.open_files())
 
     def test_a_forgotten_one_leaves_no_file(self):
-        with turns.taken(self.path, PATIENCE, PATIENCE):
+        with turns.taken(self.path, TIMEOUT, TIMEOUT):
             self.assertTrue(list(self.folder.iterdir()))
             turns.forget(self.path)
         self.assertEqual([], list(self.folder.iterdir()))

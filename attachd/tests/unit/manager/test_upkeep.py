@@ -11,6 +11,7 @@ from attachd.db import services
 from attachd.drivers.base import Report
 from attachd.manager.upkeep import BINARY, Upkeep
 from attachd.tests import backends, rows
+from attachd.tests.wait import TIMEOUT
 
 
 class UpkeepTest(unittest.TestCase):
@@ -113,9 +114,9 @@ class RunTest(unittest.TestCase):
         stop = threading.Event()
         thread = threading.Thread(target=self.upkeep.run, args=(stop,), daemon=True)
         thread.start()
-        self.assertTrue(self.upkeep.reported.wait(60))
+        self.assertTrue(self.upkeep.reported.wait(TIMEOUT))
         stop.set()
-        thread.join(10)
+        thread.join(TIMEOUT)
         self.assertFalse(thread.is_alive())
 
     def test_a_failing_round_does_not_end_it(self):

@@ -3,7 +3,6 @@
 
 from pathlib import Path
 import threading
-import time
 import unittest
 from unittest import mock
 
@@ -13,6 +12,7 @@ from attachd.db import volumes as db
 from attachd.manager import volumes
 from attachd.states import Event
 from attachd.tests import backends, rows
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class _VolumeCase(unittest.TestCase):
@@ -144,18 +144,15 @@ class CopyTest(_VolumeCase):
 
         def script(_call):
             begun.set()
-            go_on.wait(60)
+            go_on.wait(TIMEOUT)
 
         self.driver.script = script
         volumes.copy(self.backend, volume_id)
-        self.assertTrue(begun.wait(60))
+        self.assertTrue(begun.wait(TIMEOUT))
         self.assertEqual("creating", rows.volume(volume_id)["status"])
         volumes.copy(self.backend, volume_id)
         go_on.set()
-        deadline = time.monotonic() + 60
-        while rows.volume(volume_id)["status"] != "available":
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        wait_until(lambda: rows.volume(volume_id)["status"] == "available")
         self.assertEqual(["clone"], self.driver.methods)
 
 

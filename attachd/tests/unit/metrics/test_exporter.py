@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Telling over HTTP."""
 
-import time
 import unittest
 from unittest import mock
 import urllib.request
@@ -11,6 +10,7 @@ from attachd.metrics import exporter, recording
 from attachd.metrics.catalogue import BUILD, COMMITS, VOLUMES
 from attachd.tests import backends, metrics
 from attachd.tests.functional import processes
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class Static:
@@ -33,22 +33,15 @@ class ExporterTest(unittest.TestCase):
         made.start()
         return made
 
-    def until(self, condition):
-        deadline = time.monotonic() + 60
-        while not (found := condition()):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
-        return found
-
     def ask(self, port):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT) as answer:
             return metrics.read(answer.read().decode())
 
     def test_it_tells_what_is_counted_and_what_is_found_out(self):
         made = self.start(lambda: {COMMITS: 4.0})
         made.add(Static())
         made.start()
-        found = self.ask(self.until(lambda: made.port))
+        found = self.ask(wait_until(lambda: made.port))
         self.assertEqual(1.0, found[BUILD.name, frozenset({("version", "1.2.3")})])
         self.assertEqual(3.0, found[VOLUMES.name, frozenset({("status", "available")})])
         self.assertEqual(4.0, found[COMMITS.name, frozenset()])
@@ -56,21 +49,23 @@ class ExporterTest(unittest.TestCase):
     def test_whoever_comes_second_takes_over_when_the_first_ends(self):
         backends.override(self, "directory", str(processes.folder(self)), "metrics")
         first = self.start()
-        port = self.until(lambda: first.port)
+        port = wait_until(lambda: first.port)
         backends.override(self, "api_port", port, "metrics")
         second = self.start()
         self.assertIsNone(second.port)
         first.stop()
-        self.assertEqual(port, self.until(lambda: second.port))
+        self.assertEqual(port, wait_until(lambda: second.port))
         self.ask(port)
 
     def test_a_taken_port_is_told_once_and_kept_from_nobody(self):
         first = self.start()
-        backends.override(self, "api_port", self.until(lambda: first.port), "metrics")
-        with self.assertLogs("attachd.metrics.exporter", "WARNING") as said:
+        backends.override(self, "api_port", wait_until(lambda: first.port), "metrics")
+        with (
+            self.assertLogs("attachd.metrics.exporter", "WARNING") as said,
+            mock.patch.object(recording, "follow") as tried,
+        ):
             second = self.start()
-            self.until(lambda: said.output)
-            time.sleep(0.2)
+            wait_until(lambda: tried.call_count > 3)
         self.assertEqual(1, len(said.output))
         self.assertIn("Address already in use", said.output[0])
         self.assertIsNone(second.port)

@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+from attachd.tests.wait import TIMEOUT
+
 ASK = """
 import io
 from attachd.wsgi.api import application
@@ -31,7 +33,7 @@ class ImportTest(unittest.TestCase):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=TIMEOUT,
         )
 
     def test_the_application_is_configured_by_the_files_that_the_environment_names(self):

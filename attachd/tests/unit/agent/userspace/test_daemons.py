@@ -4,7 +4,6 @@
 import os
 from pathlib import Path
 import signal
-import time
 
 import fixtures
 
@@ -12,6 +11,7 @@ from attachd import exception
 from attachd.agent.userspace import daemons, fusemounts
 from attachd.agent.userspace.images import Image
 from attachd.tests import machine
+from attachd.tests.wait import TIMEOUT, wait_until
 
 SIZE = 2**20
 
@@ -93,11 +93,10 @@ class DaemonTest(fixtures.TestWithFixtures):
         (found,) = daemons.find(self.folder)
         os.kill(found.id, signal.SIGSTOP)
         # Until all of its threads have stopped, another signal would be heard first.
-        while self.states(found.id) != {"T"}:
-            time.sleep(0.01)
+        wait_until(lambda: self.states(found.id) == {"T"})
         with self.assertRaisesRegex(exception.HostError, f"process {found.id}.*does not end"):
             daemons.stop(self.folder)
-        self.useFixture(fixtures.MonkeyPatch(f"{daemons.__name__}.KILL_SECONDS", 60))
+        self.useFixture(fixtures.MonkeyPatch(f"{daemons.__name__}.KILL_SECONDS", TIMEOUT))
         daemons.kill(self.folder)
         self.assertEqual([], daemons.find(self.folder))
 

@@ -9,6 +9,7 @@ import fixtures
 
 from attachd import exception
 from attachd.agent.userspace import device_folders
+from attachd.tests.wait import TIMEOUT
 
 ISCSI = {"target_portal": "a:1", "target_iqn": "iqn.x:v", "target_lun": 1}
 
@@ -57,7 +58,7 @@ class FolderTest(fixtures.TestWithFixtures):
             waiting = threading.Thread(target=wait)
             waiting.start()
             device_folders.remove(device)
-        waiting.join(60)
+        waiting.join(TIMEOUT)
         self.assertEqual([True], got)
 
     def test_a_folder_with_something_in_it_stays(self):

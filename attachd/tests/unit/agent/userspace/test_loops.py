@@ -9,6 +9,7 @@ from attachd import exception
 from attachd.agent import blocks, commands
 from attachd.agent.userspace import loops
 from attachd.tests import machine
+from attachd.tests.wait import TIMEOUT
 
 
 class LoopTest(fixtures.TestWithFixtures):
@@ -17,6 +18,7 @@ class LoopTest(fixtures.TestWithFixtures):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        self.useFixture(fixtures.MonkeyPatch(f"{loops.__name__}._DETACH_SECONDS", TIMEOUT))
         machine.need_device(self, "/dev/loop-control")
         folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
         self.image = folder / "an image"

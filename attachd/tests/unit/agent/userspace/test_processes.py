@@ -9,6 +9,7 @@ import subprocess
 import fixtures
 
 from attachd.agent.userspace import processes
+from attachd.tests.wait import TIMEOUT
 
 
 class ProcessTest(fixtures.TestWithFixtures):
@@ -35,8 +36,8 @@ class ProcessTest(fixtures.TestWithFixtures):
     def test_a_process_is_found_until_it_has_ended(self):
         (found,) = self.found()
         self.assertEqual(self.child.pid, found.id)
-        self.assertFalse(found.wait(0.01))
-        self.assertTrue(found.end(signal.SIGKILL, 60))
+        self.assertFalse(found.wait(0.01))  # it waits for input that never comes
+        self.assertTrue(found.end(signal.SIGKILL, TIMEOUT))
         self.assertEqual([], self.found())
         # Nobody has asked for its exit code yet, but it has ended.
         self.assertTrue(found.wait(0))
@@ -61,7 +62,7 @@ class ProcessTest(fixtures.TestWithFixtures):
         self.child.stdout.readline()
         self.assertEqual([], self.found())
         self.assertFalse(before.wait(0))
-        self.assertTrue(before.end(signal.SIGKILL, 60))
+        self.assertTrue(before.end(signal.SIGKILL, TIMEOUT))
         self.assertEqual(-signal.SIGKILL, self.child.wait())
 
     def test_one_that_takes_its_time_is_told_of(self):

@@ -10,6 +10,7 @@ import fixtures
 
 from attachd import exception
 from attachd.agent.userspace import qmp
+from attachd.tests.wait import TIMEOUT
 
 GREETING = b'{"QMP": {}}\n'
 FINE = b'{"return": {}}\n'
@@ -41,7 +42,7 @@ class MonitorTest(fixtures.TestWithFixtures):
 
         server = threading.Thread(target=answer, daemon=True)
         server.start()
-        self.addCleanup(server.join, 60)
+        self.addCleanup(server.join, TIMEOUT)
         return folder / "qmp"
 
     def test_an_answer_is_returned_and_events_are_passed_over(self):

@@ -6,8 +6,7 @@ import threading
 from attachd.api.events.hub import Hub
 from attachd.db import api, events, models
 from attachd.tests import rows
-
-SOON = 60
+from attachd.tests.wait import TIMEOUT
 
 
 def tell(number=1, **values):
@@ -25,4 +24,4 @@ def end(hub: Hub) -> None:
     hub.close()
     for thread in threading.enumerate():
         if thread.name == "events":
-            thread.join(SOON)
+            thread.join(TIMEOUT)

@@ -5,7 +5,6 @@ import datetime
 import itertools
 import os
 import threading
-import time
 import unittest
 from unittest import mock
 
@@ -16,7 +15,8 @@ from attachd.api.events import hub
 from attachd.db import api, events, models
 from attachd.tests import databases
 from attachd.tests.backends import override
-from attachd.tests.unit.api.events.feeding import SOON, end, tell
+from attachd.tests.unit.api.events.feeding import end, tell
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class HubTest(unittest.TestCase):
@@ -28,7 +28,7 @@ class HubTest(unittest.TestCase):
         self.enterContext(self.hub.watching())
         self.addCleanup(lambda: end(self.hub))
 
-    def places(self, place, seconds=SOON):
+    def places(self, place, seconds=TIMEOUT):
         return [each["revision"] for each in self.hub.behind(place, seconds)]
 
     def test_who_is_behind_hears_at_once_and_who_is_not_waits(self):
@@ -50,9 +50,8 @@ class HubTest(unittest.TestCase):
         asked.assert_not_called()
 
     def caught_up(self, place):
-        while len(found := self.places(0)) < place:
-            pass
-        return found
+        wait_until(lambda: self.hub._end == place)
+        return self.places(0)
 
     def test_memory_ends_and_the_database_goes_on(self):
         small = mock.patch.object(hub, "KEPT", 2)
@@ -75,7 +74,7 @@ class HubTest(unittest.TestCase):
         self.assertEqual([], self.places(events.give_places().given, 0))
         events.forget(models.now() + datetime.timedelta(seconds=9), 2)
         with self.assertRaisesRegex(exception.EventsForgotten, "since revision 0.*revision 3"):
-            self.hub.behind(0, SOON)
+            self.hub.behind(0, TIMEOUT)
         self.assertEqual([3], self.places(2))
 
     def test_what_was_removed_before_it_was_seen_is_passed_over(self):
@@ -85,9 +84,7 @@ class HubTest(unittest.TestCase):
         given = events.give_places()
         events.forget(models.now() + datetime.timedelta(seconds=9), 9)
         tell()
-        while not (found := self.places(given.given)):
-            pass
-        self.assertEqual([3], found)
+        self.assertEqual([3], wait_until(lambda: self.places(given.given)))
 
     def test_what_a_failover_of_the_database_has_lost_is_not_told(self):
         tell(5)
@@ -97,11 +94,9 @@ class HubTest(unittest.TestCase):
         with api.writer() as connection:
             connection.execute(sa.delete(models.events).where(models.events.c.revision > 3))
             connection.execute(sa.update(models.event_places).values(given=3))
-        deadline = time.monotonic() + 5
-        while self.hub._end > 3 and time.monotonic() < deadline:
-            self.assertEqual([], self.places(6, 0.02))
+        wait_until(lambda: self.assertEqual([], self.places(6, 0.02)) or self.hub._end == 3)
         other = tell()
-        (told,) = self.hub.behind(3, SOON)
+        (told,) = self.hub.behind(3, TIMEOUT)
         self.assertEqual((4, other), (told["revision"], told["attachment_id"]))
 
     def test_an_outage_of_the_database_passes(self):
@@ -116,8 +111,8 @@ class HubTest(unittest.TestCase):
             raise exception.Unavailable(reason="The database does not answer.")
 
         silent = mock.patch.object(events, "give_places", give)
-        with silent, self.assertLogs(hub.LOG.logger, "WARNING") as logged:
-            self.assertTrue(away.wait(SOON))
+        with self.assertLogs(hub.LOG.logger, "WARNING") as logged, silent:
+            self.assertTrue(away.wait(TIMEOUT))
             tell()
             self.assertEqual([1], self.places(0))
         self.assertEqual(1, len(logged.output))
@@ -133,16 +128,18 @@ class HubTest(unittest.TestCase):
         waiting = threading.Thread(target=self.places, args=(0,))
         waiting.start()
         self.hub.close()
-        waiting.join(SOON)
+        waiting.join(TIMEOUT)
         self.assertFalse(waiting.is_alive())
         self.assertTrue(self.hub.closing)
 
     def test_nobody_looks_when_nobody_has_watched_for_some_time(self):
-        with mock.patch.object(hub, "_LINGERING", 0.05):
+        # A thread that is slow does not see who watches, and would end as well.
+        with mock.patch.object(hub, "_LINGERING", TIMEOUT):
             self.assertEqual([], self.places(0, 0))
-            self.hub.leave()
             (thread,) = [each for each in threading.enumerate() if each.name == "events"]
-            thread.join(SOON)
+            self.hub.leave()
+        with mock.patch.object(hub, "_LINGERING", 0.05):
+            thread.join(TIMEOUT)
         self.assertFalse(thread.is_alive())
         self.hub.enter()
         later = threading.Timer(0.1, tell)

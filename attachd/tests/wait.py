@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wait for what other threads and processes do.
+
+The limits are generous on purpose: a test ends as soon as its condition is met, and only a hang
+reaches a limit, however slow the machine is.
+"""
+
+from collections.abc import Callable
+import time
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+TIMEOUT = 300.0
+"""Seconds to wait for what surely happens unless something hangs."""
+
+INTERVAL = 0.02
+"""Seconds between two checks of a condition; no result depends on it."""
+
+
+def wait_until(
+    condition: Callable[[], Value],
+    message: str | Callable[[], object] = "",
+    *,
+    timeout: float = TIMEOUT,
+    interval: float = INTERVAL,
+) -> Value:
+    """Return the first true value of ``condition``.
+
+    :param message: what was waited for, or a function that tells how far it got
+    :param timeout: in seconds
+    :param interval: seconds between two checks
+    :raises AssertionError: it is still false after ``timeout`` seconds
+    """
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            reason = message() if callable(message) else message
+            raise AssertionError(f"Still not true after {timeout:g} s: {reason or condition}")
+        time.sleep(interval)  # the only way to wait for another process is to ask it again
+    return value
