@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import dataclasses
 import functools
 from pathlib import Path
-import time
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,13 +25,13 @@ from attachd.db import models
 from attachd.drivers import tgtnames, tgtshow
 from attachd.states import AttachmentState, VolumeState
 from attachd.tests.functional.tgtd import Tgtd
+from attachd.tests.wait import TIMEOUT, wait_until
 
 Row = Mapping[str, Any]
 
 IQN_PREFIX = "iqn.2026-01.internal.attachd:volume-"
 """What the driver's option tgt_iqn_prefix says where nobody sets it."""
 
-_NAP = 0.1
 _HALF_WAY = frozenset({AttachmentState.CONNECTING, AttachmentState.DISCONNECTING})
 _GOING = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
 _MAYBE_WITHOUT_DATA = frozenset(
@@ -45,11 +44,19 @@ _MAYBE_WITHOUT_DATA = frozenset(
 )
 
 
-def settled(look: Callable[[], list[str]], seconds: float = 120.0) -> list[str]:
+def settled(look: Callable[[], list[str]], seconds: float = TIMEOUT) -> list[str]:
     """Look again and again until there is no difference; return the last ones, if time is up."""
-    deadline = time.monotonic() + seconds
-    while (found := look()) and time.monotonic() < deadline:
-        time.sleep(_NAP)
+    found: list[str] = []
+
+    def is_settled() -> bool:
+        found[:] = look()
+        return not found
+
+    try:
+        wait_until(is_settled, timeout=seconds, interval=0.1)
+    except AssertionError:
+        if not found:  # It was raised by ``look``.
+            raise
     return found
 
 

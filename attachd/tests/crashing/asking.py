@@ -10,11 +10,11 @@ import threading
 from typing import Any, NamedTuple
 import urllib.parse
 
+from attachd.tests.wait import TIMEOUT
+
 VERSION = "volume 3.71"
 NOTHING = 0
 """The status of an answer that never came."""
-
-_SECONDS = 240
 
 
 class Answer(NamedTuple):
@@ -61,7 +61,7 @@ class Attempt:
         if (channel := self._connection.sock) is not None and not self.is_over:
             with contextlib.suppress(OSError):  # It may have hung up before.
                 channel.shutdown(socket.SHUT_RDWR)
-        self._thread.join(_SECONDS)
+        self._thread.join(TIMEOUT)
         assert self.answer is not None
         return self.answer
 
@@ -77,7 +77,7 @@ class Client:
 
     def connect(self) -> http.client.HTTPConnection:
         """Open a connection, which is used for one request."""
-        return http.client.HTTPConnection(self._place.netloc, timeout=_SECONDS)
+        return http.client.HTTPConnection(self._place.netloc, timeout=TIMEOUT)
 
     def send(self, connection: http.client.HTTPConnection, request: Request) -> Answer:
         """Send a request and return its answer, or that there is none."""

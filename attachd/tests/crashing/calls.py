@@ -7,7 +7,6 @@ a careful one does: it asks the same again, with the same key where that is a PO
 
 from collections.abc import Iterable
 from http import client as http
-import time
 from typing import Any, ClassVar
 import uuid
 
@@ -16,11 +15,11 @@ from attachd.db import attachments, volumes
 from attachd.states import VolumeState
 from attachd.tests.crashing import asking
 from attachd.tests.crashing.asking import Answer, Request
-from attachd.tests.crashing.site import PATIENCE, Site
+from attachd.tests.crashing.site import Site
+from attachd.tests.wait import wait_until
 
 Row = dict[str, Any]
 
-_NAP = 0.05
 _CREATED = http.ACCEPTED
 _LATER = frozenset(
     {
@@ -70,14 +69,15 @@ class Call:
 
     def repeat(self) -> Answer:
         """Make the call again, until it comes to an end."""
-        request, deadline = self.request(), time.monotonic() + PATIENCE
-        while True:
+        request = self.request()
+
+        def end() -> list[Answer]:
             answer = self.site.client.begin(request).wait()
-            if answer.status not in _LATER or answer.status in self.ENDS:
-                assert answer.status in self.ENDS, (request, answer)
-                return answer
-            assert time.monotonic() < deadline, (request, answer)
-            time.sleep(_NAP)
+            return [] if answer.status in _LATER - self.ENDS else [answer]
+
+        (answer,) = wait_until(end, f"{request}")
+        assert answer.status in self.ENDS, (request, answer)
+        return answer
 
     def clean(self) -> None:
         """Remove what is left of it, through the API."""
@@ -126,21 +126,25 @@ class Call:
         return Request("POST", path, body, {"Idempotency-Key": f'"{self.key}"'})
 
     def _new_volume(self, **values: Any) -> str:
-        body, deadline = {"volume": {"size": 1, **values}}, time.monotonic() + PATIENCE
-        # After a restart of tgtd its manager may report that it is down, once.
-        while (answer := self.site.client.ask("POST", "/volumes", body)).status != _CREATED:
-            assert "down" in f"{answer.body}", answer
-            assert time.monotonic() < deadline, answer
-            time.sleep(_NAP)
+        body = {"volume": {"size": 1, **values}}
+
+        def created() -> list[Answer]:
+            answer = self.site.client.ask("POST", "/volumes", body)
+            # After a restart of tgtd its manager may report that it is down, once.
+            assert answer.status == _CREATED or "down" in f"{answer.body}", answer
+            return [answer] if answer.status == _CREATED else []
+
+        (answer,) = wait_until(created)
         made = str(answer.body["volume"]["id"])
         self._wait_until_ready(made)
         return made
 
     def _wait_until_ready(self, volume_id: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while (row := volumes.get(volume_id, None))["state"] != VolumeState.READY:
-            assert time.monotonic() < deadline, row
-            time.sleep(_NAP / 5)
+        wait_until(
+            lambda: volumes.get(volume_id, None)["state"] == VolumeState.READY,
+            lambda: volumes.get(volume_id, None),
+            interval=0.01,
+        )
 
     def _reserve(self, server: str = "") -> str:
         wanted = {"volume_uuid": self.volume, "instance_uuid": server or self.server}

@@ -54,7 +54,8 @@ class DeathCase:
         if WANTED and outcomes:
             self.tell(outcomes)
         self.assertEqual([], [f"{each}" for each in outcomes if each.left])
-        missed = [f"{each.point}" for each in outcomes if not each.died]
+        # What is in a loop that waits is passed as often as the machine is slow.
+        missed = [f"{each.point}" for each in outcomes if not each.died and each.point.number == 1]
         self.assertLessEqual(len(missed), 1 + _MISSED * len(outcomes), missed)
 
     def die(self, kind, *how):

@@ -12,14 +12,11 @@ from attachd.tests import threeway
 from attachd.tests.crashing.asking import Attempt
 from attachd.tests.crashing.calls import Call
 from attachd.tests.crashing.points import RECOVERY, TOOL_RUNS, Point, Victim
-from attachd.tests.crashing.site import LIMIT, PATIENCE, Member, Site
+from attachd.tests.crashing.site import Member, Site
+from attachd.tests.wait import TIMEOUT, wait_until
 
 Survivors = Literal["a new one", "the other one"]
 """Who takes up what a dead manager has left: its successor, or another one beside it."""
-
-_NAP = 0.02
-_QUIET = 0.25
-"""Seconds without anything new after which a call is over that nobody died in."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +62,7 @@ def die_at(
     point: Point,
     victim: Victim = "process",
     survivors: Survivors = "a new one",
-    limit: float = LIMIT,
+    limit: float = TIMEOUT,
 ) -> Outcome:
     """Make a call in which a process dies at a point, and repeat it.
 
@@ -99,7 +96,7 @@ def die_in_recovery(
     site.disarm()
     if again is not None:
         site.replace(again)
-    seconds, left = _look(call, LIMIT)
+    seconds, left = _look(call, TIMEOUT)
     outcome = Outcome(kind, second or first, "process", again is not None, seconds, left)
     return outcome, [each.point for each in site.passed(serial) if each.point is not None]
 
@@ -134,19 +131,18 @@ def _look(call: Call, limit: float) -> tuple[float, list[str]]:
 
 def _wait_for_recovery(site: Site, serial: int) -> Member | None:
     """Wait until somebody has died of a plan, or a recovery has ended."""
-    deadline = time.monotonic() + PATIENCE
-    while not site.has_died(serial):
-        if any(each.what == f"end {RECOVERY}" for each in site.passed(serial)):
-            return None
-        assert time.monotonic() < deadline, site.logs()
-        time.sleep(_NAP)
-    return _buried(site)
+
+    def has_ended() -> bool:
+        return any(each.what == f"end {RECOVERY}" for each in site.passed(serial))
+
+    wait_until(lambda: site.has_died(serial) or has_ended(), site.logs)
+    return _buried(site) if site.has_died(serial) else None
 
 
 def _buried(site: Site) -> Member:
     """Wait until the one who is dying has died."""
-    while (dead := site.dead()) is None:
-        time.sleep(_NAP)
+    dead = wait_until(site.dead, site.logs)
+    assert dead is not None
     return dead
 
 
@@ -157,9 +153,7 @@ def _ended_wrong(call: Call) -> list[str]:
     except AssertionError as error:
         return [f"repeated: {error}"]
     site = call.site
-    return threeway.settled(
-        lambda: site.unfinished() or [*call.wrong(), *site.differences()], LIMIT
-    )
+    return threeway.settled(lambda: site.unfinished() or [*call.wrong(), *site.differences()])
 
 
 def rest(site: Site) -> None:
@@ -175,18 +169,16 @@ def _clean(call: Call) -> None:
 
 def _wait(site: Site, serial: int, attempt: Attempt) -> Member | None:
     """Wait until somebody has died of a plan, or the call is over."""
-    deadline, seen, since = time.monotonic() + PATIENCE, -1, time.monotonic()
-    while True:
-        if site.has_died(serial):
-            return _buried(site)
-        passed = site.passed(serial)
-        if len(passed) != seen:
-            seen, since = len(passed), time.monotonic()
-        quiet = time.monotonic() > since + _QUIET
-        if quiet and attempt.is_over and _all_ended(passed) and not site.unfinished():
-            return None
-        assert time.monotonic() < deadline, (passed, site.logs())
-        time.sleep(_NAP)
+
+    def is_over() -> bool:
+        # In this order: work is begun by the call, or for a row that is half-way until it has
+        # begun, so what has begun by then is all that there will be.
+        return attempt.is_over and not site.unfinished() and _all_ended(site.passed(serial))
+
+    wait_until(
+        lambda: site.has_died(serial) or is_over(), lambda: (site.passed(serial), site.logs())
+    )
+    return _buried(site) if site.has_died(serial) else None
 
 
 def _all_ended(passed: Iterable[Any]) -> bool:

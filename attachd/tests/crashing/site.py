@@ -15,7 +15,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from typing import Any
 import unittest
 
@@ -28,17 +27,10 @@ from attachd.tests.crashing.asking import Client
 from attachd.tests.crashing.points import Plan, Point
 from attachd.tests.functional import processes
 from attachd.tests.functional.tgtd import Tgtd
-
-LIMIT = 10.0
-"""Seconds after a restart in which nothing half-way may be left."""
-
-PATIENCE = 240.0
-"""Seconds for what has no limit, on a busy machine."""
+from attachd.tests.wait import TIMEOUT, wait_until
 
 ATTACH_TIMEOUT = 60
-"""Seconds that the API waits for a manager's answer."""
-
-_NAP = 0.02
+"""Seconds that the API waits for a manager's answer, and keeps a thread of a caller that left."""
 
 _CONFIGURATION = """\
 [DEFAULT]
@@ -50,6 +42,9 @@ debug = {debug}
 
 [database]
 connection = {database}
+connect_timeout = 60
+answer_timeout = 120
+retry_timeout = 120
 
 [manager]
 report_interval = 1
@@ -57,6 +52,7 @@ service_down_time = 600
 
 [rpc]
 attach_timeout = {attach_timeout}
+calls_to_silent_backend = 1000
 
 [quota]
 quota_volumes = -1
@@ -100,7 +96,7 @@ class Member:
         """End it, and wait until it has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-        self.has_ended(PATIENCE)
+        self.has_ended(TIMEOUT)
 
     def close(self) -> None:
         """Forget it."""
@@ -185,7 +181,7 @@ class Site:
 
     def _end(self, nursery: subprocess.Popen[str]) -> None:
         self.end()
-        nursery.communicate(timeout=PATIENCE)
+        nursery.communicate(timeout=TIMEOUT)
 
     def _line(self) -> str:
         assert self._nursery.stdout is not None
@@ -200,10 +196,7 @@ class Site:
         return Member(role, int(self._line()))
 
     def _wait_until_served(self) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not self._is_served():
-            assert time.monotonic() < deadline, self.logs()
-            time.sleep(_NAP)
+        wait_until(self._is_served, self.logs)
 
     def _is_served(self) -> bool:
         answer = self.client.ask("GET", "/os-services")
@@ -274,10 +267,13 @@ class Site:
             self._wait_for_report()
 
     def _wait_for_report(self) -> None:
-        before, deadline = self._reports(), time.monotonic() + PATIENCE
-        while (now := self._reports()) == before or not all(up for _seen_at, up in now):
-            assert time.monotonic() < deadline, self.logs()
-            time.sleep(_NAP)
+        before = self._reports()
+
+        def has_come() -> bool:
+            now = self._reports()
+            return now != before and all(up for _seen_at, up in now)
+
+        wait_until(has_come, self.logs)
 
     @staticmethod
     def _reports() -> list[tuple[Any, bool]]:

@@ -14,7 +14,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from typing import Any
 import unittest
 import uuid
@@ -22,24 +21,18 @@ import uuid
 import requests
 
 from attachd.agent.journal import Entry, Journal
-from attachd.tests import machine
+from attachd.tests import machine, wait
 from attachd.tests.crashing.points import Plan
 from attachd.tests.functional import processes
 from attachd.tests.functional.tgtd import Tgtd
 from attachd.tests.lasting import Lasting
 
-PATIENCE = 120.0
-WORK_TIMEOUT = 4
-"""Seconds that the API waits for an agent."""
-
-DOWN_TIME = 6
-_NAP = 0.02
 HEADERS = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 
 _SERVICE = """\
 [agent]
-work_timeout = {work_timeout}
-down_time = {down_time}
+work_timeout = 240
+down_time = 600
 
 [tgt]
 driver = tgt
@@ -73,16 +66,6 @@ def need(test: unittest.TestCase) -> None:
         machine.need_device(test, device)
 
 
-def wait_for(true: Callable[[], Any], what: Callable[[], object] = lambda: "") -> Any:
-    """Wait until something is so, and return it."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := true()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"it never was: {what()}")
-        time.sleep(_NAP)
-    return found
-
-
 class Agent:
     """A process that is the agent of a host.
 
@@ -101,7 +84,7 @@ class Agent:
 
     def wait_until_dead(self) -> None:
         """Wait until it has ended, by itself or by a plan."""
-        ready, _, _ = select.select([self._handle], [], [], PATIENCE)
+        ready, _, _ = select.select([self._handle], [], [], wait.TIMEOUT)
         assert ready, f"it did not end:\n{self.output}"
 
     def send(self, number: signal.Signals) -> None:
@@ -146,8 +129,13 @@ class Host:
     def start(self) -> Agent:
         """Start the agent; it is at work when this returns."""
         made = self.spawn()
-        wait_for(lambda: "is at work" in made.output, lambda: made.output)
+        wait.wait_until(lambda: "is at work" in made.output, lambda: made.output)
         return made
+
+    def report_every(self, seconds: int) -> None:
+        """Have agents that are started from now on report, and look what is due, so often."""
+        text = self._configuration.read_text()
+        self._configuration.write_text(f"{text}\n[agent]\nreport_interval = {seconds}\n")
 
     def spawn(self) -> Agent:
         """Start the agent, and wait for nothing."""
@@ -196,13 +184,13 @@ class Host:
         for pid in self.daemons():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not self.daemons(), self.daemons)
+        wait.wait_until(lambda: not self.daemons(), self.daemons)
         for device in self.loops():
             subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
         for line in Path("/proc/self/mounts").read_text().splitlines():
             if line.split()[1].startswith(f"{self.folder}/"):
                 subprocess.run(["umount", "--lazy", line.split()[1]], check=False)
-        wait_for(lambda: not self.loops(), self.loops)
+        wait.wait_until(lambda: not self.loops(), self.loops)
 
     def _clear(self) -> None:
         self.reboot()
@@ -229,9 +217,7 @@ class Site:
         test.addCleanup(self.tgtd.cleanUp)
         self.tgtd.setUp()
         self.deployment = processes.Deployment(test, "mariadb", backend="tgt", workers=1)
-        self.deployment.configure(
-            _SERVICE.format(work_timeout=WORK_TIMEOUT, down_time=DOWN_TIME, **self.tgtd.options)
-        )
+        self.deployment.configure(_SERVICE.format(**self.tgtd.options))
         text = (self.deployment.folder / "attachd.conf").read_text()
         found = re.search(r"^transport_url = (.+)$", text, re.MULTILINE)
         assert found
@@ -242,6 +228,7 @@ class Site:
         self._nursery = self._start_nursery(test)
         self.manager = self.deployment.start_manager()
         self.deployment.start_gunicorn()
+        self._url = self.deployment.url
         self.deployment.wait_until_served()
 
     def _start_nursery(self, test: unittest.TestCase) -> subprocess.Popen[str]:
@@ -264,6 +251,27 @@ class Site:
         self._nursery.stdin.flush()
         return Agent(int(self._nursery.stdout.readline()), log)
 
+    @contextlib.contextmanager
+    def another_api(self, test: unittest.TestCase, settings: str) -> Iterator[None]:
+        """Send requests to an API with other settings in its group ``agent`` for a while."""
+        own = processes.folder(test) / "attachd.conf"
+        text = (self.deployment.folder / "attachd.conf").read_text()
+        own.write_text(f"{text}\n[agent]\n{settings}\n")
+        server = processes.Process(
+            test,
+            processes.script("gunicorn"),
+            f"--config={processes.ROOT / 'etc/attachd/gunicorn.conf.py'}",
+            "--bind=127.0.0.1:0",
+            env=processes.environment(ATTACHD_CONFIG_FILES=f"{own}", HOME=f"{own.parent}"),
+            cwd=own.parent,
+        )
+        self._url = server.wait_for(r"Listening at: (http://127.0.0.1:\d+)")[1]
+        try:
+            yield
+        finally:
+            self._url = self.deployment.url
+            server.kill()
+
     def follow(self, plan: Callable[[int], Plan]) -> int:
         """Have agents follow another plan from now on, and return its number."""
         self._serial += 1
@@ -274,10 +282,10 @@ class Site:
         """Send a request."""
         return requests.request(
             method,
-            f"{self.deployment.url}/v3{path}",
+            f"{self._url}/v3{path}",
             json=body,
             headers={**HEADERS, **headers},
-            timeout=PATIENCE,
+            timeout=wait.TIMEOUT,
         )
 
     def make_volume(self) -> str:
@@ -295,7 +303,9 @@ class Site:
 
     def wait_for_volume(self, volume: str, status: str) -> None:
         """Wait until a volume has a status."""
-        wait_for(lambda: self.volume(volume)["status"] == status, lambda: self.volume(volume))
+        wait.wait_until(
+            lambda: self.volume(volume)["status"] == status, lambda: self.volume(volume)
+        )
 
     def attach(self, volume: str, host: str, **headers: str) -> requests.Response:
         """Attach a volume to a host."""

@@ -4,16 +4,14 @@
 The API and a manager in one process, with a scripted agent behind the message queue.
 """
 
-import time
 import unittest
 
 from attachd.manager.caretaker import Caretaker
-from attachd.tests import agents, rows
+from attachd.tests import agents, rows, wait
 from attachd.tests.functional import served
 
 HOST = "node-1"
 SERVER = "11111111-2222-4333-8444-555555555555"
-PATIENCE = 120
 OWN = {"version": f"{served.LATEST}, attachd 1.0", "token": served.ADMIN}
 LATER = {"prefer": "respond-async"}
 
@@ -54,19 +52,12 @@ class Case(unittest.TestCase):
     def recover_until_gone(self):
         """Have done what is left to do, until no attachment is there."""
         caretaker = Caretaker(self.api.backend)
-        self.wait_until(lambda: caretaker.once() or not rows.attachments())
+        wait.wait_until(lambda: caretaker.once() or not rows.attachments(), rows.attachments)
 
     def only(self):
         """Return the row of the only attachment."""
         (row,) = rows.attachments()
         return row
-
-    def wait_until(self, condition):
-        """Wait for something that is true sooner or later."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
 
     def assert_nothing_left(self):
         """See that host, backend and database have nothing of it."""

@@ -5,16 +5,12 @@ from collections.abc import Callable, Sequence
 import functools
 import http.client
 import json
-import time
 from typing import Any, NamedTuple
 import urllib.parse
 
-from attachd.tests import databases
+from attachd.tests import databases, wait
 
 VERSION = "volume 3.71"
-
-_SECONDS = 100
-_NAP = 0.05
 
 
 class Request(NamedTuple):
@@ -44,7 +40,7 @@ class Caller:
     :ivar url: http://ADDRESS:PORT/v3
     """
 
-    def __init__(self, url: str, version: str = VERSION, patience: float = _SECONDS) -> None:
+    def __init__(self, url: str, version: str = VERSION, patience: float = wait.TIMEOUT) -> None:
         """Begin to ask.
 
         :param version: the microversions that are asked for
@@ -115,7 +111,4 @@ class Caller:
 
 
 def _wait(wanted: object, look: Callable[[], object]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while (seen := look()) != wanted:
-        assert time.monotonic() < deadline, f"it is {seen}, not {wanted}"
-        time.sleep(_NAP)
+    wait.wait_until(lambda: look() == wanted, lambda: f"it is {look()}, not {wanted}")

@@ -18,15 +18,13 @@ from typing import Any, Self
 import uuid
 
 from attachd.tests.functional import callers, initiators
+from attachd.tests.wait import wait_until
 
 LONGEST_PAUSE = 0.1
 """Seconds."""
 
 BETWEEN_LOOKS = 0.01
 """Seconds."""
-
-LOGINS = 4
-"""How often a host tries to log in: open-iscsi goes on for much longer."""
 
 VERBS = ("reserve", "connect", "complete", "show", "delete", "log in", "log in once more")
 
@@ -84,6 +82,7 @@ class Worker:
             self.trouble.append(f"{type(error).__name__}: {error}")
 
     def _pause(self) -> None:
+        # Spreads the calls of several hosts; no result depends on it.
         time.sleep(self._chance.uniform(0, LONGEST_PAUSE))
 
     def _ask(self, verb: str, expected: int, *request: Any) -> Any:
@@ -110,22 +109,24 @@ class Worker:
             self._log_in({"driver_volume_type": told["driver_volume_type"], "data": told})
         return mine
 
-    def _log_in(self, info: dict[str, Any]) -> bytes | None:
-        """Log in with the attachment's own secret, and read.
+    def _log_in(self, info: dict[str, Any]) -> None:
+        """Log in with the attachment's own secret, and read; open-iscsi goes on trying as well.
 
         While another host's account goes, tgtd may not know ours for a moment: see
         Tgtd.unbind_account().  Where many go one after the other, that can happen again.
         """
-        for number in range(LOGINS):
+        verbs = itertools.chain(["log in"], itertools.repeat("log in once more"))
+
+        def logged_in() -> bool:
             try:
-                with self._clock.measure("log in once more" if number else "log in"):
-                    return self._host.read(info, 0, 512)
+                with self._clock.measure(next(verbs)):
+                    self._host.read(info, 0, 512)
             except initiators.Refused as refused:
                 assert "Authentication failure" in f"{refused}", refused
-                if number == LOGINS - 1:
-                    raise
-            time.sleep(BETWEEN_LOOKS)
-        return None
+                return False
+            return True
+
+        wait_until(logged_in)
 
     def _check(self, mine: str, seen: dict[str, Any], told: dict[str, Any]) -> None:
         assert (seen["status"], seen["attach_mode"]) == ("attached", "rw"), seen

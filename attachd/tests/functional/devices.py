@@ -3,7 +3,6 @@
 
 from pathlib import Path
 import secrets
-import time
 import uuid
 
 import fixtures
@@ -13,14 +12,11 @@ import testtools
 from attachd.agent import ways
 from attachd.agent.base import Options
 from attachd.drivers import base, tgt
-from attachd.tests import machine
+from attachd.tests import machine, wait
 from attachd.tests.functional import tgtd
 
 MIB = 2**20
 GIB = 2**30
-PATIENCE = 60
-"""Seconds until what is going to happen has happened."""
-
 OPTIONS = Options()
 
 
@@ -125,7 +121,4 @@ class DeviceCase(testtools.TestCase):
     def assert_nothing_is_left(self):
         """Look at the host at once, and at the backend when it has heard of it."""
         self.assertEqual([], left_on_host(self.folder))
-        deadline = time.monotonic() + PATIENCE
-        while self.tgtd.sessions():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+        wait.wait_until(lambda: not self.tgtd.sessions(), self.tgtd.sessions)

@@ -66,6 +66,8 @@ def configure(test: unittest.TestCase, real: keystones.Keystone, **options: Any)
         "project_name": service.project,
         "project_domain_id": keystones.DOMAIN,
         "region_name": keystones.REGION,
+        # Long enough for a Keystone that is only slow.
+        "http_connect_timeout": 120,
         **options,
     }
     for name, value in values.items():

@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 import subprocess
 import tempfile
-import time
 from typing import Any, Protocol
 import unittest
 
@@ -18,9 +17,8 @@ import fixtures
 
 from attachd.drivers import base
 from attachd.tests import machine
+from attachd.tests.wait import TIMEOUT, wait_until
 
-_SECONDS = 240
-_NAP = 0.01
 # Whatever qemu-io prints before it complains of this is the answer to the command before.
 _UNKNOWN = "is-that-all"
 
@@ -237,10 +235,10 @@ class DeviceHost(IscsiHost):
                 stderr=output,
             )
         self.addCleanup(self.detach)
-        while mountpoint.stat().st_size == 0:
-            if self._process.poll() is not None:
-                raise Refused(log.read_text())
-            time.sleep(_NAP)
+        process = self._process
+        wait_until(lambda: mountpoint.stat().st_size or process.poll() is not None, log.read_text)
+        if mountpoint.stat().st_size == 0:
+            raise Refused(log.read_text())
         self.device = _run([self._losetup, "--find", "--show", f"{mountpoint}"]).strip()
         return self.device
 
@@ -268,7 +266,7 @@ def _run(line: list[str]) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=_SECONDS,
+        timeout=TIMEOUT,
     )
     if done.returncode:
         raise Refused(done.stdout)
@@ -280,7 +278,7 @@ def _end(process: subprocess.Popen[Any]) -> None:
     if process.stdin is not None:
         process.stdin.close()
     try:
-        process.wait(timeout=_SECONDS)
+        process.wait(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -64,7 +64,7 @@ def _bootstrap(password: str, url: str) -> None:
 
 def _follow_parent(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(1)
+        time.sleep(1)  # between two looks; no result depends on it
     os._exit(1)
 
 

@@ -2,7 +2,6 @@
 """Listens to notifications as stock consumers do, with oslo.messaging; for tests with a broker."""
 
 import threading
-import time
 from typing import Any
 import unittest
 
@@ -10,7 +9,7 @@ from oslo_config import cfg
 import oslo_messaging as messaging
 
 from attachd import service
-from attachd.tests.functional.processes import PATIENCE
+from attachd.tests.wait import TIMEOUT
 
 
 class Listener:
@@ -43,13 +42,9 @@ class Listener:
 
     def wait_for(self, kind: str) -> list[dict[str, Any]]:
         """Return all that was heard, in order, once something of a kind is among it."""
-        deadline = time.monotonic() + PATIENCE
         with self._news:
-            while kind not in self.kinds():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    self._test.fail(f"nobody told {kind}, but {self.kinds()}")
-                self._news.wait(left)
+            if not self._news.wait_for(lambda: kind in self.kinds(), TIMEOUT):
+                self._test.fail(f"{kind} did not come, but {self.kinds()}")
             return list(self._heard)
 
     def kinds(self) -> list[str]:

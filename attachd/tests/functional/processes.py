@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from typing import Any
 import unittest
 
@@ -23,10 +22,9 @@ import requests
 import testtools
 from testtools import content
 
-from attachd.tests import brokers, databases, machine
+from attachd.tests import brokers, databases, wait
 
-PATIENCE = 240.0
-"""Seconds for a process to start or to end, on a busy machine."""
+PATIENCE = wait.TIMEOUT
 
 _SHOWN = 20_000
 
@@ -64,7 +62,6 @@ class Process:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:
-        machine.need_time(test)
         self._test = test
         self._log = folder(test) / "log"
         with self._log.open("wb") as log:
@@ -96,15 +93,19 @@ class Process:
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until it has written something that matches."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            # Looked at before its output is, so that nothing is overlooked at the end.
-            ended = self._process.poll() is not None
-            if found := re.search(pattern, self.output):
-                return found
-            if ended or time.monotonic() > deadline:
-                self._test.fail(f"it never wrote {pattern!r}:\n{self.output}")
-            time.sleep(0.05)
+
+        def written_or_ended() -> list[re.Match[str] | None]:
+            # Checked before its output is, so that nothing is overlooked at the end.
+            ended = not self.running
+            match = re.search(pattern, self.output)
+            return [match] if match or ended else []
+
+        (match,) = wait.wait_until(
+            written_or_ended, lambda: f"it never wrote {pattern!r}:\n{self.output}"
+        )
+        if match is None:
+            self._test.fail(f"it ended and never wrote {pattern!r}:\n{self.output}")
+        return match
 
     @property
     def running(self) -> bool:
@@ -137,10 +138,12 @@ class Process:
 class AllInOne(Process):
     """attachd-all-in-one, listening.
 
+    :ivar state: its folder
     :ivar url: without a slash at its end
     """
 
     def __init__(self, test: unittest.TestCase, state: Path, *arguments: str) -> None:
+        self.state = state
         super().__init__(
             test,
             script("attachd-all-in-one"),
@@ -162,7 +165,9 @@ enabled_backends = {backend}
 
 [database]
 connection = {database}
+connect_timeout = 60
 answer_timeout = 120
+retry_timeout = 120
 
 [manager]
 workers = {workers}
@@ -170,7 +175,8 @@ report_interval = 1
 service_down_time = 600
 
 [rpc]
-attach_timeout = 20
+attach_timeout = 240
+calls_to_silent_backend = 1000
 
 [quota]
 quota_volumes = -1
@@ -186,8 +192,20 @@ fake_delay = 2
 """
 
 
-_SPAWNED = "spawned uWSGI worker"
+_CORES = re.compile(r"mapped \d+ bytes .* for (\d+) cores")
+_SPAWNED = re.compile(r"spawned uWSGI worker \d+ \(.*cores: (\d+)\)")
 _LOADED = "WSGI app 0 (mountpoint='') ready"
+
+
+def _all_loaded(output: str) -> bool:
+    """Tell whether all workers of uWSGI were started, and each of them has loaded the API."""
+    cores, spawned = _CORES.search(output), _SPAWNED.findall(output)
+    return (
+        cores is not None
+        and "(master-start)" in output
+        and sum(map(int, spawned)) >= int(cores[1])
+        and output.count(_LOADED) >= len(spawned)
+    )
 
 
 class Deployment:
@@ -305,10 +323,7 @@ class Deployment:
         self.url = f"http://{address}"
         self._wait_until_it_answers()
         # A worker that still loads does not hear that it is to end, and its master waits for it.
-        deadline = time.monotonic() + PATIENCE
-        while (said := process.output).count(_LOADED) < said.count(_SPAWNED):
-            self._test.assertLess(time.monotonic(), deadline, said)
-            time.sleep(0.05)
+        wait.wait_until(lambda: _all_loaded(process.output), lambda: process.output)
         return process
 
     def _wait_until_it_answers(self) -> None:
@@ -318,13 +333,10 @@ class Deployment:
 
     def wait_until_served(self) -> None:
         """Wait until the API knows that a manager is up."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            services = self.get("/v3/os-services")["services"]
-            if any(each["state"] == "up" for each in services):
-                return
-            self._test.assertLess(time.monotonic(), deadline, services)
-            time.sleep(0.1)
+        wait.wait_until(lambda: "up" in self._service_states(), self._service_states)
+
+    def _service_states(self) -> list[str]:
+        return [each["state"] for each in self.get("/v3/os-services")["services"]]
 
     def get(self, path: str) -> Any:
         """Read from the API."""

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """attachd-manager with a file driver that keeps a record of what it does; for test_takeover.
 
-It is run as ``python -m attachd.tests.functional.recorded RECORD PAUSE --config-file=...``.  Each
-line of the record says at once, in one write: when (seconds of a clock of the machine), which
-process, which volume, and what: a method that begins or ends, a change at the backend that is
-about to be made, or one that is refused.
+It is run as
+``python -m attachd.tests.functional.recorded RECORD PAUSE GATE --config-file=...``.
+Where the file GATE is, each change waits until it is removed.  Each line of the record says at
+once, in one write: when (seconds of a clock of the machine), which process, which volume, and
+what: a method that begins or ends, a change at the backend that is about to be made, or one that
+is refused.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from attachd import exception
 from attachd.cmd import manager
 from attachd.drivers import fencing
 from attachd.drivers.file import FileDriver
+from attachd.tests.wait import wait_until
 
 METHODS = ("create", "delete", "extend", "grant", "revoke")
 
@@ -57,11 +60,12 @@ def overlaps(entries: list[Entry], died: dict[int, float]) -> Iterator[tuple[Ent
             under_way.pop(key, None)
 
 
-def main(record: str, pause: float) -> int:
+def main(record: str, pause: float, gate: str) -> int:
     """Run the manager.
 
     :param record: the file that is written to
     :param pause: seconds that each change takes before it is made
+    :param gate: the file that each change waits for to be gone
     """
     file = os.open(record, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
 
@@ -71,18 +75,19 @@ def main(record: str, pause: float) -> int:
         )
 
     for name in METHODS:
-        _record(name, note, pause)
+        _record(name, note, pause, Path(gate))
     return manager.main()
 
 
-def _record(name: str, note: Callable[[str, str, str], None], pause: float) -> None:
+def _record(name: str, note: Callable[[str, str, str], None], pause: float, gate: Path) -> None:
     real = getattr(FileDriver, name)
 
     @functools.wraps(real)
     def recorded(self: FileDriver, volume: Any, *rest: Any) -> Any:
         note(volume.id, name, "begins")
         try:
-            time.sleep(pause)
+            time.sleep(pause)  # what the caller wants a change to take
+            wait_until(lambda: not gate.exists())
             try:
                 fencing.check()
             except exception.BackendError:
@@ -97,5 +102,5 @@ def _record(name: str, note: Callable[[str, str, str], None], pause: float) -> N
 
 
 if __name__ == "__main__":
-    record, pause, *sys.argv[1:] = sys.argv[1:]
-    sys.exit(main(record, float(pause)))
+    record, pause, gate, *sys.argv[1:] = sys.argv[1:]
+    sys.exit(main(record, float(pause), gate))

@@ -15,6 +15,7 @@ import unittest
 from attachd.drivers import base
 from attachd.tests import machine
 from attachd.tests.functional import initiators
+from attachd.tests.wait import TIMEOUT
 
 BLOCK = 512
 """Bytes of a block, as tgtd has them."""
@@ -26,7 +27,6 @@ WRITE_PROTECTED = 0x2700
 
 _LOCAL = 3
 _LIBRARY = "libiscsi.so.7"
-_SECONDS = 20
 _NORMAL_SESSION = 2
 _NOTHING, _TO_HOST, _TO_TARGET = 0, 1, 2
 
@@ -88,7 +88,7 @@ class Session:
         self._context = self._lib.iscsi_create_context(_text(connector["initiator"]))
         test.addCleanup(self.close)
         self._lib.iscsi_set_session_type(self._context, _NORMAL_SESSION)
-        self._lib.iscsi_set_timeout(self._context, _SECONDS)
+        self._lib.iscsi_set_timeout(self._context, int(TIMEOUT))
         self._lib.iscsi_set_noautoreconnect(self._context, 1)
         self._lib.iscsi_set_targetname(self._context, _text(told["target_iqn"]))
         self._lib.iscsi_set_initiator_username_pwd(
@@ -239,21 +239,21 @@ class Writer:
         with self._progress:
             wanted = self._count + more
             enough = self._progress.wait_for(
-                lambda: self._count >= wanted or self.error is not None, _SECONDS
+                lambda: self._count >= wanted or self.error is not None, TIMEOUT
             )
         assert enough, f"no more than {self._count} blocks"
         assert self.error is None, self.error
 
     def fail(self) -> Exception:
         """Wait for the error that has to come."""
-        self._thread.join(_SECONDS)
+        self._thread.join(TIMEOUT)
         assert self.error is not None, "it goes on writing"
         return self.error
 
     def end(self) -> int:
         """Stop; return how many blocks were written."""
         self._ending.set()
-        self._thread.join(_SECONDS)
+        self._thread.join(TIMEOUT)
         return self._count
 
     def _write(self) -> None:

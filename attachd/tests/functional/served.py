@@ -143,8 +143,16 @@ def use(test: unittest.TestCase, kind: str = "sqlite") -> Api:
     server.start(override_pool_size=4)
     test.addCleanup(server.wait)
     test.addCleanup(server.stop)
-    # It reports once: a busy machine must not take it for dead meanwhile.
+    # It reports once: a slow machine must not take it for dead.
     backends.override(test, "service_down_time", 24 * 3600, "manager")
+    # Hosts report once as well; agents.silence() is longer than this.
+    backends.override(test, "down_time", 3000, "agent")
+    # A slow machine must reach no time-out that is not the subject of a test.
+    backends.override(test, "attach_timeout", 300, "rpc")
+    backends.override(test, "calls_to_silent_backend", 1000, "rpc")
+    backends.override(test, "retry_timeout", 120, "database")
+    backends.override(test, "connect_timeout", 120.0, "nova")
+    backends.override(test, "read_timeout", 120.0, "nova")
     Upkeep(backend).once()
     policy.forget()
     test.addCleanup(policy.forget)

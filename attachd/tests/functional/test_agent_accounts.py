@@ -15,6 +15,7 @@ from attachd import agentapi, context, registryapi, service
 from attachd.conf import CONF
 from attachd.manager.answering import answering
 from attachd.tests import agents, backends, brokers, databases, machine
+from attachd.tests.wait import TIMEOUT
 
 GUIDE = Path(__file__).parents[3] / "doc" / "source" / "admin" / "agents.rst"
 HOST, OTHER_HOST = "node-1", "node-2"
@@ -54,7 +55,7 @@ class AccountTest(unittest.TestCase):
         messaging.set_transport_defaults(service.EXCHANGE)
         messaging.TransportURL(CONF)
         backends.override(self, "transport_url", url)
-        backends.override(self, "work_timeout", 120, "agent")
+        backends.override(self, "work_timeout", int(TIMEOUT), "agent")
         service.forget()
         self.addCleanup(service.close)
 
@@ -76,7 +77,7 @@ class AccountTest(unittest.TestCase):
             },
             check=True,
             capture_output=True,
-            timeout=240,
+            timeout=TIMEOUT,
         )
 
     def served(self, listener, name, topic, transport=None):
@@ -115,7 +116,7 @@ class AccountTest(unittest.TestCase):
         account = self.account_transport()
         self.served(agent, HOST, CONF.agent.topic, account)
         target = messaging.Target(topic=CONF.agent.registry_topic, version=registryapi.VERSION)
-        client = messaging.get_rpc_client(account, target, timeout=120)
+        client = messaging.get_rpc_client(account, target, timeout=TIMEOUT)
         said = {"host": HOST, "key": agents.KEY, "attachment_id": "a1"}
         self.assertEqual(list(said.values()), client.call({}, "duty", **said))
         agentapi.look(context.admin(), HOST, "a1")

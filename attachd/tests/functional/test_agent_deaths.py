@@ -6,10 +6,12 @@ import itertools
 import json
 
 from attachd.tests.crashing.points import Plan, Point, log_of
-from attachd.tests.functional.agents import wait_for
 from attachd.tests.functional.test_agents import BYTES, LATER, AgentCase
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 
+@full_only("crash")
 class DeathTest(AgentCase):
     """Each point of an attach, and of a detach."""
 
@@ -18,11 +20,17 @@ class DeathTest(AgentCase):
 
         It may look once more when all is done, which is no part of the work.
         """
-        serial = self.site.follow(Plan)
+        log = log_of(self.site.plans, self.site.follow(Plan))
         work()
-        lines = map(json.loads, log_of(self.site.plans, serial).read_text().splitlines())
+        # The caller is answered before the agent has passed its last points.
+        lines = wait_until(lambda: self.lines_of_a_look(log))
         first = itertools.takewhile(lambda line: line[0] != "end look", lines)
         return [Point(*point) for what, _role, _pid, point in first if what == "pass"]
+
+    def lines_of_a_look(self, log):
+        """Return what was recorded, once there is a whole look."""
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        return lines if "end look" in [line[0] for line in lines] else []
 
     def die(self, point, work):
         """Let the agent die at a point of the work, and return the one that follows it."""
@@ -38,6 +46,7 @@ class DeathTest(AgentCase):
         return [each for each in points if "> before" in each.name] + points[-1:]
 
     def test_an_attach_is_finished(self):
+        self.host.report_every(3600)
         self.host.start()
         mine = []
         points = self.kept(self.passed(lambda: mine.append(self.attach())))
@@ -46,24 +55,27 @@ class DeathTest(AgentCase):
         self.assertEqual(["duty", "duty"], names[:2])
         self.assertTrue({"connect", "write", "connected"} <= set(names), names)
         self.host.agents[-1].kill()
+        self.host.report_every(1)
         for point in points:
             with self.subTest(f"{point}"):
                 attachment = self.die(point, self.begin)
                 agent = self.host.start()
                 self.wait_for(attachment, "attached")
-                wait_for(lambda: self.host.entries()[0].step == "attached")
+                wait_until(lambda: self.host.entries()[0].step == "attached")
                 self.write(attachment)
                 self.detach(attachment)
                 self.assertEqual(BYTES, self.stored())
                 agent.kill()
 
     def test_a_detach_is_finished_and_the_host_lets_go_first(self):
+        self.host.report_every(3600)
         self.host.start()
         attachment = self.attach()
         points = self.kept(self.passed(lambda: self.detach(attachment)))
         names = [each.name.rpartition(" ")[2] for each in points]
         self.assertTrue({"disconnect", "write", "disconnected", "remove"} <= set(names), names)
         self.host.agents[-1].kill()
+        self.host.report_every(1)
         for point, name in zip(points, names, strict=True):
             with self.subTest(f"{point}"):
                 self.host.start()

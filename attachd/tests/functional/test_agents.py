@@ -15,11 +15,14 @@ import testtools
 
 from attachd.tests import machine, tcpproxy
 from attachd.tests.functional import agents, processes
-from attachd.tests.functional.agents import wait_for
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT, wait_until
 
 GIB = 2**30
 BYTES = os.urandom(4096)
 LATER = {"Prefer": "respond-async"}
+SHORT_WORK_TIMEOUT = "work_timeout = 2"  # for agents that are stopped, and never answer
+SHORT_DOWN_TIME = "down_time = 3"  # for agents that are cut off until they count as away
 UNIT = processes.ROOT / "etc" / "systemd" / "attachd-agent.service"
 
 
@@ -82,7 +85,7 @@ class AgentCase(testtools.TestCase):
 
     def wait_for(self, attachment_id, status):
         """Wait until an attachment is attached, or None: gone, and all is as its status says."""
-        wait_for(
+        wait_until(
             lambda: self.status(attachment_id) == status,
             lambda: self.site.attachment(attachment_id),
         )
@@ -90,10 +93,11 @@ class AgentCase(testtools.TestCase):
     def assert_nothing_is_left(self):
         self.site.wait_for_volume(self.volume, "available")
         self.assertFalse(self.exported())
-        wait_for(lambda: not self.host.entries(), self.host.entries)
+        wait_until(lambda: not self.host.entries(), self.host.entries)
         self.assertEqual(([], []), (self.host.loops(), self.host.daemons()))
 
 
+@full_only("agents")
 class AgentsTest(AgentCase):
     """All goes well, or somebody does not answer; one class, as each has a site of its own."""
 
@@ -115,8 +119,10 @@ class AgentsTest(AgentCase):
         self.host.start()
         mine = self.attach()
         # The last report may be from the time when it was still connecting.
-        wait_for(lambda: any(each["path"] for each in self.site.agent(self.host.name)["devices"]))
-        known = self.site.agent(self.host.name)
+        wait_until(
+            lambda: any(each["path"] and each["size_bytes"] for each in self.known()["devices"])
+        )
+        known = self.known()
         (device,) = known["devices"]
         self.assertEqual(
             ("up", "user-space", None), (known["state"], known["way"], known["error"])
@@ -124,6 +130,9 @@ class AgentsTest(AgentCase):
         self.assertEqual((mine, GIB), (device["attachment_id"], device["size_bytes"]))
         self.assertEqual(self.host.name, known["connector"]["host"])
         self.detach(mine)
+
+    def known(self):
+        return self.site.agent(self.host.name)
 
     def test_a_device_in_use_stays_and_the_caller_is_told_who_uses_it(self):
         self.host.start()
@@ -144,7 +153,7 @@ class AgentsTest(AgentCase):
         )
         self.assertEqual(202, answer.status_code, answer.text)
         size = Path("/sys/block", self.host.device(mine).name, "size")
-        wait_for(lambda: int(size.read_text()) * 512 == 2 * GIB, size.read_text)
+        wait_until(lambda: int(size.read_text()) * 512 == 2 * GIB, size.read_text)
         self.site.wait_for_volume(self.volume, "in-use")
         self.detach(mine)
 
@@ -175,8 +184,7 @@ class AgentsTest(AgentCase):
         self.host.reboot()
         self.assertEqual([], self.host.loops())
         self.host.start()
-        wait_for(self.host.loops)
-        wait_for(lambda: self.read(mine) == BYTES)
+        wait_until(lambda: self.is_readable(mine) == BYTES)
         self.assertEqual("attached", self.status(mine))
         self.detach(mine)
 
@@ -185,8 +193,8 @@ class AgentsTest(AgentCase):
         mine = self.attach()
         for pid in self.host.daemons():
             os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: "made again" in agent.output, lambda: agent.output)
-        wait_for(lambda: self.is_readable(mine))
+        wait_until(lambda: "made again" in agent.output, lambda: agent.output)
+        wait_until(lambda: self.is_readable(mine))
         self.detach(mine)
 
     def is_readable(self, attachment_id):
@@ -209,7 +217,7 @@ class AgentsTest(AgentCase):
         )
         configuration.write_text(text)
         agent = forger.spawn()
-        wait_for(lambda: "Another one is the agent" in agent.output, lambda: agent.output)
+        wait_until(lambda: "Another one is the agent" in agent.output, lambda: agent.output)
         mine = self.attach()
         self.assertEqual(([], 1), (forger.loops(), len(self.host.loops())))
         self.detach(mine)
@@ -271,7 +279,8 @@ class AgentsTest(AgentCase):
     def test_an_agent_that_sleeps_attaches_when_it_wakes(self):
         agent = self.host.start()
         with agent.paused():
-            answer = self.site.attach(self.volume, self.host.name)
+            with self.site.another_api(self, SHORT_WORK_TIMEOUT):
+                answer = self.site.attach(self.volume, self.host.name)
             self.assertEqual(504, answer.status_code, answer.text)
             (mine,) = self.mine()
             self.assertEqual("attaching", self.status(mine))
@@ -287,7 +296,8 @@ class AgentsTest(AgentCase):
         agent = self.host.start()
         mine = self.attach()
         with agent.paused():
-            answer = self.site.detach(mine)
+            with self.site.another_api(self, SHORT_WORK_TIMEOUT):
+                answer = self.site.detach(mine)
             self.assertEqual(504, answer.status_code, answer.text)
             self.assertEqual("detaching", self.status(mine))
             self.assertTrue(self.exported())
@@ -301,16 +311,18 @@ class AgentsTest(AgentCase):
         self.host = agents.Host(self.site, self, broker)
         agent = self.host.start()
         mine = self.attach()
-        proxy.refuse()
-        wait_for(lambda: self.site.agent(self.host.name)["state"] == "down")
-        answer = self.site.detach(mine)
-        self.assertEqual(409, answer.status_code, answer.text)
-        self.assertIn(f"agent of host {self.host.name} has not been heard of", answer.text)
-        self.assertEqual("attached", self.status(mine))
-        other = self.site.attach(self.site.make_volume(), self.host.name)
-        self.assertEqual(409, other.status_code, other.text)
-        proxy.pass_on()
-        wait_for(lambda: self.site.agent(self.host.name)["state"] == "up")
+        with self.site.another_api(self, SHORT_DOWN_TIME):
+            proxy.refuse()
+            wait_until(lambda: self.site.agent(self.host.name)["state"] == "down")
+            answer = self.site.detach(mine)
+            self.assertEqual(409, answer.status_code, answer.text)
+            self.assertIn(f"agent of host {self.host.name} has not been heard of", answer.text)
+            self.assertEqual("attached", self.status(mine))
+            other = self.site.attach(self.site.make_volume(), self.host.name)
+            self.assertEqual(409, other.status_code, other.text)
+            wait_until(lambda: "cannot report" in agent.output, lambda: agent.output)
+            proxy.pass_on()
+            wait_until(lambda: self.site.agent(self.host.name)["state"] == "up")
         self.detach(mine)
         self.assertEqual(1, agent.output.count("cannot report"), agent.output)
         self.assertNotIn("Traceback", agent.output)
@@ -319,8 +331,9 @@ class AgentsTest(AgentCase):
         agent = self.host.start()
         with agent.paused():
             mine = self.begin()
-            wait_for(self.exported)
+            wait_until(self.exported)
             self.site.manager.kill()
+        # Enough for an agent to fail before; on a slow machine less is tested.
         manager = threading.Timer(1.0, self.restart)
         manager.start()
         self.addCleanup(manager.join)
@@ -336,7 +349,7 @@ class AgentsTest(AgentCase):
             env=processes.environment(),
             capture_output=True,
             text=True,
-            timeout=agents.PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         self.assertEqual(1, done.returncode)

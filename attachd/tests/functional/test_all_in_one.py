@@ -9,19 +9,22 @@ import sqlite3
 import stat
 import subprocess
 import threading
-import time
 import unittest
 
 import requests
 
 from attachd.tests.functional import processes
 from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT, wait_until
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 
 SLOW = """\
 [DEFAULT]
 enabled_backends = slow
+[manager]
+service_down_time = 600
 [slow]
 driver = fake
 fake_delay = {delay}
@@ -55,24 +58,25 @@ class Api:
 
     def create_volume(self, name="disk"):
         body = {"volume": {"size": 1, "name": name}}
-        volume = self.request("POST", "/volumes", body)["volume"]
-        deadline = time.monotonic() + PATIENCE
-        while volume["status"] == "creating":
-            self._test.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
-            volume = self.request("GET", f"/volumes/{volume['id']}")["volume"]
-        self._test.assertEqual("available", volume["status"])
-        return volume
+        path = f"/volumes/{self.request('POST', '/volumes', body)['volume']['id']}"
+
+        def show():
+            return self.request("GET", path)["volume"]
+
+        wait_until(lambda: show()["status"] != "creating")
+        self._test.assertEqual("available", show()["status"])
+        return show()
 
     def wait_until_attaching(self):
         """Wait until the manager has begun to connect the only attachment there is."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            found = self.request("GET", "/attachments/detail")["attachments"]
-            if [each["status"] for each in found] == ["attaching"]:
-                return
-            self._test.assertLess(time.monotonic(), deadline, found)
-            time.sleep(0.02)
+        wait_until(lambda: self.attachment_statuses() == ["attaching"], self.attachment_statuses)
+
+    def attachment_statuses(self):
+        found = self.request("GET", "/attachments/detail")["attachments"]
+        return [each["status"] for each in found]
+
+    def service_states(self):
+        return [each["state"] for each in self.request("GET", "/os-services")["services"]]
 
     def attach(self, volume):
         body = {"attachment": {"volume_uuid": volume["id"], "connector": {"host": "here"}}}
@@ -175,24 +179,23 @@ class StateTest(unittest.TestCase):
         self.assertTrue((self.state / "attachd.sqlite").is_file())
 
 
+@full_only("deployments")
 class EndTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.state = processes.folder(self) / "state"
 
     def slow(self, delay):
-        own = self.state.parent / "slow.conf"
-        own.write_text(SLOW.format(delay=delay))
-        process = AllInOne(self, self.state, f"--config-file={own}")
+        process = self.begin(delay)
         api = Api(self, process.url)
         # It does not wait long for its first report, which is slow too.
-        deadline = time.monotonic() + PATIENCE
-        while "up" not in [
-            each["state"] for each in api.request("GET", "/os-services")["services"]
-        ]:
-            self.assertLess(time.monotonic(), deadline, process.output)
-            time.sleep(0.05)
+        wait_until(lambda: "up" in api.service_states(), lambda: process.output)
         return process, api
+
+    def begin(self, delay):
+        own = self.state.parent / "slow.conf"
+        own.write_text(SLOW.format(delay=delay))
+        return AllInOne(self, self.state, f"--config-file={own}")
 
     def test_a_signal_ends_it_with_success_and_without_a_word(self):
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -225,16 +228,23 @@ class EndTest(unittest.TestCase):
         self.assertEqual([(volume["id"], "available")], rows)
 
     def test_a_second_interrupt_ends_it_at_once(self):
-        process, api = self.slow(delay=8)
-        api.request("POST", "/volumes", {"volume": {"size": 1}})
+        process, _api = self.slow(delay=0)
+        self.assertEqual(0, process.end())
+        process = self.begin(delay=900)  # its backend is still known to be up
+        Api(self, process.url).request("POST", "/volumes", {"volume": {"size": 1}})
         process.send(signal.SIGINT)
         # Until it has seen the first one, a second one is the same.
-        while process.running:
-            time.sleep(0.5)
-            process.send(signal.SIGINT)
+        wait_until(lambda: not self.interrupted(process), interval=0.5)
         self.assertEqual(130, process.wait())
 
+    def interrupted(self, process):
+        """Send an interrupt, unless the process has ended; tell whether it has not."""
+        if running := process.running:
+            process.send(signal.SIGINT)
+        return running
 
+
+@full_only("deployments")
 class RefusalTest(unittest.TestCase):
     """It says in one line why it does not start."""
 
@@ -254,7 +264,9 @@ class RefusalTest(unittest.TestCase):
         said = self.refused()
         self.assertIn(f"{self.state} is in use", said)
         self.assertIn(f"process {process.pid}\n", said)
-        self.assertEqual(200, requests.get(f"{process.url}/v3/volumes", timeout=99).status_code)
+        self.assertEqual(
+            200, requests.get(f"{process.url}/v3/volumes", timeout=TIMEOUT).status_code
+        )
 
     def test_a_port_in_use(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -290,6 +302,7 @@ class RefusalTest(unittest.TestCase):
         self.assertIn("tape", self.refused(f"--config-file={own}"))
 
 
+@full_only("deployments")
 class AddressTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
@@ -304,7 +317,9 @@ class AddressTest(unittest.TestCase):
     def test_it_warns_where_others_can_reach_it(self):
         process = AllInOne(self, self.state, "--host=0.0.0.0")
         self.assertIn("WARNING: 0.0.0.0 is not a loopback address", process.output)
-        self.assertEqual(200, requests.get(f"{process.url}/v3/volumes", timeout=99).status_code)
+        self.assertEqual(
+            200, requests.get(f"{process.url}/v3/volumes", timeout=TIMEOUT).status_code
+        )
 
     def test_it_serves_by_the_newer_protocol_too(self):
         if not Path("/proc/net/if_inet6").exists() or not Path("/proc/net/if_inet6").read_text():
@@ -312,7 +327,9 @@ class AddressTest(unittest.TestCase):
         process = AllInOne(self, self.state, "--host=::1")
         self.assertIn("http://[::1]:", process.url)
         self.assertNotIn("WARNING", process.output)
-        self.assertEqual(200, requests.get(f"{process.url}/v3/volumes", timeout=99).status_code)
+        self.assertEqual(
+            200, requests.get(f"{process.url}/v3/volumes", timeout=TIMEOUT).status_code
+        )
 
     def test_one_connection_carries_hundreds_of_requests(self):
         process = AllInOne(self, self.state)

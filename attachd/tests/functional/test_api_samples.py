@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import json
 from pathlib import Path
 import re
-import time
 from typing import Any, NamedTuple
 import unittest
 from unittest import mock
@@ -20,6 +19,7 @@ from attachd.api import endpoint
 from attachd.db import messages, paging
 from attachd.tests import agents
 from attachd.tests.functional import described, served
+from attachd.tests.wait import wait_until
 
 REFERENCE = Path(__file__).parents[3] / "api-ref" / "source" / "v3"
 SAMPLES = REFERENCE / "samples"
@@ -291,8 +291,8 @@ def _id_in(body: dict[str, Any]) -> str:
 
 def sent(api: served.Api, step: Step) -> served.Answer:
     """Send a step, whose ids are filled in, until what is waited for has come."""
-    deadline = time.monotonic() + 120
-    while True:
+
+    def come() -> list[served.Answer]:
         answer = api.ask(step.method, step.path, step.body, token=step.token, version=step.version)
         assert answer.status < 400, (step, answer)
         described.check(
@@ -303,10 +303,11 @@ def sent(api: served.Api, step: Step) -> served.Answer:
             answer.raw,
         )
         waits = step.name in {"available", "copied"}
-        if not waits or answer.body["volume"]["status"] == "available":
-            return answer
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.01)
+        has_come = not waits or answer.body["volume"]["status"] == "available"
+        return [answer] if has_come else []
+
+    (answer,) = wait_until(come, f"{step}")
+    return answer
 
 
 def _filled(value: Any, ids: dict[str, str]) -> Any:

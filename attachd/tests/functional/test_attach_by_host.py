@@ -5,7 +5,8 @@ from unittest import mock
 
 from attachd.conf import CONF
 from attachd.tests import databases, rows
-from attachd.tests.functional.by_host import HOST, LATER, OWN, PATIENCE, SERVER, Case
+from attachd.tests.functional.by_host import HOST, LATER, OWN, SERVER, Case
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class OrderTest(Case):
@@ -49,7 +50,7 @@ class RaceTest(Case):
             answer = self.post()
         self.assertEqual(202, deleted[0].status, deleted[0].raw)
         self.assertEqual(409, answer.status, answer.raw)
-        self.wait_until(lambda: not rows.attachments())
+        wait_until(lambda: not rows.attachments())
         self.assert_nothing_left()
 
     def test_a_delete_before_the_agent_looks_leaves_nothing(self):
@@ -131,7 +132,7 @@ class KeyTest(Case):
         identity = self.only()["id"]
         self.assertEqual(504, first.status, first.raw)
         self.assertIn(identity, first.fault)
-        CONF.set_override("work_timeout", PATIENCE, "agent")
+        CONF.set_override("work_timeout", int(TIMEOUT), "agent")
         self.agent.is_deaf = False
         self.assertEqual(identity, self.attached(**self.key))
         self.agent.hear()

@@ -6,10 +6,12 @@ import re
 
 from attachd.tests.functional import test_clients as commands
 from attachd.tests.functional.test_clients import UUID
+from attachd.tests.selection import full_only
 
 SERVERS = [f"{number * 8}-2222-4333-8444-555555555555" for number in "123"]
 
 
+@full_only("clients")
 class Case(commands.Case):
     def setUp(self):
         super().setUp()

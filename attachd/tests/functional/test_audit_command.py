@@ -6,7 +6,6 @@ import json
 import secrets
 import subprocess
 import threading
-import time
 
 import sqlalchemy as sa
 import testtools
@@ -15,6 +14,8 @@ from attachd.db import models
 from attachd.tests import threeway
 from attachd.tests.functional import callers, cycles, initiators, processes, tgtd
 from attachd.tests.functional.test_served_data import settings
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 TYPE = {"name": "shared", "extra_specs": {"multiattach": "<is> True"}}
 AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
@@ -24,6 +25,7 @@ LOGINS = 4
 AUDITS = 2
 
 
+@full_only("deployments")
 class AuditCommandTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
@@ -120,13 +122,11 @@ class AuditCommandTest(testtools.TestCase):
             with contextlib.suppress(OSError):
                 self.api.ask(*request)
 
-        asked = threading.Thread(target=ask)
-        asked.start()
-        while not threeway.unfinished(self.deployment.database):
-            time.sleep(0.05)
+        # It is not answered before the API has waited for the dead manager long enough.
+        threading.Thread(target=ask, daemon=True).start()
+        wait_until(lambda: threeway.unfinished(self.deployment.database))
         self.manager.kill()
         self.tgtd.go_on()
-        asked.join()
         for arguments in ((), ("--repair",)):
             self.assertEqual((DIFFERENT, [("half-way", None)]), self.kinds(*arguments))
         self.start_manager()

@@ -14,6 +14,8 @@ import threading
 import unittest
 
 import attachd
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT
 
 FOLDER = Path(attachd.__file__).parents[1] / "benchmarks"
 BENCHMARK = FOLDER / "attach_cycle.py"
@@ -78,6 +80,7 @@ class _StandIn(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@full_only("clients")
 class BenchmarkTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
@@ -104,7 +107,7 @@ class BenchmarkTest(unittest.TestCase):
             [sys.executable, "-W", "ignore", str(command), *arguments],
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=2 * TIMEOUT,
             check=False,
         )
         self.assertEqual(status, done.returncode, done.stdout + done.stderr)
@@ -114,6 +117,18 @@ class BenchmarkTest(unittest.TestCase):
         done = self._run("--json", str(self.json), *arguments, status=status)
         return done.stdout, json.loads(self.json.read_text(encoding="utf-8"))
 
+    def _measure_until(self, enough, *arguments, warmup=False):
+        """Measure a stand-in, anew and for longer where too little comes of it."""
+        for seconds in (0.3, 3, 30, 300):
+            server, url = self._serve()
+            before = f"{seconds if warmup else 0}"
+            table, content = self._measure(
+                *("--endpoint", url, "--seconds", f"{seconds}", "--warmup", before), *arguments
+            )
+            if enough(server, content["results"]):
+                break
+        return server, table, content
+
     def test_help_tells_what_it_starts(self):
         self.assertIn("Nothing is started unless", self._run("--help").stdout.replace("\n", " "))
 
@@ -121,9 +136,9 @@ class BenchmarkTest(unittest.TestCase):
         self.assertIn("--endpoint", self._run(status=2).stderr)
 
     def test_as_many_cycles_are_printed_as_the_server_has_seen(self):
-        server, url = self._serve()
-        table, content = self._measure(
-            *("--endpoint", url, "--clients", "1,2", "--seconds", "0.3", "--warmup", "0")
+        server, table, content = self._measure_until(
+            lambda _server, results: min(each["cycles"] for each in results),
+            *("--clients", "1,2"),
         )
         cycles = [each["cycles"] for each in content["results"]]
         self.assertEqual([1, 2], [each["clients"] for each in content["results"]])
@@ -138,9 +153,10 @@ class BenchmarkTest(unittest.TestCase):
             )
 
     def test_cycles_of_the_warm_up_do_not_count(self):
-        server, url = self._serve()
-        _table, content = self._measure(
-            *("--endpoint", url, "--clients", "1", "--seconds", "0.2", "--warmup", "0.2")
+        server, _table, content = self._measure_until(
+            lambda server, results: results[0]["cycles"] < server.asked["detach"],
+            *("--clients", "1"),
+            warmup=True,
         )
         self.assertLess(content["results"][0]["cycles"], server.asked["detach"])
 
@@ -153,7 +169,7 @@ class BenchmarkTest(unittest.TestCase):
         self.assertIn("not counted", content["how"]["sql statements"])
 
     def test_a_refused_cycle_does_not_count_and_is_told(self):
-        server, url = self._serve(lambda call, count: call == "connect" and count % 2 == 0)
+        server, url = self._serve(lambda call, count: call == "connect" and count % 2 == 1)
         table, content = self._measure(
             *("--endpoint", url, "--clients", "1", "--seconds", "0.4", "--warmup", "0"),
             status=1,
@@ -165,13 +181,16 @@ class BenchmarkTest(unittest.TestCase):
         self.assertIn("connect: 409", table)
 
     def test_all_in_one_stays_within_the_budgets_of_a_cycle(self):
-        _table, content = self._measure(
-            *("--start", "all-in-one", "--clients", "2", "--seconds", "1", "--warmup", "0.5")
-        )
-        result = content["results"][0]
-        self.assertGreater(result["cycles"], 0)
+        for seconds in (1, 3, 9, 27):
+            _table, content = self._measure(
+                *("--start", "all-in-one", "--clients", "2", "--seconds", f"{seconds}"),
+                *("--warmup", "0.5"),
+            )
+            result = content["results"][0]
+            # What the manager reports every ten seconds comes on top: too much of few cycles.
+            if result["cycles"] > 100:
+                break
         counted = result["per_cycle"]
-        # What the manager reports every ten seconds comes on top.
         self.assertAlmostEqual(RPC_CALLS, counted["rpc calls"], delta=0.01)
         self.assertLess(counted["sql statements"], MOST_STATEMENTS + 0.5)
         self.assertLess(counted["writing transactions"], MOST_WRITES + 0.5)

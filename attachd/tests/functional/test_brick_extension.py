@@ -14,6 +14,7 @@ import sys
 from attachd.tests import machine
 from attachd.tests.functional import processes, tgtd
 from attachd.tests.functional.typed import Terminal
+from attachd.tests.selection import full_only
 
 _CONFIGURATION = """\
 [DEFAULT]
@@ -47,6 +48,7 @@ print(json.dumps(client.Client().get_connector()))
 """
 
 
+@full_only("clients")
 class BrickExtensionTest(Terminal):
     """The extension is the only one that cinder finds."""
 

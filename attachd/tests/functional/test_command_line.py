@@ -15,6 +15,7 @@ import yaml
 from attachd.tests import machine
 from attachd.tests.functional import processes
 from attachd.tests.functional.typed import Terminal
+from attachd.tests.selection import full_only
 
 SOURCE = processes.ROOT / "cinderclient-ext"
 UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -48,6 +49,7 @@ def only_ours(test, site):
     return f"{hidden}{os.pathsep}{site}"
 
 
+@full_only("clients")
 class AttachdTest(Terminal):
     """The command attachd on this host."""
 
@@ -148,6 +150,7 @@ class AttachdTest(Terminal):
         self.assertEqual(["_attachd", "complete -F _attachd attachd"], said.splitlines())
 
 
+@full_only("clients")
 class AttachmentsTest(Terminal):
     """The commands on attachments against a real API."""
 
@@ -220,6 +223,7 @@ class AttachmentsTest(Terminal):
         return made.strip()
 
 
+@full_only("clients")
 class OpenStackTest(Terminal):
     """The plug-in of the command openstack."""
 
@@ -239,6 +243,7 @@ class OpenStackTest(Terminal):
         self.assertIn("--mode", self.openstack("local", "attach", "data", "--mode", "x", code=2))
 
 
+@full_only("clients")
 class CinderTest(Terminal):
     """The extension of the command cinder."""
 
@@ -263,6 +268,7 @@ class CinderTest(Terminal):
         self.assertIn("multipath", self.cinder("get-connector", PYTHONPATH=path))
 
 
+@full_only("clients")
 class ExtensionTest(testtools.TestCase):
     """What cinder does with the extension, of which there may be several."""
 
@@ -311,6 +317,7 @@ class ExtensionTest(testtools.TestCase):
         self.assertIn("'FileFinder' object has no attribute 'find_module'", said)
 
 
+@full_only("clients")
 class ExamplesTest(Terminal):
     """What the documentation shows, as it is shown."""
 

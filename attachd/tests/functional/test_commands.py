@@ -6,8 +6,10 @@ import subprocess
 import unittest
 
 from attachd.tests.functional import commands, processes
+from attachd.tests.selection import full_only
 
 
+@full_only("clients")
 class CommandsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

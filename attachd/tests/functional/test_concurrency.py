@@ -20,12 +20,13 @@ from attachd.drivers.fake import Call
 from attachd.states import AttachmentState, VolumeState
 from attachd.tests import databases, rows
 from attachd.tests.functional import served
+from attachd.tests.wait import TIMEOUT
 
 CLIENTS = 8
 STEPS = 15
 NAP = 0.004
-PATIENCE = 120
 LITTLE_PATIENCE = 2
+"""Seconds that are tried at most; on a slow machine less is tried."""
 
 ALLOWED = {200, 202, 204, 400, 404, 409}
 BROKEN = 500
@@ -42,9 +43,7 @@ class Held(NamedTuple):
 class Client:
     """Calls at random; a seed decides which."""
 
-    def __init__(
-        self, api: served.Api, volume: str, seed: int, patience: float = PATIENCE
-    ) -> None:
+    def __init__(self, api: served.Api, volume: str, seed: int, patience: float = TIMEOUT) -> None:
         self._patience = patience
         self._api = api
         self._volume = volume
@@ -60,7 +59,7 @@ class Client:
         patience = time.monotonic() + self._patience
         while done < STEPS and time.monotonic() < patience:
             if self._held is None and not self._create():
-                time.sleep(NAP * self._random.random())
+                time.sleep(NAP * self._random.random())  # lest all try at the same moment
                 continue
             self._random.choice(steps)()
             done += 1

@@ -13,6 +13,7 @@ from attachd.conf import CONF
 from attachd.db import api, attachments, retrying, services, types, volume_metadata, volumes
 from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests import databases, rows
+from attachd.tests.wait import TIMEOUT
 
 PROJECT = {"project_id": rows.PROJECT}
 MOVES = (Event.CONNECT, Event.GRANTED, Event.COMPLETE, Event.DISCONNECT, Event.CONNECT_LOST)
@@ -24,7 +25,9 @@ def reserve_from_here(url, start, volume_id, threads):
     CONF.set_override("connection", url, group="database")
     CONF.set_override("max_pool_size", 4, group="database")
     CONF.set_override("max_overflow", 0, group="database")
-    start.wait(60)
+    CONF.set_override("answer_timeout", 120, group="database")
+    CONF.set_override("retry_timeout", 120, group="database")
+    start.wait(TIMEOUT)
     reserve = functools.partial(attachments.reserve, volume_id, PROJECT)
     outcomes = databases.together(*[reserve] * threads)
     return Counter(type(each).__name__ for each in outcomes)
@@ -37,7 +40,7 @@ class ContentionOnSqlite(unittest.TestCase):
         super().setUp()
         self.url = databases.use(self, self.kind)
         # Others use the server as well.
-        for option, value in (("max_pool_size", 20), ("max_overflow", 0)):
+        for option, value in (("max_pool_size", 20), ("max_overflow", 0), ("pool_timeout", 300)):
             CONF.set_override(option, value, group="database")
             self.addCleanup(CONF.clear_override, option, group="database")
         api.dispose()

@@ -9,12 +9,15 @@ documentation for contributors.
 import unittest
 
 from attachd.tests.crashing.case import CALLS, DeathCase, EachCallCase
+from attachd.tests.selection import full_only
 
 
+@full_only("crash")
 class MariaDBTest(EachCallCase, unittest.TestCase):
     """Each step, in one of the calls that take it."""
 
 
+@full_only("crash")
 class PostgreSQLTest(DeathCase, unittest.TestCase):
     """Some points."""
 

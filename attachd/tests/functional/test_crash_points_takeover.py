@@ -4,8 +4,10 @@
 import unittest
 
 from attachd.tests.crashing.case import CALLS, DeathCase
+from attachd.tests.selection import full_only
 
 
+@full_only("crash")
 class TakeoverTest(DeathCase, unittest.TestCase):
     """The next one comes only when the other manager has finished everything."""
 

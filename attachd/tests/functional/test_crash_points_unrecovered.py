@@ -7,13 +7,15 @@ import unittest
 from attachd.tests.crashing import attaching, older, runs, volumes
 from attachd.tests.crashing.case import SEED
 from attachd.tests.crashing.site import Site
+from attachd.tests.selection import full_only
 
+# For what must not happen: a slow machine only sees less of it.
 _SECONDS = 2.0
-"""How long nothing is waited for."""
 _WORK = " > driver "
 _UNSENT = "message create_volume > before"
 
 
+@full_only("crash")
 class WithoutRecoveryTest(unittest.TestCase):
     """The same deaths, at points where the backend is at work."""
 
@@ -26,7 +28,10 @@ class WithoutRecoveryTest(unittest.TestCase):
 
     def check(self, *kinds, where=_WORK):
         for kind in kinds:
-            points = [each for each in runs.record(self.site, kind) if where in each.name]
+            recorded = runs.record(self.site, kind)
+            # What is passed again and again is not passed as often each time.
+            looped = {each.name for each in recorded if each.number > 1}
+            points = [each for each in recorded if where in each.name and each.name not in looped]
             point = random.Random(SEED).choice(points)
             with self.subTest(call=kind.__name__, point=f"{point}"):
                 outcome = runs.die_at(self.site, kind, point, limit=_SECONDS)

@@ -56,6 +56,7 @@ from attachd.tests.unit.db import (
     test_volumes,
 )
 from attachd.tests.unit.objects import test_rows
+from attachd.tests.wait import wait_until
 
 ENDING = {
     "mariadb": (
@@ -293,12 +294,19 @@ class RestartOnMariadb(unittest.TestCase):
         databases.use(self, self.kind)
 
     def _end_all(self):
-        others = sa.create_engine(CONF.database.connection, poolclass=sa.NullPool)
+        # In one transaction, PostgreSQL would go on to list what it listed first.
+        others = sa.create_engine(
+            CONF.database.connection, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT"
+        )
         find, end = ENDING[self.kind]
         with others.connect() as connection:
             found = connection.exec_driver_sql(find).scalars().all()
             for each in found:
                 connection.exec_driver_sql(end.format(each))
+            # A server ends a connection some time after it was asked to.
+            wait_until(
+                lambda: not set(found) & set(connection.exec_driver_sql(find).scalars().all())
+            )
         self.assertLess(0, len(found))
 
     def test_callers_do_not_notice(self):

@@ -16,8 +16,10 @@ import testtools
 import yaml
 
 from attachd.tests import machine
-from attachd.tests.functional import agents, commands, keystones, processes
+from attachd.tests.functional import commands, keystones, processes
 from attachd.tests.functional.devstacks import CREDENTIALS, GENUINE, Site
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT, wait_until
 
 INITIATOR = "iqn.2026-01.example:host"
 # Three bytes are not enough for the last character.
@@ -69,6 +71,7 @@ def _own(services):
     return {each for each in services if each.startswith("attachd")}
 
 
+@full_only("devstack")
 class PhasesTest(testtools.TestCase):
     """A whole life, with Keystone, MariaDB, RabbitMQ and a tgtd."""
 
@@ -244,15 +247,15 @@ class PhasesTest(testtools.TestCase):
 
         def ask(path):
             headers = {"X-Auth-Token": admin, "OpenStack-API-Version": "attachd 1.0"}
-            answer = requests.get(f"{url}/v3{path}", headers=headers, timeout=60)
+            answer = requests.get(f"{url}/v3{path}", headers=headers, timeout=TIMEOUT)
             self.assertEqual(200, answer.status_code, answer.text + self.site.logs)
             return answer.json()
 
-        agents.wait_for(
+        wait_until(
             lambda: [each["state"] for each in ask("/os-services")["services"]] == ["up"],
             lambda: self.site.logs,
         )
-        agents.wait_for(
+        wait_until(
             lambda: (
                 [(each["host"], each["state"]) for each in ask("/agents")["agents"]]
                 == [("node-1", "up")]
@@ -290,7 +293,7 @@ class PhasesTest(testtools.TestCase):
             user, "openstack", "volume", "create", "-fjson", "--size=1", "--type=multiattach", NAME
         )
         volume = json.loads(made)["id"]
-        agents.wait_for(
+        wait_until(
             lambda: (
                 "available"
                 in self._client(user, "openstack", "volume", "show", "-cstatus", "-fvalue", volume)

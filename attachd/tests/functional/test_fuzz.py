@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from attachd.api import endpoint
 from attachd.tests.functional import bad_input, served
+from attachd.tests.selection import full_only
 
 SETTINGS = hypothesis.settings(
     max_examples=100,
@@ -80,6 +81,7 @@ def _of_kinds(kinds: set[str]) -> st.SearchStrategy[Any]:
     return st.one_of([by_kind[kind] for kind in kinds if kind in by_kind] or [anything])
 
 
+@full_only("properties")
 class FuzzTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

@@ -3,20 +3,22 @@
 
 import signal
 import threading
-import time
 import unittest
 
 import requests
 import sqlalchemy as sa
 
 from attachd.tests.functional.processes import PATIENCE, Deployment
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
-SLOW = "[slow]\nfake_delay = 90\n"
+SLOW = "[slow]\nfake_delay = 900\n"  # longer than the end of a process is waited for
 FAST = "[slow]\nfake_delay = 0\n"
 TRANSITIONAL = ("creating", "deleting", "extending", "connecting", "disconnecting")
 
 
+@full_only("crash")
 class GracefulEndTest(unittest.TestCase):
     """A backend that is slow, over RabbitMQ and MariaDB."""
 
@@ -41,10 +43,7 @@ class GracefulEndTest(unittest.TestCase):
         return answer.json()["volume"]["id"]
 
     def wait_for(self, volume, status):
-        deadline = time.monotonic() + PATIENCE
-        while (found := self.status(volume)) != status:
-            self.assertLess(time.monotonic(), deadline, found)
-            time.sleep(0.1)
+        wait_until(lambda: self.status(volume) == status, lambda: self.status(volume))
 
     def status(self, volume):
         return self.deployment.get(f"/v3/volumes/{volume}")["volume"]["status"]
@@ -68,11 +67,7 @@ class GracefulEndTest(unittest.TestCase):
 
         client = threading.Thread(target=attach)
         client.start()
-        deadline = time.monotonic() + PATIENCE
-        while not self.due():
-            self.assertLess(time.monotonic(), deadline)
-            self.assertEqual([], [each.text for each in answers])
-            time.sleep(0.05)
+        wait_until(lambda: self.due() or answers)
 
         def answer():
             client.join(PATIENCE)
@@ -114,10 +109,7 @@ class GracefulEndTest(unittest.TestCase):
         )
         manager = self.deployment.start_manager()
         volumes = [self.create_volume() for _ in range(4)]
-        before = time.monotonic()
-        code = manager.end()
-        self.assertLess(time.monotonic() - before, 60)
-        self.assertEqual(0, code)
+        self.assertEqual(0, manager.end())
         # Asked of nobody: it waits in the queue.
         volumes.append(self.create_volume())
         self.assertEqual({"creating"}, {self.status(each) for each in volumes})
@@ -136,13 +128,9 @@ class GracefulEndTest(unittest.TestCase):
         self.deployment.configure(SLOW)
         manager = self.deployment.start_manager()
         copy = self.create_volume(source_volid=source)
-        deadline = time.monotonic() + PATIENCE
-        while self.rows("SELECT id FROM volumes WHERE lease_holder IS NOT NULL") != [(copy,)]:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.1)
-        before = time.monotonic()
+        leased = "SELECT id FROM volumes WHERE lease_holder IS NOT NULL"
+        wait_until(lambda: self.rows(leased) == [(copy,)])
         self.assertEqual(0, manager.end())
-        self.assertLess(time.monotonic() - before, 60)
         self.assertEqual("creating", self.status(copy))
         self.deployment.configure(FAST)
         self.deployment.start_manager()

@@ -8,7 +8,8 @@ from attachd.conf import CONF
 from attachd.manager import registry
 from attachd.manager.caretaker import Caretaker
 from attachd.tests import agents, rows
-from attachd.tests.functional.by_host import HOST, LATER, PATIENCE, Case
+from attachd.tests.functional.by_host import HOST, LATER, Case
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class UnwillingTest(Case):
@@ -48,7 +49,7 @@ class UnwillingTest(Case):
         self.assert_attached(identity)
         self.assertIn(agents.BUSY, self.only()["error"])
         self.assertEqual(202, self.delete(identity, **LATER).status)
-        self.wait_until(lambda: self.only()["error"] is not None)
+        wait_until(lambda: self.only()["error"] is not None)
         self.assert_attached(identity)
         self.agent.is_busy = False
         self.assertEqual(200, self.delete(identity).status)
@@ -63,7 +64,7 @@ class UnwillingTest(Case):
         self.assertEqual("detaching", rows.volume(self.volume)["status"])
         Caretaker(self.api.backend).once()
         self.assertEqual({identity}, self.driver.granted())
-        CONF.set_override("work_timeout", PATIENCE, "agent")
+        CONF.set_override("work_timeout", int(TIMEOUT), "agent")
         self.agent.hear()
         self.assertEqual(200, self.delete(identity).status)
         self.assert_nothing_left()
@@ -107,7 +108,7 @@ class LaterTest(Case):
         answer = self.post(**LATER)
         self.assertEqual(202, answer.status, answer.raw)
         identity = answer.body["attachment"]["id"]
-        self.wait_until(lambda: self.only()["state"] == "attached")
+        wait_until(lambda: self.only()["state"] == "attached")
         self.assert_attached(identity)
         answer = self.delete(identity, **LATER)
         self.assertEqual(202, answer.status, answer.raw)
@@ -119,7 +120,7 @@ class LaterTest(Case):
         deaf = exception.AgentAway(host=HOST, since="yet")
         with mock.patch.object(agentapi, "nudge", side_effect=deaf):
             identity = self.post(**LATER).body["attachment"]["id"]
-            self.wait_until(lambda: self.only()["state"] == "connected")
+            wait_until(lambda: self.only()["state"] == "connected")
             self.agent.work()
             self.assert_attached(identity)
             self.assertEqual(202, self.delete(identity, **LATER).status)
@@ -187,7 +188,7 @@ class ExtendTest(Case):
         identity = self.attached()
         del self.agent.told[:]
         self.assertEqual(202, self.action(**{"os-extend": {"new_size": 2}}).status)
-        self.wait_until(lambda: self.agent.told == [identity])
+        wait_until(lambda: self.agent.told == [identity])
         self.assertEqual(2, rows.volume(self.volume)["size_gib"])
 
 
@@ -213,5 +214,5 @@ class RegistryTest(Case):
                 self.assertEqual("/dev/sdb", self.only()["device"])
                 answer = self.delete(identity, **options)
                 self.assertEqual(202 if options else 200, answer.status, answer.raw)
-                self.wait_until(lambda: not rows.attachments())
+                wait_until(lambda: not rows.attachments())
                 self.assert_nothing_left()

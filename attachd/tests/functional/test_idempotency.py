@@ -2,7 +2,6 @@
 """Requests with an Idempotency-Key, through the API: done once, whatever is lost on the way."""
 
 import json
-import time
 import unittest
 from unittest import mock
 
@@ -12,10 +11,10 @@ from attachd.conf import CONF
 from attachd.db import api, idempotency_keys, models
 from attachd.tests import backends, databases, rows
 from attachd.tests.functional import served
+from attachd.tests.wait import wait_until
 
 SERVER = "11111111-2222-4333-8444-555555555555"
 KEY = "8e03978e-40d5-43e8-bc93-6894a57f9324"
-PATIENCE = 120
 HOST = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:1"}
 
 
@@ -337,10 +336,7 @@ class VolumesTest(Case):
         self.wait_until_ready(row["id"])
 
     def wait_until_ready(self, volume):
-        deadline = time.monotonic() + PATIENCE
-        while rows.volume(volume)["state"] != "ready":
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        wait_until(lambda: rows.volume(volume)["state"] == "ready")
 
     def test_a_refusal_is_final(self):
         CONF.set_override("quota_volumes", 0, group="quota")

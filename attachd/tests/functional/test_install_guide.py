@@ -14,7 +14,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 import unittest
 import uuid
 
@@ -23,6 +22,8 @@ import sqlalchemy as sa
 from attachd.tests import machine
 from attachd.tests.functional import commands, guides, keystones, processes, units
 from attachd.tests.functional.processes import PATIENCE, ROOT
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 GUIDE = ROOT / "doc/source/admin/install.rst"
 
@@ -83,6 +84,7 @@ def free_port() -> int:
         return port
 
 
+@full_only("guides")
 class InstallGuideTest(unittest.TestCase):
     """A machine of which everything but the servers is in a folder."""
 
@@ -264,7 +266,7 @@ class InstallGuideTest(unittest.TestCase):
         command = [self.tools["nginx"], "-c", f"{self.root}/etc/nginx/nginx.conf"]
         if self.nginx is None:
             self.nginx = processes.Process(self, *command, "-g", "daemon off;")
-            wait_for(self, lambda: listens(self.values["tls"]))
+            wait_until(lambda: listens(self.values["tls"]))
         else:
             subprocess.run([*command, "-s", "reload"], check=True, capture_output=True)
 
@@ -289,7 +291,7 @@ class InstallGuideTest(unittest.TestCase):
             secret = self.root / "etc/attachd/attachd.conf"
             self.assertEqual(0o640, secret.stat().st_mode & 0o777)
         elif command.startswith("systemctl enable"):
-            wait_for(self, lambda: listens(self.values["api"]))
+            wait_until(lambda: listens(self.values["api"]))
             self.units.running["attachd-manager"].wait_for("(?s)Serving backend.*Serving backend")
             self.assert_units_are_in_order()
         elif command.startswith("openstack volume attachment list"):
@@ -389,10 +391,3 @@ class InstallGuideTest(unittest.TestCase):
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait_for(test: unittest.TestCase, is_so) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        test.assertLess(time.monotonic(), deadline)
-        time.sleep(0.05)

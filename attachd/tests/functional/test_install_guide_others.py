@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from attachd.tests import machine
 from attachd.tests.functional import guides, processes, units
 from attachd.tests.functional.processes import PATIENCE, ROOT
+from attachd.tests.selection import full_only
 
 GUIDE = ROOT / "doc/source/admin/install.rst"
 SEVERAL_HOSTS = ROOT / "doc/source/admin/several-hosts.rst"
@@ -37,6 +38,7 @@ print(Path("/proc/self/status").read_text())
 """
 
 
+@full_only("guides")
 class PostgresqlTest(unittest.TestCase):
     """Typed for a database and a role of another name, at the server that tests use."""
 
@@ -93,6 +95,7 @@ class PostgresqlTest(unittest.TestCase):
         self.assertFalse(self.left())
 
 
+@full_only("guides")
 class LoopDevicesTest(unittest.TestCase):
     def test_root_needs_one_of_its_privileges(self):
         machine.need_root(self)
@@ -118,6 +121,7 @@ class LoopDevicesTest(unittest.TestCase):
         self.assertNotIn(str(file), [each.read_text().strip() for each in backing])
 
 
+@full_only("guides")
 class HaproxyTest(unittest.TestCase):
     def test_the_example_is_valid(self):
         haproxy = machine.need_tool(self, "haproxy")

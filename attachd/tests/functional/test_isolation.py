@@ -5,12 +5,12 @@ The calls are those of the story behind the samples of the API reference, which 
 """
 
 import json
-import time
 import unittest
 
 from attachd.api import endpoint
 from attachd.tests.functional import guarded, served
 from attachd.tests.functional.test_api_samples import STORY
+from attachd.tests.wait import wait_until
 
 SERVER = "11111111-2222-4333-8444-555555555555"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.1994-05.com.example:compute-1"}
@@ -63,10 +63,8 @@ class ResourcesTest(Case):
         }
 
     def wait_until_available(self, volume):
-        deadline = time.monotonic() + 120
-        while self.ask(path=f"/volumes/{volume}").body["volume"]["status"] != "available":
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        path = f"/volumes/{volume}"
+        wait_until(lambda: self.ask(path=path).body["volume"]["status"] == "available")
 
     def filled(self, value):
         text = json.dumps(value)

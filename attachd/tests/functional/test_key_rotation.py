@@ -3,7 +3,6 @@
 
 import json
 import threading
-import time
 import uuid
 
 import sqlalchemy as sa
@@ -12,6 +11,7 @@ from attachd.db import seal_keys
 from attachd.tests import keys
 from attachd.tests.functional import callers, processes
 from attachd.tests.functional.test_sealed_secrets import PROJECT, Case
+from attachd.tests.wait import wait_until
 
 
 class RotationTest(Case):
@@ -24,7 +24,7 @@ class RotationTest(Case):
         self.deployment.configure(f"[secrets]\nkey_file = {self.keys}\n")
         self.start()
         self.deployment.wait_until_served()
-        self.api = callers.Caller(f"{self.deployment.url}/v3", patience=processes.PATIENCE)
+        self.api = callers.Caller(f"{self.deployment.url}/v3")
         self.stop = threading.Event()
         self.trouble, self.cycles = [], [0] * self.THREADS
 
@@ -34,7 +34,7 @@ class RotationTest(Case):
         )
 
     def add_rows(self):
-        """Insert attachments that were stored before there was a key."""
+        """Insert attachments that were stored before there was a key; return their ids, sorted."""
         values = {"id": str(uuid.uuid4()), "now": "2026-01-01 00:00:00", "project": PROJECT}
         self.sql(
             "INSERT INTO volumes (id, project_id, size_gib, state, status, attach_status, leaving,"
@@ -44,6 +44,7 @@ class RotationTest(Case):
             **values,
         )
         info = json.dumps({"driver_volume_type": "iscsi", "data": {"auth_password": "p" * 32}})
+        ids = sorted(str(uuid.uuid4()) for _ in range(self.ROWS))
         with self.engine.begin() as connection:
             connection.execute(
                 sa.text(
@@ -52,11 +53,12 @@ class RotationTest(Case):
                     " :project, 'attachment', 'attached', '{}', :info, :secret, 0, :now)"
                 ),
                 [
-                    {**values, "id": str(uuid.uuid4()), "volume": values["id"], "info": info,
+                    {**values, "id": id_, "volume": values["id"], "info": info,
                      "secret": "s" * 32}
-                    for _ in range(self.ROWS)
+                    for id_ in ids
                 ],
             )  # fmt: skip
+        return ids
 
     def cycle(self, number):
         volume = self.api.get("POST", "/volumes", {"volume": {"size": 1}})["volume"]["id"]
@@ -76,10 +78,7 @@ class RotationTest(Case):
                 return
 
     def wait_for(self, volume):
-        deadline = time.monotonic() + processes.PATIENCE
-        while self.api.get("GET", f"/volumes/{volume}")["volume"]["status"] != "available":
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.1)
+        self.api.wait_for(volume, "available")
 
     def sealed_by(self, name):
         return self.sql(
@@ -91,36 +90,40 @@ class RotationTest(Case):
         seal_keys.promote(str(self.keys), name)
         return name
 
-    def kill_a_rotation(self, name):
-        """Kill one that has begun."""
+    def kill_a_rotation(self, name, row):
+        """Kill one that has begun, and comes no further than to a row."""
         command = ["attachd-manage", self.deployment._argument, "key", "rotate"]
-        process = processes.Process(
-            self, processes.script(command[0]), *command[1:], env=self.deployment._environment
-        )
-        deadline = time.monotonic() + processes.PATIENCE
-        while self.sealed_by(name) < self.ROWS // 20:
-            self.assertLess(time.monotonic(), deadline, process.output)
-        process.kill()
+        lock = sa.text("SELECT id FROM attachments WHERE id = :id FOR UPDATE")
+        with self.engine.begin() as connection:
+            connection.execute(lock, {"id": row})
+            process = processes.Process(
+                self, processes.script(command[0]), *command[1:], env=self.deployment._environment
+            )
+            wait_until(lambda: self.sealed_by(name) >= self.ROWS // 20, lambda: process.output)
+            process.kill()
         self.assertLess(self.sealed_by(name), self.ROWS, "it was over before it was killed")
 
     def wait_for_cycles(self):
         """Wait until each of those who attach has done it some times more."""
         wanted = [each + 2 for each in self.cycles]
-        deadline = time.monotonic() + processes.PATIENCE
-        while any(now < each for now, each in zip(self.cycles, wanted, strict=True)):
-            self.assertEqual([], self.trouble)
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.05)
+        wait_until(
+            lambda: (
+                self.trouble
+                or all(now >= each for now, each in zip(self.cycles, wanted, strict=True))
+            ),
+            lambda: (self.cycles, wanted),
+        )
+        self.assertEqual([], self.trouble)
 
     def test_services_go_on_while_all_is_sealed_anew(self):
-        self.add_rows()
+        ids = self.add_rows()
         threads = [threading.Thread(target=self.cycle, args=(n,)) for n in range(self.THREADS)]
         for each in threads:
             each.start()
         self.addCleanup(self.stop.set)
         self.wait_for_cycles()
         (one,) = keys.ids(self.keys)
-        self.kill_a_rotation(one)
+        self.kill_a_rotation(one, ids[self.ROWS // 2])
         two = self.change_key()
         self.wait_for_cycles()
         self.manage("rotate", codes=(0, 1))  # 1: one of those who attach came between

@@ -18,9 +18,10 @@ import unittest
 
 from attachd.db import processes
 from attachd.tests import databases, rows
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT, wait_until
 
-PATIENCE = 180
-TAKEOVER_TIME = 9.0
+TAKEOVER_TIME = 30.0
 """Seconds; a third of it is what a busy machine may delay a process inside."""
 
 KILLS = 6
@@ -44,7 +45,7 @@ from attachd.manager.presence import Presence
 CONF.set_override("state_path", f"{here / machine}")
 CONF.set_override("connection", url, group="database")
 CONF.set_override("takeover_time", float(takeover_time), group="manager")
-CONF.set_override("attach_timeout", 180, group="rpc")
+CONF.set_override("attach_timeout", 300, group="rpc")
 ours = Presence()
 ours.start()
 ours.wait_until_joined(threading.Event())
@@ -84,6 +85,7 @@ ours.stop()
 """
 
 
+@full_only("crash")
 class LeasesOnSqlite(unittest.TestCase):
     """Two processes on each of two machines."""
 
@@ -118,7 +120,7 @@ class LeasesOnSqlite(unittest.TestCase):
     def kill(self, name):
         worker = self.workers.pop(name)
         worker.kill()
-        worker.wait(PATIENCE)
+        worker.wait(TIMEOUT)
         self.start(name.partition("-")[0])
 
     def said(self):
@@ -131,14 +133,16 @@ class LeasesOnSqlite(unittest.TestCase):
         return sum(line[:2] == ["in", name] for line in self.said()[since:])
 
     def wait_until(self, seen):
-        deadline = time.monotonic() + PATIENCE
-        while not seen():
-            for name, worker in self.workers.items():
-                if worker.poll() is not None:
-                    self.fail(f"{name}: {(self.here / f'{name}.err').read_text()}")
-            if time.monotonic() > deadline:
-                self.fail(f"{self.said()[-20:]} {processes.living()}")
-            time.sleep(0.05)
+        wait_until(
+            lambda: seen() or self.check_workers(),
+            lambda: f"{self.said()[-20:]} {processes.living()}",
+        )
+
+    def check_workers(self):
+        """Fail if a worker has ended by itself."""
+        for name, worker in self.workers.items():
+            if worker.poll() is not None:
+                self.fail(f"{name}: {(self.here / f'{name}.err').read_text()}")
 
     def wait_until_all_had_it(self, times):
         since = len(self.said())
@@ -149,7 +153,7 @@ class LeasesOnSqlite(unittest.TestCase):
         (self.here / f"hold-{name}").touch()
         self.wait_until(lambda: ["holds", name] in [line[:2] for line in self.said()])
         since = len(self.said())
-        time.sleep(0.5)
+        time.sleep(0.5)  # for what must not happen: a slow machine only sees less of it
         self.assertEqual([], self.said()[since:], "nobody else gets it")
 
     def assert_never_two(self):
@@ -167,6 +171,7 @@ class LeasesOnSqlite(unittest.TestCase):
             self.wait_until_all_had_it(1)
         for _ in range(KILLS):
             self.kill(random.choice(list(self.workers)))
+            # Until anywhere in their work, or before they have begun: what follows is the same.
             time.sleep(random.uniform(0.2, 0.8))
         self.wait_until_all_had_it(EACH)
         self.assert_never_two()
@@ -175,7 +180,7 @@ class LeasesOnSqlite(unittest.TestCase):
     def assert_all_is_left_in_order(self):
         (self.here / "stop").touch()
         for worker in self.workers.values():
-            self.assertEqual(0, worker.wait(PATIENCE))
+            self.assertEqual(0, worker.wait(TIMEOUT))
         self.assertIsNone(rows.volume(self.volume_id)["lease_holder"])
         ours = {row["id"] for row in processes.living()}
         files = {each.name for each in self.here.glob("*/processes/*")}

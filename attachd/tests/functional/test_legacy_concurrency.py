@@ -13,9 +13,9 @@ from attachd import states
 from attachd.states import AttachmentState, VolumeState
 from attachd.tests import databases, rows
 from attachd.tests.functional import served
+from attachd.tests.wait import TIMEOUT
 
 ROUNDS = 4
-PATIENCE = 120
 ALLOWED = {200, 202, 204, 400, 404, 409}
 
 
@@ -45,10 +45,10 @@ class Client:
         return self._ask("POST", f"/volumes/{self._volume}/action", action).status < 300
 
     def work(self) -> None:
-        patience = time.monotonic() + PATIENCE
+        patience = time.monotonic() + TIMEOUT
         while len(self.spans) < ROUNDS and time.monotonic() < patience:
             if not self._take():
-                time.sleep(0.01 * self._random.random())
+                time.sleep(0.01 * self._random.random())  # lest all try at the same moment
                 continue
             since = time.monotonic()
             self._use()

@@ -6,7 +6,6 @@ killed wherever it may be.
 import itertools
 from pathlib import Path
 import secrets
-import time
 
 import fixtures
 import openstack
@@ -21,6 +20,8 @@ from attachd.tests import machine
 from attachd.tests.contract import backends
 from attachd.tests.functional import callers, devices, forks, processes, tgtd
 from attachd.tests.functional.test_served_data import settings
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 MIB = 2**20
 
@@ -83,14 +84,18 @@ class Case(testtools.TestCase):
 
     def detach(self, host, volume, **how):
         """Detach, once no other test has a copy of our mounts in a namespace that it made."""
-        client, deadline = self.client(host), time.monotonic() + devices.PATIENCE
-        while True:
+        client = self.client(host)
+
+        def detached():
             try:
-                return client.detach(volume, **how)
+                return [client.detach(volume, **how)]
             except exception.DeviceBusy as error:
-                if " of process " not in f"{error}" or time.monotonic() > deadline:
+                if " of process " not in f"{error}":
                     raise
-                time.sleep(0.1)
+                return []
+
+        (entry,) = wait_until(detached)
+        return entry
 
     def place(self, host):
         return self.folder / f"mnt-{host.identity.name}"
@@ -203,6 +208,7 @@ class LifeTest(_Life, Case):
         self.detach(self.a, volume)
 
 
+@full_only("crash")
 class _Killed(Case):
     """A process that is killed leaves nothing that the next one does not go on with."""
 
@@ -311,14 +317,12 @@ class _OnTargets:
         return self.start(settings("tgt", self.tgtd.options))
 
     def assert_nothing_is_exported(self):
-        deadline = time.monotonic() + devices.PATIENCE
-        while self.tgtd.sessions():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+        wait_until(lambda: not self.tgtd.sessions())
         self.assertEqual([], self.tgtd.targets())
         self.assertEqual([], self.tgtd.accounts())
 
 
+@full_only("crash")
 class LifeOnTargetsTest(_OnTargets, _Life, Case):
     pass
 

@@ -2,7 +2,6 @@
 """Stock clients that log in: with passwords at a real Keystone, and with HTTP Basic at attachd."""
 
 import subprocess
-import time
 
 import bcrypt
 from cinderclient import client as cinder
@@ -16,6 +15,8 @@ import testtools
 
 from attachd.tests.functional import commands, keystones, processes
 from attachd.tests.functional.processes import PATIENCE, AllInOne, Deployment
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 ALICES, BOBS = "a" * 32, "b" * 32
 CONFIGURATION = """\
@@ -27,6 +28,7 @@ auth_strategy = {}
 """
 
 
+@full_only("clients")
 class Case(testtools.TestCase):
     def start(self, strategy, more=""):
         self.folder = processes.folder(self)
@@ -75,10 +77,7 @@ class Case(testtools.TestCase):
     def cycle_with_cinderclient(self, client):
         """The same."""
         volume = client.volumes.create(1, name="other")
-        deadline = time.monotonic() + PATIENCE
-        while client.volumes.get(volume.id).status != "available":
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.1)
+        wait_until(lambda: client.volumes.get(volume.id).status == "available")
         attachment = client.attachments.create(volume.id, {"host": "one"})["id"]
         client.attachments.complete(attachment)
         self.assertEqual("in-use", client.volumes.get(volume.id).status)
@@ -166,6 +165,7 @@ class KeystoneTest(Case):
             client.volumes.list()
 
 
+@full_only("clients")
 class ServersTest(testtools.TestCase):
     """Keystone behind the web servers that run the API for real."""
 

@@ -7,22 +7,23 @@ second one has to get the truth.
 
 import json
 import socket
-import time
 import unittest
 import urllib.parse
 
 import requests
 
 from attachd.tests.functional import processes
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT, wait_until
 
 SERVER = "11111111-2222-4333-8444-555555555555"
 PROJECT = "a" * 32
 TOKEN = f"alice:{PROJECT}:member,reader"
 VERSION = "volume 3.71"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:1"}
-PATIENCE = 240
 
 
+@full_only("outages")
 class LostReplyTest(unittest.TestCase):
     database = "mariadb"
 
@@ -38,11 +39,11 @@ class LostReplyTest(unittest.TestCase):
         self.http.headers.update({"X-Auth-Token": TOKEN, "OpenStack-API-Version": VERSION})
         answer = self.ask("POST", "/volumes", {"volume": {"size": 1}})
         self.volume = answer.json()["volume"]["id"]
-        self.wait_until(lambda: self.volume_status() == "available")
+        wait_until(lambda: self.volume_status() == "available")
 
     def ask(self, method, path, body=None, **headers):
         url = f"{self.deployment.url}/v3{path}"
-        return self.http.request(method, url, json=body, headers=headers, timeout=PATIENCE)
+        return self.http.request(method, url, json=body, headers=headers, timeout=TIMEOUT)
 
     def lose(self, method, path, body=None, **headers):
         """Send a request and hang up without reading the answer, once it is being worked on."""
@@ -51,22 +52,16 @@ class LostReplyTest(unittest.TestCase):
         lines = [f"{method} /v3{path} HTTP/1.1", f"Host: {url.netloc}"]
         lines += [f"{name}: {value}" for name, value in {**self.http.headers, **headers}.items()]
         lines += [f"Content-Length: {len(sent)}", "Content-Type: application/json", "", ""]
-        with socket.create_connection((url.hostname, url.port), PATIENCE) as connection:
+        with socket.create_connection((url.hostname, url.port), TIMEOUT) as connection:
             connection.sendall("\r\n".join(lines).encode() + sent)
             status = "detaching" if method == "DELETE" else "attaching"
-            self.wait_until(lambda: [each["status"] for each in self.attachments()] == [status])
+            wait_until(lambda: [each["status"] for each in self.attachments()] == [status])
 
     def attachments(self):
         return self.ask("GET", "/attachments/detail").json()["attachments"]
 
     def volume_status(self):
         return self.ask("GET", f"/volumes/{self.volume}").json()["volume"]["status"]
-
-    def wait_until(self, condition):
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.05)
 
     def wanted(self, **more):
         return {"attachment": {"volume_uuid": self.volume, "instance_uuid": SERVER, **more}}
@@ -128,11 +123,11 @@ class LostReplyTest(unittest.TestCase):
         self.manager.kill()
         self.deployment.start_manager()
         url = f"/attachments/{made.json()['attachment']['id']}"
-        self.wait_until(lambda: self.ask("GET", url).json()["attachment"]["connection_info"])
+        wait_until(lambda: self.ask("GET", url).json()["attachment"]["connection_info"])
         deleted = self.ask("DELETE", url, **later)
         self.assertEqual(202, deleted.status_code, deleted.text)
         self.assertEqual("respond-async", deleted.headers["Preference-Applied"])
-        self.wait_until(lambda: self.ask("GET", url).status_code == 404)
+        wait_until(lambda: self.ask("GET", url).status_code == 404)
         self.assertEqual("available", self.volume_status())
 
 

@@ -7,6 +7,7 @@ import testtools
 
 from attachd.tests.functional import callers, processes
 from attachd.tests.functional.callers import Request
+from attachd.tests.selection import full_only
 
 CREATES = 200
 DELETES = 50
@@ -15,7 +16,15 @@ MOST = 5
 
 CONNECTORS = [{"host": name, "ip": "127.0.0.1"} for name in ("host-a", "host-b")]
 
-FILES = "[file]\nfile_loop_devices = never\n"
+FILES = """\
+[file]
+file_loop_devices = never
+[rpc]
+attach_timeout = 240
+calls_to_silent_backend = 1000
+[database]
+retry_timeout = 120
+"""
 
 
 class OnSqliteTest(testtools.TestCase):
@@ -146,6 +155,7 @@ class OnMariadbTest(OnSqliteTest):
         return deployment.url
 
 
+@full_only("scale")
 class OnPostgresqlTest(OnMariadbTest):
     """The same, with PostgreSQL."""
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 
 import requests
 import testtools
@@ -18,6 +17,8 @@ import yaml
 from attachd.metrics.catalogue import RECOVERED
 from attachd.tests import machine, metrics
 from attachd.tests.functional import processes
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 ETC = processes.ROOT / "etc" / "attachd"
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
@@ -66,6 +67,7 @@ def free_port():
         return server.getsockname()[1]
 
 
+@full_only("deployments")
 class NamesTest(testtools.TestCase):
     """All that is asked for is told by a service that has attached, detached and failed."""
 
@@ -98,7 +100,7 @@ class NamesTest(testtools.TestCase):
         self.assertEqual(200, self.ask("POST", "/types", {"volume_type": specs}).status_code)
         body = {"volume": {"size": 1, "volume_type": backend}}
         volume = self.ask("POST", "/volumes", body).json()["volume"]
-        self.until(lambda: self.status_of(volume) == "available")
+        wait_until(lambda: self.status_of(volume) == "available")
         body = {"attachment": {"volume_uuid": volume["id"], "connector": {"host": "here"}}}
         made = self.ask("POST", "/attachments", body)
         self.assertEqual(200, made.status_code, made.text)
@@ -107,12 +109,6 @@ class NamesTest(testtools.TestCase):
     def status_of(self, volume):
         return self.ask("GET", f"/volumes/{volume['id']}").json()["volume"]["status"]
 
-    def until(self, condition):
-        deadline = time.monotonic() + processes.PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.1)
-
     def scrape(self):
         texts = [requests.get(place, timeout=processes.PATIENCE).text for place in self.places]
         return {key: value for text in texts for key, value in metrics.read(text).items()}
@@ -120,8 +116,8 @@ class NamesTest(testtools.TestCase):
     def test_all_that_is_asked_for_is_told(self):
         self.assertEqual(200, self.cycle("healthy"))
         self.assertGreaterEqual(self.cycle("broken"), 400)
-        self.until(lambda: ("attachd_database_commits_total", frozenset()) in self.scrape())
-        self.until(lambda: self.sample("attachd_attachments", state="disconnect_failed") == 1.0)
+        wait_until(lambda: ("attachd_database_commits_total", frozenset()) in self.scrape())
+        wait_until(lambda: self.sample("attachd_attachments", state="disconnect_failed") == 1.0)
         found = self.scrape()
         self.check_values()
         # It takes time, or the death of a process, until there are actions of recovery.
@@ -141,7 +137,7 @@ class NamesTest(testtools.TestCase):
         before = self.sample("attachd_api_requests_total", endpoint="/attachments")
         telling = r"(\d+) INFO attachd.metrics.exporter .* Metrics are at"
         os.kill(int(self.server.wait_for(telling)[1]), signal.SIGKILL)
-        self.until(lambda: len(re.findall(telling, self.server.output)) > 1)
+        wait_until(lambda: len(re.findall(telling, self.server.output)) > 1)
         after = self.sample("attachd_api_requests_total", endpoint="/attachments")
         self.assertEqual(before, after)
 

@@ -6,7 +6,6 @@ import json
 import re
 import socket
 import threading
-import time
 import unittest
 import urllib.parse
 
@@ -15,6 +14,8 @@ from attachd.notifications import sender
 from attachd.tests import backends, brokers, hearing, rows
 from attachd.tests.functional import listeners, sdk, served
 from attachd.tests.functional.processes import PATIENCE, Deployment
+from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT, wait_until
 
 CONNECTOR = {"host": "one", "initiator": "iqn.2026-01.org.example:one"}
 LIFE = [
@@ -41,8 +42,11 @@ flush_timeout = {flush}
 
 def nobody(test):
     """Return the URL of a broker that does not exist."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        return f"rabbit://guest:guest@127.0.0.1:{closed.getsockname()[1]}/"
+    # A port that is bound, and refuses connections.
+    bound = socket.socket()
+    test.addCleanup(bound.close)
+    bound.bind(("127.0.0.1", 0))
+    return f"rabbit://guest:guest@127.0.0.1:{bound.getsockname()[1]}/"
 
 
 def silent(test):
@@ -58,8 +62,7 @@ def live(storage):
     storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
     storage.update_volume(volume, description="mine")
     storage.extend_volume(volume, 2)
-    while storage.get_volume(volume.id).status == "extending":
-        time.sleep(0.1)
+    wait_until(lambda: storage.get_volume(volume.id).status != "extending")
     attachment = storage.create_attachment(volume.id, connector=CONNECTOR)
     storage.complete_attachment(attachment)
     storage.delete_attachment(attachment)
@@ -71,10 +74,10 @@ def live(storage):
 class Forwarder:
     """Forwards connections to another address until the test is over."""
 
-    def __init__(self, test, address, onward):
+    def __init__(self, bound, onward):
         self._onward = onward
-        self._server = socket.create_server(address)
-        test.addCleanup(self._server.close)
+        self._server = bound
+        bound.listen()
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self):
@@ -91,8 +94,9 @@ class Forwarder:
                 sink.sendall(data)
 
 
+@full_only("deployments")
 class DeploymentCase(unittest.TestCase):
-    def deploy(self, broker, retry=-1, flush=5):
+    def deploy(self, broker, retry=-1, flush=120):
         deployment = Deployment(self, "mariadb", workers=1)
         with (deployment.folder / "attachd.conf").open("a", encoding="utf-8") as file:
             file.write(ON.format(broker=broker, retry=retry, flush=flush))
@@ -112,7 +116,8 @@ class LifeTest(DeploymentCase):
         manager, server = deployment.start_manager(), deployment.start_gunicorn()
         deployment.wait_until_served()
         volume_id = live(sdk.storage(self, deployment.url))
-        heard = listener.wait_for("volume.delete.end")
+        for kind in LIFE:  # what one process tells last may come before what the other one tells
+            heard = listener.wait_for(kind)
         # Two processes tell; what each of them tells is in order, and so is each beginning and
         # its end.  Their times order the rest.
         ordered = sorted(heard, key=lambda each: each["timestamp"])
@@ -142,7 +147,7 @@ class LifeTest(DeploymentCase):
         self.assertEqual([], self.lost(server) + self.lost(manager))
 
     def test_without_a_broker_all_goes_on_and_every_loss_is_told(self):
-        deployment = self.deploy(nobody(self), retry=0, flush=10)
+        deployment = self.deploy(nobody(self), retry=0)
         manager, server = deployment.start_manager(), deployment.start_gunicorn()
         deployment.wait_until_served()
         volume_id = live(sdk.storage(self, deployment.url))
@@ -156,16 +161,14 @@ class EndTest(DeploymentCase):
     """A process that ends while the message queue does not take what it has to tell."""
 
     def end(self, start, broker):
-        deployment = self.deploy(broker, flush=1)
+        deployment = self.deploy(broker, flush=1)  # however long: nothing is ever taken
         manager = deployment.start_manager()
         server = start(deployment)
         deployment.wait_until_served()
         storage = sdk.storage(self, deployment.url)
         volume = storage.create_volume(name="disk", size=1)
         storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
-        began = time.monotonic()
         storage.update_volume(volume, description="mine")
-        self.assertLess(time.monotonic() - began, 30)
         for process, verb in ((server, "update"), (manager, "create")):
             process.end()
             expected = [
@@ -190,8 +193,7 @@ class InProcessCase(unittest.TestCase):
         answer = self.api.ask("POST", "/volumes", {"volume": {"size": 1}})
         self.assertEqual(202, answer.status, answer.raw)
         path = f"/volumes/{answer.body['volume']['id']}"
-        while self.api.ask("GET", path).body["volume"]["status"] == "creating":
-            time.sleep(0.01)
+        wait_until(lambda: self.api.ask("GET", path).body["volume"]["status"] != "creating")
         return path
 
 
@@ -201,25 +203,25 @@ class OutageTest(InProcessCase):
         hearing.use(self, "messagingv2")
         self.broker = brokers.url(self)
         backends.override(self, "transport_url", self.broker, sender.GROUP)
-        backends.override(self, "flush_timeout", 2.0, "notifications")
+        backends.override(self, "flush_timeout", TIMEOUT, "notifications")
 
     def test_what_is_told_during_an_outage_is_sent_after_it(self):
         path = self.create()
         sender.stop()
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            address = closed.getsockname()
+        bound = socket.socket()
+        self.addCleanup(bound.close)
+        bound.bind(("127.0.0.1", 0))
+        address = bound.getsockname()
         parts = urllib.parse.urlsplit(self.broker)
         mine = parts._replace(netloc=f"guest:guest@127.0.0.1:{address[1]}")
         CONF.set_override("transport_url", mine.geturl(), sender.GROUP)
         with self.assertLogs("attachd.notifications.sender", "WARNING") as logged:
-            began = time.monotonic()
             for number in range(5):
                 body = {"volume": {"name": f"disk-{number}"}}
                 self.assertEqual(200, self.api.ask("PUT", path, body).status)
             self.api.ask("DELETE", path)
-            self.assertLess(time.monotonic() - began, 30)
             listener = listeners.Listener(self, self.broker)
-            Forwarder(self, address, (parts.hostname, parts.port))
+            Forwarder(bound, (parts.hostname, parts.port))
             listener.wait_for("volume.delete.end")
         updates = ["volume.update.start", "volume.update.end"] * 5
         expected = ["volume.create.start", "volume.create.end", *updates,
@@ -229,6 +231,8 @@ class OutageTest(InProcessCase):
 
     def test_a_burst_beyond_the_queue_is_counted(self):
         backends.override(self, "queue_size", 3, "notifications")
+        # However long: nothing is ever taken.
+        CONF.set_override("flush_timeout", 2.0, "notifications")
         CONF.set_override("transport_url", silent(self), sender.GROUP)
         path = self.create()
         with self.assertLogs("attachd.notifications.sender", "ERROR") as logged:

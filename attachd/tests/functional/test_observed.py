@@ -12,6 +12,8 @@ import requests
 import testtools
 
 from attachd.tests.functional import collectors, processes, tgtd
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 THEIRS = f"req-{uuid.uuid4()}"
 HEADERS = {"OpenStack-API-Version": "volume 3.71", "X-OpenStack-Request-ID": THEIRS}
@@ -33,6 +35,7 @@ driver = tgt
 """
 
 
+@full_only("deployments")
 class ObservedTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
@@ -60,18 +63,11 @@ class ObservedTest(testtools.TestCase):
         self.assertLess(answer.status_code, 300, answer.text)
         return answer
 
-    def until(self, condition):
-        deadline = time.monotonic() + processes.PATIENCE
-        while not (found := condition()):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.1)
-        return found
-
     def attach(self):
         """Attach a new volume; returns the id of the request and the secret of the connection."""
         body = {"volume": {"size": 1}}
         path = f"/volumes/{self.ask('POST', '/volumes', body).json()['volume']['id']}"
-        self.until(lambda: self.ask("GET", path).json()["volume"]["status"] == "available")
+        wait_until(lambda: self.ask("GET", path).json()["volume"]["status"] == "available")
         connector = {"host": "here", "initiator": "iqn.2026-01.test:here"}
         body = {"attachment": {"volume_uuid": path.rpartition("/")[2], "connector": connector}}
         answer = self.ask("POST", "/attachments", body)
@@ -128,7 +124,7 @@ class ObservedTest(testtools.TestCase):
             "flow attach",
             "grant",
         }
-        self.until(lambda: wanted <= set(of_it()))
+        wait_until(lambda: wanted <= set(of_it()))
         found = of_it()
         chain = [found["grant"]]
         by_id = {each.id: each for each in found.values()}

@@ -10,35 +10,34 @@ import threading
 import testtools
 
 from attachd.tests.functional import outages
-from attachd.tests.functional.outages import SLACK, THREADS
+from attachd.tests.functional.outages import THREADS
 from attachd.tests.functional.tgtd import Tgtd
-
-GIVEN_UP = 2 * outages.ANSWER + 1
-"""Seconds: a database that is silent, to an old connection and to a new one."""
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 MANAGER_THREADS = outages.THREADS
-TGT_TIMEOUT = 2
-UNSENT = outages.HEARTBEAT + 2 * 5 + 3
-"""Seconds: a message that is not confirmed, and two connections that are not answered."""
+# Long enough for a tgtd that is only slow, and shorter than the API waits.
+TGT_TIMEOUT = 15
 
 
+@full_only("outages")
 class Case(testtools.TestCase):
-    def assert_unavailable(self, answer, says, bound):
+    def assert_unavailable(self, answer, says):
+        """Hold that it says so; without time limits, an answer would never come."""
         self.assertEqual(503, answer.status, answer)
         self.assertRegex(answer.message, says)
         self.assertEqual("5", answer.headers["retry-after"])
-        self.assertLess(answer.seconds, bound + SLACK)
 
     def assert_threads_are_as_before(self, deployment, before):
         """All of them answer, and there are not more."""
         answers = deployment.ask_all([("GET", "/volumes")] * 2 * THREADS)
         self.assertEqual({200}, {each.status for each in answers})
-        self.assertLess(max(each.seconds for each in answers), SLACK)
-        self.assertLessEqual(deployment.threads(), before)
+        wait_until(lambda: deployment.threads() <= before, deployment.threads)
 
     def warm_up(self, deployment, volume):
         """Have all threads and connections made that there will be."""
-        for path in (f"/volumes/{volume}", "/volumes"):
+        # More than once: those who ask may be so slow that one thread answers several of them.
+        for path in (f"/volumes/{volume}", "/volumes") * 3:
             deployment.ask_all([("GET", path)] * 2 * THREADS)
         deployment.cycle(volume)
         deployment.ask_all([("PUT", "/attachments/x", outages.connector("x"))] * THREADS)
@@ -67,11 +66,11 @@ class DatabaseTest(Case):
                 ]
             )
             for each in answers:
-                self.assert_unavailable(each, "^The database does not answer. Try", GIVEN_UP)
+                self.assert_unavailable(each, "^The database does not answer. Try")
             proxy.pass_on()
-            deployment.wait_until(lambda: deployment.ask("GET", "/volumes").status == 200)
+            wait_until(lambda: deployment.ask("GET", "/volumes").status == 200)
             self.assertEqual("reserved", deployment.status(volume))
-            deployment.wait_until(lambda each=attachment: deployment.connect(each).status == 200)
+            wait_until(lambda each=attachment: deployment.connect(each).status == 200)
             self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{attachment}").status)
             self.assert_threads_are_as_before(deployment, threads)
         for _ in range(3):
@@ -99,7 +98,7 @@ class QueueTest(Case):
                     ("POST", "/volumes", {"volume": {"size": 1, "name": away.__name__}}),
                 ]
             )
-            self.assert_unavailable(connected, "message queue does not answer", UNSENT)
+            self.assert_unavailable(connected, "message queue does not answer")
             # A reservation needs the database alone.
             self.assertEqual(200, attached.status, attached)
             reserved = attached.body["attachment"]["id"]
@@ -115,7 +114,7 @@ class QueueTest(Case):
     def assert_works_again(self, attachment, volume):
         """Repeat the call until it is answered; then everything works."""
         deployment = self.deployment
-        deployment.wait_until(lambda: deployment.connect(attachment).status == 200)
+        wait_until(lambda: deployment.connect(attachment).status == 200)
         self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{attachment}").status)
         deployment.cycle(volume)
 
@@ -123,12 +122,12 @@ class QueueTest(Case):
         """What was told of a volume is so: it is in error, or a manager has found its row."""
         (left,) = self.deployment.get(f"/volumes?name={name}")["volumes"]
         if created.status == 202:
-            self.deployment.wait_until(lambda: self.deployment.status(left["id"]) == "available")
+            wait_until(lambda: self.deployment.status(left["id"]) == "available")
         else:
             says = f"Volume {left['id']} was not created and is in error: .* Delete it"
-            self.assert_unavailable(created, says, UNSENT)
+            self.assert_unavailable(created, says)
             self.assertEqual("error", self.deployment.status(left["id"]))
-        self.deployment.wait_until(lambda: self.is_deleted(left["id"]))
+        wait_until(lambda: self.is_deleted(left["id"]))
 
     def is_deleted(self, volume):
         return self.deployment.ask("DELETE", f"/volumes/{volume}").status == 404
@@ -164,7 +163,7 @@ class BackendTest(Case):
             self.assert_names_what_to_do(deployment, identity, answer)
         self.tgtd.go_on()
         for each in hung:
-            deployment.wait_until(lambda each=each: deployment.connect(each).status == 200)
+            wait_until(lambda each=each: deployment.connect(each).status == 200)
         for each in hung:
             self.assertEqual(200, deployment.ask("DELETE", f"/attachments/{each}").status)
         self.assertEqual([], self.tgtd.accounts())
@@ -176,7 +175,7 @@ class BackendTest(Case):
         # More threads than calls, as a real API has more than are about to wait.
         deployment = outages.Deployment(self, "mariadb", "file, tgt", settings, threads=24)
         deployment.start()
-        deployment.wait_until(
+        wait_until(
             lambda: (
                 [each["state"] for each in deployment.get("/os-services")["services"]]
                 == ["up", "up"]
@@ -190,7 +189,6 @@ class BackendTest(Case):
 
     def assert_names_what_to_do(self, deployment, identity, answer):
         """It says what is wrong, for how long that took, and what may be done about it."""
-        self.assertLess(answer.seconds, outages.ATTACH + SLACK)
         if answer.status == 500:
             self.assertRegex(answer.message, f"{identity} could not be connected: .* not answer")
             self.assertIn("Update it to try again, or delete it", answer.message)
@@ -199,7 +197,7 @@ class BackendTest(Case):
             self.assertRegex(answer.message, says)
             self.assertEqual("5", answer.headers["retry-after"])
         else:
-            self.assert_unavailable(answer, "later|repeat|down", outages.ATTACH)
+            self.assert_unavailable(answer, "later|repeat|down")
         shown = deployment.get(f"/attachments/{identity}")["attachment"]
         self.assertIn(shown["status"], {"error_attaching", "attaching", "reserved"})
 
@@ -211,9 +209,9 @@ class StartTest(Case):
         deployment.queue_proxy.refuse()
         deployment.begin_manager()
         deployment.start_gunicorn()
-        self.assert_unavailable(deployment.ask("GET", "/volumes"), "database", GIVEN_UP)
+        self.assert_unavailable(deployment.ask("GET", "/volumes"), "database")
         deployment.database_proxy.pass_on()
-        deployment.wait_until(lambda: deployment.ask("GET", "/volumes").status == 200)
+        wait_until(lambda: deployment.ask("GET", "/volumes").status == 200)
         deployment.queue_proxy.pass_on()
         deployment.wait_until_served()
         deployment.cycle(deployment.volume())

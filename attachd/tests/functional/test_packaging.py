@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import attachd
+from attachd.tests.selection import full_only
 
 TREE = Path(attachd.__file__).parent.parent
 
@@ -20,6 +21,7 @@ LEFT_BEHIND = shutil.ignore_patterns(
 )
 
 
+@full_only("guides")
 class PackagingTest(unittest.TestCase):
     """An installation of its own, used from another folder."""
 

@@ -7,7 +7,6 @@ the samples (test_api_samples) has a call of it if its body has to be right.
 
 import dataclasses
 import re
-import time
 import unittest
 from unittest import mock
 
@@ -17,8 +16,7 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.tests import rows
 from attachd.tests.functional import personas, served, test_api_samples
-
-PATIENCE = 120
+from attachd.tests.wait import wait_until
 
 OF_PROJECTS = frozenset({"volume_id", "attachment_id", "message_id", "target_project_id"})
 """The variable parts of paths that name what belongs to one project."""
@@ -194,8 +192,5 @@ class StoryTest(Case):
 
     def _at_rest(self):
         """Return all rows, once nothing that was begun changes them any more."""
-        deadline = time.monotonic() + PATIENCE
-        while any(row["owner"] for row in rows.volumes()):
-            self.assertLess(time.monotonic(), deadline, rows.volumes())
-            time.sleep(0.05)
+        wait_until(lambda: not any(row["owner"] for row in rows.volumes()), rows.volumes)
         return rows.volumes(), rows.attachments()

@@ -2,19 +2,21 @@
 """An operator edits policy.yaml while the service runs, and makes mistakes."""
 
 import os
-import time
 import unittest
 
 import requests
 
 from attachd.tests.functional import processes
 from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 PROJECT = "a" * 32
 READER = f"rita:{PROJECT}:reader"
 LIST = "volume:get_all"
 
 
+@full_only("deployments")
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
@@ -49,10 +51,10 @@ class EditsTest(Case):
         new.rename(self.policy)
 
     def wait_for(self, status):
-        deadline = time.monotonic() + PATIENCE
-        while (found := self.list()) != status:
-            self.assertLess(time.monotonic(), deadline, f"it stays {found}")
-            time.sleep(0.1)
+        wait_until(lambda: self.list() == status, self.list)
+
+    def list_denied(self):
+        self.assertEqual(403, self.list())
 
     def complaints(self):
         return self.process.output.count(f"The policy file {self.policy} is broken")
@@ -74,18 +76,18 @@ class EditsTest(Case):
         broken = (": [", f"'{LIST}': 'everybody'", f"'{LIST}': 'everybody:x'", f"'{LIST}':")
         for number, text in enumerate(broken, 1):
             self.write(text)
-            deadline = time.monotonic() + PATIENCE
-            while self.complaints() < number:
-                self.assertEqual(403, self.list())
-                self.assertLess(time.monotonic(), deadline, self.process.output)
-                time.sleep(0.1)
+            wait_until(
+                lambda number=number: self.complaints() >= number or self.list_denied(),
+                lambda: self.process.output,
+            )
         self.policy.unlink()
         self.policy.mkdir()
-        deadline = time.monotonic() + PATIENCE
-        while "it cannot be read: Is a directory" not in self.process.output:
-            self.assertEqual(403, self.list())
-            self.assertLess(time.monotonic(), deadline, self.process.output)
-            time.sleep(0.1)
+        wait_until(
+            lambda: (
+                "it cannot be read: Is a directory" in self.process.output or self.list_denied()
+            ),
+            lambda: self.process.output,
+        )
         for _ in range(50):
             self.list()
         # Once each time, however many requests there were; twice if it changed while it was read.

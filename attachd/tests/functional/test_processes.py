@@ -7,13 +7,15 @@ from pathlib import Path
 import signal
 import subprocess
 import threading
-import time
 import unittest
 
 import requests
+import sqlalchemy as sa
 
 from attachd.tests.functional import processes, sdk
 from attachd.tests.functional.processes import PATIENCE, Deployment
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 
@@ -72,6 +74,7 @@ class PostgreSQLUnderUwsgiTest(CycleCase, unittest.TestCase):
         return deployment.start_uwsgi()
 
 
+@full_only("deployments")
 class MariaDBUnderGunicornTest(CycleCase, unittest.TestCase):
     database = "mariadb"
 
@@ -135,9 +138,7 @@ class ServerCase:
         for each in sessions:
             self.addCleanup(each.close)
             self.assertEqual(200, self.request(each, "GET", "/volumes").status_code)
-        before = time.monotonic()
         self.assertEqual(200, self.request(requests.Session(), "GET", "/volumes").status_code)
-        self.assertLess(time.monotonic() - before, PATIENCE / 2)
 
     def test_a_request_under_way_is_answered_before_the_end(self):
         server = self.start_all()
@@ -166,16 +167,19 @@ class ServerCase:
         self.assertIn("max_limit", self.deployment.server.output)
 
 
+@full_only("outages")
 class UwsgiTest(ServerCase, unittest.TestCase):
     def start(self, deployment):
         return deployment.start_uwsgi()
 
 
+@full_only("outages")
 class GunicornTest(ServerCase, unittest.TestCase):
     def start(self, deployment):
         return deployment.start_gunicorn()
 
 
+@full_only("outages")
 class ManagerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
@@ -191,12 +195,8 @@ class ManagerTest(unittest.TestCase):
         return answer.json()["volume"]["id"]
 
     def wait_until_available(self, volume):
-        deadline = time.monotonic() + PATIENCE
-        while (status := self.deployment.get(f"/v3/volumes/{volume}")["volume"]["status"]) != (
-            "available"
-        ):
-            self.assertLess(time.monotonic(), deadline, status)
-            time.sleep(0.1)
+        path = f"/v3/volumes/{volume}"
+        wait_until(lambda: self.deployment.get(path)["volume"]["status"] == "available")
 
     def test_a_call_under_way_is_answered_before_the_end(self):
         manager = self.deployment.start_manager()
@@ -220,12 +220,14 @@ class ManagerTest(unittest.TestCase):
     def test_what_a_killed_manager_left_is_finished_by_the_next_one(self):
         configuration = self.deployment.folder / "attachd.conf"
         text = configuration.read_text()
-        configuration.write_text(text.replace("fake_delay = 2", "fake_delay = 10"))
         manager = self.deployment.start_manager()
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
+        self.assertEqual(0, manager.end())
+        configuration.write_text(text.replace("fake_delay = 2", "fake_delay = 900"))
+        manager = self.deployment.start_manager()
         volume = self.create_volume()
-        time.sleep(0.5)
+        wait_until(self.is_worked_on)
         manager.kill()
         self.assertEqual(
             "creating", self.deployment.get(f"/v3/volumes/{volume}")["volume"]["status"]
@@ -234,6 +236,13 @@ class ManagerTest(unittest.TestCase):
         self.deployment.start_manager()
         self.wait_until_available(volume)
 
+    def is_worked_on(self):
+        """Tell whether a manager works on a volume."""
+        engine = sa.create_engine(self.deployment.database, poolclass=sa.NullPool)
+        held = "SELECT id FROM volumes WHERE lease_holder IS NOT NULL"
+        with engine.connect() as connection:
+            return connection.exec_driver_sql(held).all()
+
     def test_a_worker_that_died_is_replaced(self):
         manager = self.deployment.start_manager()
         self.deployment.start_gunicorn()
@@ -241,10 +250,7 @@ class ManagerTest(unittest.TestCase):
         workers = _children(manager.pid)
         self.assertEqual(2, len(workers))
         subprocess.run(["kill", "-KILL", *map(str, workers)], check=True)
-        deadline = time.monotonic() + PATIENCE
-        while len(_children(manager.pid) - workers) < 2:
-            self.assertLess(time.monotonic(), deadline, manager.output)
-            time.sleep(0.1)
+        wait_until(lambda: len(_children(manager.pid) - workers) >= 2, lambda: manager.output)
         self.wait_until_available(self.create_volume())
 
     def test_a_hangup_starts_the_workers_anew(self):
@@ -264,9 +270,7 @@ class ManagerTest(unittest.TestCase):
             self, processes.script("attachd-manager"), f"--config-file={configuration}"
         )
         manager.wait_for("Connection refused")
-        before = time.monotonic()
         self.assertEqual(0, manager.end())
-        self.assertLess(time.monotonic() - before, PATIENCE / 2)
 
     def test_a_request_says_so_while_the_message_queue_is_away(self):
         self.deployment.start_manager()
@@ -275,10 +279,8 @@ class ManagerTest(unittest.TestCase):
         configuration.write_text(text)
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
-        before = time.monotonic()
         answer = self.request("POST", "/volumes", {"volume": {"size": 1}})
         self.assertEqual(503, answer.status_code, answer.text)
-        self.assertLess(time.monotonic() - before, 45)
 
     def test_mistakes_are_told_in_one_line(self):
         for text, expected in (
@@ -302,15 +304,13 @@ class ManagerTest(unittest.TestCase):
 
 def wait_until_attaching(test, deployment):
     """Wait until a manager has begun to connect the only attachment there is."""
-    deadline = time.monotonic() + PATIENCE
     url = f"{deployment.url}/v3/attachments/detail"
-    while True:
+
+    def statuses():
         answer = requests.get(url, headers=HEADERS, timeout=PATIENCE)
-        found = [each["status"] for each in answer.json()["attachments"]]
-        if found == ["attaching"]:
-            return
-        test.assertLess(time.monotonic(), deadline, found)
-        time.sleep(0.05)
+        return [each["status"] for each in answer.json()["attachments"]]
+
+    wait_until(lambda: statuses() == ["attaching"], statuses)
 
 
 def _children(pid):

@@ -8,10 +8,12 @@ from urllib import parse
 from attachd.tests import machine
 from attachd.tests.functional import guides, processes, sdk
 from attachd.tests.functional.processes import PATIENCE, Deployment
+from attachd.tests.selection import full_only
 
 GUIDE = processes.ROOT / "doc/source/admin/several-hosts.rst"
 
 
+@full_only("outages")
 class QuorumQueuesTest(unittest.TestCase):
     def options(self):
         """Return what the guide has for RabbitMQ, without the servers' names."""

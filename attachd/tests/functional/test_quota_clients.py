@@ -13,8 +13,10 @@ from openstack import exceptions
 
 from attachd.tests.functional import commands, keystones, processes
 from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.selection import full_only
 
 
+@full_only("clients")
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()

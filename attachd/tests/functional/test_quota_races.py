@@ -10,6 +10,7 @@ from unittest import mock
 from attachd.conf import CONF
 from attachd.db import api, quotas, retrying, types, volume_changes, volume_creation, volumes
 from attachd.tests import databases, rows
+from attachd.tests.wait import TIMEOUT
 
 VALUES = {"project_id": rows.PROJECT, "size_gib": 1, "host": "here@fake#pool"}
 
@@ -22,7 +23,9 @@ def create(**values):
 def create_from_here(url, start, threads):
     """Create in many threads of a process of its own; return how often each thing happened."""
     CONF.set_override("connection", url, group="database")
-    start.wait(60)
+    CONF.set_override("answer_timeout", 120, group="database")
+    CONF.set_override("retry_timeout", 120, group="database")
+    start.wait(TIMEOUT)
     outcomes = databases.together(*[create] * threads)
     return Counter(type(each).__name__ for each in outcomes)
 

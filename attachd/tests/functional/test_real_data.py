@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 import secrets
 import subprocess
-import time
 import uuid
 
 import fixtures
@@ -16,6 +15,7 @@ from attachd import exception
 from attachd.drivers import base, tgt
 from attachd.tests import machine
 from attachd.tests.functional import initiators, tgtd
+from attachd.tests.wait import TIMEOUT, wait_until
 
 MIB = 2**20
 GIB = 2**30
@@ -139,14 +139,17 @@ class ByCommandTest(RealDataCase):
 
     def test_extend_under_load_fails_no_command(self):
         export = self.export(self.a)
-        flood = self.a.flood(self.driver.grant(self.volume, export), 40_000)
+        info = self.driver.grant(self.volume, export)
+        # It ends at an error, and hardly otherwise.
+        flood = self.a.flood(info, 10**7)
+        wait_until(lambda: self.tgtd.sessions() or flood.poll() is not None)
         for size_gib in (2, 3, 4):
-            while not self.tgtd.sessions():
-                self.assertIsNone(flood.poll(), "the flood is over")
-                time.sleep(0.02)
             self.driver.extend(self.volume, size_gib, [export])
-        printed, _ = flood.communicate(timeout=240)
-        self.assertEqual(0, flood.returncode, printed)
+        # Until a few thousand commands more were answered.
+        last = self.a.flood(info, 4000)
+        printed, _ = last.communicate(timeout=TIMEOUT)
+        self.assertEqual(0, last.returncode, printed)
+        self.assertIsNone(flood.poll(), "a command has failed")
 
     def test_a_restart_of_tgtd_heals(self):
         export = self.export(self.a)
@@ -193,7 +196,7 @@ class ByCommandTest(RealDataCase):
                 f"target={data['target_iqn']},initiator-name={self.a.connector['initiator']}"
             ),
         ]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         if done.returncode:
             raise initiators.Refused(done.stderr)
 
@@ -254,7 +257,7 @@ class TroubleTest(RealDataCase):
             self.assertFalse(error.final)
 
     def test_a_tgtd_that_hangs_is_given_up_in_time(self):
-        self.tgtd.options["tgt_timeout"] = 0.2
+        self.tgtd.options["tgt_timeout"] = 10  # long enough for a tgtd that is only slow
         driver = self.new_driver()
         self.tgtd.pause()
         error = self.assertRaises(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prefer: respond-async through the API: answered at once, done by a manager, never forgotten."""
 
-import time
 import unittest
 from unittest import mock
 
@@ -12,11 +11,11 @@ from attachd.manager import background
 from attachd.manager.caretaker import Caretaker
 from attachd.tests import databases, rows
 from attachd.tests.functional import served
+from attachd.tests.wait import wait_until
 
 SERVER = "11111111-2222-4333-8444-555555555555"
 OTHER_SERVER = "22222222-2222-4333-8444-555555555555"
 HOST = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:1"}
-PATIENCE = 120
 LATER = {"prefer": "respond-async"}
 OWN = f"{served.LATEST}, attachd 1.0"
 
@@ -52,18 +51,12 @@ class Case(unittest.TestCase):
         self.assertNotIn("preference-applied", answer.headers)
         self.assertNotIn("location", answer.headers)
 
-    def wait_until(self, condition):
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
-
     def wait_until_it_is(self, identity, state):
-        self.wait_until(lambda: rows.attachment(identity)["state"] == state)
+        wait_until(lambda: rows.attachment(identity)["state"] == state)
 
     def wait_until_it_is_gone(self, identity):
         url = f"/attachments/{identity}"
-        self.wait_until(lambda: self.api.ask("GET", url).status == 404)
+        wait_until(lambda: self.api.ask("GET", url).status == 404)
 
 
 class LaterTest(Case):
@@ -134,7 +127,7 @@ class LaterTest(Case):
             identity = self.assert_accepted("attaching", self.create(volume, connector=HOST))
             self.wait_until_it_is(identity, "connect_failed")
         self.assertEqual("available", rows.volume(volume["id"])["status"])
-        self.wait_until(lambda: messages.page({"resource_uuid": volume["id"]}, Page(limit=9)))
+        wait_until(lambda: messages.page({"resource_uuid": volume["id"]}, Page(limit=9)))
         self.assert_accepted("attaching", self.update(identity))
         self.wait_until_it_is(identity, "connected")
         with self.driver.failing("revoke"):
@@ -213,11 +206,7 @@ class LostTest(Case):
         self.assertEqual(set(), self.driver.granted())
 
     def recover_until(self, condition):
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            self.recover()
-            time.sleep(0.01)
+        wait_until(lambda: condition() or self.recover())
 
     def test_whoever_repeats_the_request_sends_the_message_again(self):
         with self.cast:

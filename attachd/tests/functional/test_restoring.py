@@ -22,6 +22,8 @@ from attachd.agent.userspace import daemons, device_folders, loops
 from attachd.tests import machine
 from attachd.tests.functional import processes
 from attachd.tests.functional.devices import DeviceCase, left_on_host, processes_of
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 _RESTORER = """
 import sys
@@ -50,6 +52,7 @@ class UnitTest(unittest.TestCase):
         self.assertEqual(f"{FOLDER / 'attachments'}", folder)
 
 
+@full_only("agents")
 class RestoringTest(DeviceCase):
     """A volume over iSCSI with a file system, mounted."""
 
@@ -111,7 +114,7 @@ class RestoringTest(DeviceCase):
             restorer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
             try:
                 restorer.stdout.readline()
-                time.sleep(delay)
+                time.sleep(delay)  # until anywhere in its work: what follows is the same
             finally:
                 restorer.kill()
                 restorer.communicate()
@@ -136,9 +139,7 @@ class RestoringTest(DeviceCase):
         (found,) = self.restore()
         self.assertEqual((Verdict.UNKNOWN, entry.device.path), (found.verdict, found.path))
         subprocess.run(["sh", "-c", found.advice], check=True)
-        deadline = time.monotonic() + 60
-        while processes_of(self.folder) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: not processes_of(self.folder), lambda: processes_of(self.folder))
         self.assertEqual([], restoring.look(self.host))
 
     def test_what_is_half_way_is_left_as_it_is(self):
@@ -171,10 +172,7 @@ class RestoringTest(DeviceCase):
             subprocess.run(["losetup", "--detach", each.path], check=True)
         daemons.kill(folder)
         subprocess.run(["umount", "--lazy", image], check=False, capture_output=True)
-        deadline = time.monotonic() + 60
-        while self.tgtd.sessions():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+        wait_until(lambda: not self.tgtd.sessions())
 
     def place_of(self, entry):
         return device_folders.of(self.folder, entry.connection_info)

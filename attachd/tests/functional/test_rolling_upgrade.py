@@ -2,7 +2,6 @@
 """Two releases of the code side by side: API and manager, RabbitMQ, one migrated database."""
 
 import contextlib
-import time
 import unittest
 import uuid
 
@@ -10,6 +9,8 @@ import requests
 
 from attachd.tests.functional import releases, sdk
 from attachd.tests.functional.processes import PATIENCE, Deployment
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 CONNECTOR = {"host": "one", "initiator": "iqn.2000-01.org.example:one"}
@@ -72,10 +73,7 @@ class UpgradeCase:
         self.assertEqual("available", storage.get_volume(volume.id).status)
         copy = self.make_volume(storage, source_volume_id=volume.id)
         storage.extend_volume(copy, 2)
-        deadline = time.monotonic() + PATIENCE
-        while (copy := storage.get_volume(copy.id)).size != 2:
-            self.assertLess(time.monotonic(), deadline, copy)
-            time.sleep(0.1)
+        wait_until(lambda: storage.get_volume(copy.id).size == 2)
         for each in (copy, volume):
             storage.delete_volume(each)
             storage.wait_for_delete(each, interval=0.1, wait=PATIENCE)
@@ -109,10 +107,11 @@ class UpgradeCase:
 
     def wait_until_ready(self):
         """Wait until nothing is left of the upgrade, as managers tell."""
-        deadline = time.monotonic() + PATIENCE
-        while left := [each for each in OF_UPGRADES if self.deployment.checks()[each]]:
-            self.assertLess(time.monotonic(), deadline, left)
-            time.sleep(0.5)
+        wait_until(lambda: not self.not_ready(), self.not_ready)
+
+    def not_ready(self):
+        checks = self.deployment.checks()
+        return [each for each in OF_UPGRADES if checks[each]]
 
 
 class ManagersFirstCase(UpgradeCase):
@@ -142,14 +141,17 @@ class ManagersFirstCase(UpgradeCase):
         self.ended(api, manager)
 
 
+@full_only("upgrade")
 class MariaDBTest(ManagersFirstCase, unittest.TestCase):
     database = "mariadb"
 
 
+@full_only("upgrade")
 class PostgreSQLTest(ManagersFirstCase, unittest.TestCase):
     database = "postgresql"
 
 
+@full_only("upgrade")
 class ApiFirstTest(UpgradeCase, unittest.TestCase):
     database = "mariadb"
 

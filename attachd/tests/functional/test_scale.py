@@ -17,6 +17,7 @@ from attachd.conf import CONF
 from attachd.db import api
 from attachd.tests import asking
 from attachd.tests.functional import scale
+from attachd.tests.selection import full_only
 
 PAGE = 1000
 ALL = {"all_tenants": "1"}
@@ -126,6 +127,7 @@ class Case(unittest.TestCase):
         return text
 
 
+@full_only("scale")
 class Pages(Case):
     def test_a_page_of_a_thousand_is_three_statements_wherever_it_is(self):
         for claim, list_, ctx, query, rows in self.lists():

@@ -17,6 +17,7 @@ from attachd.api import endpoint
 from attachd.api.openapi import document
 from attachd.tests import agents
 from attachd.tests.functional import bad_input, processes, served
+from attachd.tests.selection import full_only
 
 PATIENCE = 900
 """Seconds for a run, which takes about half a minute where nothing else is done."""
@@ -41,6 +42,7 @@ KNOWN = {
 """What there is, of bad_input.world(): most requests are to reach more than a 404."""
 
 
+@full_only("properties")
 class SchemathesisTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

@@ -12,7 +12,6 @@ from pathlib import Path
 import secrets
 import subprocess
 import threading
-import time
 import uuid
 
 import bcrypt
@@ -25,6 +24,8 @@ from attachd.db import seal_keys, sealing
 from attachd.tests import brokers, keys, machine
 from attachd.tests.functional import callers, listeners, processes, tgtd
 from attachd.tests.functional.test_served_data import settings
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
 PROJECT = "a" * 32
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
@@ -74,6 +75,7 @@ class Ear:
     def _listen(self):
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
+                # Until it looks whether it is to stop; what comes later is drained next time.
                 self._connection.drain_events(timeout=0.5)
 
     def end(self):
@@ -90,6 +92,7 @@ class Ear:
         )
 
 
+@full_only("deployments")
 class Case(testtools.TestCase):
     """A deployment with a key file."""
 
@@ -191,10 +194,9 @@ class LeakTest(Case):
 
     def create_volume(self):
         made = self.ask("POST", "/volumes", {"volume": {"size": 1}}, 202).json()["volume"]["id"]
-        deadline = time.monotonic() + processes.PATIENCE
-        while self.ask("GET", f"/volumes/{made}").json()["volume"]["status"] != "available":
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.1)
+        wait_until(
+            lambda: self.ask("GET", f"/volumes/{made}").json()["volume"]["status"] == "available"
+        )
         return made
 
     def know(self, name, secret):
@@ -264,6 +266,7 @@ class LeakTest(Case):
         self.ask("DELETE", path)
         self.ask("POST", action, {"os-detach": {}}, 202)
         self.listener.wait_for("volume.detach.end")
+        wait_until(lambda: "attach_alone" in self.ear.text)
         places = {
             "database": held,
             "database afterwards": self.dump(),

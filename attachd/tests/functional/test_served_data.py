@@ -3,7 +3,6 @@
 
 from pathlib import Path
 import secrets
-import time
 
 import openstack
 from openstack import exceptions
@@ -13,17 +12,22 @@ from attachd.drivers import loop
 from attachd.tests import machine
 from attachd.tests.contract import backends
 from attachd.tests.functional import callers, initiators, processes, tgtd
+from attachd.tests.wait import wait_until
 
 MIB = 2**20
 GIB = 2**30
-HEALING = 60
-"""Seconds: some report intervals, on a busy machine."""
 
 SETTINGS = """\
 [DEFAULT]
 enabled_backends = {name}
 [manager]
 report_interval = 1
+service_down_time = 600
+[rpc]
+attach_timeout = 240
+calls_to_silent_backend = 1000
+[database]
+retry_timeout = 120
 [{name}]
 driver = {name}
 """
@@ -186,10 +190,10 @@ class WhileAttachedTest(IscsiCase):
     def wait_until_healed(self, *infos):
         """Wait for each target to let its host in; the last thing that a grant does."""
         wanted = {info["data"]["target_iqn"] for info in infos}
-        deadline = time.monotonic() + HEALING
-        while {each.name for each in self.tgtd.targets() if each.initiators} != wanted:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.1)
+        wait_until(lambda: self.healed() == wanted, self.healed)
+
+    def healed(self):
+        return {each.name for each in self.tgtd.targets() if each.initiators}
 
 
 class LoopDeviceTest(Case):

@@ -5,6 +5,7 @@ import secrets
 
 from attachd.tests.functional import initiators
 from attachd.tests.functional import test_served_data as data
+from attachd.tests.selection import full_only
 
 MIB = data.MIB
 NODE = "11111111-2222-4333-8444-555555555555"
@@ -91,6 +92,7 @@ class LegacyLifeTest(data.IscsiCase):
         self.assert_nothing_is_exported()
 
 
+@full_only("deployments")
 class DeployedLegacyLifeTest(LegacyLifeTest):
     """The same with the API under uWSGI, a manager with two workers, RabbitMQ and MariaDB."""
 

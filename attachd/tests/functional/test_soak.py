@@ -4,6 +4,7 @@
 import testtools
 from testtools import content
 
+from attachd.tests.selection import full_only
 from attachd.tests.soak import run, stage
 
 SECONDS = 60
@@ -12,6 +13,7 @@ SEED = 3
 """With which everything is killed in this time."""
 
 
+@full_only("soak")
 class SoakTest(testtools.TestCase):
     def test_clients_have_what_they_believe_whatever_is_killed(self):
         stage.need(self)

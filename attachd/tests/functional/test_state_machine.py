@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import contextlib
 import logging
 import os
-import time
 from typing import Any
 import unittest
 
@@ -27,12 +26,12 @@ from attachd.tests.functional import legacy_model, model, served
 from attachd.tests.functional.legacy_rules import LegacyRules as Rules
 from attachd.tests.functional.legacy_rules import connector
 from attachd.tests.functional.model import Faults
+from attachd.tests.wait import wait_until
 
 EXAMPLES = int(os.environ.get("ATTACHD_TEST_EXAMPLES", "60"))
 STEPS = 40
 VOLUMES = 2
 SIZE = 1
-PATIENCE = 60
 
 MULTIATTACH = "shared"
 SERVER = "11111111-1111-1111-1111-111111111111"
@@ -106,10 +105,11 @@ class Machine(Rules):
     @staticmethod
     def _settle(volume_id: str) -> None:
         """Wait until the manager has done what was asked for by a cast."""
-        patience = time.monotonic() + PATIENCE
-        while any(row["id"] == volume_id and row["owner"] for row in rows.volumes()):
-            assert time.monotonic() < patience, f"nobody works on volume {volume_id}"
-            time.sleep(0.002)
+        wait_until(
+            lambda: not any(row["id"] == volume_id and row["owner"] for row in rows.volumes()),
+            f"volume {volume_id} has an owner",
+            interval=0.002,
+        )
 
     @stateful.initialize(multiattach=st.sampled_from([False, False, True]))
     def begin_with_a_volume(self, *, multiattach: bool) -> None:

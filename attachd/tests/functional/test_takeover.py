@@ -15,8 +15,11 @@ import testtools
 
 from attachd.tests.functional import recorded
 from attachd.tests.functional.processes import PATIENCE, Deployment, Process
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
 
-TAKEOVER = 4.0
+TAKEOVER = 24.0
+"""Seconds; a process that is delayed for half of it still counts as alive."""
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 CLIENTS = 8
 VOLUMES = 4
@@ -27,10 +30,11 @@ takeover_time = {takeover}
 report_interval = 1
 
 [rpc]
-attach_timeout = 15
+attach_timeout = 40
 """
 
 
+@full_only("crash")
 class TakeoverTest(testtools.TestCase):
     """MariaDB, RabbitMQ, gunicorn, and a file backend in a folder that all machines share."""
 
@@ -64,12 +68,17 @@ class TakeoverTest(testtools.TestCase):
             "attachd.tests.functional.recorded",
             f"{self.record}",
             f"{pause}",
+            f"{self.gate(machine)}",
             f"--config-file={configuration}",
             env=self.deployment._environment,
         )
         process.show_in_failures(self)
         process.wait_for("Serving backend")
         return process
+
+    def gate(self, machine):
+        """Return the file which, where it is, keeps a manager from making changes."""
+        return self.deployment.folder / f"gate-{machine}"
 
     def ask(self, method, path, body=None):
         url = f"{self.deployment.url}/v3{path}"
@@ -79,18 +88,12 @@ class TakeoverTest(testtools.TestCase):
         answer = self.ask("POST", "/volumes", {"volume": {"size": 1, **values}})
         self.assertEqual(202, answer.status_code, answer.text)
         volume_id = answer.json()["volume"]["id"]
-        self.wait_until(lambda: self.show(f"/volumes/{volume_id}")["status"] == "available")
+        wait_until(lambda: self.show(f"/volumes/{volume_id}")["status"] == "available")
         return volume_id
 
     def show(self, path):
         answer = self.ask("GET", path)
         return next(iter(answer.json().values())) if answer.status_code == 200 else None
-
-    def wait_until(self, seen):
-        deadline = time.monotonic() + PATIENCE
-        while not seen():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.05)
 
     def rows(self, sql, **values):
         with self.engine.connect() as connection:
@@ -144,9 +147,7 @@ class TakeoverTest(testtools.TestCase):
         ]
         for each in clients:
             each.start()
-        self.wait_until(lambda: len(recorded.read(self.record)) > 200)
-        seen = {entry.pid for entry in recorded.read(self.record)}
-        self.assertEqual(2, len(seen), "both work")
+        wait_until(lambda: len(recorded.read(self.record)) > 200 and self.both_have_worked())
 
         ids = set(self.processes())
         alive = self.id_of(second)
@@ -154,16 +155,16 @@ class TakeoverTest(testtools.TestCase):
         died = {self.worker_of(first): time.monotonic()}
         os.killpg(first.pid, signal.SIGKILL)
         killed = time.monotonic()
-        self.wait_until(lambda: dead not in self.processes())
+        wait_until(lambda: dead not in self.processes())
         buried = time.monotonic() - killed
-        self.wait_until(lambda: dead not in {row[2] for row in self.half_way()})
+        wait_until(lambda: dead not in {row[2] for row in self.half_way()})
         taken_over = time.monotonic() - killed
         count = len(recorded.read(self.record))
-        self.wait_until(lambda: len(recorded.read(self.record)) > count + 100)
+        wait_until(lambda: len(recorded.read(self.record)) > count + 100)
         self.stop.set()
         for each in clients:
             each.join(PATIENCE)
-        self.wait_until(lambda: not self.half_way())
+        wait_until(lambda: not self.half_way())
         self.assertEqual([], self.trouble)
         self.assertEqual([], self.show("/attachments"))
         self.assertEqual([], list(recorded.overlaps(recorded.read(self.record), died)))
@@ -171,6 +172,9 @@ class TakeoverTest(testtools.TestCase):
         self.assertEqual([], exports)
         figures = f"dead for others after {buried:.1f} s, all taken over after {taken_over:.1f} s"
         sys.stderr.write(f"\ntakeover_time {TAKEOVER} s: {figures}\n")
+
+    def both_have_worked(self):
+        return len({entry.pid for entry in recorded.read(self.record)}) == 2
 
     def since(self, count):
         """Return what was recorded after so many entries."""
@@ -193,9 +197,11 @@ class TakeoverTest(testtools.TestCase):
         volume = self.new_volume()
         for number in range(3):
             self.connect_and_delete(volume, {"host": f"host-{number}"})
-        entries = recorded.read(self.record)
-        self.assertEqual([], list(recorded.overlaps(entries, {})))
-        self.assertEqual(2, len({entry.pid for entry in entries}), "both work")
+        # One may come to the queue long after the other.
+        wait_until(
+            lambda: self.both_have_worked() or self.connect_and_delete(volume, {"host": "late"})
+        )
+        self.assertEqual([], list(recorded.overlaps(recorded.read(self.record), {})))
 
     def connect_and_delete(self, volume, host):
         body = {"attachment": {"volume_uuid": volume}}
@@ -204,7 +210,7 @@ class TakeoverTest(testtools.TestCase):
         wanted = {"attachment": {"connector": host}}
         asking = threading.Thread(target=self.ask, args=("PUT", path, wanted))
         asking.start()
-        self.wait_until(lambda: self.methods_since(begun) == ["grant"])
+        wait_until(lambda: self.methods_since(begun) == ["grant"])
         self.assertEqual(200, self.ask("DELETE", path).status_code)
         asking.join(PATIENCE)
         self.assertEqual(["grant", "revoke"], self.methods_since(begun))
@@ -217,36 +223,38 @@ class TakeoverTest(testtools.TestCase):
         return [entry.method for entry in entries if entry.what == "begins"]
 
     def test_one_that_slept_in_the_middle_of_a_call_touches_nothing_afterwards(self):
-        sleeper = self.start_manager("one", pause=3)
+        sleeper = self.start_manager("one")
         self.deployment.start_gunicorn()
         self.deployment.wait_until_served()
         volume = self.new_volume()
         answer = self.ask("POST", "/attachments", {"attachment": {"volume_uuid": volume}})
         attachment = f"/attachments/{answer.json()['attachment']['id']}"
         connector = {"attachment": {"connector": {"host": "here"}}}
+        self.gate("one").touch()
         asking = threading.Thread(target=self.ask, args=("PUT", attachment, connector))
         asking.start()
-        self.wait_until(lambda: recorded.read(self.record)[-1][3:] == ("grant", "begins"))
+        wait_until(lambda: recorded.read(self.record)[-1][3:] == ("grant", "begins"))
         worker = self.worker_of(sleeper)
         os.kill(worker, signal.SIGSTOP)
         self.addCleanup(os.kill, worker, signal.SIGCONT)
 
         self.start_manager("two")
-        self.wait_until(lambda: not self.half_way())
+        wait_until(lambda: not self.half_way())
         self.assertTrue(self.show(attachment)["connection_info"])
         # RabbitMQ still hands the sleeper every second message.
         while (status := self.ask("DELETE", attachment).status_code) == 504:
             pass
         self.assertIn(status, {200, 404})
         before = len(recorded.read(self.record))
+        self.gate("one").unlink()
         os.kill(worker, signal.SIGCONT)
         sleeper.wait_for("goes on as another one")
-        self.wait_until(lambda: "refused" in self.since(before))
+        wait_until(lambda: "refused" in self.since(before))
         asking.join(PATIENCE)
         self.assertNotIn("changes", self.since(before))
         self.assertEqual([], [each for each in self.state.rglob("*") if each.is_symlink()])
         self.assertIsNone(self.show(attachment))
-        self.wait_until(lambda: len(self.processes()) == 2)
+        wait_until(lambda: len(self.processes()) == 2)
         # As another one it is as good as before.
         answer = self.ask("POST", "/attachments", {"attachment": {"volume_uuid": volume}})
         attachment = f"/attachments/{answer.json()['attachment']['id']}"

@@ -11,6 +11,7 @@ from attachd import exception, sharing
 from attachd.conf import CONF
 from attachd.db import api, retrying, types, volume_changes, volume_creation
 from attachd.tests import databases, rows
+from attachd.tests.wait import TIMEOUT
 
 SEVERAL = {"multiattach": "<is> True"}
 ROUNDS = 15
@@ -143,7 +144,7 @@ class WaitingOnMariadb(unittest.TestCase):
             self.assertFalse(changed.wait(0.5))
 
         def change():
-            self.assertTrue(kept.wait(60))
+            self.assertTrue(kept.wait(TIMEOUT))
             try:
                 types.merge_specs(self.type, {"mode": "RO"})
             finally:

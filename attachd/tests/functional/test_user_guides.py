@@ -13,6 +13,7 @@ import testtools
 from attachd.tests import machine
 from attachd.tests.functional import guides, processes, sdk
 from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.selection import full_only
 
 GUIDE = processes.ROOT / "doc/source/user/curl.rst"
 EXAMPLE = processes.ROOT / "doc/source/user/sdk_attach_example.py"
@@ -27,6 +28,7 @@ policy_file = {policy}
 PROJECT, ELSEWHERES = "a" * 32, "b" * 32
 
 
+@full_only("guides")
 class Case(testtools.TestCase):
     recipe = ""
 

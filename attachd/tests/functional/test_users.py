@@ -4,12 +4,12 @@
 import os
 from pathlib import Path
 import stat
-import time
 
 from attachd import exception
 from attachd.agent.mounting import mounts, users
 from attachd.tests import machine
 from attachd.tests.functional.loop_devices import MIB, Case
+from attachd.tests.wait import wait_until
 
 _MAPPER = """
 import mmap, os, signal, sys
@@ -112,7 +112,4 @@ class UsersTest(Case):
         self.await_(unused)
 
     def await_(self, condition):
-        deadline = time.monotonic() + 60
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.05)
+        wait_until(condition)

@@ -11,10 +11,12 @@ import testtools
 from attachd.tests import tcpproxy
 from attachd.tests.functional import commands, processes, sdk
 from attachd.tests.functional.processes import PATIENCE, AllInOne, Process
+from attachd.tests.selection import full_only
 
 LIFE = ["reserved", "connected", "attached", "deleted"]
 
 
+@full_only("deployments")
 class WatchingTest(testtools.TestCase):
     def setUp(self):
         super().setUp()

@@ -6,7 +6,6 @@ from pathlib import Path
 import secrets
 import signal
 import subprocess
-import time
 
 import fixtures
 
@@ -20,13 +19,13 @@ from attachd.tests.functional.devices import (
     GIB,
     MIB,
     OPTIONS,
-    PATIENCE,
     DeviceCase,
     left_on_host,
     pages,
     processes_of,
     put,
 )
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class LifeTest(DeviceCase):
@@ -132,7 +131,7 @@ class LifeTest(DeviceCase):
 
     def run_tool(self, tool, *arguments):
         line = [machine.need_tool(self, tool), *arguments]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
 
     def mounted(self, device, *options):
@@ -290,13 +289,14 @@ class TroubleTest(DeviceCase):
             known.read(4096)
             self.tgtd.pause()
             late = subprocess.Popen(line, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            self.addCleanup(late.wait, PATIENCE)
+            self.addCleanup(late.wait, TIMEOUT)
             late.stdin.write(b"late" * 1024)
             late.stdin.close()
             # What it has written is in the kernel's memory, from where we have read before.
-            while os.pread(known.fileno(), 4, 0) != b"late":
-                self.assertIsNone(late.poll())
-                time.sleep(0.02)
+            wait_until(
+                lambda: late.poll() is not None or os.pread(known.fileno(), 4, 0) == b"late"
+            )
+            self.assertIsNone(late.poll())
 
     def kill_daemon(self, info):
         (daemon,) = daemons.find(device_folders.of(self.folder, info))

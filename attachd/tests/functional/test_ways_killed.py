@@ -12,6 +12,7 @@ import sys
 import traceback
 
 from attachd.tests.functional.devices import MIB, OPTIONS, DeviceCase, pages, put
+from attachd.tests.selection import full_only
 
 _TOLD = frozenset(
     {
@@ -26,7 +27,8 @@ _TOLD = frozenset(
         "subprocess.Popen",
     }
 )
-_MOST = 200
+_MOST = 2000
+"""Points that are tried at most: each look of a loop that waits is one, too."""
 DATA = b"kept" * 1024
 
 
@@ -57,6 +59,7 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+@full_only("crash")
 class KilledTest(DeviceCase):
     """Whatever was left half-way is finished by whoever comes next, in either direction."""
 

@@ -8,17 +8,14 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 import unittest
 
 import fixtures
 
 from attachd.drivers import tgtshow
-from attachd.tests import machine
+from attachd.tests import machine, wait
 
-_START_SECONDS = 60
 _START_TRIES = 5
-_NAP = 0.01
 
 
 class Tgtd(fixtures.Fixture):
@@ -30,7 +27,6 @@ class Tgtd(fixtures.Fixture):
 
     def __init__(self, test: unittest.TestCase) -> None:
         super().__init__()
-        machine.need_time(test)
         self._daemon = [
             machine.need_tool(test, "setpriv"),
             "--pdeathsig=KILL",
@@ -108,7 +104,7 @@ class Tgtd(fixtures.Fixture):
             check=True,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=wait.TIMEOUT,
         ).stdout
 
     def _start_on_a_free_port(self) -> None:
@@ -139,16 +135,21 @@ class Tgtd(fixtures.Fixture):
 
     def _wait_for_it(self) -> bool:
         assert self._process is not None
-        deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                return (
-                    self.portal.encode() in self.adm("--op", "show", "--mode", "portal").encode()
-                )
-            except subprocess.CalledProcessError:
-                time.sleep(_NAP)
-        self.stop()
-        return False
+        (portals,) = wait.wait_until(self._portals_or_end, self._log)
+        if portals is None:
+            self.stop()
+            return False
+        return self.portal in portals
+
+    def _portals_or_end(self) -> list[str | None]:
+        """Return what tgtadm says of the portals, None if tgtd has ended; [] for neither."""
+        assert self._process is not None
+        # Checked before tgtd is asked: one that has answered has not ended for want of a port.
+        ended = self._process.poll() is not None
+        try:
+            return [self.adm("--op", "show", "--mode", "portal")]
+        except subprocess.CalledProcessError:
+            return [None] if ended else []
 
     def _log(self) -> str:
         return f"tgtd does not start: {(self._folder / 'log').read_text()}"

@@ -8,7 +8,6 @@ import json
 import os
 from pathlib import Path
 import subprocess
-import time
 import uuid
 
 import testtools
@@ -16,6 +15,7 @@ import testtools
 from attachd.tests import machine
 from attachd.tests.functional import commands, processes, sdk
 from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.wait import wait_until
 
 PROJECT = "0" * 32
 _DEVICES = """\
@@ -131,8 +131,7 @@ class Terminal(testtools.TestCase):
         found = self.storage.get("/attachments", microversion="3.44").json()["attachments"]
         for each in found:
             self.storage.delete(f"/attachments/{each['id']}", microversion="3.44")
-        deadline = time.monotonic() + PATIENCE
-        while self.storage.get("/attachments", microversion="3.44").json()["attachments"]:
-            if time.monotonic() > deadline:
-                self.fail("attachments are left")
-            time.sleep(0.1)
+        wait_until(lambda: not self._left(), self._left)
+
+    def _left(self):
+        return self.storage.get("/attachments", microversion="3.44").json()["attachments"]

@@ -5,15 +5,17 @@ from collections.abc import Callable
 import contextlib
 import json
 import threading
-import time
 from typing import Any, Self
 
 import requests
+
+from attachd.tests.wait import TIMEOUT, wait_until
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
 SILENCE = 60
 """Seconds after which a watcher connects anew: a stream sends something every ten."""
 PAUSE = 0.1
+"""Seconds between two tries; no result depends on it."""
 
 Url = Callable[[], str]
 """The URL of the API, as it is now."""
@@ -42,14 +44,12 @@ class Watcher(threading.Thread):
                 self._watch()
             self._over.wait(PAUSE)
 
-    def wait_for(self, revision: int, seconds: float) -> bool:
-        """Wait until an event was seen; tell whether it was."""
-        deadline = time.monotonic() + seconds
-        while not self.seen or self.seen[-1]["revision"] < revision:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(PAUSE)
-        return True
+    def wait_for(self, revision: int) -> None:
+        """Wait until an event was seen."""
+        wait_until(
+            lambda: self.seen and self.seen[-1]["revision"] >= revision,
+            lambda: f"{len(self.seen)} events were seen, the last one is {self.seen[-1:]}",
+        )
 
     def end(self) -> None:
         """Watch no more."""
@@ -63,7 +63,7 @@ class Watcher(threading.Thread):
     def __exit__(self, *_: object) -> None:
         """End."""
         self.end()
-        self.join(SILENCE + 30)
+        self.join(TIMEOUT)
 
     def _watch(self) -> None:
         raise NotImplementedError
@@ -151,15 +151,16 @@ class Attacher(threading.Thread):
     ) -> requests.Response:
         """Repeat a request until it is answered; what was done without an answer may be gone."""
         headers = HEADERS | ({"Idempotency-Key": key} if key else {})
-        deadline = time.monotonic() + 300
-        while True:
+
+        def answered() -> list[requests.Response]:
             with contextlib.suppress(requests.RequestException):
                 url = f"{self._url()}/v3/attachments{path}"
                 answer = requests.request(method, url, json=body, headers=headers, timeout=SILENCE)
                 if answer.status_code < 300 or (gone and answer.status_code == 404):
-                    return answer
+                    return [answer]
                 if answer.status_code not in {409, 502, 503, 504}:
                     raise AssertionError(f"{method} {path}: {answer.status_code} {answer.text}")
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{method} {path} is not answered")
-            time.sleep(PAUSE)
+            return []
+
+        (answer,) = wait_until(answered, f"{method} {path} is not answered", interval=PAUSE)
+        return answer

@@ -9,7 +9,6 @@ import concurrent.futures
 import functools
 import http.client
 import re
-import time
 from typing import Any
 import unittest
 
@@ -19,13 +18,14 @@ from testtools import content
 from attachd.tests import tcpproxy
 from attachd.tests.functional import callers, processes, tgtd
 from attachd.tests.lab import guests, installed
+from attachd.tests.wait import wait_until
 
 VERSION = "volume 3.71, attachd 1.0"
 PATIENCE = 600.0
 WORK_SECONDS = 300
 """How long the API waits for a host."""
 
-_NAP = 0.2
+_INTERVAL = 0.2
 _SHOWN = 20_000
 _CONFIGURATION = "/etc/attachd/attachd.conf"
 _JOURNAL = "/var/lib/attachd/host"
@@ -278,12 +278,7 @@ def wait_for(look: Any, patience: float = PATIENCE) -> Any:
 
     :param look: returns it, and something false until then
     """
-    deadline = time.monotonic() + patience
-    while not (seen := look()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"it is still {seen}")
-        time.sleep(_NAP)
-    return seen
+    return wait_until(look, timeout=patience, interval=_INTERVAL)
 
 
 class Case(testtools.TestCase):

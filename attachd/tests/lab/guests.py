@@ -4,7 +4,7 @@
 They come from the lab, a folder of scripts beside the project; LAB_HOME says where it is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import functools
 import json
 import os
@@ -12,10 +12,11 @@ from pathlib import Path
 import shlex
 import subprocess
 import tempfile
-import time
-from typing import Any
+from typing import Any, TypeVar
 import unittest
 import uuid
+
+from attachd.tests.wait import wait_until
 
 BLOCK = 4096
 MACHINE = "10.0.2.2"
@@ -23,7 +24,7 @@ MACHINE = "10.0.2.2"
 
 _BUILD_SECONDS = 1800
 _SECONDS = 600
-_NAP = 0.1
+_INTERVAL = 0.1
 
 # Importing os-brick takes seconds in an emulated guest, so the guest's command "brick" is run many
 # times in one process.  Each line of input has its arguments, each line of output an answer.
@@ -51,6 +52,12 @@ while not select.select([0], [], [], 0)[0]:
     count += 1
     print(count, flush=True)
 """
+
+Value = TypeVar("Value")
+
+
+def _wait_until(condition: Callable[[], Value], message: str | Callable[[], object] = "") -> Value:
+    return wait_until(condition, message, timeout=_SECONDS, interval=_INTERVAL)
 
 
 class Failed(Exception):
@@ -98,15 +105,16 @@ class Lab:
                 self._wait_until_ready(name, failure)
 
     def _wait_until_ready(self, name: str, failure: Failed) -> None:
-        deadline = time.monotonic() + _SECONDS
-        while b"LAB-READY" not in self.run("console", name):
-            if not self.is_up(name) or time.monotonic() > deadline:
+        def is_ready() -> bool:
+            return b"LAB-READY" in self.run("console", name)
+
+        try:
+            _wait_until(lambda: is_ready() or not self.is_up(name))
+            if not is_ready():
                 raise failure
-            time.sleep(_NAP)
-        while self.fails("exec", name, "true"):
-            if time.monotonic() > deadline:
-                raise failure
-            time.sleep(_NAP)
+            _wait_until(lambda: not self.fails("exec", name, "true"))
+        except AssertionError:
+            raise failure from None
 
     def is_up(self, name: str) -> bool:
         """Whether a guest runs."""
@@ -193,11 +201,15 @@ class Program:
 
         :raises Failed: it does not
         """
-        deadline = time.monotonic() + _SECONDS
-        while len(lines := self.lines()) < count:
-            if not self.lives or time.monotonic() > deadline:
-                raise Failed(self.complaint())
-            time.sleep(_NAP)
+
+        def come_or_over() -> list[list[str]]:
+            # Looked at before the lines are, so that nothing is overlooked at the end.
+            lives, lines = self.lives, self.lines()
+            return [lines] if len(lines) >= count or not lives else []
+
+        (lines,) = _wait_until(come_or_over, self.complaint)
+        if len(lines) < count:
+            raise Failed(self.complaint())
         return lines
 
     def complaint(self) -> str:
@@ -317,11 +329,7 @@ class Guest:
         """Have it end by itself, with what was written on its disk, and wait until it is off."""
         self.leave()
         self.run("sync; nohup sh -c 'sleep 1; kill -TERM 1' > /dev/null 2>&1 < /dev/null &")
-        deadline = time.monotonic() + _SECONDS
-        while self.lab.is_up(self.name):
-            if time.monotonic() > deadline:
-                raise Failed(f"{self.name} does not shut down")
-            time.sleep(_NAP)
+        _wait_until(lambda: not self.lab.is_up(self.name), f"{self.name} does not shut down")
 
     def boot(self) -> None:
         """Start it after a crash or a shutdown, with the same disk."""

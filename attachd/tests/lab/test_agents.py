@@ -29,7 +29,7 @@ class Watch:
         self._thread.start()
 
     def _look(self):
-        while not self._ending.wait(0.5):
+        while not self._ending.wait(0.5):  # between two looks; no result depends on it
             now = self._service.attachment(self._attachment)
             volume = self._service.api.volume(now["volume_id"])
             self.seen.add((now["status"], volume["status"]))
@@ -121,7 +121,8 @@ class AgentsTest(agents.Case):
         self.assert_nothing_is_left(service, other, volume)
 
     def test_a_host_that_cannot_be_reached_is_named_and_goes_on_later(self):
-        service = self.start(work=15, agent="down_time = 45")
+        # Long enough for what is only slow, on guests without hardware to help them.
+        service = self.start(work=60, agent="down_time = 180")
         service.start(self.a)
         first, second, third = (service.api.new_volume() for _ in range(3))
         leaving = service.attach(first, self.a)

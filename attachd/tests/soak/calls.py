@@ -18,10 +18,11 @@ from attachd.tests.soak import phases, volume_model
 from attachd.tests.soak.history import History
 from attachd.tests.soak.phases import Phase
 from attachd.tests.soak.plan import Intention
+from attachd.tests.wait import TIMEOUT
 
 VERSION = "volume 3.71"
 
-PATIENCE = 240.0
+PATIENCE = TIMEOUT
 """Seconds after which a call without a clear answer is a violation."""
 
 LOST: Final = 0

@@ -14,15 +14,12 @@ from attachd.tests.functional import initiators
 from attachd.tests.soak import plan
 from attachd.tests.soak.calls import Calls, GaveUp
 from attachd.tests.soak.plan import Intention
-
-LOGIN_PATIENCE = 90.0
-"""Seconds after which a host that was let in has to be able to log in, whatever was killed."""
+from attachd.tests.wait import wait_until
 
 UNSURE = ""
 """The status that a client believes in after a failure."""
 
 _BLOCK = 4096
-_NAP = 0.5
 _LONGEST_HEAD_START = 0.05
 
 
@@ -129,7 +126,7 @@ class Client:
         head_start = intention.chance.uniform(0, _LONGEST_HEAD_START)
         with futures.ThreadPoolExecutor(1) as pool:
             connecting = pool.submit(self._calls.connect, volume, mine, self._host.connector)
-            time.sleep(head_start)
+            time.sleep(head_start)  # either order is correct
             self._delete(volume, mine)
             connecting.result()
 
@@ -203,23 +200,24 @@ class Client:
     def _move_bytes(self, intention: Intention, info: dict[str, Any], mine: str) -> None:
         """Write and read, at a place of this client's own; until it works."""
         place, data = self._number * _BLOCK, intention.chance.randbytes(_BLOCK)
-        deadline = time.monotonic() + LOGIN_PATIENCE
-        while True:
+        said = f"attachment {mine} is attached and its host cannot log in"
+
+        def moved() -> list[bytes]:
             try:
                 self._host.write(info, place, data)
-                read = self._host.read(info, place, _BLOCK)
-            except initiators.Refused as refused:
+                return [self._host.read(info, place, _BLOCK)]
+            except initiators.Refused:
                 self._calls.history.count("log in", "refused")
-                if time.monotonic() > deadline:
-                    said = f"attachment {mine} is attached and its host cannot log in: {refused}"
-                    self._calls.history.violation(said)
-                    return
-                time.sleep(_NAP)
-                continue
-            self._calls.history.count("log in", "moved bytes")
-            if read != data:
-                self._calls.history.violation(f"attachment {mine} read other bytes than it wrote")
+                return []
+
+        try:
+            (read,) = wait_until(moved, said, interval=0.5)
+        except AssertionError as error:
+            self._calls.history.violation(f"{error}")
             return
+        self._calls.history.count("log in", "moved bytes")
+        if read != data:
+            self._calls.history.violation(f"attachment {mine} read other bytes than it wrote")
 
     def _check_shut_out(self, info: dict[str, Any], mine: str) -> None:
         try:

@@ -16,10 +16,10 @@ import sqlalchemy as sa
 
 from attachd.db import models
 from attachd.states import AttachmentState
-from attachd.tests.functional import processes
 from attachd.tests.soak import plan
 from attachd.tests.soak.history import Success
 from attachd.tests.soak.stage import KINDS, Revival, Stage
+from attachd.tests.wait import wait_until
 
 _NAP = 0.05
 _LOOK_EVERY = 0.2
@@ -103,17 +103,19 @@ class Wrecker:
 
     def _wait(self, moment: float) -> None:
         while time.monotonic() < moment:
-            time.sleep(_NAP)
+            time.sleep(_NAP)  # a soak lasts as long as it is asked to
             self._look()
 
     def _wait_until_all_is_back(self) -> None:
-        deadline = time.monotonic() + processes.PATIENCE
-        while self._down or self._coming:
-            if time.monotonic() > deadline:
-                waited_for = [killed.kind for killed, _ in self._coming]
-                raise AssertionError(f"{waited_for} does not come back")
-            time.sleep(_NAP)
+        def is_back() -> bool:
             self._look()
+            return not (self._down or self._coming)
+
+        wait_until(
+            is_back,
+            lambda: f"{[killed.kind for killed, _ in self._coming]} does not come back",
+            interval=_NAP,
+        )
 
     def _look(self) -> None:
         while self._down and self._down[0][0] <= time.monotonic():
@@ -148,7 +150,7 @@ class Watch(threading.Thread):
         """Wait until a row is half-way, so that a kill hits something; but not for long."""
         deadline = time.monotonic() + seconds
         while not self._look() and time.monotonic() < deadline:
-            time.sleep(_NAP / 10)
+            time.sleep(_NAP / 10)  # a kill that hits nothing is as good a kill
 
     def _look(self) -> Orphans:
         with contextlib.suppress(sa.exc.SQLAlchemyError), self._engine.connect() as connection:

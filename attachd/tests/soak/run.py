@@ -15,14 +15,14 @@ from attachd.tests.soak import clients, faults, plan
 from attachd.tests.soak.calls import Calls
 from attachd.tests.soak.history import History
 from attachd.tests.soak.stage import KINDS, Stage
+from attachd.tests.wait import TIMEOUT
 
 DROPPED = 0.3
 """The share of the answers that no client gets."""
 
-SETTLING = 120.0
+SETTLING = TIMEOUT
 """Seconds until, without another kill, everything has to be as the clients believe."""
 
-_END_PATIENCE = 300.0
 _NO_HOPE = 5.0
 
 
@@ -169,7 +169,7 @@ class _Run:
             self._stage.proxy.pass_on()
 
     def _wait_for_clients(self) -> None:
-        deadline = time.monotonic() + _END_PATIENCE
+        deadline = time.monotonic() + 2 * TIMEOUT  # a call gives up by itself
         for each in self._clients:
             if not each.ended(max(0.0, deadline - time.monotonic())):
                 self._history.violation(f"{each.name} still waits for something")

@@ -10,15 +10,13 @@ from pathlib import Path
 import shutil
 import socket
 import subprocess
-import time
 import unittest
 
 import sqlalchemy as sa
 
 from attachd.tests import machine
 from attachd.tests.functional import processes
-
-_NAP = 0.1
+from attachd.tests.wait import TIMEOUT, wait_until
 
 
 def free_port() -> int:
@@ -36,7 +34,7 @@ def bound(test: unittest.TestCase) -> list[str]:
 def listens(port: int) -> bool:
     """Tell whether somebody accepts connections."""
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT).close()
     except OSError:
         return False
     return True
@@ -160,8 +158,7 @@ class RabbitMq(Server):
         epmd = [shutil.which("epmd") or machine.need_tool(test, "epmd")]
         epmd += ["-address", "127.0.0.1", "-port", f"{self._names}"]
         processes.Process(test, *bound(test), *epmd, env=self._environment())
-        while not listens(self._names):
-            time.sleep(_NAP)
+        wait_until(lambda: listens(self._names))
         self.start()
         self.wait()
 

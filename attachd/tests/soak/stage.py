@@ -15,7 +15,6 @@ import random
 import re
 import signal
 import subprocess
-import time
 from typing import NamedTuple
 import unittest
 
@@ -25,6 +24,7 @@ from attachd.tests import machine, tcpproxy
 from attachd.tests.functional import callers, processes
 from attachd.tests.functional.tgtd import Tgtd
 from attachd.tests.soak import servers
+from attachd.tests.wait import wait_until
 
 KINDS = ("api", "manager", "manager worker", "tgtd", "broker", "database")
 """What can be killed."""
@@ -33,7 +33,6 @@ SHARED_TYPE = "shared"
 
 MANAGERS = 2
 
-_NAP = 0.1
 _SAID_WITH_TRACEBACK = re.compile(
     r"^\S+ \S+ \d+ [A-Z]+ (\S+ \[.{1,200}).*\n(?:\S+ \S+ \d+ [A-Z]+ \S+ )?Traceback ", re.MULTILINE
 )
@@ -236,14 +235,13 @@ class Stage:
 
     def wait_until_served(self) -> None:
         """Wait until the API answers and knows of a manager that is up."""
-        deadline = time.monotonic() + processes.PATIENCE
-        while time.monotonic() < deadline:
-            with contextlib.suppress(requests.RequestException):
-                answer = requests.get(f"{self.url}/os-services", timeout=30)
-                if answer.ok and any(each["state"] == "up" for each in answer.json()["services"]):
-                    return
-            time.sleep(_NAP)
-        self._test.fail("nothing is served:\n" + self.last_words())
+        wait_until(self._is_served, lambda: "nothing is served:\n" + self.last_words())
+
+    def _is_served(self) -> bool:
+        with contextlib.suppress(requests.RequestException):
+            answer = requests.get(f"{self.url}/os-services", timeout=30)
+            return answer.ok and "up" in [each["state"] for each in answer.json()["services"]]
+        return False
 
     def accidents(self) -> Counter[str]:
         """Count what was said with a traceback in the logs of API and managers, ids left out."""
