@@ -18,7 +18,7 @@ SKIPPED = ["block_storage.backup", "block_storage.snapshot"]
 
 
 class Case(libraries.Case):
-    max_limit = 1000
+    configuration = ""
 
 
 class SdkTest(Case):

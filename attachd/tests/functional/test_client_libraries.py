@@ -4,7 +4,6 @@
 A page is two items long, so that the libraries have to follow links.
 """
 
-import time
 import unittest
 
 from cinderclient import client as cinder
@@ -13,8 +12,9 @@ from cinderclient.contrib import noauth
 from keystoneauth1 import session
 from openstack import exceptions as sdk_exceptions
 
-from attachd.tests.functional import processes, sdk
-from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.functional import sdk, shared
+from attachd.tests.functional.processes import PATIENCE
+from attachd.tests.wait import wait_until
 
 PROJECT = "a" * 32
 HOST = "all-in-one@file"
@@ -22,24 +22,16 @@ BINARY = "cinder-volume"
 
 
 class Case(unittest.TestCase):
-    """attachd-all-in-one, with pages of ``max_limit`` items."""
+    """attachd-all-in-one, with pages of two items."""
 
-    max_limit = 2
+    configuration = "[api]\nmax_limit = 2\n"
 
     def setUp(self):
         super().setUp()
-        folder = processes.folder(self)
-        conf = folder / "attachd.conf"
-        conf.write_text(
-            f"[api]\nmax_limit = {self.max_limit}\n[file]\nfile_loop_devices = never\n"
-        )
-        self.process = AllInOne(self, folder / "state", f"--config-file={conf}")
+        self.process = shared.all_in_one(self, self.configuration)
 
     def wait_for(self, claim):
-        deadline = time.monotonic() + PATIENCE
-        while not claim():
-            self.assertLess(time.monotonic(), deadline, self.process.output)
-            time.sleep(0.05)
+        wait_until(claim, lambda: self.process.output)
 
 
 class CinderClientTest(Case):

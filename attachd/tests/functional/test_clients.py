@@ -7,8 +7,9 @@ import subprocess
 import unittest
 import uuid
 
-from attachd.tests.functional import commands, processes, sdk
-from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.functional import commands, processes, sdk, shared
+from attachd.tests.functional.processes import PATIENCE
+from attachd.tests.selection import full_only
 
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
@@ -28,10 +29,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = processes.folder(self)
-        # A loop device would outlive a test that fails.
-        plain = self.folder / "plain.conf"
-        plain.write_text("[file]\nfile_loop_devices = never\n")
-        self.process = AllInOne(self, self.folder / "state", f"--config-file={plain}")
+        self.process = shared.all_in_one(self)
 
     def printed(self):
         """The indented lines of what it prints: settings, and then an example."""
@@ -59,6 +57,7 @@ class Case(unittest.TestCase):
         return done.stdout.strip() if expected == 0 else said
 
 
+@full_only("clients")
 class PrintedTest(Case):
     def path(self):
         # The commands as they are installed.

@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 import re
 import subprocess
-import time
 import unittest
 
-from attachd.tests.functional import commands, processes
-from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.functional import commands, processes, shared
+from attachd.tests.functional.processes import PATIENCE
+from attachd.tests.wait import wait_until
 
 MESSAGE = "openstack --os-volume-api-version 3.5 volume message"
 WAIT = """
@@ -31,9 +31,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = processes.folder(self)
-        plain = self.folder / "plain.conf"
-        plain.write_text("[file]\nfile_loop_devices = never\n")
-        self.process = AllInOne(self, self.folder / "state", f"--config-file={plain}")
+        self.process = shared.all_in_one(self)
 
     def shell(self, lines, expected=0):
         """Run commands in another terminal where the settings were pasted."""
@@ -59,7 +57,7 @@ class Case(unittest.TestCase):
 
     def file_of(self, name):
         """Return the file that a volume is."""
-        found = list((self.folder / "state").rglob(self.volume(name)["id"]))
+        found = list(self.process.state.rglob(self.volume(name)["id"]))
         return next(path for path in found if path.parent.name == "volumes")
 
 
@@ -181,6 +179,5 @@ class CinderCommandTest(Case):
         self.assertNotIn(identity, self.shell("cinder message-list"))
 
     def wait_until_gone(self, name):
-        deadline = time.monotonic() + PATIENCE
-        while name in self.shell("openstack volume list -f value -c Name"):
-            self.assertLess(time.monotonic(), deadline)
+        listed = "openstack volume list -f value -c Name"
+        wait_until(lambda: name not in self.shell(listed))
