@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from attachd.conf import CONF
 from attachd.db import api, migration, migrations, models
-from attachd.tests import machine
+from attachd.tests import machine, wait
 from attachd.tests.lasting import Lasting
 
 KINDS = ("sqlite", "mariadb", "postgresql")
@@ -73,7 +73,6 @@ def use(test: unittest.TestCase, kind: str = "sqlite") -> str:
     Making tables takes longer than most tests do.  So all tests of this process share one on a
     server, emptied, and get copies of one of SQLite's.
     """
-    machine.need_time(test, machine.LEAST)
     if kind == "sqlite":
         return _use_copy(test)
     if kind in _lasting:
@@ -121,14 +120,23 @@ _lasting: dict[str, str] = {}
 """The URLs of the databases on servers that this process removes at its end, by kind."""
 
 
+_OPTIONS = {
+    # A slow disk is no part of the claim; what a test shows holds with and without it.
+    "sqlite_synchronous": False,
+    # Nor is a slow machine, on which many wait for one row, or for a connection.
+    "answer_timeout": PATIENCE,
+    "retry_timeout": PATIENCE,
+    "pool_timeout": wait.TIMEOUT,
+}
+"""Options of [database] that are other than usual."""
+
+
 def _configure(test: unittest.TestCase, connection: str) -> str:
     api.dispose()
     CONF.set_override("connection", connection, group="database")
-    # A slow disk is no part of the claim; what a test shows holds with and without it.
-    CONF.set_override("sqlite_synchronous", False, group="database")
-    # Nor is a slow machine, on which many wait for one row.
-    CONF.set_override("answer_timeout", PATIENCE, group="database")
-    # So is a quota, except where one is set: many tests make many volumes.
+    for option, value in _OPTIONS.items():
+        CONF.set_override(option, value, group="database")
+    # Except where one is set, there is no quota: many tests make many volumes.
     for option in QUOTAS:
         CONF.set_override(option, -1, group="quota")
     test.addCleanup(_reset)
@@ -137,9 +145,8 @@ def _configure(test: unittest.TestCase, connection: str) -> str:
 
 def _reset() -> None:
     api.dispose()
-    CONF.clear_override("connection", group="database")
-    CONF.clear_override("sqlite_synchronous", group="database")
-    CONF.clear_override("answer_timeout", group="database")
+    for option in ("connection", *_OPTIONS):
+        CONF.clear_override(option, group="database")
     for option in QUOTAS:
         CONF.clear_override(option, group="quota")
 

@@ -7,51 +7,29 @@ set, it fails instead: there, a test that did not run proves nothing.
 
 from collections.abc import Callable
 import ctypes
+import functools
 import os
 from pathlib import Path
 import shutil
 import socket
 import subprocess
-import time
 from typing import NoReturn
 import unittest
 import uuid
-import weakref
 
 import sqlalchemy as sa
 
+_ACCOUNT = "openstack_citest:openstack_citest"
+"""User and password that tools/test-setup.sh makes on the database servers."""
+
 _SERVERS = {
-    "mariadb": ("ATTACHD_TEST_MARIADB", "mysql+pymysql://root@127.0.0.1:3306/"),
-    "postgresql": ("ATTACHD_TEST_POSTGRESQL", "postgresql+psycopg2://postgres@127.0.0.1:5432/"),
+    "mariadb": ("ATTACHD_TEST_MARIADB", f"mysql+pymysql://{_ACCOUNT}@127.0.0.1:3306/"),
+    "postgresql": (
+        "ATTACHD_TEST_POSTGRESQL",
+        f"postgresql+psycopg2://{_ACCOUNT}@127.0.0.1:5432/postgres",
+    ),
     "rabbitmq": ("ATTACHD_TEST_RABBITMQ", "rabbit://guest:guest@127.0.0.1:5672/"),
 }
-
-
-ENOUGH = 6 * 60
-"""Seconds before the end of all tests in which none begins that starts processes."""
-LEAST = 2.5 * 60
-"""Seconds before it in which none begins that needs a database."""
-
-_begun: "weakref.WeakKeyDictionary[unittest.TestCase, float]" = weakref.WeakKeyDictionary()
-
-
-def need_time(test: unittest.TestCase, seconds: float = ENOUGH) -> None:
-    """Go on only while there is time for what takes long.
-
-    All steps of ``tools/check.py`` share some time, which ends when ``ATTACHD_TEST_UNTIL`` says,
-    in seconds since 1970.  A machine that is too slow to run everything by then leaves out what
-    it has not begun, and says so, in CI as well: it had better prove the rest than nothing.  What
-    has begun goes on, however often it asks.
-    """
-    until = os.environ.get("ATTACHD_TEST_UNTIL")
-    if until is None or _begun.get(test, 0.0) >= seconds:
-        return
-    if float(until) - time.time() < seconds:
-        test.skipTest(
-            "This machine is slow: no time was left for this test. Run it by name, as in: "
-            "tox -e functional -- NAME"
-        )
-    _begun[test] = seconds
 
 
 def need_tool(test: unittest.TestCase, name: str) -> str:
@@ -103,16 +81,29 @@ def need_server(test: unittest.TestCase, kind: str) -> str:
 
     :param kind: mariadb, postgresql or rabbitmq; the environment variables
         ``ATTACHD_TEST_MARIADB``, ``ATTACHD_TEST_POSTGRESQL`` and ``ATTACHD_TEST_RABBITMQ``
-        replace the URLs of the servers as Debian sets them up on 127.0.0.1
+        replace the URLs of the servers on 127.0.0.1 with the account of tools/test-setup.sh
     """
     variable, default = _SERVERS[kind]
     url = os.environ.get(variable, default)
+    if reason := _unusable(kind, url):
+        place = url.rpartition("@")[2].strip("/")
+        _lacking(test, f"{kind} at {place} cannot be used (set {variable}): {reason}")
+    return url
+
+
+@functools.cache
+def _unusable(kind: str, url: str) -> str:
+    """Return why a server cannot be used, "" if it can."""
     parts = sa.engine.make_url(url)
     try:
-        socket.create_connection((parts.host, parts.port), timeout=60).close()
-    except OSError as error:
-        _lacking(test, f"no {kind} at {parts.host}:{parts.port} (set {variable}): {error}")
-    return url
+        if kind == "rabbitmq":
+            socket.create_connection((parts.host, parts.port), timeout=60).close()
+        else:
+            engine = sa.create_engine(parts, poolclass=sa.NullPool)
+            engine.connect().close()
+    except (OSError, sa.exc.SQLAlchemyError) as error:
+        return str(getattr(error, "orig", None) or error)
+    return ""
 
 
 def need_database(test: unittest.TestCase, kind: str) -> str:

@@ -16,8 +16,19 @@ from attachd.tests import wait
 from attachd.tests.functional import callers, processes
 from attachd.tests.lasting import Lasting
 
+PLAIN = """
+[file]
 # A loop device would outlive a test that fails.
-PLAIN = "[file]\nfile_loop_devices = never\n"
+file_loop_devices = never
+
+# A slow machine is no reason to give up.
+[rpc]
+attach_timeout = 240
+calls_to_silent_backend = 1000
+
+[database]
+retry_timeout = 120
+"""
 
 _running: dict[str, processes.AllInOne] = {}
 """By configuration."""

@@ -21,7 +21,7 @@ from attachd.tests.functional import model, served, sharing_model
 from attachd.tests.functional.legacy_rules import connector
 from attachd.tests.functional.model import Faults
 from attachd.tests.functional.sharing_model import KINDS, MOST_AT_A_HOST, Attachment, Volume
-from attachd.tests.functional.test_state_machine import EXAMPLES
+from attachd.tests.functional.test_state_machine import EXAMPLES, MANY
 
 STEPS = 40
 VOLUMES = 3
@@ -204,6 +204,7 @@ class SharingMachineTest(unittest.TestCase):
             lambda: Machine(api, types),
             settings=hypothesis.settings(
                 max_examples=EXAMPLES,
+                derandomize=not MANY,
                 stateful_step_count=STEPS,
                 deadline=None,
                 database=None,

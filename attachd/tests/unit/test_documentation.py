@@ -47,7 +47,7 @@ class ArchitectureTest(Case):
         contracts = configparser.ConfigParser()
         contracts.read(ROOT / ".importlinter", encoding="utf-8")
         checked = contracts["importlinter:contract:rooms"]["layers"]
-        shown = self.text.split("``tox -e layers`` checks it:\n\n.. code-block:: text\n\n")[1]
+        shown = self.text.split("``tox -e pep8`` checks it:\n\n.. code-block:: text\n\n")[1]
         shown = shown.split("\n\n")[0]
         # What is behind two spaces is a remark.
         lines = [re.split(r" {2,}", line.strip())[0] for line in shown.splitlines()]

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Set up this machine and run the tests:
+#
+#   tools/run_tests.sh                 what CI runs: the checks, and all tests but the long ones
+#   tools/run_tests.sh run -e full     everything; more arguments are tox's
+#
+# As root on Debian it installs what bindep.txt lists, starts the servers that do not run, and
+# makes accounts for the tests.  Another user changes nothing outside of this folder; tests that
+# need what is missing are skipped.  The last lines say what was not run and why, and the totals.
+# shellcheck disable=SC2329  # functions are called through timed()
+set -euo pipefail
+cd "$(dirname "$0")/.."
+exec </dev/null
+
+# Virtual environment of tox, records of the results.
+cache=.cache
+venv=$cache/venv
+
+apt() {
+    DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Acquire::Retries=3 \
+        -o DPkg::Lock::Timeout=120 "$@"
+}
+
+can_install() {
+    [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null
+}
+
+make_venv() {
+    if ! python3 -c 'import ensurepip' 2>/dev/null; then
+        can_install || {
+            echo 'Python cannot make virtual environments here.  As root: apt install python3-venv' >&2
+            return 1
+        }
+        apt update
+        apt install --no-install-recommends python3-venv
+    fi
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install -q 'bindep>=2.13' 'stestr>=4.2.0' 'tox>=4.30'
+}
+
+install_packages() {
+    local missing
+    # bindep prints the missing packages, one a line, and returns 1 if there are any.
+    missing=$("$venv/bin/bindep" -b "$@") || [ -n "$missing" ]
+    [ -n "$missing" ] || return 0
+    if can_install; then
+        apt update
+        # shellcheck disable=SC2086  # one word is one package
+        apt install --no-install-recommends $missing
+    else
+        echo "Missing packages, which only root can install: ${missing//$'\n'/ }"
+    fi
+}
+
+start_servers() {
+    local server
+    for server in mariadb:3306 postgresql:5432 rabbitmq-server:5672; do
+        # A server that is being started by its package may need a moment.
+        (: <"/dev/tcp/127.0.0.1/${server#*:}") 2>/dev/null ||
+            service "${server%:*}" start ||
+            echo "${server%:*} cannot be started here"
+    done
+}
+
+timed() {
+    local began=$SECONDS
+    echo "== $*"
+    "$@"
+    echo "== $*: $((SECONDS - began)) s"
+}
+
+mkdir -p $cache
+# Only this run is to be counted; how long each test took is kept for the next.
+rm -f $cache/core/.stestr/[0-9]* $cache/tox.json $cache/totals
+timed make_venv
+profiles=(test)
+case "$*" in
+    *full*) profiles+=(full) ;;
+esac
+timed install_packages "${profiles[@]}"
+if [ "$(id -u)" -eq 0 ]; then
+    timed start_servers
+    timed tools/test-setup.sh
+fi
+
+if [ $# -gt 0 ]; then
+    exec "$venv/bin/tox" "$@"
+fi
+workers=$(($(nproc) + 2))
+status=0
+# More workers than processors: tests wait for servers, too.
+ATTACHD_TEST_WORKERS=${ATTACHD_TEST_WORKERS:-$workers} timed \
+    "$venv/bin/tox" run-parallel --result-json $cache/tox.json || status=$?
+echo
+"$venv/bin/python" tools/results.py --tox $cache/tox.json --totals $cache/totals \
+    $cache/core || status=1
+exit "$status"
