@@ -85,6 +85,7 @@ PARTS = (
     _long_tests("agents"),
     _long_tests("keystone"),
     _long_tests("properties"),
+    _long_tests("races"),
     _long_tests("scale"),
     _long_tests("guides"),
     _long_tests("devstack"),

@@ -103,6 +103,16 @@ class FileWay(Way):
             raise exception.HostError(reason=f"It could not {verb}.")
 
 
+def hide_other_processes(test: unittest.TestCase) -> None:
+    """Let devices be used by this process alone: those of the machine cost a lot to ask."""
+    folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
+    test.addCleanup(folder.cleanup)
+    for name in (f"{os.getpid()}", "swaps"):
+        (Path(folder.name) / name).symlink_to(Path("/proc") / name)
+    test.enterContext(mock.patch.object(users, "_PROC", Path(folder.name)))
+    test.enterContext(mock.patch.object(users, "_PATIENCE_SECONDS", 0))
+
+
 class HostCase(unittest.TestCase):
     """A host whose agent is known to a registry with a database; rows are its attachments.
 
@@ -124,19 +134,11 @@ class HostCase(unittest.TestCase):
         patched = mock.patch("os.geteuid", return_value=0)
         patched.start()
         self.addCleanup(patched.stop)
-        self._hide_other_processes()
+        hide_other_processes(self)
         self.top = self.folder()
         self.way = FileWay(self.folder())
         self.host = self.make_host()
         self.volume_id = rows.add_volume()["id"]
-
-    def _hide_other_processes(self) -> None:
-        """Let devices be used by this process alone: those of the machine cost a lot to ask."""
-        proc = self.folder()
-        for name in (f"{os.getpid()}", "swaps"):
-            (proc / name).symlink_to(Path("/proc") / name)
-        self.enterContext(mock.patch.object(users, "_PROC", proc))
-        self.enterContext(mock.patch.object(users, "_PATIENCE_SECONDS", 0))
 
     def folder(self) -> Path:
         """Make a folder that goes with the test."""

@@ -103,14 +103,6 @@ class Member:
         os.close(self._handle)
 
 
-def _plain(database: str) -> str:
-    """Have PyMySQL connect without TLS: it reads all certificates for each connection."""
-    url = sa.make_url(database)
-    if url.get_driver_name() == "pymysql":
-        url = url.update_query_dict({"ssl_disabled": "true"})
-    return url.render_as_string(hide_password=False)
-
-
 class Site:
     """The deployment.
 
@@ -133,7 +125,7 @@ class Site:
         """
         self._test = test
         self.folder = processes.folder(test)
-        self.database = _plain(databases.use(test, kind))
+        self.database = databases.use(test, kind)
         self.tgtd = Tgtd(test)
         test.addCleanup(self.tgtd.cleanUp)
         self.tgtd.setUp()

@@ -15,6 +15,7 @@ from attachd import agentapi, context, registryapi, service
 from attachd.conf import CONF
 from attachd.manager.answering import answering
 from attachd.tests import agents, backends, brokers, databases, machine
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
 GUIDE = Path(__file__).parents[3] / "doc" / "source" / "admin" / "agents.rst"
@@ -41,6 +42,7 @@ class Listener:
         self.looked.append(attachment_id)
 
 
+@full_only("agents")
 class AccountTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

@@ -6,6 +6,7 @@ from unittest import mock
 from attachd.conf import CONF
 from attachd.tests import databases, rows
 from attachd.tests.functional.by_host import HOST, LATER, OWN, SERVER, Case
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
@@ -155,5 +156,6 @@ class OnMariadb(RaceTest):
     kind = "mariadb"
 
 
+@full_only("races")
 class OnPostgresql(RaceTest):
     kind = "postgresql"

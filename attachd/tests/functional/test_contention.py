@@ -13,6 +13,7 @@ from attachd.conf import CONF
 from attachd.db import api, attachments, retrying, services, types, volume_metadata, volumes
 from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests import databases, rows
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
 PROJECT = {"project_id": rows.PROJECT}
@@ -174,5 +175,6 @@ class ContentionOnMariadb(ContentionOnSqlite):
     kind = "mariadb"
 
 
+@full_only("races")
 class ContentionOnPostgresql(ContentionOnSqlite):
     kind = "postgresql"

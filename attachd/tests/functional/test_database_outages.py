@@ -39,7 +39,7 @@ class SilenceWithMysqlclient(unittest.TestCase):
         self.direct = databases.use(self, self.kind)
         self.volume = rows.add_volume()["id"]
         self.proxy, url = tcpproxy.before(self, self.direct)
-        through = sa.make_url(url).set(drivername=self.driver)
+        through = sa.make_url(url).set(drivername=self.driver, query={})
         values = {"connection": through.render_as_string(hide_password=False), **LIMITS}
         for name, value in values.items():
             backends.override(self, name, value, "database")

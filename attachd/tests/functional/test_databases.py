@@ -166,7 +166,7 @@ class PreparedWithMysqlclient(test_prepared.PreparedTest):
         if importlib.util.find_spec("MySQLdb") is None:
             self.skipTest("MySQLdb is an extra, and is not installed")
         super().setUp()
-        url = sa.make_url(CONF.database.connection).set(drivername="mysql+mysqldb")
+        url = sa.make_url(CONF.database.connection).set(drivername="mysql+mysqldb", query={})
         there = url.render_as_string(hide_password=False)
         CONF.set_override("connection", there, group="database")
         api.dispose()

@@ -44,6 +44,7 @@ class Case(unittest.TestCase):
         self.assertEqual((401, "Unauthorized"), (content["code"], content["title"]))
 
 
+@full_only("keystone")
 class DiscoveryTest(Case):
     def test_the_versions_are_there_for_everybody_and_version_3_is_not(self):
         self.assertEqual(300, self.ask(path="//", token="").status)
@@ -162,6 +163,7 @@ class TokenTest(Case):
                 self.assertEqual(400, answer.status)
 
 
+@full_only("keystone")
 class RevokedTest(Case):
     options = {"token_cache_time": -1}
 
@@ -243,6 +245,7 @@ class ServiceTokenTest(Case):
         self.assertEqual([], self.seen)
 
 
+@full_only("keystone")
 class BrokenKeystoneTest(unittest.TestCase):
     """Each of these has a Keystone of its own, or what is none."""
 

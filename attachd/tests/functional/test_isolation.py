@@ -10,6 +10,7 @@ import unittest
 from attachd.api import endpoint
 from attachd.tests.functional import guarded, served
 from attachd.tests.functional.test_api_samples import STORY
+from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
 SERVER = "11111111-2222-4333-8444-555555555555"
@@ -36,6 +37,7 @@ class Case(unittest.TestCase):
         return answer.body[noun]["id"]
 
 
+@full_only("keystone")
 class ResourcesTest(Case):
     """What alice has, and what mallory gets of it."""
 

@@ -12,6 +12,7 @@ from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
+@full_only("keystone")
 class KeystoneTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

@@ -160,6 +160,7 @@ class _Life:
         self.assert_nothing_is_left(volume)
 
     def test_what_a_reboot_takes_is_restored(self):
+        self.hasten()
         volume = self.api.new_volume()
         found = self.attach(self.a, volume, mkfs="ext4")
         data = secrets.token_bytes(MIB)
@@ -179,6 +180,7 @@ class LifeTest(_Life, Case):
     """The same, and what goes wrong."""
 
     def test_what_is_used_stays(self):
+        self.hasten()
         volume = self.api.new_volume()
         found = self.attach(self.a, volume, mkfs="ext4")
         with (Path(found.mountpoint) / "open").open("wb"):
@@ -189,6 +191,7 @@ class LifeTest(_Life, Case):
         self.assert_nothing_is_left(volume)
 
     def test_what_fails_is_undone(self):
+        self.hasten()
         volume = self.api.new_volume()
         error = self.assertRaises(exception.HostError, self.attach, self.a, volume)
         self.assertIn("no file system", f"{error}")

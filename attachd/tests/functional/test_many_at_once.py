@@ -2,6 +2,7 @@
 """Many requests for one volume at the same moment, over HTTP, on each kind of database."""
 
 from collections import Counter
+import unittest
 
 import testtools
 
@@ -30,21 +31,28 @@ retry_timeout = 120
 class OnSqliteTest(testtools.TestCase):
     """Everything in one process, with plain files for volumes."""
 
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        owner = unittest.TestCase()
+        cls.addClassCleanup(owner.doCleanups)
+        cls.processes = []
+        cls.api = callers.Caller(f"{cls.start(owner)}/v3")
+
     def setUp(self):
         super().setUp()
-        self.processes = []
-        self.api = callers.Caller(f"{self.start()}/v3")
         for each in self.processes:
             each.show_in_failures(self)
 
-    def start(self):
-        """Start it and return its URL."""
-        state = processes.folder(self)
+    @classmethod
+    def start(cls, owner):
+        """Start it for all tests of the class, and return its URL."""
+        state = processes.folder(owner)
         own = state / "own.conf"
         own.write_text(FILES)
-        served = processes.AllInOne(self, state, f"--config-file={own}")
-        self.processes.append(served)
-        self.exports_folder = state / "exports"
+        served = processes.AllInOne(owner, state, f"--config-file={own}")
+        cls.processes.append(served)
+        cls.exports_folder = state / "exports"
         return served.url
 
     def exports(self):
@@ -146,12 +154,13 @@ class OnMariadbTest(OnSqliteTest):
 
     kind = "mariadb"
 
-    def start(self):
-        """Start it and return its URL."""
-        deployment = processes.Deployment(self, self.kind)
-        self.processes += [deployment.start_manager(), deployment.start_uwsgi()]
+    @classmethod
+    def start(cls, owner):
+        """Start it for all tests of the class, and return its URL."""
+        deployment = processes.Deployment(owner, cls.kind)
+        cls.processes += [deployment.start_manager(), deployment.start_uwsgi()]
         deployment.wait_until_served()
-        self.exports_folder = deployment.folder / "state" / "files" / "exports"
+        cls.exports_folder = deployment.folder / "state" / "files" / "exports"
         return deployment.url
 
 

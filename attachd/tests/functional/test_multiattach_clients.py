@@ -10,11 +10,13 @@ from attachd.tests.functional import sdk
 from attachd.tests.functional import test_client_libraries as libraries
 from attachd.tests.functional import test_clients as commands
 from attachd.tests.functional.test_clients import UUID
+from attachd.tests.selection import full_only
 
 FIRST = "11111111-2222-4333-8444-555555555555"
 SECOND = "22222222-2222-4333-8444-555555555555"
 
 
+@full_only("clients")
 class OpenStackCommandTest(commands.Case):
     def disk(self):
         return json.loads(self.shell("openstack volume show disk -f json"))
@@ -57,6 +59,7 @@ class OpenStackCommandTest(commands.Case):
         self.assertEqual("available", self.disk()["status"])
 
 
+@full_only("clients")
 class CinderCommandTest(commands.Case):
     def test_types_are_made_changed_and_had(self):
         said = self.shell(

@@ -2,10 +2,12 @@
 """What administrators do with the stock commands: services, hosts, backends, log levels."""
 
 from attachd.tests.functional import test_clients
+from attachd.tests.selection import full_only
 
 HOST = "all-in-one@file"
 
 
+@full_only("clients")
 class OpenStackCommandTest(test_clients.Case):
     def test_services(self):
         said = self.shell(
@@ -67,6 +69,7 @@ class OpenStackCommandTest(test_clients.Case):
         self.assertRegex(said, r"^cinder-api \S+ attachd.manager.upkeep DEBUG")
 
 
+@full_only("clients")
 class CinderCommandTest(test_clients.Case):
     def test_services(self):
         said = self.shell(

@@ -10,6 +10,7 @@ from unittest import mock
 from attachd.conf import CONF
 from attachd.db import api, quotas, retrying, types, volume_changes, volume_creation, volumes
 from attachd.tests import databases, rows
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
 VALUES = {"project_id": rows.PROJECT, "size_gib": 1, "host": "here@fake#pool"}
@@ -125,5 +126,6 @@ class RacesOnMariadb(RacesOnSqlite):
     kind = "mariadb"
 
 
+@full_only("races")
 class RacesOnPostgresql(RacesOnSqlite):
     kind = "postgresql"

@@ -13,6 +13,7 @@ from attachd.db import api, models, retrying, types
 from attachd.db import attachments as db
 from attachd.manager import attachments, detaching
 from attachd.tests import backends, databases, rows
+from attachd.tests.selection import full_only
 
 SEVERAL = {"multiattach": "<is> True"}
 
@@ -167,5 +168,6 @@ class SharingOnMariadb(SharingOnSqlite):
     kind = "mariadb"
 
 
+@full_only("races")
 class SharingOnPostgresql(SharingOnSqlite):
     kind = "postgresql"

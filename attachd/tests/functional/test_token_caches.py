@@ -10,6 +10,7 @@ from keystonemiddleware import auth_token
 
 from attachd.api import app
 from attachd.tests.functional import guarded
+from attachd.tests.selection import full_only
 
 
 class Memcached(socketserver.ThreadingTCPServer):
@@ -45,6 +46,7 @@ class Conversation(socketserver.StreamRequestHandler):
                 self.wfile.write(b"END\r\n")
 
 
+@full_only("keystone")
 class CacheTest(unittest.TestCase):
     def count_questions(self, **options):
         """Ask three times with one token; return how often Keystone was asked about it."""

@@ -10,6 +10,7 @@ from attachd.tests.functional import sdk
 from attachd.tests.functional import test_client_libraries as libraries
 from attachd.tests.functional import test_clients as commands
 from attachd.tests.functional.test_clients import UUID
+from attachd.tests.selection import full_only
 
 PROJECT = libraries.PROJECT
 
@@ -19,6 +20,7 @@ def cell(said, name):
     return re.search(rf"\| {name} +\| (.*?) +\|", said)[1]
 
 
+@full_only("clients")
 class CinderCommandTest(commands.Case):
     def test_types(self):
         said = self.shell("cinder type-create --is-public False --description text hidden")
@@ -104,6 +106,7 @@ class CinderCommandTest(commands.Case):
         self.assertNotRegex(said.splitlines()[-2], "silver")
 
 
+@full_only("clients")
 class OpenStackCommandTest(commands.Case):
     def test_types(self):
         said = self.shell(

@@ -11,6 +11,7 @@ from attachd import exception, sharing
 from attachd.conf import CONF
 from attachd.db import api, retrying, types, volume_changes, volume_creation
 from attachd.tests import databases, rows
+from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
 SEVERAL = {"multiattach": "<is> True"}
@@ -156,13 +157,16 @@ class WaitingOnMariadb(unittest.TestCase):
         self.assertRegex(str(refused), "currently in use")
 
 
+@full_only("races")
 class RacesOnMariadb(RacesOnSqlite):
     kind = "mariadb"
 
 
+@full_only("races")
 class RacesOnPostgresql(RacesOnSqlite):
     kind = "postgresql"
 
 
+@full_only("races")
 class WaitingOnPostgresql(WaitingOnMariadb):
     kind = "postgresql"

@@ -12,6 +12,7 @@ import unittest
 
 from attachd.tests.functional import commands, processes, shared
 from attachd.tests.functional.processes import PATIENCE
+from attachd.tests.selection import full_only
 from attachd.tests.wait import wait_until
 
 MESSAGE = "openstack --os-volume-api-version 3.5 volume message"
@@ -27,6 +28,7 @@ wait_for() {
 """
 
 
+@full_only("clients")
 class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()

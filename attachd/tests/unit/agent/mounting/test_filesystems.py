@@ -10,7 +10,7 @@ import fixtures
 
 from attachd import exception
 from attachd.agent.mounting import contents, filesystems
-from attachd.tests import machine
+from attachd.tests import hosts, machine
 
 _MIB = 2**20
 
@@ -22,6 +22,7 @@ class FilesystemsTest(unittest.TestCase):
         super().setUp()
         for tool in ("blkid", "mkfs.ext4", "mkfs.minix", "setpriv", "tune2fs", "wipefs"):
             machine.need_tool(self, tool)
+        hosts.hide_other_processes(self)
         temporary = fixtures.TempDir()
         temporary.setUp()
         self.addCleanup(temporary.cleanUp)

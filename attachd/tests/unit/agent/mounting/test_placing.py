@@ -13,7 +13,7 @@ from attachd.agent import outcomes
 from attachd.agent.base import Device
 from attachd.agent.journal import Entry, Journal
 from attachd.agent.mounting import contents, filesystems, placing
-from attachd.tests import machine
+from attachd.tests import hosts, machine
 
 _MIB = 2**20
 
@@ -25,6 +25,7 @@ class PlacingTest(unittest.TestCase):
         super().setUp()
         for tool in ("blkid", "mkfs.ext4", "setpriv", "wipefs"):
             machine.need_tool(self, tool)
+        hosts.hide_other_processes(self)
         temporary = fixtures.TempDir()
         temporary.setUp()
         self.addCleanup(temporary.cleanUp)
