@@ -199,10 +199,11 @@ class InstallGuideTest(unittest.TestCase):
         options = ""
         if tool == "mariadb":
             url = self.mariadb
-            options = f"-h {url.host} -P {url.port} -u {url.username} "
+            options = f"-h {url.host} -P {url.port} -u {url.username} -p{url.password} "
         elif tool == "psql":
             url = sa.engine.make_url(machine.need_server(self, "postgresql"))
-            options = f"-q -h {url.host} -p {url.port} -U {url.username} "
+            url = url.set(drivername="postgresql")
+            options = f"-q -d {url.render_as_string(hide_password=False)} "
         return f"{tool} {options}{rest}"
 
     def type(self, command: str) -> None:

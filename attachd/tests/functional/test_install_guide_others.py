@@ -52,9 +52,9 @@ class PostgresqlTest(unittest.TestCase):
         self.addCleanup(self.run_sql, f"DROP DATABASE IF EXISTS {self.name}")
 
     def run_sql(self, statement):
-        where = ["-h", f"{self.server.host}", "-p", f"{self.server.port}"]
+        url = self.server.set(drivername="postgresql")
         done = subprocess.run(
-            [self.psql, "-q", *where, "-U", self.server.username or "postgres", "-c", statement],
+            [self.psql, "-q", url.render_as_string(hide_password=False), "-c", statement],
             capture_output=True,
             text=True,
             check=False,

@@ -246,6 +246,7 @@ class LeakTest(Case):
                 f"--host={url.host}",
                 f"--port={url.port or 3306}",
                 f"--user={url.username}",
+                f"--password={url.password or ''}",
                 "--hex-blob",
                 url.database,
             ],
