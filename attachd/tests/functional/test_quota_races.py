@@ -37,7 +37,7 @@ class RacesOnSqlite(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.url = databases.use(self, self.kind)
-        for option, value in (("max_pool_size", 20), ("max_overflow", 0)):
+        for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
             CONF.set_override(option, value, group="database")
             self.addCleanup(CONF.clear_override, option, group="database")
         api.dispose()

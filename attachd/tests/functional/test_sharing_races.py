@@ -25,7 +25,7 @@ class SharingOnSqlite(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         databases.use(self, self.kind)
-        for option, value in (("max_pool_size", 20), ("max_overflow", 0)):
+        for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
             backends.override(self, option, value, group="database")
         api.dispose()
         watching = mock.patch.object(retrying, "LOG")
