@@ -25,7 +25,7 @@ from attachd.db import models
 from attachd.drivers import tgtnames, tgtshow
 from attachd.states import AttachmentState, VolumeState
 from attachd.tests.functional.tgtd import Tgtd
-from attachd.tests.wait import TIMEOUT, wait_until
+from attachd.tests.wait import TIMEOUT, poll
 
 Row = Mapping[str, Any]
 
@@ -46,18 +46,7 @@ _MAYBE_WITHOUT_DATA = frozenset(
 
 def settled(look: Callable[[], list[str]], seconds: float = TIMEOUT) -> list[str]:
     """Look again and again until there is no difference; return the last ones, if time is up."""
-    found: list[str] = []
-
-    def is_settled() -> bool:
-        found[:] = look()
-        return not found
-
-    try:
-        wait_until(is_settled, timeout=seconds, interval=0.1)
-    except AssertionError:
-        if not found:  # It was raised by ``look``.
-            raise
-    return found
+    return poll(look, lambda found: not found, timeout=seconds, interval=0.1)
 
 
 def of_tgt(

@@ -32,10 +32,35 @@ def wait_until(
     :param interval: seconds between two checks
     :raises AssertionError: it is still false after ``timeout`` seconds
     """
+    value = poll(condition, bool, timeout=timeout, interval=interval)
+    if not value:
+        reason = message() if callable(message) else message
+        raise AssertionError(f"Still not true after {timeout:g} s: {reason or condition}")
+    return value
+
+
+def wait_for(
+    get: Callable[[], Value], is_expected: Callable[[Value], object], message: str = ""
+) -> Value:
+    """Return the first value of ``get`` that is expected.
+
+    :raises AssertionError: none is after ``TIMEOUT`` seconds
+    """
+    value = poll(get, is_expected)
+    if not is_expected(value):
+        raise AssertionError(f"Not as expected after {TIMEOUT:g} s: {message} {value}")
+    return value
+
+
+def poll(
+    get: Callable[[], Value],
+    is_expected: Callable[[Value], object],
+    *,
+    timeout: float = TIMEOUT,
+    interval: float = INTERVAL,
+) -> Value:
+    """Return the first value of ``get`` that is expected, or the last one that is not."""
     deadline = time.monotonic() + timeout
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            reason = message() if callable(message) else message
-            raise AssertionError(f"Still not true after {timeout:g} s: {reason or condition}")
+    while not is_expected(value := get()) and time.monotonic() < deadline:
         time.sleep(interval)  # the only way to wait for another process is to ask it again
     return value

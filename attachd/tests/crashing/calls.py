@@ -16,7 +16,7 @@ from attachd.states import VolumeState
 from attachd.tests.crashing import asking
 from attachd.tests.crashing.asking import Answer, Request
 from attachd.tests.crashing.site import Site
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import wait_for, wait_until
 
 Row = dict[str, Any]
 
@@ -70,12 +70,11 @@ class Call:
     def repeat(self) -> Answer:
         """Make the call again, until it comes to an end."""
         request = self.request()
-
-        def end() -> list[Answer]:
-            answer = self.site.client.begin(request).wait()
-            return [] if answer.status in _LATER - self.ENDS else [answer]
-
-        (answer,) = wait_until(end, f"{request}")
+        answer = wait_for(
+            lambda: self.site.client.begin(request).wait(),
+            lambda answer: answer.status not in _LATER - self.ENDS,
+            f"{request}",
+        )
         assert answer.status in self.ENDS, (request, answer)
         return answer
 
@@ -128,13 +127,13 @@ class Call:
     def _new_volume(self, **values: Any) -> str:
         body = {"volume": {"size": 1, **values}}
 
-        def created() -> list[Answer]:
+        def create() -> Answer:
             answer = self.site.client.ask("POST", "/volumes", body)
             # After a restart of tgtd its manager may report that it is down, once.
             assert answer.status == _CREATED or "down" in f"{answer.body}", answer
-            return [answer] if answer.status == _CREATED else []
+            return answer
 
-        (answer,) = wait_until(created)
+        answer = wait_for(create, lambda answer: answer.status == _CREATED)
         made = str(answer.body["volume"]["id"])
         self._wait_until_ready(made)
         return made

@@ -16,7 +16,7 @@ import requests
 from attachd.tests.functional import processes
 from attachd.tests.functional.processes import PATIENCE, AllInOne
 from attachd.tests.selection import full_only
-from attachd.tests.wait import TIMEOUT, wait_until
+from attachd.tests.wait import TIMEOUT, wait_for, wait_until
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 
@@ -59,13 +59,12 @@ class Api:
     def create_volume(self, name="disk"):
         body = {"volume": {"size": 1, "name": name}}
         path = f"/volumes/{self.request('POST', '/volumes', body)['volume']['id']}"
-
-        def show():
-            return self.request("GET", path)["volume"]
-
-        wait_until(lambda: show()["status"] != "creating")
-        self._test.assertEqual("available", show()["status"])
-        return show()
+        volume = wait_for(
+            lambda: self.request("GET", path)["volume"],
+            lambda shown: shown["status"] != "creating",
+        )
+        self._test.assertEqual("available", volume["status"])
+        return volume
 
     def wait_until_attaching(self):
         """Wait until the manager has begun to connect the only attachment there is."""

@@ -19,7 +19,7 @@ from attachd.api import endpoint
 from attachd.db import messages, paging
 from attachd.tests import agents
 from attachd.tests.functional import described, served
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import wait_for
 
 REFERENCE = Path(__file__).parents[3] / "api-ref" / "source" / "v3"
 SAMPLES = REFERENCE / "samples"
@@ -292,7 +292,7 @@ def _id_in(body: dict[str, Any]) -> str:
 def sent(api: served.Api, step: Step) -> served.Answer:
     """Send a step, whose ids are filled in, until what is waited for has come."""
 
-    def come() -> list[served.Answer]:
+    def ask() -> served.Answer:
         answer = api.ask(step.method, step.path, step.body, token=step.token, version=step.version)
         assert answer.status < 400, (step, answer)
         described.check(
@@ -302,12 +302,11 @@ def sent(api: served.Api, step: Step) -> served.Answer:
             answer.status,
             answer.raw,
         )
-        waits = step.name in {"available", "copied"}
-        has_come = not waits or answer.body["volume"]["status"] == "available"
-        return [answer] if has_come else []
+        return answer
 
-    (answer,) = wait_until(come, f"{step}")
-    return answer
+    if step.name not in {"available", "copied"}:
+        return ask()
+    return wait_for(ask, lambda answer: answer.body["volume"]["status"] == "available", f"{step}")
 
 
 def _filled(value: Any, ids: dict[str, str]) -> Any:

@@ -17,7 +17,7 @@ from attachd.tests import backends
 from attachd.tests.functional import processes, served
 from attachd.tests.functional.processes import PATIENCE
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import wait_for
 
 SHARED = {"multiattach": "<is> True"}
 ONE_WRITER = {**SHARED, "mode": "RO"}
@@ -69,11 +69,11 @@ class Case(unittest.TestCase):
         self.assertEqual(202, answer.status, answer.raw)
         path = f"/volumes/{answer.body['volume']['id']}"
 
-        def show():
-            return self.api.ask("GET", path, token=served.ADMIN).body["volume"]
-
-        wait_until(lambda: show()["status"] == "available", show)
-        return show()["os-vol-host-attr:host"]
+        made = wait_for(
+            lambda: self.api.ask("GET", path, token=served.ADMIN).body["volume"],
+            lambda shown: shown["status"] == "available",
+        )
+        return made["os-vol-host-attr:host"]
 
     def pools(self, name):
         path = f"/scheduler-stats/get_pools?volume_type={name}"
@@ -178,19 +178,13 @@ class ProcessesTest(unittest.TestCase):
             f"--config-file={later}",
         )
         second.wait_for("Serving backend")
-        (answer,) = wait_until(self.created)
+        answer = wait_for(self.create, lambda answer: answer.status_code != 400)
         self.assertEqual(202, answer.status_code, answer.text)
         path = f"{self.url}/volumes/{answer.json()['volume']['id']}"
-        wait_until(lambda: self.volume(path)["status"] != "creating")
-        found = self.volume(path)
+        found = wait_for(lambda: self.volume(path), lambda shown: shown["status"] != "creating")
         self.assertEqual(
             ("available", "later@shelf#shelf"), (found["status"], found["os-vol-host-attr:host"])
         )
-
-    def created(self):
-        """Return the answer in a list, unless a backend is still lacking."""
-        answer = self.create()
-        return [] if answer.status_code == 400 else [answer]
 
     def create(self):
         return requests.post(f"{self.url}/volumes", json=self.body, timeout=PATIENCE)

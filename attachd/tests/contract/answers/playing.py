@@ -17,7 +17,7 @@ import uuid
 from attachd.tests.contract.answers import normal
 from attachd.tests.contract.answers.normal import Answer, Normal
 from attachd.tests.contract.answers.scenarios import Given, Request, Scenario
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import Value, poll
 
 CALLERS = {
     "admin": "root:{project}:admin,member,reader",
@@ -114,16 +114,12 @@ class _Stage:
         content = request.raw
         if content is None and request.body is not None:
             content = json.dumps(request.body)
-        answer = Answer(0, {}, b"")
         # What was told before may be another project's, and is not told to each caller.
         once = request.method != "GET" or request.keep.keys() <= self._variables.keys()
-
-        def is_told() -> bool:
-            nonlocal answer
-            answer = self._send(request.caller, request.method, request.path, content, headers)
-            return self._keep(request.keep, answer) or once
-
-        self._until(is_told)
+        answer = self._poll(
+            lambda: self._send(request.caller, request.method, request.path, content, headers),
+            lambda answer: self._keep(request.keep, answer) or once,
+        )
         self._wait(request.wait)
         return normal.normalise(answer, request, self._names())
 
@@ -204,15 +200,12 @@ class _Stage:
     def _wait(self, wanted: Mapping[str, str]) -> None:
         for name, status in wanted.items():
             if name in self._variables:
-                self._until(functools.partial(self._has_come_to, name, status))
+                self._poll(functools.partial(self._status, name), {status, "error"}.__contains__)
 
-    def _has_come_to(self, name: str, status: str) -> bool:
-        return self._status(name) in {status, "error"}
-
-    def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition; what comes of it, also in vain, is in the answers."""
-        with contextlib.suppress(AssertionError):
-            wait_until(condition, timeout=self._player.patience, interval=self._player.nap)
+    def _poll(self, get: Callable[[], Value], is_expected: Callable[[Value], object]) -> Value:
+        """Wait for an answer that is expected; the last one where none is tells as much."""
+        player = self._player
+        return poll(get, is_expected, timeout=player.patience, interval=player.nap)
 
     def _pass_time(self) -> None:
         time.sleep(self._player.pace)  # longer than the finest time that the server can tell
@@ -231,7 +224,7 @@ class _Stage:
         for item in self._listed("volumes"):
             self._admin("POST", f"/volumes/{item}/action", {"os-reset_status": free})
             self._admin("DELETE", f"/volumes/{item}")
-        self._until(lambda: not self._listed("volumes"))
+        self._poll(lambda: self._listed("volumes"), lambda listed: not listed)
         for item in self._listed("messages"):
             self._admin("DELETE", f"/messages/{item}")
         for path in ("/default-types/$project", "/os-quota-sets/$project"):
