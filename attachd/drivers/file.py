@@ -160,7 +160,10 @@ class FileDriver(base.Driver):
         with sparse.honest_errors(f"Volume {volume.id} could not be withdrawn"):
             loop.detach(link)
             fencing.check()
-            (self._devices / link.name).unlink(missing_ok=True)
+            name = self._devices / link.name
+            # Without loop devices the folder need not be one that this process may look into.
+            if os.path.lexists(name):
+                name.unlink(missing_ok=True)
             if not self._loops and not others and _in_use(link):
                 raise exception.BackendError(
                     f"{link} is still open on this host; close it, then detach again."

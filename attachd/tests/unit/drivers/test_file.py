@@ -114,6 +114,12 @@ class PlainFilesTest(FileDriverCase):
         self.assertEqual("local", info["driver_volume_type"])
         self.assertEqual("rw", info["data"]["access_mode"])
 
+    def test_the_folder_for_names_of_devices_need_not_be_usable(self):
+        self.devices.write_bytes(b"not a folder")
+        self.plain.grant(VOLUME, FIRST)
+        self.plain.revoke(VOLUME, FIRST, [])
+        self.assertEqual([], list(self.plain.exports()))
+
 
 class LoopDevicesTest(FileDriverCase):
     def setUp(self):
