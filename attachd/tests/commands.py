@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs commands as processes of their own, without starting Python for each of them.
 
-One process has imported the command as a console script does, and the other libraries that former
-runs have come to need; it has done nothing else.  Each run is a fork of it, with arguments,
-environment, standard streams and an exit code of its own: what the command does to its process,
-such as reading a configuration, is gone with it.
+One process has imported the command as a console script does, and done nothing else.  Each run
+is a fork of it, with arguments, environment, standard streams and an exit code of its own: what
+the command does to its process, such as reading a configuration, is gone with it.
 """
 
 from collections.abc import Mapping
@@ -76,27 +75,12 @@ def serve(module: str) -> None:
     for line in sys.stdin:
         child = os.fork()
         wanted = json.loads(line)
-        imported = Path(wanted[-1]).with_name("imported")
         if child == 0:
-            before = set(sys.modules)
             _become(*wanted)
-            try:
-                sys.exit(main())
-            finally:
-                imported.write_text(" ".join(sys.modules.keys() - before), "utf-8")
+            sys.exit(main())
         _child, status = os.waitpid(child, 0)
-        _import_libraries(imported)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
-
-
-def _import_libraries(file: Path) -> None:
-    """Import the libraries that a run has come to need: they are the next one's as well."""
-    with contextlib.suppress(FileNotFoundError):
-        for name in sorted(file.read_text("utf-8").split()):
-            if name.partition(".")[0] not in {"attachd", "__main__"}:
-                with contextlib.suppress(Exception):
-                    importlib.import_module(name)
 
 
 def _become(typed: list[str], env: dict[str, str], folder: str, out: str, err: str) -> None:
