@@ -55,11 +55,12 @@ def _long_tests(name: str, workers: int = WORKERS) -> Part:
     return _tests(name, "functional", rf"\[full,{name}\]", workers=workers)
 
 
-def _suites() -> Part:
+def _consumers() -> Part:
     """Return a run of the tests of Tempest and of the stock clients."""
-    stream = RECORDS / "suites" / "results"
+    folder = RECORDS / "consumers"
+    stream = folder / "results"
     command = [sys.executable, "-m", "attachd.tests.consumers", "--results", str(stream)]
-    return Part("suites", [*command, "--log", str(RECORDS / "suites" / "attachd.log")], stream)
+    return Part("consumers", [*command, "--log", str(folder / "attachd.log")], stream)
 
 
 def _lab() -> list[Part]:
@@ -92,7 +93,7 @@ PARTS = (
     _long_tests("devstack"),
     _long_tests("upgrade"),
     _long_tests("soak"),
-    _suites(),
+    _consumers(),
     *_lab(),
 )
 
