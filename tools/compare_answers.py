@@ -28,7 +28,7 @@ def main() -> int:
     options = _parse()
     played = [each for each in scenarios.load() if each.id.startswith(options.only)]
     url = options.url.rstrip("/")
-    player = Player(over_http.asking(url), url, pace=_SECOND, patience=options.patience, nap=0.2)
+    player = Player(over_http.asking(url), url, pace=_SECOND, timeout=options.timeout, nap=0.2)
     if options.what == "record":
         return _record(player, played, options.folder)
     return _compare(player, played, everything=options.all)
@@ -46,7 +46,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--all", action="store_true", help="print known differences, too")
     parser.add_argument(
-        "--patience", type=float, default=30, help="seconds to wait for the status of a volume"
+        "--timeout", type=float, default=30, help="seconds to wait for the status of a volume"
     )
     return parser.parse_args()
 

@@ -25,8 +25,6 @@ from attachd.tests.lasting import Lasting
 
 KINDS = ("sqlite", "mariadb", "postgresql")
 QUOTAS = ("quota_volumes", "quota_gigabytes")
-PATIENCE = 120
-"""Seconds that a database may be silent."""
 
 
 def url(test: unittest.TestCase, kind: str) -> str:
@@ -132,8 +130,8 @@ _OPTIONS = {
     # A slow disk is no part of the claim; what a test shows holds with and without it.
     "sqlite_synchronous": False,
     # Nor is a slow machine, on which many wait for one row, or for a connection.
-    "answer_timeout": PATIENCE,
-    "retry_timeout": PATIENCE,
+    "answer_timeout": wait.TIMEOUT,
+    "retry_timeout": wait.TIMEOUT,
     "pool_timeout": wait.TIMEOUT,
 }
 """Options of [database] that are other than usual."""

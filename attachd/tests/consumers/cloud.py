@@ -14,6 +14,7 @@ import requests
 
 from attachd.tests.consumers import known, network, written
 from attachd.tests.functional import commands, keystones, processes
+from attachd.tests.wait import TIMEOUT
 
 _MORE = """
 [DEFAULT]
@@ -105,6 +106,6 @@ def _make_type(endpoint: str, token: str) -> None:
         f"{endpoint}/types",
         json={"volume_type": {"name": "lvmdriver-1"}},
         headers={"X-Auth-Token": token},
-        timeout=processes.PATIENCE,
+        timeout=TIMEOUT,
     )
     made.raise_for_status()

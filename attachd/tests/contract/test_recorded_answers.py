@@ -45,7 +45,7 @@ def serve(owner: unittest.TestCase) -> served.Api:
 
 def player(api: served.Api) -> Player:
     """Return what plays to the application itself."""
-    return Player(asking(api), URL, patience=TIMEOUT)
+    return Player(asking(api), URL, timeout=TIMEOUT)
 
 
 def unlucky(real):

@@ -44,7 +44,6 @@ debug = {debug}
 connection = {database}
 connect_timeout = 60
 answer_timeout = 120
-retry_timeout = 120
 
 [manager]
 report_interval = 1
@@ -52,7 +51,6 @@ service_down_time = 600
 
 [rpc]
 attach_timeout = {attach_timeout}
-calls_to_silent_backend = 1000
 
 [quota]
 quota_volumes = -1
@@ -148,7 +146,9 @@ class Site:
             debug="ATTACHD_TEST_DEBUG" in os.environ,
         )
         options = [f"{name} = {value}\n" for name, value in self.tgtd.options.items()]
-        configuration.write_text(text + "".join(options), encoding="utf-8")
+        configuration.write_text(
+            processes.LONG_TIMEOUTS + text + "".join(options), encoding="utf-8"
+        )
         bound = [machine.need_tool(self._test, "setpriv"), "--pdeathsig=KILL"]
         command = [sys.executable, "-m", "attachd.tests.crashing.nursery"]
         with (self.folder / "log.nursery").open("wb") as log:

@@ -40,20 +40,20 @@ class Caller:
     :ivar url: http://ADDRESS:PORT/v3
     """
 
-    def __init__(self, url: str, version: str = VERSION, patience: float = wait.TIMEOUT) -> None:
+    def __init__(self, url: str, version: str = VERSION, timeout: float = wait.TIMEOUT) -> None:
         """Begin to ask.
 
         :param version: the microversions that are asked for
-        :param patience: seconds that an answer may take
+        :param timeout: seconds that an answer may take
         """
         self.url = url
         self._version = version
-        self._patience = patience
+        self._timeout = timeout
 
     def ask(self, method: str, path: str, body: Any = None) -> Answer:
         """Send one request over a connection of its own."""
         place = urllib.parse.urlsplit(self.url)
-        connection = http.client.HTTPConnection(place.netloc, timeout=self._patience)
+        connection = http.client.HTTPConnection(place.netloc, timeout=self._timeout)
         headers = {"OpenStack-API-Version": self._version, "Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/json"

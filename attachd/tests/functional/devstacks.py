@@ -16,6 +16,7 @@ import tempfile
 import testtools
 
 from attachd.tests.functional import keystones, processes
+from attachd.tests.wait import TIMEOUT
 
 RUN = Path(__file__).parents[1] / "devstack" / "run.sh"
 GENUINE = os.environ.get("ATTACHD_TEST_DEVSTACK", "")
@@ -82,7 +83,7 @@ class Site:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         self._test.assertEqual(0, done.returncode, f"{phase}\n{done.stdout}\n{self.logs}")

@@ -30,6 +30,7 @@ import requests
 from attachd.tests import databases
 from attachd.tests.functional import keystoned, processes
 from attachd.tests.lasting import Lasting
+from attachd.tests.wait import TIMEOUT
 
 REGION = keystoned.REGION
 DOMAIN = "default"
@@ -284,7 +285,7 @@ class Keystone:
 
 def shared(test: unittest.TestCase) -> Keystone:
     """Return the Keystone of this test process."""
-    if _shared and requests.get(_shared[0].url, timeout=processes.PATIENCE).ok:
+    if _shared and requests.get(_shared[0].url, timeout=TIMEOUT).ok:
         return _shared[0]
     _shared[:] = [Keystone(Lasting(test))]
     return _shared[0]

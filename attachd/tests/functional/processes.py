@@ -24,8 +24,6 @@ from testtools import content
 
 from attachd.tests import brokers, databases, wait
 
-PATIENCE = wait.TIMEOUT
-
 _SHOWN = 20_000
 
 ROOT = Path(__file__).parents[3]
@@ -116,10 +114,10 @@ class Process:
         """Send a signal to the process, not to its children."""
         os.kill(self.pid, number)
 
-    def wait(self, patience: float = PATIENCE) -> int:
+    def wait(self, timeout: float = wait.TIMEOUT) -> int:
         """Wait until it has ended and return its exit code."""
         try:
-            return self._process.wait(patience)
+            return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             self._test.fail(f"it did not end:\n{self.output}")
 
@@ -132,11 +130,24 @@ class Process:
         """End it and all its children, at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait(PATIENCE)
+        self._process.wait(wait.TIMEOUT)
+
+
+LONG_TIMEOUTS = """
+[rpc]
+attach_timeout = 240
+calls_to_silent_backend = 1000
+[database]
+retry_timeout = 120
+"""
+"""Configuration with which a slow machine is no reason to give up."""
 
 
 class AllInOne(Process):
     """attachd-all-in-one, listening.
+
+    It has long time-outs and a folder of its own for names of devices, except where the test's
+    ``--config-file`` says otherwise.
 
     :ivar state: its folder
     :ivar url: without a slash at its end
@@ -144,13 +155,19 @@ class AllInOne(Process):
 
     def __init__(self, test: unittest.TestCase, state: Path, *arguments: str) -> None:
         self.state = state
+        home = folder(test)
+        base = home / "base.conf"
+        base.write_text(
+            f"{LONG_TIMEOUTS}[file]\nfile_devices_dir = {home}/devices\n", encoding="utf-8"
+        )
         super().__init__(
             test,
             script("attachd-all-in-one"),
             "--port=0",
             f"--state-dir={state}",
+            f"--config-file={base}",
             *arguments,
-            env=environment(HOME=str(folder(test))),
+            env=environment(HOME=str(home)),
         )
         self.url = self.wait_for(r"listens on (http://\S+)/ ")[1]
         self.wait_for("finds everything as it was")
@@ -167,16 +184,11 @@ enabled_backends = {backend}
 connection = {database}
 connect_timeout = 60
 answer_timeout = 120
-retry_timeout = 120
 
 [manager]
 workers = {workers}
 report_interval = 1
 service_down_time = 600
-
-[rpc]
-attach_timeout = 240
-calls_to_silent_backend = 1000
 
 [quota]
 quota_volumes = -1
@@ -233,7 +245,8 @@ class Deployment:
                 backend=backend,
                 database=self.database,
                 workers=workers,
-            ),
+            )
+            + LONG_TIMEOUTS,
             encoding="utf-8",
         )
         self._argument = f"--config-file={configuration}"
@@ -267,7 +280,7 @@ class Deployment:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=wait.TIMEOUT,
             check=False,
         )
         self._test.assertIn(done.returncode, codes, done.stdout + done.stderr)
@@ -328,7 +341,7 @@ class Deployment:
 
     def _wait_until_it_answers(self) -> None:
         # Connections wait in the socket until a worker has loaded the API.
-        answer = requests.get(f"{self.url}/", timeout=PATIENCE)
+        answer = requests.get(f"{self.url}/", timeout=wait.TIMEOUT)
         self._test.assertEqual(300, answer.status_code, answer.text)
 
     def wait_until_served(self) -> None:
@@ -340,6 +353,6 @@ class Deployment:
 
     def get(self, path: str) -> Any:
         """Read from the API."""
-        answer = requests.get(f"{self.url}{path}", timeout=PATIENCE)
+        answer = requests.get(f"{self.url}{path}", timeout=wait.TIMEOUT)
         self._test.assertEqual(200, answer.status_code, answer.text)
         return answer.json()

@@ -20,14 +20,6 @@ PLAIN = """
 [file]
 # A loop device would outlive a test that fails.
 file_loop_devices = never
-
-# A slow machine is no reason to give up.
-[rpc]
-attach_timeout = 240
-calls_to_silent_backend = 1000
-
-[database]
-retry_timeout = 120
 """
 
 _running: dict[str, processes.AllInOne] = {}

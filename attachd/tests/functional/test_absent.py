@@ -11,7 +11,7 @@ from openstack import exceptions as sdk_exceptions
 
 from attachd.tests.functional import sdk
 from attachd.tests.functional import test_client_libraries as libraries
-from attachd.tests.functional.processes import PATIENCE
+from attachd.tests.wait import TIMEOUT
 
 PROJECT = "a" * 32
 SKIPPED = ["block_storage.backup", "block_storage.snapshot"]
@@ -26,7 +26,7 @@ class SdkTest(Case):
         super().setUp()
         self.storage = sdk.storage(self, self.process.url)
         volume = self.storage.create_volume(name="disk", size=1)
-        self.volume = self.storage.wait_for_status(volume, "available", wait=PATIENCE)
+        self.volume = self.storage.wait_for_status(volume, "available", wait=TIMEOUT)
 
     def test_each_list_is_not_found_with_a_reason(self):
         storage = self.storage

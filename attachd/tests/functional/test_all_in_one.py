@@ -14,7 +14,7 @@ import unittest
 import requests
 
 from attachd.tests.functional import processes
-from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.functional.processes import AllInOne
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_for, wait_until
 
@@ -38,7 +38,7 @@ def run(*arguments, **variables):
         env=processes.environment(**variables),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
@@ -51,7 +51,7 @@ class Api:
 
     def request(self, method, path, body=None, expected=(200, 202, 204)):
         answer = requests.request(
-            method, f"{self._url}/v3{path}", json=body, headers=HEADERS, timeout=PATIENCE
+            method, f"{self._url}/v3{path}", json=body, headers=HEADERS, timeout=TIMEOUT
         )
         self._test.assertIn(answer.status_code, expected, answer.text)
         return answer.json() if answer.content else None
@@ -200,7 +200,7 @@ class EndTest(unittest.TestCase):
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(signal=number.name):
                 process = AllInOne(self, self.state)
-                requests.get(process.url, timeout=PATIENCE)
+                requests.get(process.url, timeout=TIMEOUT)
                 before = process.output
                 self.assertEqual(0, process.end(number))
                 self.assertEqual(before, process.output)
@@ -213,7 +213,7 @@ class EndTest(unittest.TestCase):
         client.start()
         api.wait_until_attaching()
         self.assertEqual(0, process.end())
-        client.join(PATIENCE)
+        client.join(TIMEOUT)
         self.assertEqual(1, len(answers))
         self.assertEqual(volume["id"], answers[0]["connection_info"]["volume_id"])
 
@@ -334,7 +334,7 @@ class AddressTest(unittest.TestCase):
         process = AllInOne(self, self.state)
         with requests.Session() as session:
             for _ in range(300):
-                answer = session.get(f"{process.url}/v3/volumes/detail", timeout=PATIENCE)
+                answer = session.get(f"{process.url}/v3/volumes/detail", timeout=TIMEOUT)
                 self.assertEqual(200, answer.status_code)
             pools = session.get_adapter(process.url).poolmanager.pools
             (pool,) = [pools[key] for key in pools.keys()]  # noqa: SIM118  not a mapping

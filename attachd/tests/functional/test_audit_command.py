@@ -15,7 +15,7 @@ from attachd.tests import threeway
 from attachd.tests.functional import callers, cycles, initiators, processes, tgtd
 from attachd.tests.functional.test_served_data import settings
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 TYPE = {"name": "shared", "extra_specs": {"multiattach": "<is> True"}}
 AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
@@ -55,7 +55,7 @@ class AuditCommandTest(testtools.TestCase):
             capture_output=True,
             text=True,
             env=processes.environment(HOME=str(self.deployment.folder)),
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         self.assertNotIn("Traceback", done.stderr)

@@ -13,8 +13,7 @@ from keystoneauth1 import session
 from openstack import exceptions as sdk_exceptions
 
 from attachd.tests.functional import sdk, shared
-from attachd.tests.functional.processes import PATIENCE
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 PROJECT = "a" * 32
 HOST = "all-in-one@file"
@@ -148,7 +147,7 @@ class SdkTest(Case):
 
     def create(self, name, **wanted):
         volume = self.storage.create_volume(name=name, **{"size": 1, **wanted})
-        self.storage.wait_for_status(volume, "available", interval=0.05, wait=PATIENCE)
+        self.storage.wait_for_status(volume, "available", interval=0.05, wait=TIMEOUT)
         return self.storage.get_volume(volume.id)
 
     def test_volumes(self):
@@ -174,7 +173,7 @@ class SdkTest(Case):
         storage.reset_volume_status(disk, "error", None, None)
         self.assertEqual("error", storage.get_volume(disk.id).status)
         storage.delete_volume(disk, force=True)
-        storage.wait_for_delete(disk, interval=0.05, wait=PATIENCE)
+        storage.wait_for_delete(disk, interval=0.05, wait=TIMEOUT)
 
     def test_types(self):
         storage = self.storage

@@ -8,8 +8,8 @@ import unittest
 import uuid
 
 from attachd.tests.functional import commands, processes, sdk, shared
-from attachd.tests.functional.processes import PATIENCE
 from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT
 
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
@@ -49,7 +49,7 @@ class Case(unittest.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=4 * PATIENCE,
+            timeout=4 * TIMEOUT,
             check=False,
         )
         said = done.stdout + done.stderr
@@ -175,7 +175,7 @@ class SdkTest(Case):
     def test_bytes_written_through_one_attachment_are_read_through_the_next(self):
         storage = sdk.storage(self, self.process.url)
         volume = storage.create_volume(name="disk", size=1)
-        storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         for host, expected in (("one", b"\0" * 5), ("two", b"bytes")):
             attachment = storage.create_attachment(volume.id, connector={})
             attachment = storage.update_attachment(attachment, connector={"host": host})
@@ -191,4 +191,4 @@ class SdkTest(Case):
             storage.delete_attachment(attachment)
             self.assertFalse(device.exists())
         storage.delete_volume(volume)
-        storage.wait_for_delete(volume, interval=0.1, wait=PATIENCE)
+        storage.wait_for_delete(volume, interval=0.1, wait=TIMEOUT)

@@ -16,6 +16,7 @@ from attachd.tests import machine
 from attachd.tests.functional import processes
 from attachd.tests.functional.typed import Terminal
 from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT
 
 SOURCE = processes.ROOT / "cinderclient-ext"
 UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -280,7 +281,7 @@ class ExtensionTest(testtools.TestCase):
             check=False,
             capture_output=True,
             text=True,
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
         )
         return done.returncode, done.stdout + done.stderr
 

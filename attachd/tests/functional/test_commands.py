@@ -7,6 +7,7 @@ import unittest
 
 from attachd.tests.functional import commands, processes
 from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT
 
 
 @full_only("clients")
@@ -25,7 +26,7 @@ class CommandsTest(unittest.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=2 * processes.PATIENCE,
+            timeout=2 * TIMEOUT,
             check=False,
         )
         return done.returncode, done.stdout, done.stderr

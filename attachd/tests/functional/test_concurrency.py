@@ -25,8 +25,10 @@ from attachd.tests.wait import TIMEOUT
 CLIENTS = 8
 STEPS = 15
 NAP = 0.004
-LITTLE_PATIENCE = 2
-"""Seconds that are tried at most; on a slow machine less is tried."""
+SHORT_TIMEOUT = (
+    2  # what failed may be in everybody's way for good; on a slow machine less is tried
+)
+"""Seconds that are tried at most."""
 
 ALLOWED = {200, 202, 204, 400, 404, 409}
 BROKEN = 500
@@ -43,8 +45,8 @@ class Held(NamedTuple):
 class Client:
     """Calls at random; a seed decides which."""
 
-    def __init__(self, api: served.Api, volume: str, seed: int, patience: float = TIMEOUT) -> None:
-        self._patience = patience
+    def __init__(self, api: served.Api, volume: str, seed: int, timeout: float = TIMEOUT) -> None:
+        self._timeout = timeout
         self._api = api
         self._volume = volume
         self._random = random.Random(seed)
@@ -56,8 +58,8 @@ class Client:
     def work(self) -> None:
         steps = [self._update, self._update, self._complete, self._look, self._delete]
         done = 0
-        patience = time.monotonic() + self._patience
-        while done < STEPS and time.monotonic() < patience:
+        deadline = time.monotonic() + self._timeout
+        while done < STEPS and time.monotonic() < deadline:
             if self._held is None and not self._create():
                 time.sleep(NAP * self._random.random())  # lest all try at the same moment
                 continue
@@ -181,9 +183,8 @@ class ConcurrencyTest(unittest.TestCase):
         for multiattach in (False, True):
             volume_id = self._volume(multiattach=multiattach)
             kinds = [Client, Client, Client, Vandal]
-            # What failed may be in everybody's way for good.
             clients = [
-                kind(self.api, volume_id, seed, LITTLE_PATIENCE) for seed, kind in enumerate(kinds)
+                kind(self.api, volume_id, seed, SHORT_TIMEOUT) for seed, kind in enumerate(kinds)
             ]
             with self._broken_now_and_then():
                 self._work(*[each.work for each in clients])

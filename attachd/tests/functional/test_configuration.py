@@ -12,6 +12,7 @@ import unittest
 
 from attachd.tests import databases
 from attachd.tests.functional import processes
+from attachd.tests.wait import TIMEOUT
 
 _SECRET = "in-no-log-" + "5" * 8
 
@@ -41,7 +42,7 @@ class ConfigurationTest(unittest.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         self.assertEqual(code, done.returncode, done.stdout + done.stderr)

@@ -41,7 +41,7 @@ class ContentionOnSqlite(unittest.TestCase):
         super().setUp()
         self.url = databases.use(self, self.kind)
         # Others use the server as well, and each process has two pools: for reading and writing.
-        for option, value in (("max_pool_size", 8), ("max_overflow", 0), ("pool_timeout", 300)):
+        for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
             CONF.set_override(option, value, group="database")
             self.addCleanup(CONF.clear_override, option, group="database")
         api.dispose()

@@ -17,7 +17,8 @@ import testtools
 
 from attachd.tests import machine
 from attachd.tests.functional import guides, processes
-from attachd.tests.functional.processes import PATIENCE, ROOT
+from attachd.tests.functional.processes import ROOT
+from attachd.tests.wait import TIMEOUT
 
 ETC = ROOT / "etc"
 GUIDE = ROOT / "doc/source/admin/install.rst"
@@ -50,7 +51,7 @@ http {{
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
@@ -216,25 +217,25 @@ class NginxTest(testtools.TestCase):
         self.session.mount("https://", requests.adapters.HTTPAdapter(max_retries=retries))
 
     def test_connections_stay_open_on_both_sides_and_bodies_go_through(self):
-        first = self.session.get(f"{self.url}/v3/", timeout=PATIENCE)
+        first = self.session.get(f"{self.url}/v3/", timeout=TIMEOUT)
         body = b"x" * (2**20 + 2**18)
-        second = self.session.post(f"{self.url}/v3/", data=body, timeout=PATIENCE)
+        second = self.session.post(f"{self.url}/v3/", data=body, timeout=TIMEOUT)
         self.assertEqual(f"{len(body)}", second.headers["X-Length"])
         self.assertEqual(first.headers["X-Connection"], second.headers["X-Connection"])
         self.assertEqual("https", second.headers["X-Seen-X-Forwarded-Proto"])
         self.assertEqual("127.0.0.1", second.headers["X-Seen-X-Forwarded-For"])
-        larger = self.session.post(f"{self.url}/v3/", data=b"x" * 2**22, timeout=PATIENCE)
+        larger = self.session.post(f"{self.url}/v3/", data=b"x" * 2**22, timeout=TIMEOUT)
         self.assertEqual(413, larger.status_code)
 
     def test_nobody_can_say_whom_a_request_is_forwarded_for(self):
         said = {"X-Forwarded-For": "192.0.2.99"}
-        answer = self.session.get(f"{self.url}/v3/", headers=said, timeout=PATIENCE)
+        answer = self.session.get(f"{self.url}/v3/", headers=said, timeout=TIMEOUT)
         self.assertEqual("127.0.0.1", answer.headers["X-Seen-X-Forwarded-For"])
 
     def test_each_event_comes_when_it_is_sent(self):
         for path in ("/v3/events", "/v3/0123/events"):
             self.upstream.events.put("first")
-            with self.session.get(self.url + path, stream=True, timeout=PATIENCE) as answer:
+            with self.session.get(self.url + path, stream=True, timeout=TIMEOUT) as answer:
                 lines = answer.iter_lines()
                 # The second is only sent when the first has come.
                 self.assertEqual(b"data: first", next(lines))

@@ -312,7 +312,7 @@ class PhasesTest(testtools.TestCase):
             ),
             capture_output=True,
             text=True,
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         self.assertEqual(0, done.returncode, done.stdout + done.stderr + self.site.logs)

@@ -8,9 +8,9 @@ import unittest
 import requests
 import sqlalchemy as sa
 
-from attachd.tests.functional.processes import PATIENCE, Deployment
+from attachd.tests.functional.processes import Deployment
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 SLOW = "[slow]\nfake_delay = 900\n"  # longer than the end of a process is waited for
@@ -35,7 +35,7 @@ class GracefulEndTest(unittest.TestCase):
 
     def request(self, method, path, body=None):
         url = f"{self.deployment.url}/v3{path}"
-        return requests.request(method, url, json=body, headers=HEADERS, timeout=PATIENCE)
+        return requests.request(method, url, json=body, headers=HEADERS, timeout=TIMEOUT)
 
     def create_volume(self, **values):
         answer = self.request("POST", "/volumes", {"volume": {"size": 1, **values}})
@@ -70,7 +70,7 @@ class GracefulEndTest(unittest.TestCase):
         wait_until(lambda: self.due() or answers)
 
         def answer():
-            client.join(PATIENCE)
+            client.join(TIMEOUT)
             return answers[0]
 
         return answer

@@ -21,9 +21,9 @@ import sqlalchemy as sa
 
 from attachd.tests import machine
 from attachd.tests.functional import commands, guides, keystones, processes, units
-from attachd.tests.functional.processes import PATIENCE, ROOT
+from attachd.tests.functional.processes import ROOT
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 GUIDE = ROOT / "doc/source/admin/install.rst"
 
@@ -231,7 +231,7 @@ class InstallGuideTest(unittest.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         said = f"{typed}\n{done.stdout}\n{done.stderr}\n{self.logs()}"

@@ -14,8 +14,9 @@ import sqlalchemy as sa
 
 from attachd.tests import machine
 from attachd.tests.functional import guides, processes, units
-from attachd.tests.functional.processes import PATIENCE, ROOT
+from attachd.tests.functional.processes import ROOT
 from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT
 
 GUIDE = ROOT / "doc/source/admin/install.rst"
 SEVERAL_HOSTS = ROOT / "doc/source/admin/several-hosts.rst"
@@ -86,7 +87,7 @@ class PostgresqlTest(unittest.TestCase):
             env=processes.environment(OS_DATABASE__CONNECTION=url.replace(there, here)),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         self.assertEqual(0, done.returncode, done.stderr)
@@ -112,7 +113,7 @@ class LoopDevicesTest(unittest.TestCase):
             env=processes.environment(PYTHONPATH=os.fspath(ROOT)),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         self.assertEqual(0, said.returncode, said.stderr)

@@ -45,8 +45,8 @@ class Client:
         return self._ask("POST", f"/volumes/{self._volume}/action", action).status < 300
 
     def work(self) -> None:
-        patience = time.monotonic() + TIMEOUT
-        while len(self.spans) < ROUNDS and time.monotonic() < patience:
+        deadline = time.monotonic() + TIMEOUT
+        while len(self.spans) < ROUNDS and time.monotonic() < deadline:
             if not self._take():
                 time.sleep(0.01 * self._random.random())  # lest all try at the same moment
                 continue

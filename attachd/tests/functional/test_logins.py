@@ -14,9 +14,9 @@ import requests
 import testtools
 
 from attachd.tests.functional import commands, keystones, processes
-from attachd.tests.functional.processes import PATIENCE, AllInOne, Deployment
+from attachd.tests.functional.processes import AllInOne, Deployment
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 ALICES, BOBS = "a" * 32, "b" * 32
 CONFIGURATION = """\
@@ -57,7 +57,7 @@ class Case(testtools.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=4 * PATIENCE,
+            timeout=4 * TIMEOUT,
             check=False,
         )
         self.assertEqual(0, done.returncode, f"{done.stdout}{done.stderr}{self.process.output}")
@@ -66,7 +66,7 @@ class Case(testtools.TestCase):
     def cycle_with_sdk(self, storage):
         """One volume, attached and detached."""
         volume = storage.create_volume(name="disk", size=1)
-        storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         attachment = storage.create_attachment(volume.id, connector={"host": "one"})
         storage.complete_attachment(attachment)
         self.assertEqual("in-use", storage.get_volume(volume.id).status)
@@ -179,7 +179,7 @@ class ServersTest(testtools.TestCase):
         token = keystone.token(keystone.user("alice", "reader"))
         url = f"{deployment.url}/v3/volumes"
         for headers, expected in (({}, 401), ({"X-Auth-Token": token}, 200)) * 4:
-            answer = requests.get(url, headers=headers, timeout=PATIENCE)
+            answer = requests.get(url, headers=headers, timeout=TIMEOUT)
             self.assertEqual(expected, answer.status_code, answer.text)
 
     def test_gunicorn(self):

@@ -6,7 +6,7 @@ import unittest
 
 import testtools
 
-from attachd.tests.functional import callers, processes
+from attachd.tests.functional import callers, processes, shared
 from attachd.tests.functional.callers import Request
 from attachd.tests.selection import full_only
 
@@ -16,16 +16,6 @@ PAIRS = 16
 MOST = 5
 
 CONNECTORS = [{"host": name, "ip": "127.0.0.1"} for name in ("host-a", "host-b")]
-
-FILES = """\
-[file]
-file_loop_devices = never
-[rpc]
-attach_timeout = 240
-calls_to_silent_backend = 1000
-[database]
-retry_timeout = 120
-"""
 
 
 class OnSqliteTest(testtools.TestCase):
@@ -49,7 +39,7 @@ class OnSqliteTest(testtools.TestCase):
         """Start it for all tests of the class, and return its URL."""
         state = processes.folder(owner)
         own = state / "own.conf"
-        own.write_text(FILES)
+        own.write_text(shared.PLAIN)
         served = processes.AllInOne(owner, state, f"--config-file={own}")
         cls.processes.append(served)
         cls.exports_folder = state / "exports"

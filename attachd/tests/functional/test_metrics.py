@@ -18,7 +18,7 @@ from attachd.metrics.catalogue import RECOVERED
 from attachd.tests import machine, metrics
 from attachd.tests.functional import processes
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 ETC = processes.ROOT / "etc" / "attachd"
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
@@ -91,7 +91,7 @@ class NamesTest(testtools.TestCase):
             f"{self.deployment.url}/v3{path}",
             json=body,
             headers=HEADERS,
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
         )
 
     def cycle(self, backend):
@@ -110,7 +110,7 @@ class NamesTest(testtools.TestCase):
         return self.ask("GET", f"/volumes/{volume['id']}").json()["volume"]["status"]
 
     def scrape(self):
-        texts = [requests.get(place, timeout=processes.PATIENCE).text for place in self.places]
+        texts = [requests.get(place, timeout=TIMEOUT).text for place in self.places]
         return {key: value for text in texts for key, value in metrics.read(text).items()}
 
     def test_all_that_is_asked_for_is_told(self):
@@ -189,7 +189,7 @@ class RulesTest(testtools.TestCase):
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)

@@ -15,9 +15,8 @@ from attachd.manager.endpoint import Endpoint
 from attachd.manager.upkeep import Upkeep
 from attachd.tests import backends
 from attachd.tests.functional import processes, served
-from attachd.tests.functional.processes import PATIENCE
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_for
+from attachd.tests.wait import TIMEOUT, wait_for
 
 SHARED = {"multiattach": "<is> True"}
 ONE_WRITER = {**SHARED, "mode": "RO"}
@@ -164,7 +163,7 @@ class ProcessesTest(unittest.TestCase):
         deployment.wait_until_served()
         self.url = f"{deployment.url}/v3"
         body = {"volume_type": {"name": "cluster", "extra_specs": ONE_WRITER}}
-        requests.post(f"{self.url}/types", json=body, timeout=PATIENCE).raise_for_status()
+        requests.post(f"{self.url}/types", json=body, timeout=TIMEOUT).raise_for_status()
         self.body = {"volume": {"size": 1, "volume_type": "cluster"}}
         refused = self.create()
         self.assertEqual(400, refused.status_code)
@@ -187,7 +186,7 @@ class ProcessesTest(unittest.TestCase):
         )
 
     def create(self):
-        return requests.post(f"{self.url}/volumes", json=self.body, timeout=PATIENCE)
+        return requests.post(f"{self.url}/volumes", json=self.body, timeout=TIMEOUT)
 
     def volume(self, path):
-        return requests.get(path, timeout=PATIENCE).json()["volume"]
+        return requests.get(path, timeout=TIMEOUT).json()["volume"]

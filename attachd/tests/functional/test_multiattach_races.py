@@ -49,8 +49,6 @@ class RacesOnMariadb(testtools.TestCase):
         self.deployment = deployment = processes.Deployment(self, self.kind, backend="tgt")
         with (deployment.folder / "attachd.conf").open("a", encoding="utf-8") as file:
             file.write(settings("tgt", self.tgtd.options))
-            # 64 wait for each other; a busy machine needs longer than a host should.
-            file.write("[rpc]\nattach_timeout = 240\n")
         self.processes = [deployment.start_manager() for _ in range(MANAGERS)]
         self.processes.append(self.start_api())
         for each in self.processes:

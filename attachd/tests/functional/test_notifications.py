@@ -13,7 +13,7 @@ from attachd.conf import CONF
 from attachd.notifications import sender
 from attachd.tests import backends, brokers, hearing, rows
 from attachd.tests.functional import listeners, sdk, served
-from attachd.tests.functional.processes import PATIENCE, Deployment
+from attachd.tests.functional.processes import Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -59,7 +59,7 @@ def silent(test):
 def live(storage):
     """Have one volume do all that a volume can do; return its id."""
     volume = storage.create_volume(name="disk", size=1)
-    storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+    storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
     storage.update_volume(volume, description="mine")
     storage.extend_volume(volume, 2)
     wait_until(lambda: storage.get_volume(volume.id).status != "extending")
@@ -67,7 +67,7 @@ def live(storage):
     storage.complete_attachment(attachment)
     storage.delete_attachment(attachment)
     storage.delete_volume(volume)
-    storage.wait_for_delete(volume, interval=0.1, wait=PATIENCE)
+    storage.wait_for_delete(volume, interval=0.1, wait=TIMEOUT)
     return volume.id
 
 
@@ -167,7 +167,7 @@ class EndTest(DeploymentCase):
         deployment.wait_until_served()
         storage = sdk.storage(self, deployment.url)
         volume = storage.create_volume(name="disk", size=1)
-        storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         storage.update_volume(volume, description="mine")
         for process, verb in ((server, "update"), (manager, "create")):
             process.end()

@@ -13,7 +13,7 @@ import testtools
 
 from attachd.tests.functional import collectors, processes, tgtd
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 THEIRS = f"req-{uuid.uuid4()}"
 HEADERS = {"OpenStack-API-Version": "volume 3.71", "X-OpenStack-Request-ID": THEIRS}
@@ -58,7 +58,7 @@ class ObservedTest(testtools.TestCase):
             f"{self.deployment.url}/v3{path}",
             json=body,
             headers=HEADERS,
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
         )
         self.assertLess(answer.status_code, 300, answer.text)
         return answer

@@ -7,9 +7,9 @@ import unittest
 import requests
 
 from attachd.tests.functional import processes
-from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.functional.processes import AllInOne
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 PROJECT = "a" * 32
 READER = f"rita:{PROJECT}:reader"
@@ -40,7 +40,7 @@ class EditsTest(Case):
         answer = requests.get(
             f"{self.process.url}/v3/{PROJECT}/volumes",
             headers={"X-Auth-Token": READER},
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         return answer.status_code
 

@@ -13,9 +13,9 @@ import requests
 import sqlalchemy as sa
 
 from attachd.tests.functional import processes, sdk
-from attachd.tests.functional.processes import PATIENCE, Deployment
+from attachd.tests.functional.processes import Deployment
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 
@@ -38,7 +38,7 @@ class CycleCase:
         deployment.wait_until_served()
         storage = sdk.storage(self, deployment.url)
         volume = storage.create_volume(name="disk", size=1)
-        volume = storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        volume = storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         self.assertEqual("test@file#file", volume.host)
         for host, expected in (("one", b"\0" * 5), ("two", b"bytes")):
             attachment = storage.create_attachment(volume.id, connector={})
@@ -54,7 +54,7 @@ class CycleCase:
             self.assertFalse(device.exists())
             self.assertEqual("available", storage.get_volume(volume.id).status)
         storage.delete_volume(volume)
-        storage.wait_for_delete(volume, interval=0.1, wait=PATIENCE)
+        storage.wait_for_delete(volume, interval=0.1, wait=TIMEOUT)
         self.assertEqual((0, 0), (server.end(), manager.end()))
         for process in (server, manager):
             self.assertNotIn("Traceback", process.output)
@@ -97,9 +97,7 @@ class ServerCase:
 
     def request(self, session, method, path, body=None, data=None):
         url = f"{self.deployment.url}/v3{path}"
-        return session.request(
-            method, url, json=body, data=data, headers=HEADERS, timeout=PATIENCE
-        )
+        return session.request(method, url, json=body, data=data, headers=HEADERS, timeout=TIMEOUT)
 
     def test_a_pooled_client_is_never_cut_off(self):
         self.start(self.deployment)
@@ -115,7 +113,7 @@ class ServerCase:
         for each in clients:
             each.start()
         for each in clients:
-            each.join(4 * PATIENCE)
+            each.join(4 * TIMEOUT)
         self.assertEqual({200: 360, 400: 360, 404: 720}, dict(seen))
 
     def outcome(self, session, method, path, body):
@@ -144,7 +142,7 @@ class ServerCase:
         server = self.start_all()
         storage = sdk.storage(self, self.deployment.url)
         volume = storage.create_volume(size=1)
-        storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         answers = []
 
         def attach():
@@ -155,7 +153,7 @@ class ServerCase:
         client.start()
         wait_until_attaching(self, self.deployment)
         code = server.end()
-        client.join(PATIENCE)
+        client.join(TIMEOUT)
         self.assertEqual([200], [each.status_code for each in answers])
         self.assertEqual(0, code)
 
@@ -187,7 +185,7 @@ class ManagerTest(unittest.TestCase):
 
     def request(self, method, path, body=None):
         url = f"{self.deployment.url}/v3{path}"
-        return requests.request(method, url, json=body, headers=HEADERS, timeout=PATIENCE)
+        return requests.request(method, url, json=body, headers=HEADERS, timeout=TIMEOUT)
 
     def create_volume(self):
         answer = self.request("POST", "/volumes", {"volume": {"size": 1}})
@@ -214,7 +212,7 @@ class ManagerTest(unittest.TestCase):
         client.start()
         wait_until_attaching(self, self.deployment)
         self.assertEqual(0, manager.end())
-        client.join(PATIENCE)
+        client.join(TIMEOUT)
         self.assertEqual([200], [each.status_code for each in answers])
 
     def test_what_a_killed_manager_left_is_finished_by_the_next_one(self):
@@ -307,7 +305,7 @@ def wait_until_attaching(test, deployment):
     url = f"{deployment.url}/v3/attachments/detail"
 
     def statuses():
-        answer = requests.get(url, headers=HEADERS, timeout=PATIENCE)
+        answer = requests.get(url, headers=HEADERS, timeout=TIMEOUT)
         return [each["status"] for each in answer.json()["attachments"]]
 
     wait_until(lambda: statuses() == ["attaching"], statuses)

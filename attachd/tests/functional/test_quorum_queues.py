@@ -7,8 +7,9 @@ from urllib import parse
 
 from attachd.tests import machine
 from attachd.tests.functional import guides, processes, sdk
-from attachd.tests.functional.processes import PATIENCE, Deployment
+from attachd.tests.functional.processes import Deployment
 from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT
 
 GUIDE = processes.ROOT / "doc/source/admin/several-hosts.rst"
 
@@ -39,7 +40,7 @@ class QuorumQueuesTest(unittest.TestCase):
         deployment.wait_until_served()
         storage = sdk.storage(self, deployment.url)
         volume = storage.create_volume(name="disk", size=1)
-        volume = storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        volume = storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         attachment = storage.create_attachment(volume.id, connector={"host": "one"})
         self.assertTrue(attachment.connection_info["device_path"])
         kinds = self.queues(deployment)
@@ -49,7 +50,7 @@ class QuorumQueuesTest(unittest.TestCase):
         self.assertEqual({"quorum"}, set(answers.values()), kinds)
         storage.delete_attachment(attachment)
         storage.delete_volume(volume)
-        storage.wait_for_delete(volume, interval=0.1, wait=PATIENCE)
+        storage.wait_for_delete(volume, interval=0.1, wait=TIMEOUT)
         self.assertEqual((0, 0), (server.end(), manager.end()))
         for process in (server, manager):
             self.assertNotIn("Traceback", process.output)

@@ -12,8 +12,9 @@ import openstack
 from openstack import exceptions
 
 from attachd.tests.functional import commands, keystones, processes
-from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.functional.processes import AllInOne
 from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT
 
 
 @full_only("clients")
@@ -44,7 +45,7 @@ class Case(unittest.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=4 * PATIENCE,
+            timeout=4 * TIMEOUT,
             check=False,
         )
         said = done.stdout + done.stderr

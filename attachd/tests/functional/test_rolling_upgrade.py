@@ -8,9 +8,9 @@ import uuid
 import requests
 
 from attachd.tests.functional import releases, sdk
-from attachd.tests.functional.processes import PATIENCE, Deployment
+from attachd.tests.functional.processes import Deployment
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 HEADERS = {"OpenStack-API-Version": "volume 3.71"}
 CONNECTOR = {"host": "one", "initiator": "iqn.2000-01.org.example:one"}
@@ -39,7 +39,7 @@ class UpgradeCase:
 
     def request(self, method, path, body=None):
         url = f"{self.deployment.url}/v3{path}"
-        return requests.request(method, url, json=body, headers=HEADERS, timeout=PATIENCE)
+        return requests.request(method, url, json=body, headers=HEADERS, timeout=TIMEOUT)
 
     def act(self, volume, name, **values):
         answer = self.request("POST", f"/volumes/{volume.id}/action", {name: values or None})
@@ -53,7 +53,7 @@ class UpgradeCase:
 
     def make_volume(self, storage, **values):
         volume = storage.create_volume(size=1, **values)
-        return storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        return storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
 
     def cycle(self):
         """Do what stock clients do, by the new calls and by the older ones."""
@@ -76,7 +76,7 @@ class UpgradeCase:
         wait_until(lambda: storage.get_volume(copy.id).size == 2)
         for each in (copy, volume):
             storage.delete_volume(each)
-            storage.wait_for_delete(each, interval=0.1, wait=PATIENCE)
+            storage.wait_for_delete(each, interval=0.1, wait=TIMEOUT)
 
     def older_calls(self, volume):
         self.act(volume, "os-reserve")
@@ -97,7 +97,7 @@ class UpgradeCase:
         """Hold that it is an API of this release that answers, which tells more, or is not."""
         own = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
         url = f"{self.deployment.url}/v3/attachments/{attachment.id}"
-        told = requests.get(url, headers=own, timeout=PATIENCE).json()["attachment"]
+        told = requests.get(url, headers=own, timeout=TIMEOUT).json()["attachment"]
         self.assertEqual(former, "shared_connections_by_attachment" not in told, told)
 
     def ended(self, *started):

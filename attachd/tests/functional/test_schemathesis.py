@@ -19,7 +19,7 @@ from attachd.tests import agents
 from attachd.tests.functional import bad_input, processes, served
 from attachd.tests.selection import full_only
 
-PATIENCE = 900
+TIMEOUT = 900
 """Seconds for a run, which takes about half a minute where nothing else is done."""
 
 CHECKS = (
@@ -92,7 +92,7 @@ class SchemathesisTest(unittest.TestCase):
             env=processes.environment(),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         return ended.returncode, f"{ended.stdout}\n{ended.stderr}"

@@ -25,7 +25,7 @@ from attachd.tests import brokers, keys, machine
 from attachd.tests.functional import callers, listeners, processes, tgtd
 from attachd.tests.functional.test_served_data import settings
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 PROJECT = "a" * 32
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
@@ -187,7 +187,7 @@ class LeakTest(Case):
             json=body,
             auth=("alice", self.password),
             headers={"OpenStack-API-Version": callers.VERSION},
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
         )
         self.assertEqual(code, answer.status_code, answer.text)
         return answer
@@ -253,7 +253,7 @@ class LeakTest(Case):
             capture_output=True,
             text=True,
             check=True,
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
         ).stdout
 
     def test_they_are_found_nowhere_else(self):

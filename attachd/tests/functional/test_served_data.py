@@ -23,11 +23,6 @@ enabled_backends = {name}
 [manager]
 report_interval = 1
 service_down_time = 600
-[rpc]
-attach_timeout = 240
-calls_to_silent_backend = 1000
-[database]
-retry_timeout = 120
 [{name}]
 driver = {name}
 """

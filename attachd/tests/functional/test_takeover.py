@@ -14,9 +14,9 @@ import sqlalchemy as sa
 import testtools
 
 from attachd.tests.functional import recorded
-from attachd.tests.functional.processes import PATIENCE, Deployment, Process
+from attachd.tests.functional.processes import Deployment, Process
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 TAKEOVER = 24.0
 """Seconds; a process that is delayed for half of it still counts as alive."""
@@ -82,7 +82,7 @@ class TakeoverTest(testtools.TestCase):
 
     def ask(self, method, path, body=None):
         url = f"{self.deployment.url}/v3{path}"
-        return requests.request(method, url, json=body, headers=HEADERS, timeout=PATIENCE)
+        return requests.request(method, url, json=body, headers=HEADERS, timeout=TIMEOUT)
 
     def new_volume(self, **values):
         answer = self.ask("POST", "/volumes", {"volume": {"size": 1, **values}})
@@ -163,7 +163,7 @@ class TakeoverTest(testtools.TestCase):
         wait_until(lambda: len(recorded.read(self.record)) > count + 100)
         self.stop.set()
         for each in clients:
-            each.join(PATIENCE)
+            each.join(TIMEOUT)
         wait_until(lambda: not self.half_way())
         self.assertEqual([], self.trouble)
         self.assertEqual([], self.show("/attachments"))
@@ -212,7 +212,7 @@ class TakeoverTest(testtools.TestCase):
         asking.start()
         wait_until(lambda: self.methods_since(begun) == ["grant"])
         self.assertEqual(200, self.ask("DELETE", path).status_code)
-        asking.join(PATIENCE)
+        asking.join(TIMEOUT)
         self.assertEqual(["grant", "revoke"], self.methods_since(begun))
         self.assertIsNone(self.show(path))
         self.assertEqual([], [each for each in self.state.rglob("*") if each.is_symlink()])
@@ -250,7 +250,7 @@ class TakeoverTest(testtools.TestCase):
         os.kill(worker, signal.SIGCONT)
         sleeper.wait_for("goes on as another one")
         wait_until(lambda: "refused" in self.since(before))
-        asking.join(PATIENCE)
+        asking.join(TIMEOUT)
         self.assertNotIn("changes", self.since(before))
         self.assertEqual([], [each for each in self.state.rglob("*") if each.is_symlink()])
         self.assertIsNone(self.show(attachment))

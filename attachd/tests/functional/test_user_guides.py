@@ -12,8 +12,9 @@ import testtools
 
 from attachd.tests import machine
 from attachd.tests.functional import guides, processes, sdk
-from attachd.tests.functional.processes import PATIENCE, AllInOne
+from attachd.tests.functional.processes import AllInOne
 from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT
 
 GUIDE = processes.ROOT / "doc/source/user/curl.rst"
 EXAMPLE = processes.ROOT / "doc/source/user/sdk_attach_example.py"
@@ -54,7 +55,7 @@ class Case(testtools.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=4 * PATIENCE,
+            timeout=4 * TIMEOUT,
             check=False,
         )
         self.assertEqual((0, ""), (done.returncode, done.stderr), done.stdout)
@@ -83,7 +84,7 @@ class PythonTest(Case):
     def test_the_example_of_openstacksdk(self):
         storage = sdk.storage(self, self.service.url)
         volume = storage.create_volume(name="data", size=1)
-        storage.wait_for_status(volume, "available", interval=0.1, wait=PATIENCE)
+        storage.wait_for_status(volume, "available", interval=0.1, wait=TIMEOUT)
         said = self.run_it(sys.executable, "-W", "ignore", str(EXAMPLE), "data")
         self.assertEqual(
             ["connect by local", "the volume is in-use", "the volume is available"],
@@ -102,7 +103,7 @@ class AuditorTest(Case):
                 "X-Auth-Token": f"somebody:{project}:{roles}",
                 "OpenStack-API-Version": "volume 3.71, attachd 1.0",
             },
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             **more,
         )
 

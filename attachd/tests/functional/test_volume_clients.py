@@ -11,9 +11,8 @@ import subprocess
 import unittest
 
 from attachd.tests.functional import commands, processes, shared
-from attachd.tests.functional.processes import PATIENCE
 from attachd.tests.selection import full_only
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 MESSAGE = "openstack --os-volume-api-version 3.5 volume message"
 WAIT = """
@@ -47,7 +46,7 @@ class Case(unittest.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=6 * PATIENCE,
+            timeout=6 * TIMEOUT,
             check=False,
         )
         said = done.stdout + done.stderr

@@ -10,8 +10,9 @@ import testtools
 
 from attachd.tests import tcpproxy
 from attachd.tests.functional import commands, processes, sdk
-from attachd.tests.functional.processes import PATIENCE, AllInOne, Process
+from attachd.tests.functional.processes import AllInOne, Process
 from attachd.tests.selection import full_only
+from attachd.tests.wait import TIMEOUT
 
 LIFE = ["reserved", "connected", "attached", "deleted"]
 
@@ -30,7 +31,7 @@ class WatchingTest(testtools.TestCase):
         self.typing = {**self.environment(service.url), "PATH": commands.path(self)}
         self.storage = sdk.storage(self, service.url)
         made = self.storage.create_volume(name="data", size=1)
-        self.storage.wait_for_status(made, "available", ["error"], interval=0.1, wait=PATIENCE)
+        self.storage.wait_for_status(made, "available", ["error"], interval=0.1, wait=TIMEOUT)
 
     def environment(self, url):
         return processes.environment(
@@ -46,7 +47,7 @@ class WatchingTest(testtools.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         self.assertEqual(code, done.returncode, f"{words}\n{done.stdout}\n{done.stderr}")

@@ -14,8 +14,8 @@ import testtools
 
 from attachd.tests import machine
 from attachd.tests.functional import commands, processes, sdk
-from attachd.tests.functional.processes import PATIENCE, AllInOne
-from attachd.tests.wait import wait_until
+from attachd.tests.functional.processes import AllInOne
+from attachd.tests.wait import TIMEOUT, wait_until
 
 PROJECT = "0" * 32
 _DEVICES = """\
@@ -62,7 +62,7 @@ class Terminal(testtools.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
         said = f"{words}\n{done.stdout}\n{done.stderr}"
@@ -96,7 +96,7 @@ class Terminal(testtools.TestCase):
     def volume(self, name="data", **more):
         """Make a volume of 1 GiB and wait for it; returns its id."""
         made = self.storage.create_volume(name=name, size=1, **more)
-        self.storage.wait_for_status(made, "available", ["error"], interval=0.1, wait=PATIENCE)
+        self.storage.wait_for_status(made, "available", ["error"], interval=0.1, wait=TIMEOUT)
         return made.id
 
     def several(self):

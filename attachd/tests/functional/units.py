@@ -17,6 +17,7 @@ import unittest
 
 from attachd.tests import machine
 from attachd.tests.functional import processes
+from attachd.tests.wait import TIMEOUT
 
 Unit = dict[str, list[str]]
 
@@ -140,7 +141,7 @@ class Units:
         path.unlink(missing_ok=True)
         told.bind(str(path))
         path.chmod(0o777)
-        told.settimeout(processes.PATIENCE)
+        told.settimeout(TIMEOUT)
         environment["NOTIFY_SOCKET"] = str(path)
         return told
 

@@ -21,7 +21,7 @@ from attachd.tests.lab import guests, installed
 from attachd.tests.wait import wait_until
 
 VERSION = "volume 3.71, attachd 1.0"
-PATIENCE = 600.0
+TIMEOUT = 600.0
 WORK_SECONDS = 300
 """How long the API waits for a host."""
 
@@ -185,7 +185,7 @@ class Service:
         deployment.start_manager().show_in_failures(test)
         deployment.start_gunicorn().show_in_failures(test)
         deployment.wait_until_served()
-        self.api = callers.Caller(f"{deployment.url}/v3", VERSION, PATIENCE)
+        self.api = callers.Caller(f"{deployment.url}/v3", VERSION, TIMEOUT)
         port = deployment.url.rpartition(":")[2]
         self.url = f"http://{guests.MACHINE}:{port}/v3"
         self.queue, self._broker = _proxied(test, deployment)
@@ -273,12 +273,12 @@ def _proxied(
     return proxy, url.replace(f"127.0.0.1:{proxy.port}", f"{guests.MACHINE}:{proxy.port}")
 
 
-def wait_for(look: Any, patience: float = PATIENCE) -> Any:
+def wait_for(look: Any, timeout: float = TIMEOUT) -> Any:
     """Wait until something is so, and return it.
 
     :param look: returns it, and something false until then
     """
-    return wait_until(look, timeout=patience, interval=_INTERVAL)
+    return wait_until(look, timeout=timeout, interval=_INTERVAL)
 
 
 class Case(testtools.TestCase):

@@ -22,9 +22,6 @@ from attachd.tests.wait import TIMEOUT
 
 VERSION = "volume 3.71"
 
-PATIENCE = TIMEOUT
-"""Seconds after which a call without a clear answer is a violation."""
-
 LOST: Final = 0
 """The status of an answer that never came."""
 
@@ -123,7 +120,7 @@ class Calls:
         headers = {_KEY: f'"{intention.key}"'} if self._keys else {}
         verb = "create" if connects else "reserve"
         first: float | None = None
-        for _ in self._patience(f"POST of server {server}"):
+        for _ in self._attempts(f"POST of server {server}"):
             told = self._once(verb, "POST", "/attachments", body, headers)
             if first is None:
                 first = told.invoked
@@ -136,7 +133,7 @@ class Calls:
             if told.status == 409 and _KEY not in f"{told.body}":
                 self.history.note(volume, first, told.answered, volume_model.Refused(server))
                 return None
-        raise AssertionError("patience ends by raising")
+        raise AssertionError("attempts end by raising")
 
     def _posted(self, volume: str, server: str, verb: str, told: Told) -> str | None:
         last = told.last
@@ -273,15 +270,15 @@ class Calls:
         :param clear: statuses that are an answer here and that elsewhere are not
         """
         first: float | None = None
-        for tries in self._patience(f"{method} {path}"):
+        for tries in self._attempts(f"{method} {path}"):
             told = self._once(verb, method, path, body)
             first = told.invoked if first is None else first
             if told.status in clear or told.status not in _UNCLEAR:
                 return Told(first, told, tries)
-        raise AssertionError("patience ends by raising")
+        raise AssertionError("attempts end by raising")
 
-    def _patience(self, what: str) -> "_Patience":
-        return _Patience(lambda: self._give_up(f"no clear answer for {PATIENCE:.0f} s: {what}"))
+    def _attempts(self, what: str) -> "_Attempts":
+        return _Attempts(lambda: self._give_up(f"no clear answer for {TIMEOUT:.0f} s: {what}"))
 
     def _once(self, verb: str, *request: Any) -> Try:
         told = send(self._url, *request)
@@ -297,15 +294,15 @@ class Calls:
         raise GaveUp(sentence)
 
 
-class _Patience:
-    """Counts tries from 1, with ever longer pauses between them, until the patience ends."""
+class _Attempts:
+    """Counts tries from 1, with ever longer pauses between them, until the time is up."""
 
     def __init__(self, give_up: Callable[[], None]) -> None:
         self._give_up = give_up
-        self._deadline = time.monotonic() + PATIENCE
+        self._deadline = time.monotonic() + TIMEOUT
         self._tries = 0
 
-    def __iter__(self) -> "_Patience":
+    def __iter__(self) -> "_Attempts":
         return self
 
     def __next__(self) -> int:

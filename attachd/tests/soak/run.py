@@ -20,9 +20,6 @@ from attachd.tests.wait import TIMEOUT
 DROPPED = 0.3
 """The share of the answers that no client gets."""
 
-SETTLING = TIMEOUT
-"""Seconds until, without another kill, everything has to be as the clients believe."""
-
 _NO_HOPE = 5.0
 
 
@@ -147,7 +144,7 @@ class _Run:
             f"after {compared:.1f} s"
         )
         found += self._judge(lines)
-        found += self._tidy_up(SETTLING if not found else _NO_HOPE)
+        found += self._tidy_up(TIMEOUT if not found else _NO_HOPE)
         return Report(
             lines,
             [each.kind for each in killed],
@@ -184,8 +181,8 @@ class _Run:
     def _compare(self) -> list[str]:
         """Compare what clients believe, what is listed, what is stored and what is exported."""
         stage = self._stage
-        found = threeway.settled(lambda: threeway.unfinished(stage.database), SETTLING)
-        found += threeway.settled(lambda: threeway.of_tgt(stage.database, stage.tgtd), SETTLING)
+        found = threeway.settled(lambda: threeway.unfinished(stage.database), TIMEOUT)
+        found += threeway.settled(lambda: threeway.of_tgt(stage.database, stage.tgtd), TIMEOUT)
         believed = self._believed()
         listed = {
             each["id"]: (volume, each["instance"], each["status"])

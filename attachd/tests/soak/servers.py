@@ -107,7 +107,7 @@ class MariaDb(Server):
             ],
             check=True,
             capture_output=True,
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
         )
         self.start()
         self.wait()

@@ -24,7 +24,7 @@ from attachd.tests import machine, tcpproxy
 from attachd.tests.functional import callers, processes
 from attachd.tests.functional.tgtd import Tgtd
 from attachd.tests.soak import servers
-from attachd.tests.wait import wait_until
+from attachd.tests.wait import TIMEOUT, wait_until
 
 KINDS = ("api", "manager", "manager worker", "tgtd", "broker", "database")
 """What can be killed."""
@@ -135,7 +135,7 @@ class Stage:
             env=self._environment,
             check=True,
             capture_output=True,
-            timeout=processes.PATIENCE,
+            timeout=TIMEOUT,
         )
         for number in range(MANAGERS):
             self._start_manager(number)

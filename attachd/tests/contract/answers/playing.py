@@ -63,13 +63,13 @@ class Player:
 
     :ivar url: what the links in its answers begin with
     :ivar pace: seconds that have to pass for two times to differ
-    :ivar patience: seconds until a volume must have the status that is waited for
+    :ivar timeout: seconds until a volume must have the status that is waited for
     """
 
     ask: Ask
     url: str
     pace: float = 0.0
-    patience: float = 30.0
+    timeout: float = 30.0
     nap: float = 0.02
 
     def play(self, scenario: Scenario) -> dict[str, Normal]:
@@ -205,7 +205,7 @@ class _Stage:
     def _poll(self, get: Callable[[], Value], is_expected: Callable[[Value], object]) -> Value:
         """Wait for an answer that is expected; the last one where none is tells as much."""
         player = self._player
-        return poll(get, is_expected, timeout=player.patience, interval=player.nap)
+        return poll(get, is_expected, timeout=player.timeout, interval=player.nap)
 
     def _pass_time(self) -> None:
         time.sleep(self._player.pace)  # longer than the finest time that the server can tell
