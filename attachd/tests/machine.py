@@ -44,6 +44,13 @@ def need_root(test: unittest.TestCase) -> None:
         _lacking(test, "only root can do this")
 
 
+def need_mounted_root(test: unittest.TestCase) -> None:
+    """Go on only where / is a mount, as namespaces of mounts need; not in a chroot."""
+    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    if not any(line.split()[4] == "/" for line in lines):
+        _lacking(test, "/ is no mount, but a folder of a chroot")
+
+
 def need_device(test: unittest.TestCase, path: str) -> None:
     """Go on only where ``path`` exists and may be written, such as /dev/fuse."""
     if not os.access(path, os.W_OK):

@@ -9,6 +9,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.agent.mounting import mounttable, nodes, users
+from attachd.tests import machine
 
 
 class UsersTest(unittest.TestCase):
@@ -39,6 +40,7 @@ class UsersTest(unittest.TestCase):
             self.assertLessEqual({"its folder", "its root", "its program", "open"}, whats)
 
     def test_a_mount_with_others_on_it_is_kept_by_them(self):
+        machine.need_mounted_root(self)
         found = users.of_mount(mounttable.at("/"))
         self.assertTrue([each for each in found if each.endswith(" at /proc")], found)
         self.assertTrue([each for each in found if f"process {os.getpid()} (" in each], found)
