@@ -27,15 +27,17 @@ can_install() {
 }
 
 make_venv() {
-    if ! python3 -c 'import ensurepip' 2>/dev/null; then
-        can_install || {
-            echo 'Python cannot make virtual environments here.  As root: apt install python3-venv' >&2
-            return 1
-        }
+    if ! python3 -c 'import ensurepip' 2>/dev/null && can_install; then
         apt update
         apt install --no-install-recommends python3-venv
     fi
-    python3 -m venv "$venv"
+    if python3 -c 'import ensurepip' 2>/dev/null; then
+        python3 -m venv "$venv"
+    else
+        # Debian's Python has no pip without the package python3-venv.
+        python3 -m venv --without-pip "$venv"
+        "$venv/bin/python" tools/get_pip.py
+    fi
     "$venv/bin/pip" install -q 'bindep>=2.13' 'stestr>=4.2.0' 'tox>=4.30'
 }
 
