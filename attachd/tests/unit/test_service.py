@@ -159,6 +159,7 @@ class ClientTest(unittest.TestCase):
         self.addCleanup(service.forget)
 
     def test_an_error_from_afar_has_its_own_class_and_message_again(self):
+        self.use("inprocess://")
         error = exception.VolumeNotFound(volume_id="v")
         text = common.serialize_remote_exception((type(error), error, None))
         remote = common.deserialize_remote_exception(text, [exception.__name__])

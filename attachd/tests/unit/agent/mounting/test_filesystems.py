@@ -72,7 +72,11 @@ class FilesystemsTest(unittest.TestCase):
             self.assertTrue(filesystems.is_left(self.device, "ext4", self.uuid), left)
             filesystems.make(self.device, "ext4", self.told.append, self.uuid)
             self.assertEqual("ext4", filesystems.filesystem(self.device), left)
-            subprocess.run(["e2fsck", "-fn", self.device], check=True, capture_output=True)
+            subprocess.run(
+                [machine.need_tool(self, "e2fsck"), "-fn", self.device],
+                check=True,
+                capture_output=True,
+            )
 
     def test_what_was_begun_can_be_undone(self):
         for left in ("nothing", "a superblock", "blocks without one"):
@@ -84,7 +88,9 @@ class FilesystemsTest(unittest.TestCase):
         filesystems.make_filesystem(self.device, "ext4", self.told.append)
         self.assertFalse(filesystems.is_left(self.device, "minix", self.uuid))
         filesystems.unmake(self.device)
-        subprocess.run(["mkfs.minix", self.device], check=True, capture_output=True)
+        subprocess.run(
+            [machine.need_tool(self, "mkfs.minix"), self.device], check=True, capture_output=True
+        )
         self.assertTrue(filesystems.is_left(self.device, "minix", self.uuid))
 
     def leave(self, what):
