@@ -78,7 +78,7 @@ rm -f $cache/core/.stestr/[0-9]* $cache/tox.json $cache/totals
 timed make_venv
 profiles=(test)
 case "$*" in
-    *full*) profiles+=(full) ;;
+    *full*) profiles+=(full ${LAB_HOME:+lab}) ;;
 esac
 timed install_packages "${profiles[@]}"
 if [ "$(id -u)" -eq 0 ]; then
