@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Print figures about the size and the structure of the code.
+
+Without arguments it prints one figure a line, with ``--list NAME`` what one of them counts.  It
+needs an environment with the tests' libraries.
+"""
+
+import argparse
+import ast
+from collections.abc import Callable, Iterable, Iterator
+import configparser
+import io
+from pathlib import Path
+import re
+import subprocess
+import sys
+import tokenize
+
+TOP = Path(__file__).resolve().parent.parent
+PACKAGE = TOP / "attachd"
+TESTS = PACKAGE / "tests"
+
+SMALL_MODULE = 50
+"""A module with fewer lines is small."""
+
+PRONOUNS = re.compile(r"\b(?:who|what)ever\b|\b(?:no|some|any|every)body\b", re.IGNORECASE)
+"""Words that hide the actor."""
+
+DOCUMENTED = frozenset({"_asdict", "_exit", "_fields", "_mapping", "_replace"})
+"""Names with an underscore that the documentation of Python and SQLAlchemy describes."""
+
+WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
+
+# Runs in an environment that has the tests' libraries; prints one file a line.
+_REQUEST = """
+import sys, threading, unittest
+from attachd.tests import rows
+from attachd.tests.functional import served
+case = unittest.TestCase()
+api = served.use(case)
+volume = rows.add_volume()["id"]
+connector = {"host": "node", "initiator": "iqn.2026-01.org.example:node", "ip": "127.0.0.1"}
+files = set()
+def trace(frame, event, _argument):
+    files.add(frame.f_code.co_filename)
+threading.setprofile(trace)
+sys.setprofile(trace)
+body = {"attachment": {"volume_uuid": volume, "connector": connector}}
+answer = api.ask("POST", "/attachments", body)
+sys.setprofile(None)
+threading.setprofile(None)
+assert answer.status == 200, answer.raw
+case.doCleanups()
+print("\\n".join(sorted(files)))
+"""
+
+
+def product_files() -> list[Path]:
+    """Return the modules of attachd, without its tests."""
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if TESTS not in path.parents]
+
+
+def line_count(path: Path) -> int:
+    """Return the number of lines of a file."""
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def small_modules() -> list[str]:
+    """Return the modules with fewer than SMALL_MODULE lines, packages' own excepted."""
+    modules = [path for path in product_files() if path.name != "__init__.py"]
+    return [
+        f"{path.relative_to(TOP)}: {line_count(path)}"
+        for path in modules
+        if line_count(path) < SMALL_MODULE
+    ]
+
+
+def layer_count() -> int:
+    """Return the number of layers in the first contract of .importlinter."""
+    parser = configparser.ConfigParser()
+    parser.read(TOP / ".importlinter", encoding="utf-8")
+    layers = next(parser[name]["layers"] for name in parser.sections() if "layers" in parser[name])
+    return len(layers.strip().splitlines())
+
+
+def request_files() -> list[str]:
+    """Return the files of attachd that POST /attachments with a connector enters at run time.
+
+    The API, the RPC transport and the manager run in one process, without a web server.
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _REQUEST],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"The request could not be traced:\n{done.stderr}")
+    files = (Path(line) for line in done.stdout.splitlines())
+    return [
+        f"{path.relative_to(TOP)}: {line_count(path)}"
+        for path in files
+        if PACKAGE in path.parents and TESTS not in path.parents
+    ]
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in DOCUMENTED
+
+
+def _own_private_names() -> frozenset[str]:
+    """Return the private names that attachd itself defines anywhere."""
+    names: set[str] = set()
+    for path in product_files():
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names.add(node.attr)
+            elif isinstance(node, ast.ImportFrom | ast.Import):
+                names.update(alias.asname for alias in node.names if alias.asname)
+    return frozenset(filter(_is_private, names))
+
+
+def _private_imports(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+    for alias in node.names:
+        name = f"{module}.{alias.name}".strip(".")
+        if not name.startswith("attachd") and any(map(_is_private, name.split("."))):
+            yield name
+
+
+def _foreign_modules(tree: ast.AST) -> set[str]:
+    """Return the names under which a module imports what is not attachd's."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("attachd"):
+            names.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Import):
+            foreign = [alias for alias in node.names if not alias.name.startswith("attachd")]
+            names.update(alias.asname or alias.name.partition(".")[0] for alias in foreign)
+    return names
+
+
+def _root(node: ast.expr) -> str:
+    """Return the first name of ``a.b.c``, "" where it begins otherwise."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def private_names() -> list[str]:
+    """Return the uses of private names of libraries: imports and attributes."""
+    own = _own_private_names()
+    uses = []
+    for path in product_files():
+        tree = ast.parse(path.read_bytes())
+        foreign = _foreign_modules(tree)
+        for node in ast.walk(tree):
+            names: Iterable[str] = ()
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = _private_imports(node)
+            elif isinstance(node, ast.Attribute) and _is_private(node.attr):
+                is_foreign = _root(node) in foreign or node.attr not in own
+                names = [ast.unparse(node)] if is_foreign else []
+            uses += [f"{path.relative_to(TOP)}:{node.lineno}: {name}" for name in names]
+    return uses
+
+
+def _texts_of_code() -> Iterator[tuple[Path, str]]:
+    """Return docstrings, comments and other strings of the product, a text at a time."""
+    for path in product_files():
+        source = path.read_text(encoding="utf-8")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type in {tokenize.COMMENT, tokenize.STRING}:
+                yield path, token.string
+
+
+def _texts_of_documents() -> Iterator[tuple[Path, str]]:
+    """Return the pages of doc/, api-ref/ and releasenotes/, and the README."""
+    for folder in ("doc/source", "api-ref/source", "releasenotes/notes"):
+        for path in sorted((TOP / folder).rglob("*")):
+            if path.suffix in {".rst", ".inc", ".yaml"}:
+                yield path, path.read_text(encoding="utf-8")
+    yield TOP / "README.rst", (TOP / "README.rst").read_text(encoding="utf-8")
+
+
+def pronoun_rate(texts: Callable[[], Iterator[tuple[Path, str]]]) -> float:
+    """Return how many of 1,000 words are PRONOUNS."""
+    words = pronouns = 0
+    for _path, text in texts():
+        words += len(WORD.findall(text))
+        pronouns += len(PRONOUNS.findall(text))
+    return 1000 * pronouns / words
+
+
+def pronouns() -> list[str]:
+    """Return where PRONOUNS stand, a file a line."""
+    lines = []
+    for texts in (_texts_of_code, _texts_of_documents):
+        counts: dict[Path, int] = {}
+        for path, text in texts():
+            counts[path] = counts.get(path, 0) + len(PRONOUNS.findall(text))
+        lines += [f"{path.relative_to(TOP)}: {count}" for path, count in counts.items() if count]
+    return lines
+
+
+def test_share(folder: Path) -> float:
+    """Return the share of lines, in percent, that stand inside of test functions."""
+    lines = inside = 0
+    for path in sorted(folder.rglob("*.py")):
+        lines += line_count(path)
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+                inside += (node.end_lineno or node.lineno) - node.lineno + 1
+    return 100 * inside / lines
+
+
+def figures() -> Iterator[tuple[str, str]]:
+    """Return name and value of each figure."""
+    files = product_files()
+    modules = [path for path in files if path.name != "__init__.py"]
+    yield "product files", f"{len(files)}"
+    yield "product lines", f"{sum(map(line_count, files))}"
+    top = [path for path in modules if path.parent == PACKAGE]
+    yield "top-level modules", f"{len(top)}"
+    packages = [path for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]
+    yield "top-level packages, with tests", f"{len(packages)}"
+    yield "layers", f"{layer_count()}"
+    small = len(small_modules())
+    yield f"modules under {SMALL_MODULE} lines", f"{small} ({100 * small / len(modules):.0f} %)"
+    request = request_files()
+    lines = sum(int(line.rpartition(" ")[2]) for line in request)
+    yield "files entered by POST with a connector", f"{len(request)} ({lines} lines)"
+    yield "private names of libraries", f"{len(private_names())}"
+    yield "pronouns in 1,000 words of code", f"{pronoun_rate(_texts_of_code):.2f}"
+    yield "pronouns in 1,000 words of documents", f"{pronoun_rate(_texts_of_documents):.2f}"
+    yield "test lines in test functions", f"{test_share(TESTS):.0f} %"
+    yield "the same, functional tests", f"{test_share(TESTS / 'functional'):.0f} %"
+
+
+LISTS = {
+    "private": private_names,
+    "pronouns": pronouns,
+    "request": request_files,
+    "small": small_modules,
+}
+
+
+def main() -> None:
+    """Print all figures, or what one of them counts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--list", choices=sorted(LISTS), help="print what is counted")
+    chosen = parser.parse_args().list
+    if chosen:
+        print(*LISTS[chosen](), sep="\n")
+        return
+    for name, value in figures():
+        print(f"{name:<40} {value:>20}")
+
+
+if __name__ == "__main__":
+    main()
