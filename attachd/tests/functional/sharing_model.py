@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What attachd promises of sharing: who may attach, how often, and who may write; see model.py."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -60,6 +61,11 @@ class Attachment(model.Attachment):
     told: str | None = None
 
 
+def server_count(servers: Iterable[str]) -> int:
+    """Count servers by their attachments, of which one that is migrated has two."""
+    return sum(max(1, number - 1) for number in Counter(servers).values())
+
+
 @dataclass
 class Volume(model.Volume):
     """One volume."""
@@ -76,8 +82,9 @@ class Volume(model.Volume):
         ]
 
     def _is_full(self, mine: Attachment) -> bool:
-        servers = {each.server or each.id for each in [*self._others(mine), mine]}
-        return self.multiattach and self.kind.most is not None and len(servers) > self.kind.most
+        most = self.kind.most
+        servers = [each.server or each.id for each in [*self._others(mine), mine]]
+        return self.multiattach and most is not None and server_count(servers) > most
 
     def _may_write(self, mine: Attachment) -> bool:
         if self.readonly:
