@@ -150,17 +150,19 @@ class Volume(model.Volume):
         self.last = mine
         made = [each for each in self.attachments.values() if each.legacy]
         if self.multiattach:
-            made = [each for each in made if each.at == host] or self._unconnected(mine)
+            free = self._unconnected(mine)
+            is_plain = len(free) == 1 and not self.holds
+            made = [each for each in free if each.at == host] or (free if is_plain else [])
         if made:
             mine.serves, mine.server = made[0].id, made[0].server
         return self.connected(mine, faults)
 
     def _unconnected(self, opened: Connection) -> list[Attachment]:
+        """Return the attachments without a connection other than this one."""
         served = {each.serves for each in self.connections.values() if each is not opened}
-        made = [
+        return [
             each for each in self.attachments.values() if each.legacy and each.id not in served
         ]
-        return made if len(made) == 1 and not self.holds else []
 
     def _may_let_in(self, mine: Connection | None) -> bool:
         if self.own != "ready" or self.status(without=mine)[0] == "error":

@@ -147,7 +147,9 @@ class Volume:
             return OK
         if faults.work == "late":
             mine.reachable = True
-        if faults.work == "refused" and not mine.reachable:
+        # After an earlier connect that may have succeeded, a refusal proves nothing.
+        is_first = mine.state != "connect_unknown"
+        if faults.work == "refused" and is_first and not mine.reachable:
             mine.state = "connect_failed"
             return BROKEN
         if faults.undo in {"well", "late"}:

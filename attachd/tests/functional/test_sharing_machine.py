@@ -180,7 +180,10 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.invariant()
     def no_limit_is_exceeded_and_there_is_one_writer(self) -> None:
         for volume in self.volumes.values():
-            held = [row for row in rows.attachments(volume.id) if row["state"] != "connect_failed"]
+            # A failed connect does not count, until a detach of it fails as well: then another
+            # attachment may have its place.
+            failed = {"connect_failed", "disconnect_failed"}
+            held = [row for row in rows.attachments(volume.id) if row["state"] not in failed]
             servers = server_count(row["instance_uuid"] or row["id"] for row in held)
             assert servers <= (volume.kind.most or servers), held
             writers = {row["instance_uuid"] or row["id"] for row in held if row["mode"] == "rw"}
