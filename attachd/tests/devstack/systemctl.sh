@@ -50,7 +50,7 @@ function unit_runs {
     local pid
     pid=$(cat "$UNITS/$1.pid" 2>/dev/null) || return 1
     # Nobody may be there to bury it.
-    grep -qs '^State:\s*[^ZX]' "/proc/$pid/status"
+    grep -qs '^State:\s*[^ZX[:space:]]' "/proc/$pid/status"
 }
 
 function unit_start {
