@@ -13,14 +13,15 @@ from typing import Any
 
 from oslo_log import log
 
-from attachd import exception, registryapi
+from attachd import exception
 from attachd.agent import blocks
 from attachd.agent.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import GOING, Entry, Owner, Step
 from attachd.agent.patience import Patience
 from attachd.agent.room import Room
-from attachd.registryapi import Duty, Proof
+from attachd.rpc import agent_manager_api
+from attachd.rpc.agent_manager_api import Duty, Proof
 
 LOG = log.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class Duties:
         for entry in self._journal.entries():
             if entry.owner is Owner.AGENT and entry.attachment_id == attachment_id:
                 return entry.volume_id
-        duty = registryapi.duty(self._proof, attachment_id)
+        duty = agent_manager_api.duty(self._proof, attachment_id)
         return None if duty is None else duty["volume_id"]
 
     def _settle(self, volume_id: str, attachment_id: str) -> None:
@@ -124,7 +125,7 @@ class Duties:
         self._do(volume_id, attachment_id)
 
     def _do(self, volume_id: str, attachment_id: str) -> None:
-        duty = registryapi.duty(self._proof, attachment_id)
+        duty = agent_manager_api.duty(self._proof, attachment_id)
         entries = self._journal.of_volume(volume_id)
         mine = next((each for each in entries if _is_of(each, attachment_id)), None)
         others = [each for each in entries if each is not mine]
@@ -145,7 +146,7 @@ class Duties:
             # Also of what was complete before: since a reboot its path may be another one.
             mine = self._journal.write(mine, step=Step.COMPLETING)
             assert mine.device is not None
-            registryapi.connected(
+            agent_manager_api.connected(
                 self._proof, duty["attachment_id"], duty["generation"], mine.device.path
             )
             mine = self._journal.write(mine, step=Step.ATTACHED)
@@ -199,12 +200,12 @@ class Duties:
                     "there: local-detach on that host."
                 )
             assert each.attachment_id is not None
-            if registryapi.duty(self._proof, each.attachment_id) is None:
+            if agent_manager_api.duty(self._proof, each.attachment_id) is None:
                 self._forget(each, [every for every in others if every is not each])
 
     def _tell_failure(self, duty: Duty, error: exception.HostError) -> None:
         try:
-            registryapi.not_connected(
+            agent_manager_api.not_connected(
                 self._proof, duty["attachment_id"], duty["generation"], f"{error}"
             )
         except exception.AttachdError as trouble:
@@ -227,14 +228,14 @@ class Duties:
                 if not self._is_shared(mine, others):
                     mine = self._host.disconnect(mine)
             except exception.DeviceBusy as error:
-                registryapi.kept(
+                agent_manager_api.kept(
                     self._proof, duty["attachment_id"], duty["generation"], f"{error}"
                 )
                 raise
             except exception.HostError as error:
                 self._tell_failure(duty, error)
                 raise
-        registryapi.disconnected(self._proof, duty["attachment_id"], duty["generation"])
+        agent_manager_api.disconnected(self._proof, duty["attachment_id"], duty["generation"])
         if mine is not None:
             self._journal.remove(mine)
 

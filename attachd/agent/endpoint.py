@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent answers to over RPC: the server half of agentapi."""
+"""What an agent answers to over RPC: the server half of agent_api."""
 
 from collections.abc import Callable
 
 import oslo_messaging as messaging
 
-from attachd import agentapi, exception
+from attachd import exception
 from attachd.context import RequestContext
+from attachd.rpc import agent_api
 
 
 class Endpoint:
@@ -15,13 +16,13 @@ class Endpoint:
     :param look: as Crew.look()
     """
 
-    target = messaging.Target(version=agentapi.VERSION)
+    target = messaging.Target(version=agent_api.VERSION)
 
     def __init__(self, look: Callable[[str], None]) -> None:
         self._look = look
 
     def look(self, _context: RequestContext, attachment_id: str) -> None:
-        """See agentapi.look(); what a host cannot do is an answer, and no accident."""
+        """See agent_api.look(); what a host cannot do is an answer, and no accident."""
         try:
             self._look(attachment_id)
         except exception.AttachdError:

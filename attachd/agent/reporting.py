@@ -11,7 +11,7 @@ from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mounting import mounttable, nodes
 from attachd.agent.patience import Patience, StillBusy
-from attachd.registryapi import DeviceReport, Report
+from attachd.rpc.agent_manager_api import DeviceReport, Report
 from attachd.service import version
 
 CONNECTOR_AGE = 60.0

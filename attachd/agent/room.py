@@ -14,7 +14,7 @@ from time import monotonic
 
 from oslo_log import log
 
-from attachd.registryapi import Report
+from attachd.rpc.agent_manager_api import Report
 
 LOG = log.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from time import monotonic
 
 from oslo_log import log
 
-from attachd import exception, registryapi, service
+from attachd import exception
 from attachd.agent.base import Options
 from attachd.agent.crew import Crew
 from attachd.agent.duties import Duties
@@ -18,6 +18,7 @@ from attachd.agent.endpoint import Endpoint
 from attachd.agent.host import Host
 from attachd.agent.reporting import Reporter
 from attachd.conf import CONF
+from attachd.rpc import agent_manager_api, transport
 
 LOG = log.getLogger(__name__)
 
@@ -34,13 +35,13 @@ class Agent:
     def __init__(self, host: Host, key: str) -> None:
         options = Options(CONF.agent.multipath, CONF.agent.enforce_multipath, CONF.agent.nic)
         self._host = host
-        self._proof = registryapi.Proof(host.identity.name, key)
+        self._proof = agent_manager_api.Proof(host.identity.name, key)
         self._duties = Duties(
             host, self._proof, options, CONF.agent.threads, CONF.agent.work_timeout
         )
         self._reporter = Reporter(host, options)
         self._crew = Crew(self._duties.look, CONF.agent.threads)
-        self._server = service.server(
+        self._server = transport.get_server(
             Endpoint(self._crew.look),
             host.identity.name,
             CONF.agent.topic,
@@ -95,7 +96,7 @@ class Agent:
         :raises HostError: the journal cannot be read, or the host hangs, which is said as well
         """
         report = self._duties.room.warn(self._reporter.report(), CONF.agent.work_timeout)
-        duties = registryapi.report(self._proof, report)
+        duties = agent_manager_api.report(self._proof, report)
         due = self._duties.due(duties)
         self._crew.keep_only(due)
         self._crew.begin(due)

@@ -40,7 +40,7 @@ _NO_DEVICE: Final = frozenset(AttachmentState) - REACHING
 def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -> Among:
     """Let the deletion of an attachment go on.
 
-    :returns: what rpcapi.detach() is to be told: the attachment may change after this look at it
+    :returns: an argument of manager_api.detach(): the attachment may change after this check
     :raises AttachmentInUse: a server uses the volume by it
     :raises Unavailable: Compute cannot tell
     """

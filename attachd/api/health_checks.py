@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from oslo_middleware.healthcheck import pluginbase
 from oslo_utils import timeutils
 
-from attachd import exception, service
+from attachd import exception
 from attachd.db import services
 from attachd.probing import Answer, NoAnswer, Probe
+from attachd.rpc import transport
 
 PATIENCE = 2.0
 """Seconds that a probe waits for the database, or for the message queue."""
@@ -46,7 +47,7 @@ class Health:
 
     def __init__(self) -> None:
         self._rows = Probe(lambda: services.page({}), ROWS_FRESH, PATIENCE)
-        self._ping = Probe(service.ping, PING_FRESH, PATIENCE)
+        self._ping = Probe(transport.ping, PING_FRESH, PATIENCE)
         self._since: dict[str, tuple[bool, datetime.datetime]] = {}
 
     def database(self) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import datetime
 from typing import Any
 
-from attachd import ages
+from attachd import durations
 from attachd.cli import options, showing
 from attachd.cli.blockstorage import BlockStorage
 from attachd.cli.commands import EachOf, Lister, ShowOne
@@ -62,10 +62,12 @@ _LIST = (
     option("--status", metavar="STATUS", help="only those of a status, such as attached"),
     option("--host", metavar="NAME", help="only those at a host (admin only)"),
     option("--agent", metavar="HOST", help="only those that the agent of a host sees to"),
-    option("--older-than", type=ages.age, metavar="AGE", help="only those made 2h ago or earlier"),
+    option(
+        "--older-than", type=durations.age, metavar="AGE", help="only those made 2h ago or earlier"
+    ),
     option(
         "--unchanged-for",
-        type=ages.age,
+        type=durations.age,
         metavar="AGE",
         help="only those of which nothing was heard for 30m or longer",
     ),

@@ -10,11 +10,12 @@ from oslo_config import cfg
 import oslo_messaging as messaging
 from oslo_upgradecheck import upgradecheck
 
-from attachd import conf, exception, service
+from attachd import conf, exception
 from attachd.api import filters
 from attachd.conf import CONF, checking
 from attachd.db import clocks
 from attachd.manager import backends, engine
+from attachd.rpc import transport
 
 Code = upgradecheck.Code
 Result = upgradecheck.Result
@@ -103,11 +104,11 @@ def queue(_checks: object) -> Result:
     try:
         url = checking.queue_url(CONF)
         # Made, not used: this is what the options of RabbitMQ come with.
-        service.transport()
+        transport.get_transport()
     except cfg.Error as error:
         return Result(Code.FAILURE, str(error))
     finally:
-        service.close()
+        transport.close()
     if url.transport in {"fake", "kombu+memory", "inprocess"}:
         return Result(
             Code.WARNING,

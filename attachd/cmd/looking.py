@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import datetime
 from typing import Any, Final
 
-from attachd import ages, states
+from attachd import durations, states
 from attachd.cmd import printing
 from attachd.conf import CONF
 from attachd.db import models, overview, processes, services
@@ -73,7 +73,7 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
         ("--older-than", "only those made 2h ago or earlier"),
         ("--unchanged-for", "only those of which nothing was stored for 30m or longer"),
     ):
-        parser.add_argument(name, type=ages.age, metavar="AGE", help=text)
+        parser.add_argument(name, type=durations.age, metavar="AGE", help=text)
     parser.add_argument(
         "--limit", dest="at_most", type=_number, metavar="NUMBER", help="not more than so many"
     )

@@ -3,10 +3,11 @@
 
 from oslo_upgradecheck import upgradecheck
 
-from attachd import exception, rpcapi, upgrade_levels
+from attachd import exception
 from attachd.conf import CONF
 from attachd.conf.upgrade_levels import AUTO
 from attachd.db import services
+from attachd.rpc import manager_api, version_pins
 
 Code = upgradecheck.Code
 Result = upgradecheck.Result
@@ -27,7 +28,7 @@ def managers(_checks: object) -> Result:
         return Result(Code.SUCCESS)
     return Result(
         Code.WARNING,
-        f"This code speaks version {rpcapi.VERSION} of the RPC contract, and these managers "
+        f"This code speaks version {manager_api.VERSION} of the RPC contract, and these managers "
         f"an older one: {', '.join(older)}. Until they are upgraded, [upgrade_levels] "
         "attachd_manager must not be newer than any of them; auto knows of those that tell.",
     )
@@ -36,14 +37,14 @@ def managers(_checks: object) -> Result:
 def pin(_checks: object) -> Result:
     """Whether a pin has been left from the last upgrade."""
     pinned = CONF.upgrade_levels.attachd_manager
-    if pinned == AUTO or not upgrade_levels.is_older(pinned, rpcapi.VERSION):
+    if pinned == AUTO or not version_pins.is_older(pinned, manager_api.VERSION):
         return Result(Code.SUCCESS)
     return Result(
         Code.WARNING,
         f"[upgrade_levels] attachd_manager is {pinned}, and this code speaks "
-        f"{rpcapi.VERSION}. Set it to auto, or remove it, when all managers are upgraded.",
+        f"{manager_api.VERSION}. Set it to auto, or remove it, when all managers are upgraded.",
     )
 
 
 def _is_former(contract: str | None) -> bool:
-    return contract is None or upgrade_levels.is_older(contract, rpcapi.VERSION)
+    return contract is None or version_pins.is_older(contract, manager_api.VERSION)

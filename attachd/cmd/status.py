@@ -126,7 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not any(each.startswith(("--config-file", "--config-dir")) for each in arguments):
-        arguments = [f"--config-file={each}" for each in service.named_files()] + arguments
+        arguments = [
+            f"--config-file={each}" for each in service.config_files_from_env()
+        ] + arguments
     try:
         return upgradecheck.main(CONF, "attachd", Checks(), arguments)
     except cfg.Error as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the API and the managers talk; the [rpc] group, read by rpcapi and service."""
+"""How the API and the managers talk; the [rpc] group, read by manager_api and service."""
 
 from oslo_config import cfg
 

@@ -43,7 +43,7 @@ def check(
     """Let a connect begin.
 
     :param allow: says beside whom
-    :param denied: as of rpcapi.attach()
+    :param denied: as of manager_api.attach()
     :raises Replay: it has been done
     :raises ConnectorHeld: the attachment connects another host
     """

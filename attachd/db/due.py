@@ -28,9 +28,9 @@ def connect(
 ) -> None:
     """Note that an attachment is to be connected, beside others of the same server.
 
-    :param denied: as of rpcapi.attach()
+    :param denied: as of manager_api.attach()
     :raises Replay: it is connected already
-    :raises: as rpcapi.attach(), as far as it is refused
+    :raises: as manager_api.attach(), as far as it is refused
     """
     _connect(attachment_id, volume_id, connector, denied, connecting_rules.refuse_other_servers)
 

@@ -249,7 +249,7 @@ agents = sa.Table(
     sa.Column("host", sa.String(255), primary_key=True),
     # of the key that the agent proves itself with: whoever reads the table cannot use it
     sa.Column("key_digest", sa.String(64), nullable=False),
-    # what it said of itself last: registryapi.Report; NULL: it has not reported yet
+    # what it said of itself last: agent_manager_api.Report; NULL: it has not reported yet
     sa.Column("connector", Json),
     sa.Column("devices", Json),
     sa.Column("way", sa.String(32)),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether one more may attach a volume, and may write; asked under the volume's lock.
 
-What a type says of it is explained in attachd.sharing.
+What a type says of it is explained in attachd.multiattach.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from attachd import exception, sharing, states
+from attachd import exception, multiattach, states
 from attachd.conf import CONF
 from attachd.db import holders, locks, models
 from attachd.states import AttachmentKind, AttachmentState, VolumeState
@@ -84,14 +84,14 @@ def check_connect(connection: sa.Connection, volume: Row, new: Row, others: Sequ
     """
     counts = {**new, "state": AttachmentState.CONNECTING.value}
     check_most(volume, [*others, counts])
-    most = sharing.of(volume["type_specs"] or {}).most_per_host
+    most = multiattach.of(volume["type_specs"] or {}).most_per_host
     beside = [row for row in _let_in(others) if row["host"] == new["host"]]
     if most is not None and len(beside) >= most:
         raise exception.LimitReached(
             what=f"Volume {volume['id']} on host {new['host']}",
             count=len(beside),
             limit=most,
-            name=f"{sharing.MOST_PER_HOST} of its type",
+            name=f"{multiattach.MOST_PER_HOST} of its type",
         )
     _check_host(connection, new)
 
@@ -107,7 +107,7 @@ def check_most(volume: Row, rows: Sequence[Row]) -> None:
     :param rows: with the one that has come last
     :raises LimitReached: it is one too many
     """
-    most = sharing.of(volume["type_specs"] or {}).most
+    most = multiattach.of(volume["type_specs"] or {}).most
     if most is None or not volume["multiattach"]:
         return
     count = _population(rows)
@@ -116,7 +116,7 @@ def check_most(volume: Row, rows: Sequence[Row]) -> None:
             what=f"Volume {volume['id']}",
             count=count - 1,
             limit=most,
-            name=f"{sharing.MOST} of its type",
+            name=f"{multiattach.MOST} of its type",
         )
 
 
@@ -177,8 +177,8 @@ def why_read_only(volume: Row, mine: Row, others: Sequence[Row]) -> str:
     """Tell why a host may not write; "" if it may."""
     if volume["admin_metadata"].get(READONLY) == "True":
         return "it is read-only"
-    rules = sharing.of(volume["type_specs"] or {})
-    if rules.mode is sharing.Mode.RW:
+    rules = multiattach.of(volume["type_specs"] or {})
+    if rules.mode is multiattach.Mode.RW:
         return ""
     if not rules.multiattach:
         return "its type says mode='RO'"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from attachd import exception, sharing
+from attachd import exception, multiattach
 from attachd.db import api, models, quota_claims, quotas, types
 from attachd.db.sharing_rules import READONLY
 from attachd.states import VolumeState
@@ -41,7 +41,7 @@ def retype(volume_id: str, project_id: str, wanted: Retype) -> None:
     """
     values = {
         "volume_type_id": wanted.volume_type_id,
-        "multiattach": sharing.of(wanted.type_specs).multiattach,
+        "multiattach": multiattach.of(wanted.type_specs).multiattach,
     }
     with api.writer() as connection:
         quotas.lock(connection, project_id)

@@ -24,7 +24,7 @@ __all__ = ["BOUND", "Replay", "begin", "begun", "refuse_other_servers", "refuse_
 def begin(backend: Backend, connector: Connector, allow: db.Guard, denied: str = "") -> db.Guard:
     """Return a guard that lets a connect begin and notes all that a repetition needs.
 
-    :param denied: as of rpcapi.attach()
+    :param denied: as of manager_api.attach()
     """
 
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:

@@ -53,11 +53,11 @@ class LogLevels:
     def set_log_levels(
         self, _context: RequestContext, hosts: list[str], prefix: str, level: str
     ) -> None:
-        """See rpcapi.set_log_levels(); everybody gets it, whether meant or not."""
+        """See manager_api.set_log_levels(); everybody gets it, whether meant or not."""
         if self._host in hosts:
             log_levels.change(prefix, level)
 
     @answering
     def get_log_levels(self, _context: RequestContext, prefix: str) -> dict[str, str]:
-        """See rpcapi.get_log_levels()."""
+        """See manager_api.get_log_levels()."""
         return log_levels.current(prefix)

@@ -37,8 +37,8 @@ def attach(
 
     Repeating it with the same connector gives the same answer.
 
-    :returns: rpcapi.Connected
-    :raises: as rpcapi.attach()
+    :returns: manager_api.Connected
+    :raises: as manager_api.attach()
     """
     backend.driver.check_connector(connector)
     allow = admission.refuse_other_servers
@@ -55,7 +55,7 @@ def attach_alone(
 ) -> dict[str, Any]:
     """Connect, with no other connection of an ordinary volume beside this one.
 
-    :raises: as rpcapi.attach_alone()
+    :raises: as manager_api.attach_alone()
     """
     backend.driver.check_connector(connector)
     guard = admission.begin(backend, connector, admission.refuse_others, denied)
@@ -192,7 +192,7 @@ def _as_connect_failure(row: db.Row, failed: engine.Failed) -> exception.Attachd
 
 
 def answer(row: db.Row) -> dict[str, Any]:
-    """Return what callers are told of a connected row: rpcapi.Connected.
+    """Return what callers are told of a connected row: manager_api.Connected.
 
     :raises SecretUnreadable: it cannot be opened
     """

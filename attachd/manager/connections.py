@@ -32,8 +32,8 @@ def open_(
 ) -> dict[str, Any]:
     """Let a host in; one that is let in already gets the same answer.
 
-    :returns: rpcapi.Connected
-    :raises: as rpcapi.open_connection()
+    :returns: manager_api.Connected
+    :raises: as manager_api.open_connection()
     """
     backend.check_ready()
     backend.driver.check_connector(connector)
@@ -137,7 +137,7 @@ def close(
         whatever it serves
     :param connection_ids: only these; None: whichever there are
     :returns: how many connections were closed
-    :raises: as rpcapi.close_connections()
+    :raises: as manager_api.close_connections()
     """
     backend.check_ready()
     with backend.turn(volume_id) as turn:

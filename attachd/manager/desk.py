@@ -3,9 +3,9 @@
 
 import threading
 
-from attachd import registryapi, service
 from attachd.conf import CONF
 from attachd.manager.registry import Registry
+from attachd.rpc import agent_manager_api, transport
 
 THREADS = 4
 """How many agents one process answers at the same time, with some rows each."""
@@ -19,8 +19,8 @@ class Desk:
     """
 
     def __init__(self) -> None:
-        self._server = service.server(
-            Registry(), CONF.host, CONF.agent.registry_topic, registryapi.TIMEOUT
+        self._server = transport.get_server(
+            Registry(), CONF.host, CONF.agent.registry_topic, agent_manager_api.TIMEOUT
         )
         self._serving = False
         self._stopped = False

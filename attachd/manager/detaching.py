@@ -33,7 +33,7 @@ def detach(
 
     :param states: only if it is in one of these; None: in whatever state it is
     :returns: the rows of the volume's remaining attachments, as clients know them
-    :raises: as rpcapi.detach()
+    :raises: as manager_api.detach()
     """
     return _detach(backend, attachment_id, volume_id, _only_in(states), _tell_nobody)
 
@@ -47,7 +47,7 @@ def force(
 ) -> list[db.Row]:
     """Do as :func:`detach`, and tell the attachment's owner that this user had it done.
 
-    :raises: as rpcapi.force_detach()
+    :raises: as manager_api.force_detach()
     """
     return _detach(
         backend,

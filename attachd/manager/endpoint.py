@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a manager answers to over RPC: the server half of rpcapi, one per backend."""
+"""What a manager answers to over RPC: the server half of manager_api, one per backend."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import oslo_messaging as messaging
 
-from attachd import rpcapi
 from attachd.context import RequestContext
 from attachd.manager import attachments, background, connections, detaching, volumes
 from attachd.manager.answering import LogLevels, answering
 from attachd.manager.backends import Backend
 from attachd.objects import Attachment, Volume
+from attachd.rpc import manager_api
 
 _SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})
 
@@ -19,7 +19,7 @@ _SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})
 class Endpoint(LogLevels):
     """The calls and casts for one backend; AttachdErrors are answers to calls."""
 
-    target = messaging.Target(version=rpcapi.VERSION)
+    target = messaging.Target(version=manager_api.VERSION)
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend.host)
@@ -34,7 +34,7 @@ class Endpoint(LogLevels):
         connector: dict[str, Any],
         denied: str = "",
     ) -> dict[str, Any]:
-        """See rpcapi.attach()."""
+        """See manager_api.attach()."""
         return attachments.attach(self._backend, attachment_id, volume_id, connector, denied)
 
     @answering
@@ -46,7 +46,7 @@ class Endpoint(LogLevels):
         connector: dict[str, Any],
         denied: str = "",
     ) -> dict[str, Any]:
-        """See rpcapi.attach_alone()."""
+        """See manager_api.attach_alone()."""
         return attachments.attach_alone(self._backend, attachment_id, volume_id, connector, denied)
 
     @answering
@@ -57,7 +57,7 @@ class Endpoint(LogLevels):
         volume_id: str,
         states: list[str] | None = None,
     ) -> list[Attachment]:
-        """See rpcapi.detach()."""
+        """See manager_api.detach()."""
         return _remaining(detaching.detach(self._backend, attachment_id, volume_id, states))
 
     @answering
@@ -68,13 +68,13 @@ class Endpoint(LogLevels):
         volume_id: str,
         states: list[str] | None = None,
     ) -> list[Attachment]:
-        """See rpcapi.force_detach()."""
+        """See manager_api.force_detach()."""
         return _remaining(
             detaching.force(self._backend, attachment_id, volume_id, context.user_id, states)
         )
 
     def carry_on(self, _context: RequestContext, attachment_id: str) -> None:
-        """See rpcapi.carry_on()."""
+        """See manager_api.carry_on()."""
         background.carry_on(self._backend, attachment_id)
 
     @answering
@@ -85,7 +85,7 @@ class Endpoint(LogLevels):
         connector: dict[str, Any],
         denied: str = "",
     ) -> dict[str, Any]:
-        """See rpcapi.open_connection()."""
+        """See manager_api.open_connection()."""
         return connections.open_(
             self._backend, volume.id, volume.project_id, context.user_id, connector, denied
         )
@@ -99,23 +99,23 @@ class Endpoint(LogLevels):
         attachment_ids: list[str] | None,
         connection_ids: list[str] | None = None,
     ) -> int:
-        """See rpcapi.close_connections()."""
+        """See manager_api.close_connections()."""
         return connections.close(
             self._backend, volume_id, connector, attachment_ids, connection_ids
         )
 
     def create_volume(self, _context: RequestContext, volume: Volume) -> None:
-        """See rpcapi.create_volume()."""
+        """See manager_api.create_volume()."""
         is_copy = volume.obj_attr_is_set("source_volid") and volume.source_volid is not None
         work = volumes.copy if is_copy else volumes.create
         work(self._backend, volume.id)
 
     def delete_volume(self, _context: RequestContext, volume: Volume) -> None:
-        """See rpcapi.delete_volume()."""
+        """See manager_api.delete_volume()."""
         volumes.delete(self._backend, volume.id)
 
     def extend_volume(self, _context: RequestContext, volume: Volume) -> None:
-        """See rpcapi.extend_volume()."""
+        """See manager_api.extend_volume()."""
         volumes.extend(self._backend, volume.id)
 
 

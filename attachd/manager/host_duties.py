@@ -8,11 +8,12 @@ from typing import Any
 
 from oslo_log import log
 
-from attachd import exception, notifications, rpcapi
+from attachd import exception, notifications
 from attachd.context import RequestContext
 from attachd.db import agent_moves, agents
 from attachd.objects import Attachment, connections
-from attachd.registryapi import Duty
+from attachd.rpc import manager_api
+from attachd.rpc.agent_manager_api import Duty
 from attachd.states import AttachmentState
 
 LOG = log.getLogger(__name__)
@@ -79,6 +80,6 @@ def released(context: RequestContext, attachment_id: str, host: str, generation:
     row = agent_moves.release(attachment_id, host, generation)
     let_go = Attachment(id=row["id"], volume_id=row["volume_id"], volume_host=row["volume_host"])
     try:
-        rpcapi.carry_on(context, let_go)
+        manager_api.carry_on(context, let_go)
     except exception.AttachdError as error:
         LOG.info("Attachment %s is left to recovery: %s", attachment_id, error)

@@ -9,7 +9,8 @@ from typing import Any
 
 from oslo_log import log
 
-from attachd import agentapi, context, exception
+from attachd import context, exception
+from attachd.rpc import agent_api
 from attachd.states import REACHING, AttachmentState
 
 LOG = log.getLogger(__name__)
@@ -24,7 +25,7 @@ def agents_of(rows: Iterable[Mapping[str, Any]]) -> None:
 
 def _nudge(host: str, attachment_id: str) -> None:
     try:
-        agentapi.nudge(context.admin(), host, attachment_id)
+        agent_api.nudge(context.admin(), host, attachment_id)
     except exception.AttachdError as error:
         LOG.info("The agent of host %s looks later at %s: %s", host, attachment_id, error)
     except Exception:

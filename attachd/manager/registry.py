@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What managers answer to the agents of hosts: the server half of registryapi; for desk.py.
+"""What managers answer to the agents of hosts: the server half of agent_manager_api; for desk.py.
 
 Only who shows the key of a host hears what is due there, and says how that went.  What they say
 changes attachments of that host alone.
@@ -8,12 +8,13 @@ changes attachments of that host alone.
 from oslo_log import log
 import oslo_messaging as messaging
 
-from attachd import exception, registryapi
+from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import agent_moves, agent_removal, agents
 from attachd.manager import host_duties, reports
 from attachd.manager.answering import answering
+from attachd.rpc import agent_manager_api
 
 LOG = log.getLogger(__name__)
 
@@ -21,13 +22,13 @@ LOG = log.getLogger(__name__)
 class Registry:
     """The calls of agents; AttachdErrors are answers."""
 
-    target = messaging.Target(version=registryapi.VERSION)
+    target = messaging.Target(version=agent_manager_api.VERSION)
 
     @answering
     def report(
-        self, _context: RequestContext, host: str, key: str, report: registryapi.Report
-    ) -> list[registryapi.Duty]:
-        """See registryapi.report()."""
+        self, _context: RequestContext, host: str, key: str, report: agent_manager_api.Report
+    ) -> list[agent_manager_api.Duty]:
+        """See agent_manager_api.report()."""
         reports.check_proof(host, key)
         reports.check(report)
         _let_in(host, key)
@@ -37,8 +38,8 @@ class Registry:
     @answering
     def duty(
         self, _context: RequestContext, host: str, key: str, attachment_id: str
-    ) -> registryapi.Duty | None:
-        """See registryapi.duty()."""
+    ) -> agent_manager_api.Duty | None:
+        """See agent_manager_api.duty()."""
         _check(host, key, attachment_id=attachment_id)
         return next(iter(host_duties.due(host, attachment_id)), None)
 
@@ -52,7 +53,7 @@ class Registry:
         generation: int,
         device: str,
     ) -> None:
-        """See registryapi.connected()."""
+        """See agent_manager_api.connected()."""
         _check(host, key, attachment_id=attachment_id, generation=generation, device=device)
         host_duties.completed(attachment_id, host, generation, device)
 
@@ -66,7 +67,7 @@ class Registry:
         generation: int,
         error: str,
     ) -> None:
-        """See registryapi.not_connected()."""
+        """See agent_manager_api.not_connected()."""
         _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
         agent_moves.note_failure(attachment_id, host, generation, error)
 
@@ -74,7 +75,7 @@ class Registry:
     def disconnected(
         self, context: RequestContext, host: str, key: str, attachment_id: str, generation: int
     ) -> None:
-        """See registryapi.disconnected()."""
+        """See agent_manager_api.disconnected()."""
         _check(host, key, attachment_id=attachment_id, generation=generation)
         host_duties.released(context, attachment_id, host, generation)
 
@@ -88,7 +89,7 @@ class Registry:
         generation: int,
         error: str,
     ) -> None:
-        """See registryapi.kept()."""
+        """See agent_manager_api.kept()."""
         _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
         agent_moves.keep(attachment_id, host, generation, error)
 

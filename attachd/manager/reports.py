@@ -78,7 +78,7 @@ def check_proof(host: object, key: object) -> None:
 def check(report: Mapping[str, Any]) -> None:
     """Let a report pass.
 
-    :param report: as registryapi.Report
+    :param report: as agent_manager_api.Report
     :raises InvalidInput: it is something else
     :raises TooLarge: its connector exceeds [api]max_connector_size
     """

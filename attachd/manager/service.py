@@ -7,7 +7,7 @@ import time
 from oslo_log import log
 from oslo_service import service as oslo_service
 
-from attachd import notifications, service
+from attachd import notifications
 from attachd.conf import CONF
 from attachd.manager import watching
 from attachd.manager.caretaker import Caretaker
@@ -16,6 +16,7 @@ from attachd.manager.endpoint import Endpoint
 from attachd.manager.healing import Healer
 from attachd.manager.presence import Presence
 from attachd.manager.upkeep import Upkeep
+from attachd.rpc import transport
 
 LOG = log.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Post:
         caretaker, healer = Caretaker(backend), Healer(backend)
         backend.presence.when_others_die(caretaker.wake)
         self._rounds = (caretaker, healer)
-        self._server = service.server(Endpoint(backend), backend.host)
+        self._server = transport.get_server(Endpoint(backend), backend.host)
         self._serving = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(

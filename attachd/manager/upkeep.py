@@ -9,13 +9,14 @@ from typing import Any
 
 from oslo_log import log
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.conf import CONF
 from attachd.db import services, volume_changes
 from attachd.drivers.base import Report
 from attachd.manager import reaping
 from attachd.manager.backends import Backend
 from attachd.objects import manifests
+from attachd.rpc import manager_api
 
 LOG = log.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class Upkeep:
             up=report is not None,
             error=self._backend.error,
             report=report,
-            spoken=services.Spoken(rpcapi.VERSION, manifests.to_text(manifests.newest())),
+            spoken=services.Spoken(manager_api.VERSION, manifests.to_text(manifests.newest())),
         )
         self.reported.set()
         self._reap()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of the objects that cross RPC, and their serializer; used by rpcapi and the manager."""
+"""Base class and serializer of the objects that cross RPC."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -17,7 +17,7 @@ _RAISED = {
     "1.4": {"Attachment": "1.2", "Volume": "1.2"},
     "1.7": {"Attachment": "1.3"},
 }
-"""With which versions of the contract (rpcapi) came which of the objects."""
+"""With which versions of the contract (manager_api) came which of the objects."""
 
 
 def of_contract(version: str) -> Manifest:

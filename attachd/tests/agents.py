@@ -13,11 +13,12 @@ import unittest
 
 import oslo_messaging as messaging
 
-from attachd import agentapi, exception, service
+from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import agent_moves, agents, models
 from attachd.manager.answering import answering
+from attachd.rpc import agent_api, transport
 from attachd.states import AttachmentState
 from attachd.tests import backends, rows
 
@@ -40,7 +41,7 @@ def silence(host: str, seconds: int = 3600) -> None:
 
 
 def obey(_context: Any, host: str, attachment_id: str) -> None:
-    """Do at once what an agent is told to by agentapi.look(), in its place: there is no host."""
+    """Do at once what an agent is told to by agent_api.look(), in its place: there is no host."""
     for row in agents.work(host, attachment_id):
         if row["state"] == AttachmentState.WITHDRAWING:
             agent_moves.release(attachment_id, host, row["generation"])
@@ -59,7 +60,7 @@ class Agent:
     :ivar meanwhile: is called once, before anything is done
     """
 
-    target = messaging.Target(version=agentapi.VERSION)
+    target = messaging.Target(version=agent_api.VERSION)
 
     def __init__(self, test: unittest.TestCase, host: str = "node-1") -> None:
         self.host = host
@@ -70,7 +71,7 @@ class Agent:
         self._heard = threading.Event()
         self._working = threading.Lock()
         report(host)
-        server = service.server(self, host, CONF.agent.topic)
+        server = transport.get_server(self, host, CONF.agent.topic)
         server.start(override_pool_size=4)
         for each in (server.wait, server.stop, self._heard.set):
             test.addCleanup(each)
@@ -87,7 +88,7 @@ class Agent:
 
     @answering
     def look(self, _context: RequestContext, attachment_id: str) -> None:
-        """See agentapi.look()."""
+        """See agent_api.look()."""
         self.told.append(attachment_id)
         if self.is_deaf:
             self._heard.wait()
@@ -98,7 +99,7 @@ class Agent:
             self.work(attachment_id)
 
     def work(self, attachment_id: str | None = None) -> None:
-        """Do what is due; raises as agentapi.look()."""
+        """Do what is due; raises as agent_api.look()."""
         for row in agents.work(self.host, attachment_id):
             leaves = row["state"] == AttachmentState.WITHDRAWING
             (self._take_away if leaves else self._make)(row["id"], row["generation"])

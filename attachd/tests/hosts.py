@@ -12,19 +12,20 @@ import uuid
 
 import oslo_messaging as messaging
 
-from attachd import exception, registryapi, service
+from attachd import exception
 from attachd.agent.base import ConnectionInfo, Connector, Device, Options, Way
 from attachd.agent.host import Host, Identity
 from attachd.agent.mounting import users
 from attachd.conf import CONF
 from attachd.db import agents
 from attachd.manager.desk import Desk
+from attachd.rpc import agent_manager_api, transport
 from attachd.tests import databases, rows
 from attachd.tests.backends import override
 from attachd.tests.wait import TIMEOUT
 
 NAME = "compute-1"
-PROOF = registryapi.Proof(NAME, "k" * 43)
+PROOF = agent_manager_api.Proof(NAME, "k" * 43)
 GIB = 2**30
 INFO: dict[str, Any] = {
     "driver_volume_type": "memory",
@@ -124,8 +125,8 @@ class HostCase(unittest.TestCase):
         databases.use(self)
         messaging.TransportURL(CONF)
         override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
-        service.forget()
-        self.addCleanup(service.forget)
+        transport.reset_after_fork()
+        self.addCleanup(transport.reset_after_fork)
         self._desk = Desk()
         self._desk.start()
         self.addCleanup(self._desk.stop)

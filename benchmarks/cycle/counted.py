@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def _count_messages() -> None:
-    inprocess = importlib.import_module("attachd.inprocess")
+    inprocess = importlib.import_module("attachd.rpc.inprocess_driver")
     driver = inprocess.InProcessDriver
     original = driver.send
 

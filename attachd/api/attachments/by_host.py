@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from oslo_log import log
 
-from attachd import agentapi, exception
+from attachd import exception
 from attachd.api.agents import presence
 from attachd.api.attachments import connecting, reservation, withdrawal
 from attachd.api.attachments.connecting import Own
 from attachd.api.idempotency import Claim
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
+from attachd.rpc import agent_api
 from attachd.states import WANTED, AttachmentState
 
 LOG = log.getLogger(__name__)
@@ -74,7 +75,7 @@ def attach(
     :raises Conflict: another host has a device of the volume that nobody remembers
     :raises HostError: the host could not; nothing is left
     :raises AgentTimeout: no answer in time; the work may go on
-    :raises: as reservation.make(), rpcapi.attach() and connecting.check_managers()
+    :raises: as reservation.make(), manager_api.attach() and connecting.check_managers()
     """
     attachment = reservation.earlier(ctx, claim)
     if attachment is None:
@@ -145,7 +146,7 @@ def _made(
 def _look(ctx: RequestContext, attachment: Attachment) -> None:
     host = str(attachment.agent)
     try:
-        agentapi.look(ctx, host, attachment.id)
+        agent_api.look(ctx, host, attachment.id)
     except exception.AgentTimeout:
         # Its answer may be lost, and a manager has heard of the device all the same.
         if _state(ctx, attachment) is not AttachmentState.ATTACHED:

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from oslo_log import log
 
-from attachd import agentapi, exception, managers, rpcapi
+from attachd import exception
 from attachd.api.attachments import view
 from attachd.api.preferences import Later
 from attachd.context import RequestContext
 from attachd.db import attachment_queries, due
 from attachd.objects import Attachment, Volume
+from attachd.rpc import agent_api, manager_api, version_compat
 
 __all__ = [
     "TOLD",
@@ -41,7 +42,7 @@ __all__ = [
 LOG = log.getLogger(__name__)
 
 _WITH_AGENTS: Final = "1.7"
-"""The version of rpcapi that came with agents, and their states."""
+"""The version of manager_api that came with agents, and their states."""
 
 Connector = dict[str, Any]
 Own = view.Own
@@ -75,15 +76,15 @@ def check_managers(volume: Volume) -> None:
 
     :raises Unavailable: one of the backend's managers is of such a release
     """
-    managers.check(volume.backend, rpcapi.VERSION, _WITH_AGENTS)
+    version_compat.check(volume.backend, manager_api.VERSION, _WITH_AGENTS)
 
 
 def connect(ctx: RequestContext, attachment: Attachment) -> None:
     """Connect with the connector that the attachment was reserved with.
 
-    :raises: as rpcapi.attach()
+    :raises: as manager_api.attach()
     """
-    rpcapi.attach(ctx, attachment, attachment.connector or {})
+    manager_api.attach(ctx, attachment, attachment.connector or {})
 
 
 def beside_others(
@@ -96,12 +97,12 @@ def beside_others(
     """Connect, beside others of the same server; the answer tells the state before.
 
     :param later: where the caller prefers not to wait: then it tells the state now
-    :raises: as rpcapi.attach()
+    :raises: as manager_api.attach()
     """
     if later is not None:
         note = functools.partial(due.connect, attachment.id, attachment.volume_id, connector)
         return _later(ctx, attachment, connector, own, later, note)
-    answer = rpcapi.attach(ctx, attachment, connector)
+    answer = manager_api.attach(ctx, attachment, connector)
     return view.connected(ctx, attachment, answer, connector, own)
 
 
@@ -115,13 +116,13 @@ def alone(
 ) -> Shown:
     """Do as :func:`beside_others`, with no other connection of an ordinary volume.
 
-    :param denied: as of rpcapi.attach()
+    :param denied: as of manager_api.attach()
     """
     if later is not None:
         what = (attachment.id, attachment.volume_id, connector, denied)
         note = functools.partial(due.connect_alone, *what)
         return _later(ctx, attachment, connector, own, later, note)
-    answer = rpcapi.attach_alone(ctx, attachment, connector, denied)
+    answer = manager_api.attach_alone(ctx, attachment, connector, denied)
     return view.connected(ctx, attachment, answer, connector, own)
 
 
@@ -137,7 +138,7 @@ def _later(
         note()
     except due.Replay as replay:
         row = replay.row
-        answer = rpcapi.Connected(connection_info=row["connection_info"], mode=row["mode"])
+        answer = manager_api.Connected(connection_info=row["connection_info"], mode=row["mode"])
         return view.connected(ctx, attachment, answer, connector, own)
     return accepted(ctx, attachment, own, later)
 
@@ -148,9 +149,9 @@ def disconnected(
     """Disconnect and remove an attachment; answers those that remain.
 
     :param among: what the guard said, where it was asked
-    :raises: as rpcapi.detach()
+    :raises: as manager_api.detach()
     """
-    return view.remaining(rpcapi.detach(ctx, attachment, among))
+    return view.remaining(manager_api.detach(ctx, attachment, among))
 
 
 def without(attachment: Attachment) -> Remaining:
@@ -179,12 +180,12 @@ Tell = Callable[[RequestContext, Attachment], None]
 
 
 def _tell_manager(ctx: RequestContext, attachment: Attachment) -> None:
-    rpcapi.carry_on(ctx, attachment)
+    manager_api.carry_on(ctx, attachment)
 
 
 def tell_agent(ctx: RequestContext, attachment: Attachment) -> None:
-    """Have the agent of an attachment look at it soon; raises as agentapi.nudge()."""
-    agentapi.nudge(ctx, str(attachment.agent), attachment.id)
+    """Have the agent of an attachment look at it soon; raises as agent_api.nudge()."""
+    agent_api.nudge(ctx, str(attachment.agent), attachment.id)
 
 
 def accepted(

@@ -11,13 +11,14 @@ from typing import Final
 from oslo_log import log
 import webob
 
-from attachd import notifications, rpcapi
+from attachd import notifications
 from attachd.api import fields, override
 from attachd.api.attachments import reservation, view
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import messages
 from attachd.objects import Attachment
+from attachd.rpc import manager_api
 
 LOG = log.getLogger(__name__)
 
@@ -47,12 +48,12 @@ def remove(
 
     :param request: may give a reason, as for override.py
     :param among: what the guard said, where it was asked
-    :raises: as rpcapi.force_detach()
+    :raises: as manager_api.force_detach()
     """
     _record(ctx, attachment, override.reason(request))
     rows = reservation.cancel(attachment)
     if rows is None:
-        return view.remaining(rpcapi.force_detach(ctx, attachment, among))
+        return view.remaining(manager_api.force_detach(ctx, attachment, among))
     _tell_owner(ctx, attachment)
     return view.listed(rows)
 

@@ -10,12 +10,13 @@ from typing import Any, Final, TypedDict
 
 from oslo_log import log
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.api.attachments import secrecy
 from attachd.api.attachments.shared import Connection, beside
 from attachd.api.endpoint import Told
 from attachd.context import RequestContext
 from attachd.objects import Attachment, connections
+from attachd.rpc import manager_api
 from attachd.states import AttachmentKind, AttachmentState
 
 LOG = log.getLogger(__name__)
@@ -188,7 +189,7 @@ def _seen(seer: secrecy.Seer, row: Row, full: Detail) -> Detail:
 def connected(
     ctx: RequestContext,
     attachment: Attachment,
-    answer: rpcapi.Connected,
+    answer: manager_api.Connected,
     connector: Mapping[str, Any],
     own: Own,
 ) -> dict[str, Detail]:

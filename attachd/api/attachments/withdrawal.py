@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from oslo_log import log
 
-from attachd import agentapi, exception
+from attachd import exception
 from attachd.api import guard
 from attachd.api.agents import presence
 from attachd.api.attachments import connecting
@@ -20,6 +20,7 @@ from attachd.api.attachments.connecting import Later
 from attachd.context import RequestContext
 from attachd.db import due
 from attachd.objects import Attachment
+from attachd.rpc import agent_api
 from attachd.states import REACHING, AttachmentState
 
 __all__ = ["Later", "disconnected", "disconnected_later", "let_go"]
@@ -126,7 +127,7 @@ def _let_go(ctx: RequestContext, attachment: Attachment, among: guard.Among) -> 
         return False
     _withdraw(attachment, among)
     try:
-        agentapi.look(ctx, str(attachment.agent), attachment.id)
+        agent_api.look(ctx, str(attachment.agent), attachment.id)
     except exception.AgentAway as error:
         if _still_there(ctx, attachment):
             raise _unheard(attachment, error) from error

@@ -9,7 +9,7 @@ started first, since nobody else can do it.
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from attachd import exception, placement
+from attachd import exception, scheduler
 from attachd.api import fields
 from attachd.api import microversions as mv
 from attachd.api.clusters import policy, schema
@@ -46,21 +46,21 @@ def cleanup(body: Body) -> Body:
         backend = _backend_of(resource)
         rows = [row for row in rows if row["host"] == backend]
     return {
-        "cleaning": [_brief(row) for row in rows if placement.is_up(row)],
-        "unavailable": [_brief(row) for row in rows if not placement.is_up(row)],
+        "cleaning": [_brief(row) for row in rows if scheduler.is_up(row)],
+        "unavailable": [_brief(row) for row in rows if not scheduler.is_up(row)],
     }
 
 
 def _meant(row: Row, body: Body) -> bool:
     """Tell whether a body is about a service; without ``is_up``, about those that are down."""
     wanted = fields.truth("is_up", body.get("is_up", False))
-    binary = names.own(body.get("binary") or placement.BINARY)
+    binary = names.own(body.get("binary") or scheduler.BINARY)
     disabled = body.get("disabled")
     return (
         not body.get("cluster_name")
         and body.get("service_id") is None
         and binary == row["binary"]
-        and placement.is_up(row) == wanted
+        and scheduler.is_up(row) == wanted
         and (disabled is None or fields.truth("disabled", disabled) == row["disabled"])
     )
 

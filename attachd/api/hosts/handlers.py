@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from attachd import exception, placement
+from attachd import exception, scheduler
 from attachd.api import fields
 from attachd.api.endpoint import Told, endpoint
 from attachd.api.hosts import policy, view
@@ -48,5 +48,5 @@ def update(host: str) -> NoReturn:
 
 
 def _check_known(host: str) -> None:
-    if not services.page({"binary": placement.BINARY, "host": host}):
+    if not services.page({"binary": scheduler.BINARY, "host": host}):
         raise exception.NotFound(f"Host {host} could not be found.")

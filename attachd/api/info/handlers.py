@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from attachd import exception, placement
+from attachd import exception, scheduler
 from attachd.api.endpoint import Told, endpoint
 from attachd.api.info import policy, view
 from attachd.db import services
@@ -38,7 +38,7 @@ def extension(alias: str) -> Body:
 def availability_zones() -> Body:
     """Answer the zones of all backends; one is available if any of its backends is."""
     zones: dict[str, bool] = {}
-    for row in services.page({"binary": placement.BINARY}):
+    for row in services.page({"binary": scheduler.BINARY}):
         zone = row["availability_zone"]
         zones[zone] = zones.get(zone, False) or not row["disabled"]
     return {

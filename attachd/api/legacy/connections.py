@@ -6,13 +6,14 @@ from typing import Any
 
 import webob
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.api.attachments import several
 from attachd.api.endpoint import Told, action
 from attachd.api.legacy import policy, schema, view
 from attachd.api.legacy.there import PATH, TOLD, There
 from attachd.api.volumes import load
 from attachd.context import RequestContext
+from attachd.rpc import manager_api
 
 Body = Mapping[str, Any]
 
@@ -31,7 +32,7 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
     schema.check_connector(connector)
     volume = load.writable(ctx, volume_id, policy.INITIALIZE)
     denied = several.denied(ctx, volume)
-    return view.connection(rpcapi.open_connection(ctx, volume, connector, denied), connector)
+    return view.connection(manager_api.open_connection(ctx, volume, connector, denied), connector)
 
 
 @action(
@@ -59,4 +60,4 @@ def terminate_connection(
     if there.connections:
         # Whoever names a host means it, whatever the connection may be used for by then.
         ids = None if connector else [row["id"] for row in there.attachments]
-        rpcapi.close_connections(ctx, volume, connector, ids)
+        manager_api.close_connections(ctx, volume, connector, ids)

@@ -7,13 +7,14 @@ from typing import Any
 
 import webob
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.api.endpoint import action
 from attachd.api.legacy import giving_back, policy, schema
 from attachd.api.legacy.there import PATH, TOLD, Row, There
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 from attachd.objects import Attachment
+from attachd.rpc import manager_api
 
 Body = Mapping[str, Any]
 
@@ -54,7 +55,7 @@ def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob
         giving_back.remove_by_force(ctx, request, volume, there, chosen)
         unused = there.unused_by(chosen["user_id"])
         if unused and body.get("connector"):
-            rpcapi.close_connections(ctx, volume, body["connector"], (), unused)
+            manager_api.close_connections(ctx, volume, body["connector"], (), unused)
     elif wanted is None:
         giving_back.all_of_it(ctx, volume, there)
     else:

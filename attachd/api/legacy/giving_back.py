@@ -6,13 +6,14 @@ import contextlib
 
 import webob
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.api import guard
 from attachd.api.attachments import deletion, forced, withdrawal
 from attachd.api.legacy.there import Row, There
 from attachd.context import RequestContext
 from attachd.db import legacy
 from attachd.objects import Attachment, Volume
+from attachd.rpc import manager_api
 
 
 def as_begun(ctx: RequestContext, volume: Volume, there: There) -> None:
@@ -24,14 +25,14 @@ def as_begun(ctx: RequestContext, volume: Volume, there: There) -> None:
     alone = len(begun.holds) == 1 or not volume.multiattach
     unused = [row["id"] for row in begun.connections if row["serves"] is None]
     if unused and alone and not begun.used:
-        rpcapi.close_connections(ctx, volume, None, (), unused)
+        manager_api.close_connections(ctx, volume, None, (), unused)
     legacy.release(volume.id, begun.hold_ids[:1])
 
 
 def all_of_it(ctx: RequestContext, volume: Volume, there: There) -> None:
     """Give a volume back that has no attachment, and leave nothing of what anybody has begun."""
     if there.connections:
-        rpcapi.close_connections(ctx, volume, None, ())
+        manager_api.close_connections(ctx, volume, None, ())
     legacy.release(volume.id, there.hold_ids)
 
 

@@ -4,8 +4,8 @@
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from attachd import rpcapi
 from attachd.objects import connections
+from attachd.rpc import manager_api
 
 
 class Connection(TypedDict):
@@ -16,7 +16,7 @@ class Connection(TypedDict):
     enforce_multipath: bool
 
 
-def connection(answer: rpcapi.Connected, connector: Mapping[str, Any]) -> dict[str, Any]:
+def connection(answer: manager_api.Connected, connector: Mapping[str, Any]) -> dict[str, Any]:
     """Show what a host needs, as os-brick's connect_volume() takes it.
 
     Some clients look for enforce_multipath beside the data, others in it.

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from attachd import exception, placement
+from attachd import exception, scheduler
 from attachd.api.endpoint import Told, endpoint
 from attachd.api.services import policy, view
 from attachd.db import services
@@ -13,7 +13,7 @@ from attachd.db import services
 def show(host: str) -> dict[str, Any]:
     """Answer what the backend ``host@backend`` can do."""
     backend = host.partition("#")[0]
-    rows = services.page({"binary": placement.BINARY, "host": backend})
+    rows = services.page({"binary": scheduler.BINARY, "host": backend})
     if not rows:
         raise exception.NotFound(f"Can't find service: {host}")
     return view.capabilities(rows[0])

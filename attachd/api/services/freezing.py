@@ -3,7 +3,7 @@
 
 from typing import Any, NoReturn
 
-from attachd import exception, placement
+from attachd import exception, scheduler
 from attachd.api import microversions as mv
 from attachd.api.endpoint import endpoint
 from attachd.api.services import policy, schema
@@ -18,7 +18,7 @@ def freeze(ctx: RequestContext, body: Body, version: mv.Version) -> None:
     """Have a backend create, delete and extend nothing; attaching and detaching go on."""
     ctx.authorize(policy.FREEZE)
     backend = _known(body, version)
-    services.freeze(placement.BINARY, backend)
+    services.freeze(scheduler.BINARY, backend)
 
 
 @endpoint("PUT", "/os-services/thaw", policy=policy.UPDATE, body=schema.BACKEND)
@@ -26,7 +26,7 @@ def thaw(ctx: RequestContext, body: Body, version: mv.Version) -> None:
     """Let a backend do everything again."""
     ctx.authorize(policy.THAW)
     backend = _known(body, version)
-    services.thaw(placement.BINARY, backend)
+    services.thaw(scheduler.BINARY, backend)
 
 
 @endpoint("PUT", "/os-services/failover_host", policy=policy.UPDATE, body=schema.FAILOVER)
@@ -68,7 +68,7 @@ def _known(body: Body, version: mv.Version) -> str:
         problem = "One and only one of cluster and host must be set."
     if bool(host) == bool(cluster):
         raise exception.BadRequest(reason=f"Invalid input received: {problem}")
-    if not host or not services.page({"binary": placement.BINARY, "host": host}):
+    if not host or not services.page({"binary": scheduler.BINARY, "host": host}):
         named = f"host={host}" if host else f"cluster={cluster}"
         raise exception.BadRequest(reason=f"Invalid input received: No service found with {named}")
     return str(host)

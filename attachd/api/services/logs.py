@@ -8,12 +8,13 @@ levels are read and set.  Of a manager all processes are told, and one of them i
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from attachd import log_levels, rpcapi
+from attachd import log_levels
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Told, endpoint
 from attachd.api.services import managers, names, policy, schema
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.rpc import manager_api
 
 Body = Mapping[str, Any]
 
@@ -40,7 +41,7 @@ def set_log(ctx: RequestContext, body: Body) -> None:
     if _means_api(body):
         log_levels.change(prefix, level)
     if hosts := _managers(body):
-        rpcapi.set_log_levels(ctx, hosts, prefix, level)
+        manager_api.set_log_levels(ctx, hosts, prefix, level)
 
 
 @endpoint(
@@ -58,7 +59,7 @@ def get_log(ctx: RequestContext, body: Body) -> dict[str, Any]:
     if _means_api(body):
         found.append(_shown(CONF.host, names.API, log_levels.current(prefix)))
     for host in _managers(body):
-        levels = rpcapi.get_log_levels(ctx, host, prefix)
+        levels = manager_api.get_log_levels(ctx, host, prefix)
         found.append(_shown(host, names.MANAGER, levels))
     return {"log_levels": found}
 

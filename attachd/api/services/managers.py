@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attachd import placement
+from attachd import scheduler
 from attachd.db import services
 
 Row = Mapping[str, Any]
@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 def at(host: str | None) -> list[services.Row]:
     """Return the services of managers at a host, or of one backend; all, without a host."""
-    return [row for row in services.page({"binary": placement.BINARY}) if is_of(row, host)]
+    return [row for row in services.page({"binary": scheduler.BINARY}) if is_of(row, host)]
 
 
 def is_of(row: Row, host: str | None) -> bool:

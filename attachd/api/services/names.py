@@ -8,7 +8,7 @@ service by the names that they have had for ever.  In requests our own names wil
 from types import MappingProxyType
 from typing import Final
 
-from attachd import placement
+from attachd import scheduler
 
 MANAGER: Final = "cinder-volume"
 API: Final = "cinder-api"
@@ -17,7 +17,7 @@ ELSEWHERE: Final = ("cinder-scheduler", "cinder-backup")
 
 OWN_API: Final = "attachd-api"
 
-_OWN: Final = MappingProxyType({MANAGER: placement.BINARY, API: OWN_API})
+_OWN: Final = MappingProxyType({MANAGER: scheduler.BINARY, API: OWN_API})
 _SHOWN: Final = MappingProxyType({own: shown for shown, own in _OWN.items()})
 
 ALL: Final = (*_OWN, *_OWN.values(), *ELSEWHERE)

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attachd import placement
+from attachd import scheduler
 from attachd.api import fields, filters
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Told, endpoint
@@ -26,7 +26,7 @@ _TOLD = Told(
 def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     """Answer the pools of all backends that are up."""
     detailed = fields.truth("detail", query.get("detail", "false"))
-    rows = [row for row in services.page({"binary": placement.BINARY}) if _offers(row)]
+    rows = [row for row in services.page({"binary": scheduler.BINARY}) if _offers(row)]
     if version >= mv.POOL_FILTER:
         rows = _filtered(ctx, rows, query, version)
     show = view.pool_detail if detailed else view.pool
@@ -34,7 +34,7 @@ def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
 
 
 def _offers(row: services.Row) -> bool:
-    return placement.is_up(row) and row["report"] is not None
+    return scheduler.is_up(row) and row["report"] is not None
 
 
 def _filtered(
@@ -47,5 +47,5 @@ def _filtered(
     wanted = asked.get("volume_type")
     if wanted and version >= mv.POOL_TYPE_FILTER:
         specs = lookup.by_id_or_name(ctx, wanted)["extra_specs"]
-        rows = [row for row in rows if placement.has_all(placement.capabilities_of(row), specs)]
+        rows = [row for row in rows if scheduler.has_all(scheduler.capabilities_of(row), specs)]
     return rows

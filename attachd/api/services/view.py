@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import datetime
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from attachd import placement
+from attachd import scheduler
 from attachd.api import microversions as mv
 from attachd.api.services import names
 from attachd.conf import CONF
@@ -79,7 +79,7 @@ class Switched(TypedDict):
 
 def service(row: Row, version: mv.Version) -> dict[str, Any]:
     """Show a service: ``state`` is whether it works, ``status`` whether it gets new volumes."""
-    state = "up" if placement.is_up(row) else "down"
+    state = "up" if scheduler.is_up(row) else "down"
     enabled = not row["disabled"] and not row["frozen"]
     shown = {
         "binary": names.shown(row["binary"]),
@@ -92,7 +92,7 @@ def service(row: Row, version: mv.Version) -> dict[str, Any]:
     }
     if version >= mv.CLUSTER_SUPPORT:
         shown["cluster"] = None
-    if row["binary"] == placement.BINARY:
+    if row["binary"] == scheduler.BINARY:
         shown |= {
             "replication_status": "not-capable",
             "active_backend_id": None,
@@ -105,14 +105,14 @@ def service(row: Row, version: mv.Version) -> dict[str, Any]:
 
 def pool(row: Row) -> dict[str, Any]:
     """Show a backend's pool, without details."""
-    return {"name": f"{row['host']}#{placement.capabilities_of(row)['pool_name']}"}
+    return {"name": f"{row['host']}#{scheduler.capabilities_of(row)['pool_name']}"}
 
 
 def pool_detail(row: Row) -> dict[str, Any]:
     """Show a backend's pool with what types are matched with, and with its room."""
     report = row["report"]
-    capabilities = placement.capabilities_of(row)
-    thin = placement.is_true(capabilities.get("thin_provisioning"))
+    capabilities = scheduler.capabilities_of(row)
+    thin = scheduler.is_true(capabilities.get("thin_provisioning"))
     standard = {
         "vendor_name": "attachd",
         "driver_version": "1.0",
@@ -126,7 +126,7 @@ def pool_detail(row: Row) -> dict[str, Any]:
         "thick_provisioning_support": not thin,
         "multiattach": False,
         "QoS_support": False,
-        "backend_state": "up" if placement.is_up(row) else "down",
+        "backend_state": "up" if scheduler.is_up(row) else "down",
         "timestamp": row["seen_at"],
     }
     return {**pool(row), "capabilities": {**standard, **capabilities}}
@@ -138,7 +138,7 @@ def _or_infinite(gib: float | None) -> float | str:
 
 def capabilities(row: Row) -> dict[str, Any]:
     """Show what a backend can do, in the words of types' extra specs."""
-    offered = placement.capabilities_of(row)
+    offered = scheduler.capabilities_of(row)
     return {
         "namespace": f"OS::Storage::Capabilities::{row['host']}",
         "vendor_name": offered.get("vendor_name", "attachd"),

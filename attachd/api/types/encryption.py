@@ -3,7 +3,7 @@
 
 from typing import Any, NoReturn
 
-from attachd import exception, sharing
+from attachd import exception, multiattach
 from attachd.api.endpoint import Told, endpoint
 from attachd.api.types import lookup, policy, schema
 from attachd.context import RequestContext
@@ -32,7 +32,7 @@ def create(ctx: RequestContext, type_id: str) -> NoReturn:
     """Refuse to make a type whose volumes would not be encrypted after all."""
     row = lookup.by_id(ctx, type_id)
     reason = "This service has no encrypted volumes: a volume type cannot have encryption."
-    if sharing.of(row["extra_specs"]).multiattach:
+    if multiattach.of(row["extra_specs"]).multiattach:
         reason += " Least of all can a multiattach one, whose volumes several hosts share."
     raise exception.BadRequest(
         reason=f"{reason} Encrypt inside of the server that uses the volume."

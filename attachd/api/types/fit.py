@@ -3,7 +3,7 @@
 
 from typing import Final, NamedTuple
 
-from attachd import exception, placement, sharing
+from attachd import exception, multiattach, scheduler
 from attachd.api.types import lookup, sizes
 from attachd.db import qos_specs, types
 from attachd.objects import Volume
@@ -32,7 +32,7 @@ def judge(volume: Volume, kind: lookup.Row) -> Fit:
     :raises BadRequest: its backend does not have what the type asks for
     """
     sizes.check(kind, volume.size_gib)
-    before, after = _sharing(volume), sharing.of(kind["extra_specs"])
+    before, after = _sharing(volume), multiattach.of(kind["extra_specs"])
     changed = []
     if after != before:
         changed.append("how often and by whom it can be attached")
@@ -49,10 +49,10 @@ def judge(volume: Volume, kind: lookup.Row) -> Fit:
     return Fit(after.multiattach, _FREE if changed else _ANY)
 
 
-def _sharing(volume: Volume) -> sharing.Sharing:
+def _sharing(volume: Volume) -> multiattach.Sharing:
     if volume.volume_type_id is None:
-        return sharing.Sharing()
-    return sharing.of(types.get(volume.volume_type_id)["extra_specs"])
+        return multiattach.Sharing()
+    return multiattach.of(types.get(volume.volume_type_id)["extra_specs"])
 
 
 def _limits_at_host(type_id: str | None) -> str | None:
@@ -65,7 +65,7 @@ def _limits_at_host(type_id: str | None) -> str | None:
 
 def _check_place(volume: Volume, kind: lookup.Row) -> None:
     try:
-        placement.check_fits(volume.host, kind["extra_specs"], volume.availability_zone)
+        scheduler.check_fits(volume.host, kind["extra_specs"], volume.availability_zone)
     except exception.NoBackendFits as error:
         raise exception.BadRequest(
             reason=f"Volume {volume.id} cannot have the type {kind['name']} where it is, and "

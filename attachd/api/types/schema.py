@@ -3,7 +3,7 @@
 
 from typing import Final
 
-from attachd import sharing
+from attachd import multiattach
 from attachd.api.fields import BOOLEAN, NAME, OPTIONAL_TEXT, Schema, enclosed, fields
 
 _SPECS: Final[Schema] = {
@@ -41,9 +41,9 @@ SPECS: Final = enclosed("extra_specs", _SPECS)
 SPEC: Final[Schema] = {**_SPECS, "minProperties": 1, "maxProperties": 1}
 
 
-def check_specs(specs: sharing.Specs) -> None:
+def check_specs(specs: multiattach.Specs) -> None:
     """Let extra specs pass; see sharing.check()."""
-    sharing.check(specs)
+    multiattach.check(specs)
 
 
 PROJECT: Final[Schema] = {

@@ -7,12 +7,13 @@ from typing import Any
 
 import webob
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.api import guard
 from attachd.api.volumes import work
 from attachd.context import RequestContext
 from attachd.db import attachments, holders, volumes
 from attachd.objects import Attachment, Volume
+from attachd.rpc import manager_api
 from attachd.states import REACHING, UNREACHABLE, AttachmentState, Event
 
 
@@ -67,4 +68,4 @@ def _take_back(
         known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
         # Its agent makes a device as soon as it is connected.
         allowed = among if row["agent"] is None else guard.without_device(among)
-        rpcapi.detach(ctx, Attachment.from_row(ctx, known), allowed)
+        manager_api.detach(ctx, Attachment.from_row(ctx, known), allowed)

@@ -7,7 +7,7 @@ Each function also takes None for the source, of a volume that begins empty.
 from collections.abc import Mapping
 from typing import Any
 
-from attachd import exception, placement
+from attachd import exception, scheduler
 from attachd.api.types import lookup
 from attachd.api.volumes import load, policy
 from attachd.context import RequestContext
@@ -69,7 +69,7 @@ def size(wanted: Wish, source: Volume | None) -> int:
 
 def place(
     source: Volume | None, size_gib: int, specs: Mapping[str, str | None], zone: str | None = None
-) -> placement.Place:
+) -> scheduler.Destination:
     """Return the best place, or that of the source: its backend copies it.
 
     :param specs: the extra specs of the new volume's type
@@ -77,9 +77,9 @@ def place(
     :raises InvalidInput: another zone than that of the source is asked for
     :raises NoBackendFits: with the reason
     """
-    wanted = placement.Wanted(size_gib, specs, zone)
+    wanted = scheduler.RequestSpec(size_gib, specs, zone)
     if source is None:
-        return placement.choose(wanted)
+        return scheduler.choose(wanted)
     if zone not in {None, source.availability_zone}:
         raise exception.InvalidInput(
             field="volume.availability_zone",
@@ -87,4 +87,4 @@ def place(
             reason=f"A copy of volume {source.id} is where that is: in "
             f"{source.availability_zone}.",
         )
-    return placement.at(source.host, wanted)
+    return scheduler.select_on_host(source.host, wanted)

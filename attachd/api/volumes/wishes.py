@@ -6,7 +6,7 @@ from typing import Any
 
 from oslo_utils import uuidutils
 
-from attachd import exception, sharing
+from attachd import exception, multiattach
 from attachd.api import fields
 from attachd.api.quotas import claims
 from attachd.api.types import sizes
@@ -32,8 +32,8 @@ def of_new_volume(ctx: RequestContext, wanted: Wish) -> dict[str, Any]:
     source = sources.source_of(ctx, wanted)
     kind = sources.kind(ctx, wanted, source)
     specs = kind["extra_specs"] if kind else {}
-    multiattach = sharing.of(specs).multiattach
-    if multiattach:
+    may_be_shared = multiattach.of(specs).multiattach
+    if may_be_shared:
         ctx.authorize(policy.MULTIATTACH)
     size = sources.size(wanted, source)
     sizes.check(kind, size)
@@ -46,7 +46,7 @@ def of_new_volume(ctx: RequestContext, wanted: Wish) -> dict[str, Any]:
         "project_id": ctx.project_id,
         "user_id": ctx.user_id,
         "size_gib": size,
-        "multiattach": multiattach,
+        "multiattach": may_be_shared,
         "bootable": source is not None and bool(source.bootable),
         "source_volid": source.id if source else None,
         "volume_type_id": type_id,

@@ -8,12 +8,13 @@ Where the message cannot even be sent, the row says so: nothing waits for ever.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attachd import exception, placement, rpcapi
+from attachd import exception, scheduler
 from attachd.api import idempotency
 from attachd.api.quotas import claims
 from attachd.context import RequestContext
 from attachd.db import quota_claims
 from attachd.objects import Volume
+from attachd.rpc import manager_api
 from attachd.states import Event, VolumeState
 
 
@@ -24,7 +25,7 @@ def create(ctx: RequestContext, values: Mapping[str, Any]) -> Volume:
     """
     volume = Volume.create(ctx, values)
     try:
-        rpcapi.create_volume(ctx, volume)
+        manager_api.create_volume(ctx, volume)
     except exception.AttachdError as error:
         if _gave_up(volume, Event.CREATE_FAILED, error=str(error)):
             raise exception.Unavailable(
@@ -48,7 +49,7 @@ def create_once(
         volume = Volume.create(ctx, values(), claim)
         claim.held = True
     if volume.state == VolumeState.CREATING:
-        rpcapi.create_volume(ctx, volume)
+        manager_api.create_volume(ctx, volume)
     return volume
 
 
@@ -66,10 +67,10 @@ def delete(ctx: RequestContext, volume: Volume) -> None:
     :raises Unavailable: it is in ``error_deleting``, because the message could not be sent
     :raises BackendFrozen: its backend deletes nothing at present
     """
-    placement.check_not_frozen(volume.host)
+    scheduler.check_not_frozen(volume.host)
     volume.fire(Event.DELETE)
     try:
-        rpcapi.delete_volume(ctx, volume)
+        manager_api.delete_volume(ctx, volume)
     except exception.AttachdError as error:
         if _gave_up(volume, Event.DELETE_FAILED, error=str(error)):
             raise
@@ -84,13 +85,13 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
     :raises Unavailable: it is as it was, because the message could not be sent
     :raises BackendFrozen: its backend extends nothing at present
     """
-    placement.check_not_frozen(volume.host)
+    scheduler.check_not_frozen(volume.host)
     claim = quota_claims.of_growth(volume.volume_type_id, volume.size_gib, size_gib)
     with claims.told_first(volume.project_id, claim):
-        placement.check_room(volume.host, size_gib - volume.size_gib)
+        scheduler.check_room(volume.host, size_gib - volume.size_gib)
     volume.extend(size_gib)
     try:
-        rpcapi.extend_volume(ctx, volume)
+        manager_api.extend_volume(ctx, volume)
     except exception.AttachdError:
         if _gave_up(volume, Event.EXTENDED, new_size_gib=None):
             raise

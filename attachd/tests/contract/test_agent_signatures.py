@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import unittest
 from unittest import mock
 
-from attachd import agentapi, registryapi, service
 from attachd.agent.endpoint import Endpoint
 from attachd.context import RequestContext
 from attachd.manager.registry import Registry
+from attachd.rpc import agent_api, agent_manager_api, transport
 
 CONTEXT = RequestContext(overwrite=False)
-PROOF = registryapi.Proof("compute-1", "k" * 43)
+PROOF = agent_manager_api.Proof("compute-1", "k" * 43)
 REPORT: Any = {"connector": None, "devices": [], "way": "kernel", "version": "1", "error": None}
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
 
@@ -42,7 +42,7 @@ class _Contract:
         sent = {}
         for name, (kind, arguments) in self.SENDING.items():
             client = mock.Mock()
-            with mock.patch.object(service, "client_of", return_value=client):
+            with mock.patch.object(transport, "get_topic_client", return_value=client):
                 getattr(self.MODULE, name)(*arguments)
             ((_context, method), said) = getattr(client, kind).call_args
             sent[name] = (kind, method, said)
@@ -103,7 +103,7 @@ class _Contract:
 class AgentContractTest(_Contract, unittest.TestCase):
     """What the service asks of agents."""
 
-    MODULE: ClassVar = agentapi
+    MODULE: ClassVar = agent_api
     ENDPOINT: ClassVar = Endpoint
     FINGERPRINTS: ClassVar = {"1.0": "02547e1c9fd53ffa14f51774eb8f3520"}
     SENDING: ClassVar = {
@@ -115,10 +115,14 @@ class AgentContractTest(_Contract, unittest.TestCase):
 class RegistryContractTest(_Contract, unittest.TestCase):
     """What agents ask of the service."""
 
-    MODULE: ClassVar = registryapi
+    MODULE: ClassVar = agent_manager_api
     ENDPOINT: ClassVar = Registry
-    VALUES: ClassVar = (registryapi.DeviceReport, registryapi.Report, registryapi.Duty)
-    FINGERPRINTS: ClassVar = {"1.0": "82a8481ba9ea753e51ea38b8088a3325"}
+    VALUES: ClassVar = (
+        agent_manager_api.DeviceReport,
+        agent_manager_api.Report,
+        agent_manager_api.Duty,
+    )
+    FINGERPRINTS: ClassVar = {"1.0": "6fd501cf919a69a4bea33903fbce2fd0"}
     SENDING: ClassVar = {
         "report": ("call", (PROOF, REPORT)),
         "duty": ("call", (PROOF, "a")),

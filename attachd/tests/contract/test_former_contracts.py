@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import unittest
 from unittest import mock
 
-from attachd import context, exception, rpcapi, service
+from attachd import context, exception
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume, manifests
+from attachd.rpc import manager_api, transport
 from attachd.tests.backends import override
 
 
@@ -88,36 +89,40 @@ def _volume(**values):
 
 
 def requests():
-    """Make every call of rpcapi in every way that the API does."""
+    """Make every call of manager_api in every way that the API does."""
     attachment = Attachment(id="a", volume_id="v", volume_host="here@fake#pool")
-    for attach, denied in itertools.product((rpcapi.attach, rpcapi.attach_alone), ("", "a:rule")):
+    for attach, denied in itertools.product(
+        (manager_api.attach, manager_api.attach_alone), ("", "a:rule")
+    ):
         yield functools.partial(attach, WHO, attachment, CONNECTOR, denied)
-    for detach, states in itertools.product((rpcapi.detach, rpcapi.force_detach), (None, ["x"])):
+    for detach, states in itertools.product(
+        (manager_api.detach, manager_api.force_detach), (None, ["x"])
+    ):
         yield functools.partial(detach, WHO, attachment, states)
-    yield functools.partial(rpcapi.carry_on, WHO, attachment)
+    yield functools.partial(manager_api.carry_on, WHO, attachment)
     for multiattach, rules in ((False, ("",)), (True, ("", "a:rule"))):
         volume = _volume(multiattach=multiattach)
         for denied in rules:
-            yield functools.partial(rpcapi.open_connection, WHO, volume, CONNECTOR, denied)
+            yield functools.partial(manager_api.open_connection, WHO, volume, CONNECTOR, denied)
         for ids in (None, (), ("c",)):
-            close = functools.partial(rpcapi.close_connections, WHO, volume, CONNECTOR)
+            close = functools.partial(manager_api.close_connections, WHO, volume, CONNECTOR)
             yield functools.partial(close, ("a",), ids)
-    works = (rpcapi.create_volume, rpcapi.delete_volume, rpcapi.extend_volume)
+    works = (manager_api.create_volume, manager_api.delete_volume, manager_api.extend_volume)
     for work, source in itertools.product(works, (None, "s")):
         yield functools.partial(work, WHO, _volume(source_volid=source))
-    yield functools.partial(rpcapi.set_log_levels, WHO, ["here@fake"], "attachd", "DEBUG")
-    yield functools.partial(rpcapi.get_log_levels, WHO, "here@fake", "attachd")
+    yield functools.partial(manager_api.set_log_levels, WHO, ["here@fake"], "attachd", "DEBUG")
+    yield functools.partial(manager_api.get_log_levels, WHO, "here@fake", "attachd")
 
 
 class FormerContractsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.client = mock.Mock()
-        self.made = self.put("client")
-        self.put("everybody")
+        self.made = self.put("get_client")
+        self.put("get_fanout_client")
 
     def put(self, name):
-        patched = mock.patch.object(service, name, return_value=self.client)
+        patched = mock.patch.object(transport, name, return_value=self.client)
         self.addCleanup(patched.stop)
         return patched.start()
 
@@ -136,8 +141,8 @@ class FormerContractsTest(unittest.TestCase):
                 needed = [each.name for each in given if each.default is each.empty]
                 optional = [each.name for each in given if each.default is not each.empty]
                 found[name] = Taken(" ".join(needed), " ".join(optional))
-        self.assertEqual(rpcapi.VERSION, list(CAME)[-1])
-        self.assertEqual(methods_of(rpcapi.VERSION), found)
+        self.assertEqual(manager_api.VERSION, list(CAME)[-1])
+        self.assertEqual(methods_of(manager_api.VERSION), found)
 
     def test_what_is_sent_to_a_former_manager_is_understood_or_refused_before(self):
         for version in CAME:
@@ -156,12 +161,12 @@ class FormerContractsTest(unittest.TestCase):
                 self.assertIn(method, known, version)
                 self.assertTrue(understands(known[method], arguments), (version, method))
             self.assertLess(refused, asked)
-            self.assertEqual(version == rpcapi.VERSION, refused == 0, version)
+            self.assertEqual(version == manager_api.VERSION, refused == 0, version)
 
     def test_messages_say_the_version_and_have_its_objects(self):
         for version in CAME:
             override(self, "attachd_manager", version, group="upgrade_levels")
-            rpcapi.delete_volume(WHO, _volume())
+            manager_api.delete_volume(WHO, _volume())
             self.made.assert_called_with(
                 "here@fake",
                 timeout=mock.ANY,
@@ -170,7 +175,7 @@ class FormerContractsTest(unittest.TestCase):
             )
 
     def test_what_former_apis_send_is_understood(self):
-        now = methods_of(rpcapi.VERSION)
+        now = methods_of(manager_api.VERSION)
         for version in CAME:
             for method, taken in methods_of(version).items():
                 needed, optional = taken.needed.split(), taken.optional.split()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two halves of the RPC contract, rpcapi and the manager's endpoint, held against each other.
+"""Compare the two halves of the RPC contract: manager_api and the manager's endpoint.
 
 Processes of two releases may run side by side: what the API of one sends, the manager of the
 other has to understand.  So a change of what is sent needs a new version.
@@ -13,12 +13,13 @@ from unittest import mock
 
 from oslo_versionedobjects import fixture
 
-from attachd import context, rpcapi, service, upgrade_levels
+from attachd import context
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume, base, manifests
+from attachd.rpc import manager_api, transport, version_pins
 
 # The contract of each version.  A change gets a new version: a line in the history at the top
-# of rpcapi, VERSION, and its fingerprint here.  The old lines stay as they are.
+# of manager_api, VERSION, and its fingerprint here.  The old lines stay as they are.
 FINGERPRINTS = {
     "1.0": "045a70b87ea54777a231ea9a1f635ffb",
     "1.1": "026a06f4bcddc4186c128a6ba6493432",
@@ -52,16 +53,16 @@ def _sent():
         "prefix": "attachd",
         "level": "DEBUG",
     }
-    newest = upgrade_levels.Level(rpcapi.VERSION, manifests.newest())
+    newest = version_pins.Level(manager_api.VERSION, manifests.newest())
     with (
-        mock.patch.object(upgrade_levels, "of_backend", return_value=newest),
-        mock.patch.object(upgrade_levels, "of_everybody", return_value=newest),
-        mock.patch.object(service, "client", return_value=client),
-        mock.patch.object(service, "everybody", return_value=client),
+        mock.patch.object(version_pins, "of_backend", return_value=newest),
+        mock.patch.object(version_pins, "of_all_managers", return_value=newest),
+        mock.patch.object(transport, "get_client", return_value=client),
+        mock.patch.object(transport, "get_fanout_client", return_value=client),
     ):
         for name, function in _functions().items():
             wanted = list(inspect.signature(function).parameters)
-            getattr(rpcapi, name)(who, *[have[each] for each in wanted[1:]])
+            getattr(manager_api, name)(who, *[have[each] for each in wanted[1:]])
     sent = {}
     for kind in ("call", "cast"):
         for (_context, method), arguments in getattr(client, kind).call_args_list:
@@ -72,8 +73,8 @@ def _sent():
 def _functions():
     return {
         name: function
-        for name, function in inspect.getmembers(rpcapi, inspect.isfunction)
-        if function.__module__ == rpcapi.__name__ and not name.startswith("_")
+        for name, function in inspect.getmembers(manager_api, inspect.isfunction)
+        if function.__module__ == manager_api.__name__ and not name.startswith("_")
     }
 
 
@@ -89,7 +90,7 @@ def _contract():
     """Write down all that the two sides have to agree on."""
     lines = [f"{name}{signature}" for name, signature in sorted(_methods().items())]
     lines += [f"{name}: {kind} {sorted(what)}" for name, (kind, what) in sorted(_sent().items())]
-    answer = inspect.get_annotations(rpcapi.Connected)
+    answer = inspect.get_annotations(manager_api.Connected)
     lines += [f"Connected.{name}: {kind}" for name, kind in sorted(answer.items())]
     objects = fixture.ObjectVersionChecker(base.Registry.obj_classes()).get_hashes()
     lines += [f"{name}: {mark}" for name, mark in sorted(objects.items())]
@@ -125,11 +126,11 @@ class VersionTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.history = dict(_HISTORY.findall(rpcapi.__doc__))
+        self.history = dict(_HISTORY.findall(manager_api.__doc__))
 
     def test_the_last_line_of_the_history_is_the_version_that_is_spoken(self):
-        self.assertEqual(rpcapi.VERSION, list(self.history)[-1])
-        self.assertEqual(rpcapi.VERSION, Endpoint.target.version)
+        self.assertEqual(manager_api.VERSION, list(self.history)[-1])
+        self.assertEqual(manager_api.VERSION, Endpoint.target.version)
 
     def test_versions_only_go_up(self):
         numbers = [tuple(map(int, each.split("."))) for each in self.history]
@@ -145,4 +146,6 @@ class VersionTest(unittest.TestCase):
     def test_nothing_changes_without_a_new_version(self):
         contract = _contract()
         mark = hashlib.sha256(contract.encode()).hexdigest()[:32]
-        self.assertEqual(FINGERPRINTS[rpcapi.VERSION], mark, f"the contract is now\n{contract}")
+        self.assertEqual(
+            FINGERPRINTS[manager_api.VERSION], mark, f"the contract is now\n{contract}"
+        )

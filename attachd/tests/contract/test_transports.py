@@ -10,10 +10,11 @@ import oslo_messaging as messaging
 from oslo_messaging import exceptions as messaging_exceptions
 from oslo_messaging.rpc.dispatcher import RPCDispatcher
 
-from attachd import exception, service
+from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.objects import Volume
+from attachd.rpc import transport
 from attachd.tests.contract.transports import VERSION, Endpoint, InProcess, RabbitMQ
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -136,7 +137,7 @@ class Errors:
 
     def test_a_call_to_a_fanout_is_a_mistake(self):
         target = messaging.Target(topic=CONF.rpc.topic, fanout=True)
-        client = messaging.get_rpc_client(service.transport(), target)
+        client = messaging.get_rpc_client(transport.get_transport(), target)
         with self.assertRaises(messaging_exceptions.InvalidTarget):
             client.call({}, "echo", value=1)
 
@@ -166,7 +167,7 @@ class Delivery:
     def test_a_message_that_need_not_arrive_may_go_to_nobody(self):
         target = messaging.Target(topic=CONF.rpc.topic, server="nobody")
         # Nobody is there to answer, however slow all is.
-        client = messaging.get_rpc_client(service.transport(), target, timeout=0.3)
+        client = messaging.get_rpc_client(transport.get_transport(), target, timeout=0.3)
         client.cast({}, "echo", value=1)
         with self.assertRaises(messaging.MessagingTimeout):
             client.call({}, "echo", value=1)
@@ -188,14 +189,14 @@ class Delivery:
 
     def test_a_fanout_reaches_all_servers_of_the_topic(self):
         endpoints = [self.serve("host@one"), self.serve("host@two"), self.serve("host@two")]
-        service.everybody(VERSION).cast(self.context, "note", value="all")
+        transport.get_fanout_client(VERSION).cast(self.context, "note", value="all")
         wait_until(lambda: [each.seen for each in endpoints] == [["all"]] * 3)
 
     def test_a_call_to_a_topic_reaches_one_of_its_servers(self):
         endpoints = [self.serve("host@one"), self.serve("host@two")]
         target = messaging.Target(topic=CONF.rpc.topic)
         client = messaging.get_rpc_client(
-            service.transport(), target, serializer=service.Serializer()
+            transport.get_transport(), target, serializer=transport.Serializer()
         )
         client.call(self.context, "note", value="any")
         self.assertEqual(["any"], endpoints[0].seen + endpoints[1].seen)
@@ -299,11 +300,11 @@ class Time:
         self.enterContext(mock.patch.object(RPCDispatcher, "_watchdog", watchdog))
         target = messaging.Target(topic=CONF.rpc.topic, server="host@backend")
         client = messaging.get_rpc_client(
-            service.transport(),
+            transport.get_transport(),
             target,
             timeout=TIMEOUT,
             call_monitor_timeout=int(TIMEOUT),
-            serializer=service.Serializer(),
+            serializer=transport.Serializer(),
         )
         self.assertIs(True, client.call(self.context, "wait"))
         self.assertLessEqual(2, len(shown))

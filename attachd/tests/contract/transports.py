@@ -9,9 +9,10 @@ import uuid
 import kombu
 import oslo_messaging as messaging
 
-from attachd import exception, service, waiting
+from attachd import exception, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.rpc import circuit_breaker, transport
 from attachd.tests import brokers
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -86,16 +87,16 @@ class Case:
         CONF.set_override("topic", f"topic-{uuid.uuid4().hex}", group="rpc")
         self.addCleanup(CONF.clear_override, "topic", group="rpc")
         # The machine may be slow, and is not silent then.
-        self.enterContext(mock.patch.object(waiting, "SILENCE", TIMEOUT))
-        service.forget()
-        self.addCleanup(service.close)
+        self.enterContext(mock.patch.object(circuit_breaker, "OPEN_AFTER", TIMEOUT))
+        transport.reset_after_fork()
+        self.addCleanup(transport.close)
         self.context = RequestContext(
             user_id="u", project_id="p", roles=["member"], auth_token="secret"
         )
 
     def serve(self, name="host@backend", threads=4, endpoint=None):
         endpoint = endpoint or Endpoint()
-        server = service.server(endpoint, name)
+        server = transport.get_server(endpoint, name)
         server.start(override_pool_size=threads)
         stopped = []
 
@@ -112,7 +113,7 @@ class Case:
         return endpoint
 
     def client(self, name="host@backend", timeout=TIMEOUT, version=VERSION):
-        return service.client(name, timeout, version)
+        return transport.get_client(name, timeout, version)
 
     def call(self, method, timeout=TIMEOUT, **arguments):
         return self.client(timeout=timeout).call(self.context, method, **arguments)

@@ -22,10 +22,10 @@ from unittest import mock
 from oslo_messaging._drivers import amqpdriver
 from oslo_messaging.rpc import server as rpc_server
 
-from attachd import service
 from attachd.db import engines
 from attachd.drivers import base, command, fencing, tgtsocket
 from attachd.manager import backends, patience, recovery
+from attachd.rpc import transport
 from attachd.tests.crashing import points
 
 _CHANGES = frozenset(
@@ -116,7 +116,7 @@ def _committing(*_args: Any) -> str:
 def _of_messages() -> None:
     for method in ("call", "cast"):
         _bracket(
-            service.Client,
+            transport.Client,
             method,
             lambda _client, _context, method, **_more: f"message {method}",
         )

@@ -21,12 +21,12 @@ from typing import Any, NoReturn
 
 from oslo_messaging._drivers import impl_rabbit  # noqa: F401  loaded here, not by each child
 
-from attachd import registryapi
 from attachd.agent.brick import KernelWay
 from attachd.agent.duties import Duties
 from attachd.agent.journal import Journal
 from attachd.agent.userspace.way import UserSpaceWay
 from attachd.cmd import agent
+from attachd.rpc import agent_manager_api
 from attachd.tests.crashing import points
 
 _PR_SET_PDEATHSIG = 1
@@ -34,7 +34,7 @@ STEPS = (
     (Journal, ("write", "remove")),
     (KernelWay, ("connect", "disconnect", "extend")),
     (UserSpaceWay, ("connect", "disconnect", "extend")),
-    (registryapi, ("duty", "connected", "not_connected", "disconnected", "kept")),
+    (agent_manager_api, ("duty", "connected", "not_connected", "disconnected", "kept")),
 )
 """What an agent does, between which it may die."""
 

@@ -25,6 +25,7 @@ from attachd.conf import CONF
 from attachd.manager.caretaker import Caretaker
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.upkeep import Upkeep
+from attachd.rpc import transport
 from attachd.tests import agents, backends, computes, rows
 from attachd.tests.functional import described
 
@@ -139,7 +140,7 @@ def use(test: unittest.TestCase, kind: str = "sqlite") -> Api:
     CONF([], project="attachd", default_config_files=[])
     backend = backends.use(test, kind)
     _use_transport(test)
-    server = service.server(Endpoint(backend), backend.host)
+    server = transport.get_server(Endpoint(backend), backend.host)
     server.start(override_pool_size=4)
     test.addCleanup(server.wait)
     test.addCleanup(server.stop)
@@ -162,8 +163,8 @@ def _use_transport(test: unittest.TestCase) -> None:
     messaging.set_transport_defaults(service.EXCHANGE)
     messaging.TransportURL(CONF)
     backends.override(test, "transport_url", f"inprocess://{uuid.uuid4().hex}")
-    service.forget()
-    test.addCleanup(service.close)
+    transport.reset_after_fork()
+    test.addCleanup(transport.close)
 
 
 class Served(fixture.GabbiFixture):

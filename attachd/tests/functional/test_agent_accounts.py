@@ -11,9 +11,10 @@ import uuid
 import amqp  # type: ignore[import-untyped]
 import oslo_messaging as messaging
 
-from attachd import agentapi, context, registryapi, service
+from attachd import context, service
 from attachd.conf import CONF
 from attachd.manager.answering import answering
+from attachd.rpc import agent_api, agent_manager_api, transport
 from attachd.tests import agents, backends, brokers, databases, machine
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
@@ -33,12 +34,12 @@ class Listener:
 
     @answering
     def duty(self, _context, host, key, attachment_id):
-        """See registryapi.duty()."""
+        """See agent_manager_api.duty()."""
         return [host, key, attachment_id]
 
     @answering
     def look(self, _context, attachment_id):
-        """See agentapi.look()."""
+        """See agent_api.look()."""
         self.looked.append(attachment_id)
 
 
@@ -58,8 +59,8 @@ class AccountTest(unittest.TestCase):
         messaging.TransportURL(CONF)
         backends.override(self, "transport_url", url)
         backends.override(self, "work_timeout", int(TIMEOUT), "agent")
-        service.forget()
-        self.addCleanup(service.close)
+        transport.reset_after_fork()
+        self.addCleanup(transport.close)
 
     def add_account(self):
         control = machine.need_tool(self, "rabbitmqctl")
@@ -82,9 +83,9 @@ class AccountTest(unittest.TestCase):
             timeout=TIMEOUT,
         )
 
-    def served(self, listener, name, topic, transport=None):
+    def served(self, listener, name, topic, connection=None):
         made = messaging.get_rpc_server(
-            transport or service.transport(),
+            connection or transport.get_transport(),
             messaging.Target(topic=topic, server=name),
             [listener],
         )
@@ -117,11 +118,13 @@ class AccountTest(unittest.TestCase):
         self.served(desk, "desk", CONF.agent.registry_topic)
         account = self.account_transport()
         self.served(agent, HOST, CONF.agent.topic, account)
-        target = messaging.Target(topic=CONF.agent.registry_topic, version=registryapi.VERSION)
+        target = messaging.Target(
+            topic=CONF.agent.registry_topic, version=agent_manager_api.VERSION
+        )
         client = messaging.get_rpc_client(account, target, timeout=TIMEOUT)
         said = {"host": HOST, "key": agents.KEY, "attachment_id": "a1"}
         self.assertEqual(list(said.values()), client.call({}, "duty", **said))
-        agentapi.look(context.admin(), HOST, "a1")
+        agent_api.look(context.admin(), HOST, "a1")
         self.assertEqual(["a1"], agent.looked)
 
     def test_it_reaches_no_manager_and_no_other_host(self):

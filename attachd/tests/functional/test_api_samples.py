@@ -14,9 +14,9 @@ import unittest
 from unittest import mock
 import uuid
 
-from attachd import agentapi
 from attachd.api import endpoint
 from attachd.db import messages, paging
+from attachd.rpc import agent_api
 from attachd.tests import agents
 from attachd.tests.functional import described, served
 from attachd.tests.wait import wait_for
@@ -262,7 +262,7 @@ def told(api: served.Api, ask: Asker | None = None) -> Iterator[tuple[str, str]]
         body = _filled(step.body, ids)
         with (
             mock.patch.object(api.backend.driver, "grant", return_value=_ISCSI),
-            mock.patch.object(agentapi, "look", agents.obey),
+            mock.patch.object(agent_api, "look", agents.obey),
         ):
             answer = ask(api, step._replace(path=_filled(step.path, ids), body=body))
         if answer.raw and step.method == "POST" and step.name:

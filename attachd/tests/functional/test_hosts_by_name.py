@@ -3,10 +3,11 @@
 
 from unittest import mock
 
-from attachd import agentapi, context, exception
+from attachd import context, exception
 from attachd.conf import CONF
 from attachd.manager import registry
 from attachd.manager.caretaker import Caretaker
+from attachd.rpc import agent_api
 from attachd.tests import agents, rows
 from attachd.tests.functional.by_host import HOST, LATER, Case
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -94,7 +95,7 @@ class UnwillingTest(Case):
 
     def test_without_a_message_queue_it_waits_for_the_agent(self):
         away = exception.Unavailable(reason="The message queue does not answer.")
-        with mock.patch.object(agentapi, "look", side_effect=away):
+        with mock.patch.object(agent_api, "look", side_effect=away):
             answer = self.post()
             self.assertEqual(503, answer.status, answer.raw)
             identity = self.only()["id"]
@@ -118,7 +119,7 @@ class LaterTest(Case):
 
     def test_an_agent_that_hears_nothing_finds_it(self):
         deaf = exception.AgentAway(host=HOST, since="yet")
-        with mock.patch.object(agentapi, "nudge", side_effect=deaf):
+        with mock.patch.object(agent_api, "nudge", side_effect=deaf):
             identity = self.post(**LATER).body["attachment"]["id"]
             wait_until(lambda: self.only()["state"] == "connected")
             self.agent.work()
@@ -206,8 +207,8 @@ class RegistryTest(Case):
 
     def test_it_is_attached_and_detached(self):
         with (
-            mock.patch.object(agentapi, "look", self.look),
-            mock.patch.object(agentapi, "nudge", self.look),
+            mock.patch.object(agent_api, "look", self.look),
+            mock.patch.object(agent_api, "nudge", self.look),
         ):
             for options in ({}, LATER):
                 identity = self.attached()

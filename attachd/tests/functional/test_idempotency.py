@@ -5,10 +5,11 @@ import json
 import unittest
 from unittest import mock
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.api.attachments import reservation
 from attachd.conf import CONF
 from attachd.db import api, idempotency_keys, models
+from attachd.rpc import manager_api
 from attachd.tests import backends, databases, rows
 from attachd.tests.functional import served
 from attachd.tests.wait import wait_until
@@ -128,8 +129,8 @@ class LostTest(Case):
         for module, name, after in (
             (reservation.Attachment, "reserve", False),
             (reservation.Attachment, "reserve", True),
-            (rpcapi, "attach", False),
-            (rpcapi, "attach", True),
+            (manager_api, "attach", False),
+            (manager_api, "attach", True),
             (idempotency_keys, "finish", False),
             (idempotency_keys, "finish", True),
         ):
@@ -162,7 +163,7 @@ class LostTest(Case):
     def test_what_no_manager_took_up_is_given_up_and_made_anew(self):
         volume = rows.add_volume()
         away = exception.Unavailable(reason="The queue is away.")
-        with mock.patch.object(rpcapi, "attach", side_effect=away):
+        with mock.patch.object(manager_api, "attach", side_effect=away):
             for _ in range(2):
                 self.assert_refused(503, "queue is away", self.attach(volume, connector=HOST))
                 self.assertEqual("available", rows.volume(volume["id"])["status"])
@@ -203,7 +204,7 @@ class RefusalsTest(Case):
     def test_a_refused_connect_leaves_nothing_and_is_final(self):
         volume = rows.add_volume()
         refused = exception.DuplicateConnector(volume_id="v", holder="somebody")
-        with mock.patch.object(rpcapi, "attach", side_effect=refused):
+        with mock.patch.object(manager_api, "attach", side_effect=refused):
             first = self.attach(volume, connector=HOST)
         self.assert_refused(409, "somebody", first)
         self.assertEqual([], rows.attachments())
@@ -315,7 +316,7 @@ class VolumesTest(Case):
 
     def test_a_volume_whose_message_was_lost_is_made_by_the_next_run(self):
         away = exception.Unavailable(reason="The queue is away.")
-        with mock.patch.object(rpcapi, "create_volume", side_effect=away):
+        with mock.patch.object(manager_api, "create_volume", side_effect=away):
             self.assert_refused(503, "queue is away", self.make())
         (row,) = rows.volumes()
         self.assertEqual("creating", row["state"])
@@ -326,7 +327,7 @@ class VolumesTest(Case):
 
     def test_a_volume_whose_run_died_is_made_by_the_next_one(self):
         with (
-            mock.patch.object(rpcapi, "create_volume", side_effect=backends.Killed),
+            mock.patch.object(manager_api, "create_volume", side_effect=backends.Killed),
             self.assertRaises(backends.Killed),
         ):
             self.make()

@@ -10,9 +10,9 @@ from unittest import mock
 
 import requests
 
-from attachd import service
 from attachd.manager.endpoint import Endpoint
 from attachd.manager.upkeep import Upkeep
+from attachd.rpc import transport
 from attachd.tests import backends
 from attachd.tests.functional import processes, served
 from attachd.tests.selection import full_only
@@ -43,7 +43,7 @@ class Case(unittest.TestCase):
         """Have another backend of this host serve and report, as its manager does."""
         backend = backends.FakeBackend("later", backends.RecordingDriver())
         backend.setup()
-        server = service.server(Endpoint(backend), backend.host)
+        server = transport.get_server(Endpoint(backend), backend.host)
         server.start(override_pool_size=2)
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)

@@ -4,11 +4,12 @@
 import unittest
 from unittest import mock
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.db import due, messages
 from attachd.db.paging import Page
 from attachd.manager import background
 from attachd.manager.caretaker import Caretaker
+from attachd.rpc import manager_api
 from attachd.tests import databases, rows
 from attachd.tests.functional import served
 from attachd.tests.wait import wait_until
@@ -187,7 +188,7 @@ class LostTest(Case):
     def setUp(self):
         super().setUp()
         away = exception.Unavailable(reason="The queue is away.")
-        self.cast = mock.patch.object(rpcapi, "carry_on", side_effect=away)
+        self.cast = mock.patch.object(manager_api, "carry_on", side_effect=away)
 
     def recover(self):
         Caretaker(self.api.backend).once()

@@ -6,11 +6,12 @@ import os
 import threading
 from unittest import mock
 
-from attachd import exception, registryapi, rpcapi
+from attachd import exception
 from attachd.agent.base import Options
 from attachd.agent.duties import Duties
 from attachd.agent.journal import Entry, Owner, Step
 from attachd.db import due
+from attachd.rpc import agent_manager_api, manager_api
 from attachd.tests import hosts, rows
 from attachd.tests.backends import Killed
 from attachd.tests.hosts import INFO, PROOF
@@ -24,7 +25,7 @@ class DutiesCase(hosts.HostCase):
 
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(rpcapi, "carry_on")
+        patched = mock.patch.object(manager_api, "carry_on")
         patched.start()
         self.addCleanup(patched.stop)
         self.duties = self.make_duties()
@@ -124,7 +125,7 @@ class ConnectTest(DutiesCase):
         self.way.failing.add("connect")
         away = exception.Unavailable(reason="gone")
         with (
-            mock.patch.object(registryapi, "not_connected", side_effect=away),
+            mock.patch.object(agent_manager_api, "not_connected", side_effect=away),
             self.assertRaisesRegex(exception.HostError, "could not connect"),
         ):
             self.duties.look(self.add())
@@ -187,13 +188,13 @@ class DisconnectTest(DutiesCase):
     def test_the_device_is_gone_before_that_is_told(self):
         mine = self.attached()
         self.withdraw(mine)
-        real, seen = registryapi.disconnected, []
+        real, seen = agent_manager_api.disconnected, []
 
         def told(*args):
             seen.extend([self.way.devices(), [each.step for each in self.entries()]])
             real(*args)
 
-        with mock.patch.object(registryapi, "disconnected", told):
+        with mock.patch.object(agent_manager_api, "disconnected", told):
             self.duties.look(mine)
         self.assertEqual([[], [Step.DISCONNECTING]], seen)
         self.assertEqual("disconnecting", self.seen(mine)[0])
@@ -340,7 +341,7 @@ class MeanwhileTest(DutiesCase):
 
 class DueTest(DutiesCase):
     def due(self, *attachments):
-        duties = [registryapi.duty(PROOF, each) for each in attachments]
+        duties = [agent_manager_api.duty(PROOF, each) for each in attachments]
         return self.duties.due([each for each in duties if each])
 
     def test_nothing_is_due_where_all_is_well(self):

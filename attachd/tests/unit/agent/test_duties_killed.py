@@ -5,9 +5,10 @@ import contextlib
 import functools
 from unittest import mock
 
-from attachd import exception, registryapi
+from attachd import exception
 from attachd.agent.journal import Journal, Step
 from attachd.db import agent_moves
+from attachd.rpc import agent_manager_api
 from attachd.tests import rows
 from attachd.tests.backends import Killed
 from attachd.tests.hosts import PROOF
@@ -38,7 +39,7 @@ def dying(way, step, act):
     death = Death(step)
     places = [(Journal, "write"), (Journal, "remove")]
     places += [(way, verb) for verb in ("connect", "disconnect")]
-    places += [(registryapi, name) for name in ("duty", "connected", "disconnected")]
+    places += [(agent_manager_api, name) for name in ("duty", "connected", "disconnected")]
     with contextlib.ExitStack() as stack:
         for place, name in places:
             around = death.around(name, getattr(place, name))
@@ -59,7 +60,7 @@ class DeathTest(DutiesCase):
                 self.assertEqual(steps, death.passed)
                 return
             with self.subTest(f"before {death.passed[-1]}, step {step}"):
-                report = [each for each in (registryapi.duty(PROOF, mine),) if each]
+                report = [each for each in (agent_manager_api.duty(PROOF, mine),) if each]
                 for each in self.make_duties().due(report):
                     self.make_duties().look(each)
                 check(mine)

@@ -9,8 +9,9 @@ import contextlib
 import random
 from unittest import mock
 
-from attachd import exception, registryapi
+from attachd import exception
 from attachd.db import agent_moves
+from attachd.rpc import agent_manager_api
 from attachd.tests import rows
 from attachd.tests.hosts import PROOF
 from attachd.tests.unit.agent.test_duties import DutiesCase
@@ -99,7 +100,7 @@ class RandomTest(DutiesCase):
         """Do what a new process does after its first report."""
         duties = self.make_duties()
         ids = [each["id"] for each in rows.attachments()]
-        due = [each for each in (registryapi.duty(PROOF, each) for each in ids) if each]
+        due = [each for each in (agent_manager_api.duty(PROOF, each) for each in ids) if each]
         for each in duties.due(due):
             with contextlib.suppress(exception.HostError):
                 duties.look(each)

@@ -6,11 +6,12 @@ import threading
 import time
 from unittest import mock
 
-from attachd import agentapi, exception, registryapi, rpcapi, service
+from attachd import exception
 from attachd.agent import service as agent_service
 from attachd.agent.service import Agent
 from attachd.context import RequestContext
 from attachd.db import agents, due
+from attachd.rpc import agent_api, agent_manager_api, manager_api, transport
 from attachd.tests import hosts, rows
 from attachd.tests.backends import override
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -21,7 +22,7 @@ CONTEXT = RequestContext(overwrite=False)
 class AgentTest(hosts.HostCase):
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(rpcapi, "carry_on")
+        patched = mock.patch.object(manager_api, "carry_on")
         patched.start()
         self.addCleanup(patched.stop)
         override(self, "report_interval", 1, group="agent")
@@ -51,7 +52,7 @@ class AgentTest(hosts.HostCase):
         return rows.attachment(attachment_id)["state"]
 
     def test_it_is_known_before_it_is_served(self):
-        with mock.patch.object(service, "server") as server:
+        with mock.patch.object(transport, "get_server") as server:
             seen = []
             server.return_value.start = lambda **_: seen.append(agents.get(hosts.NAME)["alive"])
             self.agent = self.make_agent()
@@ -61,14 +62,14 @@ class AgentTest(hosts.HostCase):
     def test_whoever_asks_has_their_device(self):
         self.start()
         mine = self.add()
-        agentapi.look(CONTEXT, hosts.NAME, mine)
+        agent_api.look(CONTEXT, hosts.NAME, mine)
         self.assertEqual("attached", self.state(mine))
 
     def test_whoever_asks_in_vain_is_told_why(self):
         self.start()
         self.way.failing.add("connect")
         with self.assertRaisesRegex(exception.HostError, "could not connect"):
-            agentapi.look(CONTEXT, hosts.NAME, self.add())
+            agent_api.look(CONTEXT, hosts.NAME, self.add())
 
     def test_what_nobody_asks_for_is_done_by_and_by(self):
         self.start()
@@ -164,7 +165,7 @@ class AgentTest(hosts.HostCase):
 
     def test_managers_may_be_away_and_that_is_said_once(self):
         away = exception.Unavailable(reason="No manager answers.")
-        real, asked = registryapi.report, []
+        real, asked = agent_manager_api.report, []
 
         def report(*args):
             asked.append(args)
@@ -173,7 +174,7 @@ class AgentTest(hosts.HostCase):
             return real(*args)
 
         with (
-            mock.patch.object(registryapi, "report", report),
+            mock.patch.object(agent_manager_api, "report", report),
             self.assertLogs("attachd.agent.service", "INFO") as logged,
         ):
             self.agent.start()
@@ -187,7 +188,7 @@ class AgentTest(hosts.HostCase):
             other.report()
 
     def test_accidents_end_nothing(self):
-        real, asked = registryapi.report, []
+        real, asked = agent_manager_api.report, []
 
         def report(*args):
             asked.append(args)
@@ -195,7 +196,7 @@ class AgentTest(hosts.HostCase):
                 raise ZeroDivisionError
             return real(*args)
 
-        with mock.patch.object(registryapi, "report", report):
+        with mock.patch.object(agent_manager_api, "report", report):
             self.start()
         self.assertLess(1, len(asked))
 
@@ -212,7 +213,7 @@ class AgentTest(hosts.HostCase):
     def test_devices_stay_when_it_stops(self):
         self.start()
         mine = self.add()
-        agentapi.look(CONTEXT, hosts.NAME, mine)
+        agent_api.look(CONTEXT, hosts.NAME, mine)
         self.assertTrue(self.agent.stop())
         self.assertEqual((["t1"], "attached"), (self.way.devices(), self.state(mine)))
 

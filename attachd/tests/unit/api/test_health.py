@@ -4,9 +4,10 @@
 import unittest
 from unittest import mock
 
-from attachd import exception, service
+from attachd import exception
 from attachd.api import app, health, health_checks
 from attachd.db import services
+from attachd.rpc import transport
 from attachd.tests import backends
 from attachd.tests.functional import served
 from attachd.tests.wait import TIMEOUT
@@ -77,7 +78,7 @@ class HealthCheckTest(unittest.TestCase):
         self.assertEqual(b"OK", self.ask().raw)
 
     def test_so_does_a_message_queue_that_cannot_be_reached(self):
-        with mock.patch.object(service, "ping", side_effect=OSError("amqp://user:password@h")):
+        with mock.patch.object(transport, "ping", side_effect=OSError("amqp://user:password@h")):
             self.api.application = app.make_app()
             found = self.ask(DETAIL)
         self.assertEqual((200, "degraded"), (found.status, found.body["status"]))
@@ -86,7 +87,7 @@ class HealthCheckTest(unittest.TestCase):
     def test_the_short_answer_depends_on_what_the_configuration_of_the_process_names(self):
         # Also where ATTACHD_CONFIG_FILES names other files than those in the usual places.
         backends.override(self, "backends", ["attachd_broker"], "healthcheck")
-        with mock.patch.object(service, "ping", side_effect=OSError("refused")):
+        with mock.patch.object(transport, "ping", side_effect=OSError("refused")):
             self.api.application = app.make_app()
             self.assertEqual(503, self.ask().status)
         with self.without_database():

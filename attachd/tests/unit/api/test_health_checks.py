@@ -10,10 +10,11 @@ from unittest import mock
 import oslo_messaging as messaging
 from stevedore import extension
 
-from attachd import exception, probing, service
+from attachd import exception, probing
 from attachd.api import health_checks
 from attachd.conf import CONF
 from attachd.db import models, services
+from attachd.rpc import transport
 from attachd.tests import backends, rows
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -25,7 +26,7 @@ class Case(unittest.TestCase):
         self.enterContext(mock.patch.object(health_checks, "PATIENCE", TIMEOUT))
         for name in ("ROWS_FRESH", "PING_FRESH"):
             self.enterContext(mock.patch.object(health_checks, name, 0.0))
-        self.ping = self.enterContext(mock.patch.object(service, "ping"))
+        self.ping = self.enterContext(mock.patch.object(transport, "ping"))
         health_checks.forget()
         self.addCleanup(health_checks.forget)
         self.health = health_checks.health()

@@ -12,10 +12,10 @@ import oslo_messaging as messaging
 from oslo_upgradecheck.upgradecheck import Code
 from stevedore import extension
 
-from attachd import service
 from attachd.cmd import deployment_checks as checks
 from attachd.conf import CONF, checking
 from attachd.db import columns, models, services
+from attachd.rpc import transport
 from attachd.tests import databases
 from attachd.tests.wait import TIMEOUT
 
@@ -109,9 +109,9 @@ class QueueTest(CheckTest):
 
     def use(self, url):
         self.set("transport_url", url)
-        service.close()
-        service.transport()
-        self.addCleanup(service.close)
+        transport.close()
+        transport.get_transport()
+        self.addCleanup(transport.close)
 
     def test_what_is_recommended_is_good(self):
         self.assert_result(Code.SUCCESS, checks.queue(None))
@@ -147,14 +147,14 @@ class QueueTest(CheckTest):
 
     def test_a_transport_that_there_is_not_fails(self):
         self.set("transport_url", "nothing://x:secret-of-the-queue@y/")
-        service.close()
+        transport.close()
         result = checks.queue(None)
         self.assert_result(Code.FAILURE, result, "transport_url")
         self.assertNotIn("secret-of-the-queue", result.details)
 
     def test_a_password_that_breaks_the_url_fails_and_is_told_to_nobody(self):
         self.set("transport_url", "rabbit://attachd:secret-of/the-queue@mq1/attachd")
-        service.close()
+        transport.close()
         result = checks.queue(None)
         self.assert_result(Code.FAILURE, result, "[DEFAULT]transport_url", "percent-encoded")
         self.assertNotIn("secret-of", result.details)

@@ -4,10 +4,11 @@
 import unittest
 from unittest import mock
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.cmd import manager_checks
 from attachd.cmd.manager_checks import Code
 from attachd.db import services
+from attachd.rpc import manager_api
 from attachd.tests import backends, databases
 
 
@@ -30,10 +31,10 @@ class ManagersTest(unittest.TestCase):
         return manager_checks.managers(None)
 
     def test_those_of_this_release_are_fine(self):
-        self.assertEqual(Code.SUCCESS, self._look(one=rpcapi.VERSION).code)
+        self.assertEqual(Code.SUCCESS, self._look(one=manager_api.VERSION).code)
 
     def test_each_of_a_former_one_is_named(self):
-        found = self._look(one=rpcapi.VERSION, two="1.4", three="1.6")
+        found = self._look(one=manager_api.VERSION, two="1.4", three="1.6")
         self.assertEqual(Code.WARNING, found.code)
         self.assertIn("three@fake (1.6), two@fake (1.4).", found.details)
 
@@ -56,5 +57,5 @@ class PinTest(unittest.TestCase):
         self.assertIn("attachd_manager is 1.3", found.details)
 
     def test_none_is_needed(self):
-        for pinned in ("auto", rpcapi.VERSION):
+        for pinned in ("auto", manager_api.VERSION):
             self.assertEqual(Code.SUCCESS, self._look(pinned).code, pinned)

@@ -9,8 +9,8 @@ import tempfile
 import unittest
 from unittest import mock
 
-from attachd import rpcapi
 from attachd.db import migration, models, seal_keys, services, types
+from attachd.rpc import manager_api
 from attachd.tests import commands, databases
 
 BACKEND = "[DEFAULT]\nenabled_backends = one\n[one]\ndriver = fake\n"
@@ -83,7 +83,7 @@ class StatusTest(unittest.TestCase):
 
     def test_managers_of_a_former_release_are_a_warning_that_names_them(self):
         migration.upgrade()
-        self._report("a@new", rpcapi.VERSION)
+        self._report("a@new", manager_api.VERSION)
         code, _checks = self._check()
         self.assertEqual(SUCCESS, code)
         self._report("b@old", "1.3")
@@ -98,7 +98,11 @@ class StatusTest(unittest.TestCase):
 
     def test_a_pin_that_was_left_is_a_warning(self):
         migration.upgrade()
-        for pinned, expected in (("1.3", WARNING), (rpcapi.VERSION, SUCCESS), ("auto", SUCCESS)):
+        for pinned, expected in (
+            ("1.3", WARNING),
+            (manager_api.VERSION, SUCCESS),
+            ("auto", SUCCESS),
+        ):
             with self.subTest(pinned):
                 pin = f"{BACKEND}[upgrade_levels]\nattachd_manager = {pinned}\n"
                 code, checks = self._check(pin)

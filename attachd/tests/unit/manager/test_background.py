@@ -4,10 +4,10 @@
 import unittest
 from unittest import mock
 
-from attachd import agentapi
 from attachd.db import due, messages
 from attachd.db.paging import Page
 from attachd.manager import background
+from attachd.rpc import agent_api
 from attachd.tests import backends, rows
 
 
@@ -35,13 +35,13 @@ class CarryOnTest(unittest.TestCase):
         rows.change_attachment(self.mine, agent="node-1")
         due.connect(self.mine, self.volume, rows.CONNECTOR)
         with (
-            mock.patch.object(agentapi, "nudge") as nudge,
+            mock.patch.object(agent_api, "nudge") as nudge,
             self.driver.failing("grant"),
         ):
             self.carry_on()
             nudge.assert_not_called()
         due.connect(self.mine, self.volume, rows.CONNECTOR)
-        with mock.patch.object(agentapi, "nudge") as nudge:
+        with mock.patch.object(agent_api, "nudge") as nudge:
             self.carry_on()
         nudge.assert_called_once_with(mock.ANY, "node-1", self.mine)
 

@@ -5,10 +5,10 @@ import threading
 import unittest
 from unittest import mock
 
-from attachd import registryapi
 from attachd.conf import CONF
 from attachd.manager.desk import THREADS, Desk
 from attachd.manager.registry import Registry
+from attachd.rpc import agent_manager_api
 from attachd.tests.wait import TIMEOUT
 
 
@@ -18,7 +18,7 @@ class DeskTest(unittest.TestCase):
         self.server = mock.Mock()
         self.started = threading.Event()
         self.server.start.side_effect = lambda **_: self.started.set()
-        patched = mock.patch("attachd.service.server", return_value=self.server)
+        patched = mock.patch("attachd.rpc.transport.get_server", return_value=self.server)
         self.made = patched.start()
         self.addCleanup(patched.stop)
         self.desk = Desk()
@@ -27,7 +27,7 @@ class DeskTest(unittest.TestCase):
         (endpoint, name, topic, patience) = self.made.call_args.args
         self.assertIsInstance(endpoint, Registry)
         self.assertEqual((CONF.host, CONF.agent.registry_topic), (name, topic))
-        self.assertEqual(registryapi.TIMEOUT, patience)
+        self.assertEqual(agent_manager_api.TIMEOUT, patience)
 
     def test_it_listens_until_it_is_stopped(self):
         self.desk.start()

@@ -5,12 +5,13 @@ import unittest
 
 import oslo_messaging as messaging
 
-from attachd import context, exception, rpcapi
+from attachd import context, exception
 from attachd.db import messages
 from attachd.db import volumes as db
 from attachd.db.paging import Page
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume
+from attachd.rpc import manager_api
 from attachd.states import Event
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR
@@ -31,7 +32,7 @@ class EndpointTest(unittest.TestCase):
         return Volume.get(self.context, volume_id)
 
     def test_it_speaks_the_version_that_the_api_asks_for(self):
-        self.assertEqual(rpcapi.VERSION, self.endpoint.target.version)
+        self.assertEqual(manager_api.VERSION, self.endpoint.target.version)
 
     def test_both_ways_of_attaching_connect(self):
         for method in (self.endpoint.attach, self.endpoint.attach_alone):
@@ -40,7 +41,7 @@ class EndpointTest(unittest.TestCase):
             answer = method(
                 self.context, attachment_id=mine, volume_id=volume_id, connector=CONNECTOR
             )
-            self.assertEqual(set(rpcapi.Connected.__annotations__), set(answer))
+            self.assertEqual(set(manager_api.Connected.__annotations__), set(answer))
             self.assertIn(mine, self.driver.granted())
 
     def test_only_attach_alone_refuses_company(self):
@@ -82,7 +83,7 @@ class EndpointTest(unittest.TestCase):
     def test_a_connection_is_opened_and_closed(self):
         volume = Volume.get(self.context, rows.add_volume()["id"])
         answer = self.endpoint.open_connection(self.context, volume=volume, connector=CONNECTOR)
-        self.assertEqual(set(rpcapi.Connected.__annotations__), set(answer))
+        self.assertEqual(set(manager_api.Connected.__annotations__), set(answer))
         self.assertEqual(1, len(self.driver.granted()))
         closed = self.endpoint.close_connections(
             self.context, volume_id=volume.id, connector=None, attachment_ids=[]

@@ -4,10 +4,11 @@
 import unittest
 from unittest import mock
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.context import RequestContext
 from attachd.manager import host_duties
 from attachd.objects import connections
+from attachd.rpc import manager_api
 from attachd.tests import databases, hearing, keys, rows
 
 HOST = "compute-1"
@@ -106,7 +107,7 @@ class CompletedTest(_Case):
 class ReleasedTest(_Case):
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(rpcapi, "carry_on")
+        patched = mock.patch.object(manager_api, "carry_on")
         self.carry_on = patched.start()
         self.addCleanup(patched.stop)
 

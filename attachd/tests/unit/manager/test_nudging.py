@@ -4,8 +4,9 @@
 import unittest
 from unittest import mock
 
-from attachd import agentapi, exception
+from attachd import exception
 from attachd.manager import nudging
+from attachd.rpc import agent_api
 from attachd.states import AttachmentState
 
 
@@ -16,7 +17,7 @@ def row(state, agent="node-1"):
 class AgentsOfTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.nudge = self.enterContext(mock.patch.object(agentapi, "nudge"))
+        self.nudge = self.enterContext(mock.patch.object(agent_api, "nudge"))
 
     def told(self):
         return [call.args[1:] for call in self.nudge.call_args_list]

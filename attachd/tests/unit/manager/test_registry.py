@@ -7,10 +7,11 @@ from unittest import mock
 
 from oslo_messaging.rpc.dispatcher import ExpectedException
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.context import RequestContext
 from attachd.db import agents
 from attachd.manager.registry import Registry
+from attachd.rpc import manager_api
 from attachd.tests import databases, rows
 from attachd.tests.backends import override
 
@@ -39,7 +40,7 @@ class _Case(unittest.TestCase):
         super().setUp()
         databases.use(self)
         self.registry = Registry()
-        patched = mock.patch.object(rpcapi, "carry_on")
+        patched = mock.patch.object(manager_api, "carry_on")
         patched.start()
         self.addCleanup(patched.stop)
         self.volume = rows.add_volume()["id"]

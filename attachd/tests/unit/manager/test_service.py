@@ -9,7 +9,7 @@ import uuid
 import oslo_messaging as messaging
 from oslo_messaging.notify import _impl_test
 
-from attachd import exception, notifications, registryapi, service
+from attachd import exception, notifications
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import processes, services
@@ -18,6 +18,7 @@ from attachd.manager.desk import Desk
 from attachd.manager.presence import Presence
 from attachd.manager.service import ManagerService
 from attachd.manager.upkeep import Upkeep
+from attachd.rpc import agent_manager_api, transport
 from attachd.tests import backends, hearing
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -27,8 +28,8 @@ class ManagerServiceTest(unittest.TestCase):
         super().setUp()
         messaging.TransportURL(CONF)
         backends.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
-        service.forget()
-        self.addCleanup(service.forget)
+        transport.reset_after_fork()
+        self.addCleanup(transport.reset_after_fork)
         self.backend = backends.use(self)
         patch = mock.patch("attachd.manager.backends.load", return_value=[self.backend])
         patch.start()
@@ -39,7 +40,7 @@ class ManagerServiceTest(unittest.TestCase):
         self.addCleanup(self.manager.stop)
 
     def ask(self):
-        return service.client(self.backend.host, TIMEOUT, "1.0").call(
+        return transport.get_client(self.backend.host, TIMEOUT, "1.0").call(
             RequestContext(overwrite=False), "detach", attachment_id="a", volume_id="v"
         )
 
@@ -52,10 +53,10 @@ class ManagerServiceTest(unittest.TestCase):
         self.assertEqual((self.backend.host, True), (row["host"], row["up"]))
 
     def test_it_answers_agents_of_hosts_until_it_stops(self):
-        proof = registryapi.Proof("compute-1", "k" * 43)
+        proof = agent_manager_api.Proof("compute-1", "k" * 43)
         self.manager.start()
         said = {"connector": None, "devices": [], "way": "kernel", "version": "1", "error": None}
-        self.assertEqual([], registryapi.report(proof, said))
+        self.assertEqual([], agent_manager_api.report(proof, said))
         with mock.patch.object(Desk, "stop", autospec=True, side_effect=Desk.stop) as stopped:
             self.manager.stop()
         stopped.assert_called_once()
@@ -87,7 +88,7 @@ class ManagerServiceTest(unittest.TestCase):
 
         server = mock.Mock()
         server.start.side_effect = lambda **_: order.append("serving")
-        serving = mock.patch("attachd.service.server", return_value=server)
+        serving = mock.patch("attachd.rpc.transport.get_server", return_value=server)
         agents = mock.patch("attachd.manager.service.Desk")
         with mock.patch.object(self.backend, "setup", slow_setup), serving, agents:
             self.manager.start()
@@ -101,7 +102,7 @@ class ManagerServiceTest(unittest.TestCase):
         self.addCleanup(self.backend.presence.stop)
         with (
             mock.patch.object(processes, "join", side_effect=gone),
-            mock.patch("attachd.service.server", return_value=server),
+            mock.patch("attachd.rpc.transport.get_server", return_value=server),
             mock.patch("attachd.manager.service.Desk"),
         ):
             self.backend.presence.start()

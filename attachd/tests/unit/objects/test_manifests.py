@@ -3,13 +3,13 @@
 
 import unittest
 
-from attachd import rpcapi
 from attachd.objects import base, manifests
+from attachd.rpc import manager_api
 
 
 class ManifestsTest(unittest.TestCase):
     def test_the_newest_contract_has_the_newest_objects(self):
-        self.assertEqual(manifests.newest(), manifests.of_contract(rpcapi.VERSION))
+        self.assertEqual(manifests.newest(), manifests.of_contract(manager_api.VERSION))
 
     def test_a_contract_has_what_had_come_by_then(self):
         for contract, attachment, volume in (

@@ -16,7 +16,7 @@ class ExtendTest(unittest.TestCase):
         super().setUp()
         asking.use(self)
         asking.report()
-        self.rpcapi = self.enterContext(mock.patch.object(work, "rpcapi"))
+        self.manager_api = self.enterContext(mock.patch.object(work, "manager_api"))
 
     def extend(self, volume, size, *roles, version=mv.LATEST):
         growing.extend(asking.context(*roles), volume["id"], {"new_size": size}, version)
@@ -30,7 +30,7 @@ class ExtendTest(unittest.TestCase):
     def test_a_free_volume_is_marked_and_sent(self):
         row = self.extend(rows.add_volume(), "2")
         self.assertEqual(("extending", 2), (row["status"], row["new_size_gib"]))
-        self.rpcapi.extend_volume.assert_called_once()
+        self.manager_api.extend_volume.assert_called_once()
 
     def test_a_volume_in_use_grows_from_3_42_on(self):
         volume = self.attached()
@@ -50,7 +50,7 @@ class ExtendTest(unittest.TestCase):
             status = rows.volume(volume["id"])["status"]
             with self.subTest(status), self.assertRaisesRegex(exception.InvalidVolume, status):
                 self.extend(volume, 2)
-        self.rpcapi.extend_volume.assert_not_called()
+        self.manager_api.extend_volume.assert_not_called()
 
     def test_a_backend_has_to_have_room(self):
         volume = rows.add_volume()

@@ -16,7 +16,7 @@ class ForceDeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
-        self.rpcapi = self.enterContext(mock.patch.object(work, "rpcapi"))
+        self.manager_api = self.enterContext(mock.patch.object(work, "manager_api"))
 
     def test_whatever_its_status(self):
         for state in ("ready", "creating", "deleting", "maintenance", "error", "extending"):
@@ -25,7 +25,7 @@ class ForceDeleteTest(unittest.TestCase):
                 asking.context(*asking.ADMIN), volume_id, webob.Request.blank("/")
             )
             self.assertEqual("deleting", rows.volume(volume_id)["status"])
-            self.assertEqual(volume_id, self.rpcapi.delete_volume.call_args.args[1].id)
+            self.assertEqual(volume_id, self.manager_api.delete_volume.call_args.args[1].id)
 
     def test_not_while_it_is_attached(self):
         volume_id = rows.add_volume()["id"]

@@ -9,6 +9,8 @@ from attachd.api import idempotency
 from attachd.api.attachments import by_host, connecting, creation, policy
 from attachd.db import agent_moves, idempotency_keys
 from attachd.objects import Attachment, Volume
+import attachd.rpc.agent_api
+import attachd.rpc.manager_api
 from attachd.tests import agents, asking, rows
 from attachd.tests.backends import override
 
@@ -25,9 +27,9 @@ class Case(unittest.TestCase):
         self.ctx = asking.context(*asking.ADMIN)
         self.volume = Volume.get(self.ctx, rows.add_volume()["id"])
         for name in ("look", "nudge"):
-            self.patch(by_host.agentapi, name)
+            self.patch(attachd.rpc.agent_api, name)
         for name in ("attach", "detach", "carry_on"):
-            self.patch(connecting.rpcapi, name)
+            self.patch(attachd.rpc.manager_api, name)
         self.attach.side_effect = self.connect
         self.detach.side_effect = self.shut_out
         self.look.side_effect = self.work

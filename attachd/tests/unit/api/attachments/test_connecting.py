@@ -15,7 +15,7 @@ CONNECTED = {"connection_info": test_view.ISCSI, "mode": "rw"}
 class ConnectingTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        for name in ("Attachment", "agentapi", "rpcapi", "view"):
+        for name in ("Attachment", "agent_api", "manager_api", "view"):
             setattr(self, name, self.enterContext(mock.patch.object(connecting, name)))
         for name in ("connect", "connect_alone", "disconnect"):
             setattr(self, name, self.enterContext(mock.patch.object(connecting.due, name)))
@@ -30,9 +30,9 @@ class ConnectingTest(unittest.TestCase):
 
     def test_at_once_the_manager_is_called_and_nothing_is_noted(self):
         self.assertIs(self.view.connected.return_value, self.beside(None))
-        self.rpcapi.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
+        self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
         self.assertIs(self.view.connected.return_value, self.alone(None))
-        self.rpcapi.attach_alone.assert_called_once_with(
+        self.manager_api.attach_alone.assert_called_once_with(
             self.ctx, self.attachment, CONNECTOR, "a:rule"
         )
         self.connect.assert_not_called()
@@ -41,12 +41,12 @@ class ConnectingTest(unittest.TestCase):
     def test_later_it_is_noted_before_the_manager_is_told(self):
         calls = mock.Mock()
         calls.attach_mock(self.connect, "connect")
-        calls.attach_mock(self.rpcapi, "rpcapi")
+        calls.attach_mock(self.manager_api, "manager_api")
         self.assertIs(self.view.accepted.return_value, self.beside(self.later))
         self.assertEqual(
             [
                 mock.call.connect("a1", "v1", CONNECTOR),
-                mock.call.rpcapi.carry_on(self.ctx, self.attachment),
+                mock.call.manager_api.carry_on(self.ctx, self.attachment),
             ],
             calls.mock_calls,
         )
@@ -58,29 +58,29 @@ class ConnectingTest(unittest.TestCase):
         self.connect.side_effect = connecting.due.Replay(CONNECTED)
         self.assertIs(self.view.connected.return_value, self.beside(self.later))
         self.later.accept.assert_not_called()
-        self.rpcapi.carry_on.assert_not_called()
+        self.manager_api.carry_on.assert_not_called()
 
     def test_a_message_that_cannot_be_sent_is_no_failure(self):
-        self.rpcapi.carry_on.side_effect = exception.Unavailable(reason="away")
+        self.manager_api.carry_on.side_effect = exception.Unavailable(reason="away")
         self.beside(self.later)
         self.later.accept.assert_called_once_with("attachments", "a1")
 
     def test_an_agent_is_told_instead_where_it_is_its_turn(self):
         tell = (self.ctx, self.attachment, None, self.later, connecting.tell_agent)
         self.assertIs(self.view.accepted.return_value, connecting.accepted(*tell))
-        self.agentapi.nudge.assert_called_once_with(self.ctx, "h", "a1")
-        self.rpcapi.carry_on.assert_not_called()
-        self.agentapi.nudge.side_effect = exception.AgentAway(host="h", since="yet")
+        self.agent_api.nudge.assert_called_once_with(self.ctx, "h", "a1")
+        self.manager_api.carry_on.assert_not_called()
+        self.agent_api.nudge.side_effect = exception.AgentAway(host="h", since="yet")
         connecting.accepted(*tell)
         self.assertEqual(2, self.later.accept.call_count)
 
     def test_what_was_reserved_with_a_connector_is_connected_with_it(self):
         connecting.connect(self.ctx, self.attachment)
-        self.rpcapi.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
+        self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
 
     def test_a_refusal_is_told_and_nothing_sent(self):
         self.disconnect.side_effect = exception.InvalidTransition("no")
         with self.assertRaisesRegex(exception.InvalidTransition, "no"):
             connecting.disconnected_later(self.ctx, self.attachment, None, None, self.later)
-        self.rpcapi.carry_on.assert_not_called()
+        self.manager_api.carry_on.assert_not_called()
         self.later.accept.assert_not_called()

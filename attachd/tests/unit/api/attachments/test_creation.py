@@ -19,8 +19,8 @@ class CreateTest(unittest.TestCase):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
         self.calls = mock.Mock()
-        for name in ("Volume", "rpcapi", "reservation"):
-            where = creation.connecting if name == "rpcapi" else creation
+        for name in ("Volume", "manager_api", "reservation"):
+            where = creation.connecting if name == "manager_api" else creation
             patched = self.enterContext(mock.patch.object(where, name))
             setattr(self, name, patched)
             self.calls.attach_mock(patched, name)
@@ -28,7 +28,7 @@ class CreateTest(unittest.TestCase):
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.volume = self.Volume.get.return_value
         self.reservation.make.return_value = self.attachment
-        self.rpcapi.attach.return_value = CONNECTED
+        self.manager_api.attach.return_value = CONNECTED
 
     def create(self, **fields):
         return creation.create(self.ctx, {"attachment": {"volume_uuid": ID, **fields}}, None)
@@ -40,7 +40,7 @@ class CreateTest(unittest.TestCase):
                 self.assertEqual({}, shown["connection_info"])
                 wanted = {"volume_uuid": ID, "instance_uuid": "i", "mode": "ro", **connector}
                 self.reservation.make.assert_called_with(self.ctx, self.volume, wanted, None, None)
-        self.rpcapi.attach.assert_not_called()
+        self.manager_api.attach.assert_not_called()
 
     def test_it_authorises_before_it_reserves_and_reserves_before_it_connects(self):
         shown = self.create(connector=CONNECTOR)["attachment"]
@@ -51,7 +51,7 @@ class CreateTest(unittest.TestCase):
                 "Volume.get",
                 "ctx.authorize",
                 "reservation.make",
-                "rpcapi.attach",
+                "manager_api.attach",
             ],
             names,
         )
@@ -63,12 +63,14 @@ class CreateTest(unittest.TestCase):
         self.reservation.make.assert_not_called()
 
     def test_a_failed_connection_is_told(self):
-        self.rpcapi.attach.side_effect = exception.ConnectFailed(attachment_id="a1", reason="no")
+        self.manager_api.attach.side_effect = exception.ConnectFailed(
+            attachment_id="a1", reason="no"
+        )
         with self.assertRaisesRegex(exception.ConnectFailed, "Attachment a1"):
             self.create(connector=CONNECTOR)
 
     def test_a_reservation_that_no_manager_took_up_is_given_up(self):
-        self.rpcapi.attach.side_effect = exception.Unavailable(reason="nobody there")
+        self.manager_api.attach.side_effect = exception.Unavailable(reason="nobody there")
         with self.assertRaisesRegex(exception.Unavailable, "nobody there"):
             self.create(connector=CONNECTOR)
         self.reservation.give_up.assert_called_once_with(self.attachment, None)

@@ -19,15 +19,15 @@ class DeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
-        for name in ("Attachment", "rpcapi", "reservation", "guard"):
-            where = deletion.withdrawal.connecting if name == "rpcapi" else deletion
+        for name in ("Attachment", "manager_api", "reservation", "guard"):
+            where = deletion.withdrawal.connecting if name == "manager_api" else deletion
             setattr(self, name, self.enterContext(mock.patch.object(where, name)))
         self.ctx = mock.Mock()
         self.request = webob.Request.blank("/")
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
         self.reservation.cancel.return_value = None
-        self.rpcapi.detach.return_value = []
+        self.manager_api.detach.return_value = []
         self.guard.check.return_value = SEEN
 
     def delete(self):
@@ -36,23 +36,23 @@ class DeleteTest(unittest.TestCase):
     def test_a_reservation_is_given_up_without_the_manager(self):
         self.reservation.cancel.return_value = [test_view.row(id="a2")]
         self.assertEqual(["a2"], [each["id"] for each in self.delete()["attachments"]])
-        self.rpcapi.detach.assert_not_called()
+        self.manager_api.detach.assert_not_called()
 
     def test_whatever_may_be_connected_is_the_managers(self):
         self.attachment.wire_state = "attached"
         self.assertEqual({"attachments": []}, self.delete())
-        self.rpcapi.detach.assert_called_once_with(self.ctx, self.attachment, SEEN)
+        self.manager_api.detach.assert_called_once_with(self.ctx, self.attachment, SEEN)
 
     def test_a_reservation_that_somebody_connects_meanwhile_is_the_managers_too(self):
         self.assertEqual({"attachments": []}, self.delete())
-        self.rpcapi.detach.assert_called_once_with(self.ctx, self.attachment, SEEN)
+        self.manager_api.detach.assert_called_once_with(self.ctx, self.attachment, SEEN)
 
     def test_what_a_server_uses_stays(self):
         self.guard.check.side_effect = exception.AttachmentInUse(reason="used")
         with self.assertRaises(exception.AttachmentInUse):
             self.delete()
         self.reservation.cancel.assert_not_called()
-        self.rpcapi.detach.assert_not_called()
+        self.manager_api.detach.assert_not_called()
 
     def test_what_a_server_begins_to_use_at_this_moment_stays(self):
         connecting = mock.Mock(wire_state="attaching")
@@ -61,7 +61,7 @@ class DeleteTest(unittest.TestCase):
         with self.assertRaises(exception.AttachmentInUse):
             self.delete()
         self.guard.check.assert_called_with(self.ctx, self.request, connecting)
-        self.rpcapi.detach.assert_not_called()
+        self.manager_api.detach.assert_not_called()
 
     def test_under_attachd_1_0_those_are_answered_that_share_its_connection(self):
         answer = {"attachments": [], "shared_connections_by_attachment": []}

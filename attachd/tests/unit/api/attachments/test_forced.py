@@ -6,11 +6,12 @@ from unittest import mock
 
 import webob
 
-from attachd import exception, rpcapi
+from attachd import exception
 from attachd.api.attachments import forced
 from attachd.db import messages
 from attachd.db.paging import Page
 from attachd.objects import Attachment
+from attachd.rpc import manager_api
 from attachd.tests import asking, hearing, rows
 
 OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
@@ -41,7 +42,7 @@ class RemoveTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
-        self.detach = self.enterContext(mock.patch.object(rpcapi, "force_detach"))
+        self.detach = self.enterContext(mock.patch.object(manager_api, "force_detach"))
         self.detach.return_value = []
         self.ctx = asking.context(*asking.ADMIN)
         self.volume = rows.add_volume(multiattach=True)["id"]

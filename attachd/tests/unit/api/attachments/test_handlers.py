@@ -18,22 +18,22 @@ class Case(unittest.TestCase):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
         self.calls = mock.Mock()
-        for name in ("Attachment", "rpcapi", "reservation", "telling"):
-            where = handlers.connecting if name == "rpcapi" else handlers
+        for name in ("Attachment", "manager_api", "reservation", "telling"):
+            where = handlers.connecting if name == "manager_api" else handlers
             patched = self.enterContext(mock.patch.object(where, name))
             setattr(self, name, patched)
             self.calls.attach_mock(patched, name)
         self.ctx = self.calls.ctx
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
-        self.rpcapi.attach_alone.return_value = CONNECTED
+        self.manager_api.attach_alone.return_value = CONNECTED
 
 
 class UpdateTest(Case):
     def test_it_suffers_no_other_connection(self):
         shown = handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
         self.assertEqual("reserved", shown["attachment"]["status"])
-        self.rpcapi.attach_alone.assert_called_once_with(
+        self.manager_api.attach_alone.assert_called_once_with(
             self.ctx, self.attachment, CONNECTOR, self.reservation.denied.return_value
         )
         self.ctx.authorize.assert_called_once_with(policy.UPDATE, self.attachment)
@@ -42,7 +42,7 @@ class UpdateTest(Case):
         self.attachment.agent = "node-1"
         with self.assertRaisesRegex(exception.Conflict, "agent of host node-1"):
             handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
-        self.rpcapi.attach_alone.assert_not_called()
+        self.manager_api.attach_alone.assert_not_called()
 
     def test_a_wrong_connector_is_refused_before_anything_is_loaded(self):
         with self.assertRaises(exception.InvalidInput):

@@ -5,9 +5,11 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.api.attachments import connecting, withdrawal
+from attachd.api.attachments import withdrawal
 from attachd.db import agent_moves
 from attachd.objects import Attachment
+import attachd.rpc.agent_api
+import attachd.rpc.manager_api
 from attachd.states import AttachmentState
 from attachd.tests import agents, asking, rows
 
@@ -23,9 +25,9 @@ class Case(unittest.TestCase):
         agents.report(HOST)
         self.ctx = asking.context()
         for name in ("look", "nudge"):
-            self.patch(withdrawal.agentapi, name)
+            self.patch(attachd.rpc.agent_api, name)
         for name in ("detach", "carry_on"):
-            self.patch(connecting.rpcapi, name)
+            self.patch(attachd.rpc.manager_api, name)
         self.detach.return_value = []
         self.look.side_effect = self.let_go
 

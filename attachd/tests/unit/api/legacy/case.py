@@ -6,8 +6,8 @@ from unittest import mock
 
 import webob
 
-from attachd import rpcapi
 from attachd.api.legacy import handlers
+from attachd.rpc import manager_api
 from attachd.tests import asking, rows
 
 SERVER = "11111111-1111-4111-8111-111111111111"
@@ -15,17 +15,19 @@ ISCSI = {"driver_volume_type": "iscsi", "data": {"target_lun": 1}}
 
 
 class Case(unittest.TestCase):
-    """Each test has a database, and rpcapi replaced."""
+    """Each test has a database, and manager_api replaced."""
 
     def setUp(self):
         """Make a volume."""
         super().setUp()
         asking.use(self)
-        self.rpcapi = mock.Mock(spec=rpcapi)
+        self.manager_api = mock.Mock(spec=manager_api)
         for name in ("open_connection", "close_connections", "detach", "force_detach"):
-            self.enterContext(mock.patch.object(rpcapi, name, getattr(self.rpcapi, name)))
-        self.rpcapi.open_connection.return_value = {"connection_info": ISCSI, "mode": "ro"}
-        self.rpcapi.detach.return_value = self.rpcapi.force_detach.return_value = []
+            self.enterContext(
+                mock.patch.object(manager_api, name, getattr(self.manager_api, name))
+            )
+        self.manager_api.open_connection.return_value = {"connection_info": ISCSI, "mode": "ro"}
+        self.manager_api.detach.return_value = self.manager_api.force_detach.return_value = []
         self.request = webob.Request.blank("/")
         self.ctx = asking.context()
         self.volume_id = rows.add_volume()["id"]
@@ -56,4 +58,4 @@ class Case(unittest.TestCase):
 
     def closed(self):
         """Return what connections were asked to be closed."""
-        return [call.args[2:] for call in self.rpcapi.close_connections.call_args_list]
+        return [call.args[2:] for call in self.manager_api.close_connections.call_args_list]

@@ -16,7 +16,7 @@ UNKNOWN = "99999999-9999-4999-8999-999999999999"
 class Case(case.Case):
     def detached(self):
         """Return the attachments that the manager was asked to detach, and where."""
-        return self.asked(self.rpcapi.detach)
+        return self.asked(self.manager_api.detach)
 
     def asked(self, call):
         calls = call.call_args_list
@@ -73,12 +73,12 @@ class DetachTest(Case):
 
     def test_somebody_else_may_be_faster(self):
         rows.add_attachment(self.volume_id, "attached")
-        self.rpcapi.detach.side_effect = exception.AttachmentNotFound(attachment_id="a")
+        self.manager_api.detach.side_effect = exception.AttachmentNotFound(attachment_id="a")
         self.detach()
 
     def test_a_failure_is_told(self):
         rows.add_attachment(self.volume_id, "attached")
-        self.rpcapi.detach.side_effect = exception.Unavailable(reason="no")
+        self.manager_api.detach.side_effect = exception.Unavailable(reason="no")
         self.assertRaises(exception.Unavailable, self.detach)
 
     def test_a_volume_without_attachments_is_given_back(self):
@@ -130,8 +130,8 @@ class ForceTest(Case):
 
     def detached(self):
         """Return those for which it is on record who had it done."""
-        self.assertEqual([], self.asked(self.rpcapi.detach))
-        return self.asked(self.rpcapi.force_detach)
+        self.assertEqual([], self.asked(self.manager_api.detach))
+        return self.asked(self.manager_api.force_detach)
 
     def force(self, **body):
         detaching.force_detach(self.ctx, self.volume_id, body, self.request)

@@ -47,7 +47,7 @@ class ReserveTest(Case):
     def test_when_it_cannot_be_closed_the_volume_is_not_given_back(self):
         self.reserve()
         self.connect()
-        self.rpcapi.close_connections.side_effect = exception.Unavailable(reason="no")
+        self.manager_api.close_connections.side_effect = exception.Unavailable(reason="no")
         self.assertRaises(exception.Unavailable, self.unreserve)
         self.assertEqual(["hold", "connection"], self.kinds())
 

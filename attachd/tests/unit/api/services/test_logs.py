@@ -23,8 +23,8 @@ class LogsTest(unittest.TestCase):
         self.logger = log.getLogger(PREFIX).logger
         self.logger.setLevel("ERROR")
         self.addCleanup(self.logger.setLevel, logging.NOTSET)
-        self.rpcapi = self.enterContext(mock.patch.object(logs, "rpcapi"))
-        self.rpcapi.get_log_levels.return_value = {PREFIX: "INFO"}
+        self.manager_api = self.enterContext(mock.patch.object(logs, "manager_api"))
+        self.manager_api.get_log_levels.return_value = {PREFIX: "INFO"}
         self.ctx = asking.context(*asking.ADMIN)
         asking.report("h@a")
         asking.report("i@b")
@@ -32,13 +32,15 @@ class LogsTest(unittest.TestCase):
     def told(self, **body):
         """Set a level; return whether this process has it now, and which backends were told."""
         logs.set_log(self.ctx, {"prefix": PREFIX, "level": "debug", **body})
-        calls = self.rpcapi.set_log_levels.call_args_list
+        calls = self.manager_api.set_log_levels.call_args_list
         return self.logger.level == logging.DEBUG, calls[0].args[1] if calls else []
 
     def test_without_a_name_it_is_everybody(self):
         for binary in ({}, {"binary": ""}, {"binary": "*"}):
             self.assertEqual((True, ["h@a", "i@b"]), self.told(**binary))
-        self.rpcapi.set_log_levels.assert_called_with(self.ctx, ["h@a", "i@b"], PREFIX, "DEBUG")
+        self.manager_api.set_log_levels.assert_called_with(
+            self.ctx, ["h@a", "i@b"], PREFIX, "DEBUG"
+        )
 
     def test_a_program_may_be_named_in_both_ways(self):
         for name in ("cinder-api", "attachd-api"):

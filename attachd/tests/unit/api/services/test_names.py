@@ -3,19 +3,19 @@
 
 import unittest
 
-from attachd import placement
+from attachd import scheduler
 from attachd.api.services import names
 from attachd.tests import asking
 
 
 class NamesTest(unittest.TestCase):
     def test_a_program_is_shown_as_clients_know_it(self):
-        self.assertEqual("cinder-volume", names.shown(placement.BINARY))
+        self.assertEqual("cinder-volume", names.shown(scheduler.BINARY))
         self.assertEqual("attachd-agent", names.shown("attachd-agent"))
 
     def test_requests_may_give_either_name(self):
         for name in (names.MANAGER, asking.BINARY):
-            self.assertEqual(placement.BINARY, names.own(name))
+            self.assertEqual(scheduler.BINARY, names.own(name))
         self.assertEqual("nonsense", names.own("nonsense"))
 
     def test_every_name_is_known(self):

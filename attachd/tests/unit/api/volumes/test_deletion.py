@@ -16,7 +16,7 @@ class DeletionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
-        self.rpcapi = self.enterContext(mock.patch.object(work, "rpcapi"))
+        self.manager_api = self.enterContext(mock.patch.object(work, "manager_api"))
 
     def delete(self, volume_id, *roles, version=mv.LATEST, **query):
         request = webob.Request.blank("/")
@@ -29,14 +29,14 @@ class DeletionTest(unittest.TestCase):
                 self.delete(volume["id"], cascade="True")
                 found = rows.volume(volume["id"])
                 self.assertEqual(("deleting", "here@fake"), (found["status"], found["owner"]))
-                self.assertEqual(volume["id"], self.rpcapi.delete_volume.call_args.args[1].id)
+                self.assertEqual(volume["id"], self.manager_api.delete_volume.call_args.args[1].id)
 
     def test_what_it_goes_through_is_named(self):
         for state in ("creating", "extending", "deleting", "maintenance"):
             volume = rows.add_volume(state)
             with self.subTest(state), self.assertRaisesRegex(exception.InvalidVolume, state):
                 self.delete(volume["id"])
-        self.rpcapi.delete_volume.assert_not_called()
+        self.manager_api.delete_volume.assert_not_called()
 
     def test_attachments_are_named(self):
         volume = rows.add_volume()

@@ -16,9 +16,9 @@ class ForcedTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
-        self.rpcapi = self.enterContext(mock.patch.object(work, "rpcapi"))
-        self.enterContext(mock.patch.object(forced, "rpcapi", self.rpcapi))
-        self.rpcapi.detach.side_effect = self.detached
+        self.manager_api = self.enterContext(mock.patch.object(work, "manager_api"))
+        self.enterContext(mock.patch.object(forced, "manager_api", self.manager_api))
+        self.manager_api.detach.side_effect = self.detached
 
     def detached(self, _ctx, attachment, _among):
         self.assertEqual("here@fake", attachment.backend)
@@ -34,7 +34,7 @@ class ForcedTest(unittest.TestCase):
         attached = rows.add_attachment(volume["id"], "attached")["id"]
         with self.assertRaisesRegex(exception.InvalidVolume, attached):
             self.delete(volume["id"])
-        self.rpcapi.detach.assert_not_called()
+        self.manager_api.detach.assert_not_called()
         self.assertEqual(2, len(rows.attachments(volume["id"])))
 
     def test_what_an_agent_may_have_a_device_of_stays(self):
@@ -43,7 +43,7 @@ class ForcedTest(unittest.TestCase):
             mine = rows.add_attachment(volume["id"], state, agent="node-1")["id"]
             with self.assertRaisesRegex(exception.InvalidVolume, mine):
                 self.delete(volume["id"])
-        self.rpcapi.detach.assert_not_called()
+        self.manager_api.detach.assert_not_called()
 
     def test_what_an_agent_may_get_a_device_of_meanwhile_is_left_then(self):
         volume = rows.add_volume()
@@ -54,7 +54,7 @@ class ForcedTest(unittest.TestCase):
             allowed.extend(states)
             self.detached(ctx, attachment, states)
 
-        self.rpcapi.detach.side_effect = detach
+        self.manager_api.detach.side_effect = detach
         self.delete(volume["id"])
         self.assertIn("connecting", allowed)
         self.assertFalse({"connected", "attached", "withdrawing"} & set(allowed))
@@ -66,7 +66,7 @@ class ForcedTest(unittest.TestCase):
         for state in ("reserved", "held", "connect_failed"):
             rows.add_attachment(volume["id"], state)
         self.delete(volume["id"])
-        self.assertEqual(mine, [each.args[1].id for each in self.rpcapi.detach.mock_calls])
+        self.assertEqual(mine, [each.args[1].id for each in self.manager_api.detach.mock_calls])
         left = [row["state"] for row in rows.attachments(volume["id"])]
         self.assertEqual(["connect_failed"], left)
         self.assertEqual("deleting", rows.volume(volume["id"])["status"])
@@ -75,11 +75,11 @@ class ForcedTest(unittest.TestCase):
         volume = rows.add_volume()
         rows.add_attachment(volume["id"], "disconnect_failed")
         stuck = exception.DisconnectFailed(attachment_id="a", reason="It is stuck.")
-        self.rpcapi.detach.side_effect = stuck
+        self.manager_api.detach.side_effect = stuck
         with self.assertRaises(exception.DisconnectFailed):
             self.delete(volume["id"])
         self.assertEqual("error", rows.volume(volume["id"])["status"])
-        self.rpcapi.delete_volume.assert_not_called()
+        self.manager_api.delete_volume.assert_not_called()
 
     def test_an_attachment_that_goes_by_itself_does_not_matter(self):
         volume = rows.add_volume()
@@ -89,6 +89,6 @@ class ForcedTest(unittest.TestCase):
             rows.remove_attachment(attachment.id)
             raise exception.AttachmentNotFound(attachment_id=mine)
 
-        self.rpcapi.detach.side_effect = gone
+        self.manager_api.detach.side_effect = gone
         self.delete(volume["id"])
         self.assertEqual("deleting", rows.volume(volume["id"])["status"])

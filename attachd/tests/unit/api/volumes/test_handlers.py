@@ -17,7 +17,7 @@ class Case(unittest.TestCase):
         asking.use(self)
         asking.report()
         self.ctx = asking.context()
-        self.rpcapi = self.enterContext(mock.patch.object(work, "rpcapi"))
+        self.manager_api = self.enterContext(mock.patch.object(work, "manager_api"))
 
     def call(self, handler, *arguments, ctx=None):
         return handler(ctx or self.ctx, *arguments, mv.LATEST, asking.links(), None)["volume"]
@@ -31,7 +31,7 @@ class CreateTest(Case):
             ("creating", 2, "n", {"k": "v"}),
             tuple(shown[key] for key in ("status", "size", "name", "metadata")),
         )
-        (_, sent), _ = self.rpcapi.create_volume.call_args
+        (_, sent), _ = self.manager_api.create_volume.call_args
         self.assertEqual(shown["id"], sent.id)
         self.assertEqual("here@fake#fake", rows.volume(shown["id"])["host"])
 
@@ -39,7 +39,7 @@ class CreateTest(Case):
         with self.assertRaises(exception.NoBackendFits):
             self.call(handlers.create, {"volume": {"size": 10**6}})
         self.assertEqual([], rows.volumes())
-        self.rpcapi.create_volume.assert_not_called()
+        self.manager_api.create_volume.assert_not_called()
 
 
 class ShowTest(Case):

@@ -19,7 +19,7 @@ class WorkTest(unittest.TestCase):
         super().setUp()
         asking.use(self)
         self.ctx = asking.context()
-        self.rpcapi = self.enterContext(mock.patch.object(work, "rpcapi"))
+        self.manager_api = self.enterContext(mock.patch.object(work, "manager_api"))
 
     def create(self):
         values = {"project_id": rows.PROJECT, "size_gib": 1, "host": "here@fake#p"}
@@ -35,11 +35,11 @@ class WorkTest(unittest.TestCase):
             raise AWAY
 
         for name in ("create_volume", "delete_volume", "extend_volume"):
-            getattr(self.rpcapi, name).side_effect = fail
+            getattr(self.manager_api, name).side_effect = fail
 
     def test_the_row_is_there_before_the_message(self):
         states = []
-        self.rpcapi.create_volume.side_effect = lambda _ctx, volume: states.append(
+        self.manager_api.create_volume.side_effect = lambda _ctx, volume: states.append(
             (rows.volume(volume.id)["state"], rows.volume(volume.id)["owner"])
         )
         self.create()
@@ -63,7 +63,7 @@ class WorkTest(unittest.TestCase):
             with self.assertRaisesRegex(exception.BackendFrozen, "The backend is frozen"):
                 act(self.ctx, volume)
         self.assertEqual("ready", rows.volume(volume.id)["state"])
-        self.assertEqual([], self.rpcapi.mock_calls)
+        self.assertEqual([], self.manager_api.mock_calls)
 
     def test_a_volume_that_was_made_all_the_same_stays_available(self):
         self.failing(meanwhile=Event.CREATED)
@@ -77,7 +77,7 @@ class WorkTest(unittest.TestCase):
         with self.assertRaises(exception.Unavailable):
             work.delete(self.ctx, volume)
         self.assertEqual("error_deleting", rows.volume(volume.id)["status"])
-        self.rpcapi.delete_volume.side_effect = None
+        self.manager_api.delete_volume.side_effect = None
         work.delete(self.ctx, Volume.get(self.ctx, volume.id))
         self.assertEqual("deleting", rows.volume(volume.id)["status"])
 
@@ -100,7 +100,7 @@ class WorkTest(unittest.TestCase):
         self.assertEqual(
             ("extending", 5, 1), (row["status"], row["new_size_gib"], row["size_gib"])
         )
-        self.rpcapi.extend_volume.assert_called_once_with(self.ctx, volume)
+        self.manager_api.extend_volume.assert_called_once_with(self.ctx, volume)
 
     def test_a_volume_whose_growing_could_not_be_sent_is_as_it_was(self):
         volume = self.loaded()
@@ -120,4 +120,4 @@ class WorkTest(unittest.TestCase):
         ):
             with self.assertRaises(exception.InvalidTransition):
                 act()
-        self.assertEqual([], self.rpcapi.mock_calls)
+        self.assertEqual([], self.manager_api.mock_calls)

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import oslo_messaging as messaging
 
-from attachd import context, exception, service
+from attachd import context, exception
 from attachd.conf import CONF
+from attachd.rpc import transport
 
 VERSION = "1.0"
 
@@ -128,7 +129,7 @@ def kept(proof: Proof, attachment_id: str, generation: int, error: str) -> None:
 
 def _call(proof: Proof, method: str, **arguments: Any) -> Any:
     with _translated():
-        client = service.client_of(CONF.agent.registry_topic, None, TIMEOUT, VERSION)
+        client = transport.get_topic_client(CONF.agent.registry_topic, None, TIMEOUT, VERSION)
         return client.call(context.admin(), method, host=proof.host, key=proof.key, **arguments)
 
 

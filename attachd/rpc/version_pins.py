@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is spoken with which manager while two releases run side by side; read by rpcapi.
+"""RPC versions that managers understand, for a cluster of two releases.
 
 A version of the contract is the whole of what both sides know: its methods, their arguments, and
 the versions of the objects.  Managers report theirs with everything else (db/services.py), and
@@ -18,17 +18,17 @@ from attachd.conf.upgrade_levels import AUTO
 from attachd.db import services
 from attachd.objects import manifests
 
-UNTOLD = "1.6"
-"""What a manager speaks that does not say it: the last contract before they did."""
+DEFAULT_VERSION = "1.6"
+"""Contract of a manager that reports none: the last one before managers reported it."""
 
-FRESH = 10.0
-"""Seconds that an answer of the database is believed."""
+CACHE_TTL = 10.0
+"""Seconds that versions read from the database are cached."""
 
 
 class Level(NamedTuple):
-    """What is spoken.
+    """A contract and its objects.
 
-    :ivar contract: its version, as in rpcapi
+    :ivar contract: its version, as in manager_api
     :ivar objects: their versions
     """
 
@@ -37,9 +37,9 @@ class Level(NamedTuple):
 
 
 def of_backend(backend: str, newest: str) -> Level:
-    """Return what every manager of a backend understands.
+    """Return the versions that every manager of a backend understands.
 
-    One that has never reported is expected to be of this release.
+    A backend without a report counts as one of this release.
 
     :param backend: ``host@backend``
     :param newest: the contract that this code speaks
@@ -50,16 +50,16 @@ def of_backend(backend: str, newest: str) -> Level:
     return _own(newest) if spoken is None else _level(spoken, newest)
 
 
-def of_everybody(newest: str) -> Level:
-    """Return what all managers understand that live."""
+def of_all_managers(newest: str) -> Level:
+    """Return the versions that all managers understand that are alive."""
     if (pinned := CONF.upgrade_levels.attachd_manager) != AUTO:
         return _pinned(pinned, newest)
     levels = (_level(each, newest) for each in _reports.latest().values() if each.alive)
     return min([_own(newest), *levels], key=lambda level: number(level.contract))
 
 
-def forget() -> None:
-    """Ask the database the next time: somebody did not understand what was believed."""
+def clear_cache() -> None:
+    """Read the database at the next call: a manager has refused a cached version."""
     _reports.forget()
 
 
@@ -82,7 +82,7 @@ def _as_of(contract: str) -> Level:
 
 
 def _level(spoken: services.Spoken, newest: str) -> Level:
-    contract = spoken.contract or UNTOLD
+    contract = spoken.contract or DEFAULT_VERSION
     if not is_older(contract, newest):
         return _own(newest)
     if spoken.objects is None:
@@ -91,7 +91,7 @@ def _level(spoken: services.Spoken, newest: str) -> Level:
 
 
 class _Reports:
-    """What managers last said, of all backends at once; not asked for each message."""
+    """Cache of the last reports of managers, for all backends."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -103,7 +103,7 @@ class _Reports:
 
     def latest(self) -> dict[str, services.Spoken]:
         with self._mutex:
-            if self._asked is None or time.monotonic() > self._asked + FRESH:
+            if self._asked is None or time.monotonic() > self._asked + CACHE_TTL:
                 self._latest = services.spoken()
                 self._asked = time.monotonic()
             return self._latest

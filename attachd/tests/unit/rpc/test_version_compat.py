@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a manager is asked, and what its troubles are called; see also test_rpcapi."""
+"""How a manager is asked, and what its troubles are called; see also test_manager_api."""
 
 import unittest
 from unittest import mock
@@ -7,12 +7,13 @@ from unittest import mock
 import oslo_messaging as messaging
 from oslo_versionedobjects import exception as object_exception
 
-from attachd import exception, managers, service, upgrade_levels
+from attachd import exception
 from attachd.context import RequestContext
-from attachd.managers import Since
+from attachd.rpc import transport, version_compat, version_pins
+from attachd.rpc.version_compat import IntroducedIn
 from attachd.tests.backends import override
 
-SINCE = {"m": Since("1.2", {"late": "1.4", "later": "1.10"})}
+SINCE = {"m": IntroducedIn("1.2", {"late": "1.4", "later": "1.10"})}
 CONTEXT = RequestContext(overwrite=False)
 
 
@@ -21,10 +22,10 @@ class ManagerTest(unittest.TestCase):
         super().setUp()
         override(self, "attachd_manager", "1.9", group="upgrade_levels")
         self.client = mock.Mock()
-        patched = mock.patch.object(service, "client", return_value=self.client)
+        patched = mock.patch.object(transport, "get_client", return_value=self.client)
         patched.start()
         self.addCleanup(patched.stop)
-        self.manager = managers.Manager("h@b", "1.10", SINCE)
+        self.manager = version_compat.VersionedManagerClient("h@b", "1.10", SINCE)
 
     def test_it_knows_what_came_by_its_version(self):
         self.assertTrue(self.manager.knows("m"))
@@ -46,12 +47,12 @@ class ManagerTest(unittest.TestCase):
         self.assertEqual([], self.client.mock_calls)
 
     def test_what_it_can_do_without_is_left_out(self):
-        self.assertEqual({"late": 1}, self.manager.spare("m", late=1, later=2))
+        self.assertEqual({"late": 1}, self.manager.drop_unsupported("m", late=1, later=2))
 
     def test_a_backend_is_asked_for_what_all_of_its_managers_know(self):
-        managers.check("h@b", "1.10", "1.9")
+        version_compat.check("h@b", "1.10", "1.9")
         with self.assertRaisesRegex(exception.Unavailable, r"h@b .* 1\.10 .* 1\.9"):
-            managers.check("h@b", "1.10", "1.10")
+            version_compat.check("h@b", "1.10", "1.10")
 
 
 class MisunderstoodTest(unittest.TestCase):
@@ -66,13 +67,16 @@ class MisunderstoodTest(unittest.TestCase):
             ),
         ):
             with (
-                mock.patch.object(upgrade_levels, "forget") as forget,
+                mock.patch.object(version_pins, "clear_cache") as forget,
                 self.assertRaisesRegex(exception.Unavailable, "h@b is being upgraded"),
-                managers.translated("h@b", "volume v"),
+                version_compat.map_rpc_errors("h@b", "volume v"),
             ):
                 raise trouble
             forget.assert_called_once_with()
 
     def test_other_accidents_stay_what_they_are(self):
-        with self.assertRaises(messaging.RemoteError), managers.translated("h@b", "volume v"):
+        with (
+            self.assertRaises(messaging.RemoteError),
+            version_compat.map_rpc_errors("h@b", "volume v"),
+        ):
             raise messaging.RemoteError("KeyError", "x")

@@ -20,7 +20,10 @@ from typing import Any
 import weakref
 
 import oslo_messaging as messaging
-from oslo_messaging._drivers import base, common  # pinned by tests/unit/test_inprocess.py
+from oslo_messaging._drivers import (  # pinned by tests/unit/rpc/test_inprocess_driver.py
+    base,
+    common,
+)
 from oslo_serialization import jsonutils
 
 Replies = queue.SimpleQueue[str]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who waits for a backend, and whether there is any sense in joining them; used by service.
+"""Circuit breaker: refuse calls to a backend that has stopped answering.
 
-A backend that hangs holds the thread of each request that waits for it, up to
-[rpc]attach_timeout.  An API process has a number of threads for all backends: without a limit,
-one that hangs would soon have all of them.  A limit for everybody would refuse many hosts that
-come at once to a backend that is well; so there is one for a backend that has fallen silent.
+A backend that hangs keeps the thread of each request to it, up to [rpc]attach_timeout.  The
+threads of an API process serve all backends: without a limit, one backend that hangs would soon
+occupy all of them.  The limit, [rpc]calls_to_silent_backend, applies only to a backend that is
+silent, so a healthy backend is never refused to many hosts that attach at once.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from attachd.conf import CONF
 from attachd.metrics import recording
 from attachd.metrics.catalogue import RPC_CALLS, RPC_DURATION
 
-SILENCE: Final = 10.0
-"""Seconds without any answer after which a backend counts as silent."""
+OPEN_AFTER: Final = 10.0
+"""Seconds without an answer after which the number of calls to a backend is limited."""
 
 
-class Queue:
-    """The calls of one process that wait for one backend.
+class BackendCircuitBreaker:
+    """Limits the calls of one process to one backend while the backend is silent.
 
-    :ivar waiting: how many there are
+    :ivar waiting: number of calls in progress
     """
 
     def __init__(self, backend: str) -> None:
@@ -37,11 +37,11 @@ class Queue:
         self._silent_since: float | None = None  # None: all calls have been answered
 
     @contextlib.contextmanager
-    def joined(self, method: str) -> Iterator[None]:
-        """Wait with the others, inside the block, for the answer to one call.
+    def guarded_call(self, method: str) -> Iterator[None]:
+        """Count and time one call, which is made inside the block.
 
-        :param method: which is called
-        :raises Unavailable: the backend is silent, and as many as may wait for it already
+        :param method: name of the RPC method
+        :raises Unavailable: the backend is silent, and the limit of calls is reached
         """
         with recording.timed(RPC_CALLS, RPC_DURATION, method, judge=_outcome), self._counted():
             yield
@@ -49,14 +49,14 @@ class Queue:
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
         self._enter()
-        heard = True
+        answered = True
         try:
             yield
         except messaging.MessagingTimeout:
-            heard = False
+            answered = False
             raise
         finally:
-            self._leave(heard)
+            self._leave(answered)
 
     def _enter(self) -> None:
         now = monotonic()
@@ -64,7 +64,7 @@ class Queue:
             if self._silent_since is None:
                 self._silent_since = now
             silence = now - self._silent_since
-            if silence > SILENCE and self.waiting >= CONF.rpc.calls_to_silent_backend:
+            if silence > OPEN_AFTER and self.waiting >= CONF.rpc.calls_to_silent_backend:
                 raise exception.Unavailable(
                     reason=f"Backend {self._backend} has answered nothing for {silence:.0f} "
                     f"seconds, and {self.waiting} calls wait for it already. Nothing has been "
@@ -72,15 +72,15 @@ class Queue:
                 )
             self.waiting += 1
 
-    def _leave(self, heard: bool) -> None:  # noqa: FBT001  both ways of leaving are one
+    def _leave(self, answered: bool) -> None:  # noqa: FBT001  both ways of leaving are one
         with self._lock:
             self.waiting -= 1
-            if heard:  # an error is an answer too
+            if answered:  # an error is an answer too
                 self._silent_since = monotonic() if self.waiting else None
 
 
 def _outcome(error: Exception) -> str:
-    """Tell in one word, for the metrics, why a call has failed."""
+    """Return the reason of a failed call as a label for metrics."""
     if isinstance(error, messaging.MessagingTimeout):
         return "timeout"
     if isinstance(error, messaging.MessageDeliveryFailure | messaging.MessageUndeliverable):

@@ -7,10 +7,11 @@ from unittest import mock
 
 import oslo_messaging as messaging
 
-from attachd import exception, registryapi, service
+from attachd import exception
+from attachd.rpc import agent_manager_api, transport
 from attachd.tests.backends import override
 
-PROOF = registryapi.Proof("compute-1", "k" * 43)
+PROOF = agent_manager_api.Proof("compute-1", "k" * 43)
 MESSAGES = {
     "report": {"report": {"error": None}},
     "duty": {"attachment_id": "a"},
@@ -22,20 +23,20 @@ MESSAGES = {
 
 
 def ask(method):
-    return getattr(registryapi, method)(PROOF, *MESSAGES[method].values())
+    return getattr(agent_manager_api, method)(PROOF, *MESSAGES[method].values())
 
 
 class RegistryApiTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.client = mock.Mock()
-        patched = mock.patch.object(service, "client_of", return_value=self.client)
+        patched = mock.patch.object(transport, "get_topic_client", return_value=self.client)
         self.made = patched.start()
         self.addCleanup(patched.stop)
 
     def test_nothing_else_is_asked(self):
-        functions = inspect.getmembers(registryapi, inspect.isfunction)
-        ours = {name for name, each in functions if each.__module__ == registryapi.__name__}
+        functions = inspect.getmembers(agent_manager_api, inspect.isfunction)
+        ours = {name for name, each in functions if each.__module__ == agent_manager_api.__name__}
         self.assertEqual(set(MESSAGES), {name for name in ours if not name.startswith("_")})
 
     def test_any_manager_is_asked_with_the_key_of_the_host(self):
@@ -43,7 +44,9 @@ class RegistryApiTest(unittest.TestCase):
         for method, arguments in MESSAGES.items():
             self.client.reset_mock()
             ask(method)
-            self.made.assert_called_with("desk", None, registryapi.TIMEOUT, registryapi.VERSION)
+            self.made.assert_called_with(
+                "desk", None, agent_manager_api.TIMEOUT, agent_manager_api.VERSION
+            )
             self.client.call.assert_called_once_with(
                 mock.ANY, method, host="compute-1", key="k" * 43, **arguments
             )

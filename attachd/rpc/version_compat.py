@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A manager as rpcapi asks it: in what it understands, its troubles told in our own terms."""
+"""Call managers of several releases, and map RPC errors to attachd's exceptions."""
 
 from collections.abc import Iterator, Mapping
 import contextlib
@@ -9,31 +9,32 @@ from typing import Any, Final, NamedTuple
 import oslo_messaging as messaging
 from oslo_versionedobjects.exception import IncompatibleObjectVersion
 
-from attachd import exception, service, upgrade_levels
+from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.rpc import transport, version_pins
 
 
-class Since(NamedTuple):
-    """From which version on there are a method, and those arguments that came later."""
+class IntroducedIn(NamedTuple):
+    """Version that introduced a method, and versions that introduced later arguments."""
 
     method: str = "1.0"
     arguments: Mapping[str, str] = MappingProxyType({})
 
 
-class Manager:
-    """Whoever serves a backend, asked in what it understands.
+class VersionedManagerClient:
+    """RPC client of the manager of one backend, which may be of an older release.
 
     :param backend: ``host@backend``
     :param newest: the version of the contract that this code speaks
     :param since: of each method
     """
 
-    def __init__(self, backend: str, newest: str, since: Mapping[str, Since]) -> None:
+    def __init__(self, backend: str, newest: str, since: Mapping[str, IntroducedIn]) -> None:
         self._backend = backend
         self._since = since
-        self._level = upgrade_levels.of_backend(backend, newest)
-        self._client = service.client(
+        self._level = version_pins.of_backend(backend, newest)
+        self._client = transport.get_client(
             backend,
             timeout=CONF.rpc.attach_timeout,
             version=self._level.contract,
@@ -41,25 +42,25 @@ class Manager:
         )
 
     def knows(self, method: str, argument: str | None = None) -> bool:
-        """Tell whether it has a method, or an argument of one."""
+        """Return whether the manager has a method, or an argument of it."""
         since = self._since[method]
         needed = since.method if argument is None else since.arguments.get(argument, since.method)
-        return not upgrade_levels.is_older(self._level.contract, needed)
+        return not version_pins.is_older(self._level.contract, needed)
 
-    def spare(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Return of arguments that it can do without those that it knows."""
+    def drop_unsupported(self, method: str, **arguments: Any) -> dict[str, Any]:
+        """Return the arguments without those that the manager does not know."""
         return {name: value for name, value in arguments.items() if self.knows(method, name)}
 
     def check(self, needed: str) -> None:
-        """Refuse what it does not know; raises Unavailable."""
+        """Check that the manager has a version; raises Unavailable."""
         _check(self._backend, self._level.contract, needed)
 
     def call(self, context: RequestContext, method: str, **arguments: Any) -> Any:
-        """Have it do something and return its answer; raises Unavailable where it cannot."""
+        """Call a method and return its answer; raises Unavailable if the manager lacks it."""
         return self._client.call(context, method, **self._understood(method, arguments))
 
     def cast(self, context: RequestContext, method: str, **arguments: Any) -> None:
-        """Have it do something; raises Unavailable where it cannot."""
+        """Cast to a method; raises Unavailable if the manager lacks it."""
         self._client.cast(context, method, **self._understood(method, arguments))
 
     def _understood(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -73,30 +74,30 @@ class Manager:
 
 
 _NOTHING: Final = (None, "")
-"""An argument of this value says nothing."""
+"""Values by which an argument may be dropped."""
 
 
 def check(backend: str, newest: str, needed: str) -> None:
-    """Refuse what not every manager of a backend knows; raises Unavailable.
+    """Check that all managers of a backend have a version; raises Unavailable.
 
     :param newest: the version of the contract that this code speaks
-    :param needed: in which it came
+    :param needed: the version that introduced the feature
     """
-    _check(backend, upgrade_levels.of_backend(backend, newest).contract, needed)
+    _check(backend, version_pins.of_backend(backend, newest).contract, needed)
 
 
-def contract_of_all(newest: str, since: Since) -> str:
-    """Return the version in which a method can be asked of all managers.
+def contract_of_all(newest: str, since: IntroducedIn) -> str:
+    """Return the version in which a method can be called on all managers.
 
-    :raises Unavailable: one of them does not know it
+    :raises Unavailable: one of them lacks the method
     """
-    contract = upgrade_levels.of_everybody(newest).contract
+    contract = version_pins.of_all_managers(newest).contract
     _check("One of the managers", contract, since.method)
     return contract
 
 
 def _check(whom: str, contract: str, needed: str) -> None:
-    if upgrade_levels.is_older(contract, needed):
+    if version_pins.is_older(contract, needed):
         raise exception.Unavailable(
             reason=f"{whom} is being upgraded: this takes version {needed} of the RPC contract, "
             f"and {contract} is spoken with it. Try again later. (Operators: see [upgrade_levels] "
@@ -105,10 +106,10 @@ def _check(whom: str, contract: str, needed: str) -> None:
 
 
 @contextlib.contextmanager
-def translated(backend: str, about: str) -> Iterator[None]:
-    """Say in our own terms what went wrong on the way to the manager.
+def map_rpc_errors(backend: str, about: str) -> Iterator[None]:
+    """Map errors of oslo.messaging to attachd's exceptions.
 
-    :param about: what the message is about; whoever creates it knows its id from here only
+    :param about: subject of the message; the creator of a volume learns its id from here
     """
     if not backend:
         raise exception.Conflict(reason="The volume has no backend yet; wait for its creation.")
@@ -119,7 +120,7 @@ def translated(backend: str, about: str) -> Iterator[None]:
     except (messaging.RemoteError, IncompatibleObjectVersion) as error:
         if _kind(error) not in _MISUNDERSTOOD:
             raise
-        upgrade_levels.forget()
+        version_pins.clear_cache()
         raise exception.Unavailable(
             reason=f"{backend} is being upgraded, and was asked in a version that it does not "
             "understand. Try again later. (Operators: see [upgrade_levels] attachd_manager.)"
@@ -135,7 +136,7 @@ def translated(backend: str, about: str) -> Iterator[None]:
 
 
 _MISUNDERSTOOD: Final = frozenset({"UnsupportedVersion", "IncompatibleObjectVersion"})
-"""What is raised where a message, or an object in it, is of a version that is not known."""
+"""Errors for a message, or an object in it, of an unknown version."""
 
 
 def _kind(error: Exception) -> str:

@@ -2,7 +2,7 @@
 """What the service can ask of the agent of a host: the client half; agent/endpoint.py answers.
 
 It is never told what to do, only to look: what is due it reads by itself, with its key (see
-registryapi.py).  So a message that is lost, comes twice or is forged does no harm.
+agent_manager_api.py).  So a message that is lost, comes twice or is forged does no harm.
 
 Version history of the contract:
 
@@ -11,9 +11,10 @@ Version history of the contract:
 
 import oslo_messaging as messaging
 
-from attachd import exception, service
+from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.rpc import transport
 
 VERSION = "1.0"
 
@@ -54,5 +55,5 @@ def _unsent() -> exception.Unavailable:
     return exception.Unavailable(reason="The message queue does not answer. Try again later.")
 
 
-def _client(host: str) -> service.Client:
-    return service.client_of(CONF.agent.topic, host, CONF.agent.work_timeout, VERSION)
+def _client(host: str) -> transport.Client:
+    return transport.get_topic_client(CONF.agent.topic, host, CONF.agent.work_timeout, VERSION)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from oslo_log import log
 from oslo_utils import strutils
 
-from attachd import exception, sharing
+from attachd import exception, multiattach
 from attachd.conf import CONF
 from attachd.db import services, volume_queries
 
@@ -35,7 +35,7 @@ _TRUE: Final = "<is> True"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestSpec:
     """What a backend has to offer.
 
     :ivar size_gib: GiB of the new volume
@@ -49,7 +49,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """Where a volume goes.
 
     :ivar host: ``host@backend#pool``, as ``volumes.host`` keeps it
@@ -77,12 +77,12 @@ class Candidate:
     room_gib: float
 
 
-def choose(wanted: Wanted) -> Place:
+def choose(wanted: RequestSpec) -> Destination:
     """Pick the fitting backend with the most room.
 
     :raises NoBackendFits: with the reason
     """
-    return best(wanted, candidates())
+    return select(wanted, candidates())
 
 
 def check_room(host: str | None, more_gib: int) -> None:
@@ -98,12 +98,12 @@ def check_room(host: str | None, more_gib: int) -> None:
             _with_room(more_gib, [candidate])
 
 
-def at(host: str | None, wanted: Wanted) -> Place:
+def select_on_host(host: str | None, wanted: RequestSpec) -> Destination:
     """Return the place at ``host@backend#pool`` and nowhere else, as for a copy of what is there.
 
     :raises NoBackendFits: with the reason
     """
-    return best(wanted, _only(host))
+    return select(wanted, _only(host))
 
 
 def check_fits(
@@ -114,7 +114,7 @@ def check_fits(
     :param host: ``host@backend#pool``
     :raises NoBackendFits: with the reason
     """
-    wanted = Wanted(0, extra_specs, availability_zone)
+    wanted = RequestSpec(0, extra_specs, availability_zone)
     _capable(extra_specs, _in_zone(wanted, _only(host)))
 
 
@@ -146,13 +146,13 @@ def candidates() -> list[Candidate]:
             availability_zone=row["availability_zone"],
             usable=is_up(row) and not row["disabled"] and not row["frozen"],
             capabilities=capabilities_of(row),
-            room_gib=room_of(row) - promised[row["host"]],
+            room_gib=free_capacity(row) - promised[row["host"]],
         )
         for row in rows
     ]
 
 
-def best(wanted: Wanted, offered: Sequence[Candidate]) -> Place:
+def select(wanted: RequestSpec, offered: Sequence[Candidate]) -> Destination:
     """Pick from ``offered``, as :func:`choose` does.
 
     :raises NoBackendFits: with the reason
@@ -165,7 +165,7 @@ def best(wanted: Wanted, offered: Sequence[Candidate]) -> Place:
     # Equals take turns by chance, lest all API processes send all volumes to the first.
     picked = random.choice([each for each in left if each.room_gib == most])  # noqa: S311
     pool = picked.capabilities["pool_name"]
-    return Place(f"{picked.host}#{pool}", picked.availability_zone)
+    return Destination(f"{picked.host}#{pool}", picked.availability_zone)
 
 
 def capabilities_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def is_up(row: Mapping[str, Any]) -> bool:
     return bool(row["alive"] and row["up"])
 
 
-def room_of(row: Mapping[str, Any]) -> float:
+def free_capacity(row: Mapping[str, Any]) -> float:
     """Return the GiB that a backend may still promise, by its last report.
 
     A backend that allocates late (``thin_provisioning``) may promise
@@ -222,7 +222,7 @@ def _usable(offered: Sequence[Candidate]) -> list[Candidate]:
     return left
 
 
-def _in_zone(wanted: Wanted, offered: Sequence[Candidate]) -> list[Candidate]:
+def _in_zone(wanted: RequestSpec, offered: Sequence[Candidate]) -> list[Candidate]:
     zones = {name for name in [wanted.availability_zone] if name}
     if spec := wanted.extra_specs.get(ZONES_SPEC):
         allowed = {name.strip() for name in spec.split(",")}
@@ -263,14 +263,14 @@ def _capable(
 
 
 def _for_us(extra_specs: Mapping[str, str | None]) -> Iterable[tuple[str, str]]:
-    wanted = sharing.of(extra_specs)
+    wanted = multiattach.of(extra_specs)
     for key, spec in extra_specs.items():
         name = key.removeprefix(_SCOPE)
-        if ":" not in name and name not in sharing.KEYS and spec is not None:
+        if ":" not in name and name not in multiattach.KEYS and spec is not None:
             yield name, spec
     if wanted.multiattach:
-        yield sharing.MULTIATTACH, _TRUE
-    if wanted.mode is sharing.Mode.RO:
+        yield multiattach.MULTIATTACH, _TRUE
+    if wanted.mode is multiattach.Mode.RO:
         yield "read_only_enforced", _TRUE
 
 

@@ -5,7 +5,7 @@ import datetime
 import math
 import unittest
 
-from attachd import exception, placement
+from attachd import exception, scheduler
 from attachd.conf import CONF
 from attachd.db import services
 from attachd.tests import asking, rows
@@ -21,31 +21,33 @@ THIN = {
 
 
 def candidate(host="h@b", room=10.0, zone="nova", usable=True, **capabilities):
-    return placement.Candidate(host, zone, usable, {"pool_name": "p", **capabilities}, room)
+    return scheduler.Candidate(host, zone, usable, {"pool_name": "p", **capabilities}, room)
 
 
 def wanted(size=1, zone=None, **specs):
-    return placement.Wanted(size, specs, zone)
+    return scheduler.RequestSpec(size, specs, zone)
 
 
 class BestTest(unittest.TestCase):
     def refusal(self, wish, *offered):
         with self.assertRaises(exception.NoBackendFits) as caught:
-            placement.best(wish, offered)
+            scheduler.select(wish, offered)
         self.assertEqual(400, caught.exception.code)
         return str(caught.exception)
 
     def test_the_most_room_wins(self):
         offered = [candidate("a@x", 5), candidate("b@y", 50), candidate("c@z", 7)]
-        self.assertEqual(placement.Place("b@y#p", "nova"), placement.best(wanted(size=2), offered))
+        self.assertEqual(
+            scheduler.Destination("b@y#p", "nova"), scheduler.select(wanted(size=2), offered)
+        )
 
     def test_equals_take_turns(self):
         offered = [candidate("a@x", math.inf), candidate("b@y", math.inf)]
-        hosts = {placement.best(wanted(), offered).host for _ in range(64)}
+        hosts = {scheduler.select(wanted(), offered).host for _ in range(64)}
         self.assertEqual({"a@x#p", "b@y#p"}, hosts)
 
     def test_a_backend_just_large_enough_is_taken(self):
-        self.assertEqual("h@b#p", placement.best(wanted(size=10), [candidate(room=10)]).host)
+        self.assertEqual("h@b#p", scheduler.select(wanted(size=10), [candidate(room=10)]).host)
 
     def test_no_room_is_told_with_the_room_there_is(self):
         told = self.refusal(wanted(size=11), candidate(room=10.9), candidate(room=3))
@@ -82,9 +84,9 @@ class BestTest(unittest.TestCase):
         ):
             able = dict.fromkeys(missing.split(", "), True)
             self.assertIn(f"asks for: {missing}.", self.refusal(wanted(**specs), candidate()))
-            placement.best(wanted(**specs), [candidate(**able)])
+            scheduler.select(wanted(**specs), [candidate(**able)])
         limits = {"max_attachments": "3", "max_attachments_per_host": "1"}
-        placement.best(wanted(multiattach="<is> False", mode="RW", **limits), [candidate()])
+        scheduler.select(wanted(multiattach="<is> False", mode="RW", **limits), [candidate()])
 
     def test_only_the_capability_that_is_missing_is_named(self):
         told = self.refusal(wanted(ssd="1", compression="1"), candidate(ssd="1"))
@@ -98,7 +100,7 @@ class BestTest(unittest.TestCase):
 
     def test_a_zone_is_obeyed(self):
         offered = [candidate("a@x", 99, zone="east"), candidate("b@y", 1, zone="west")]
-        self.assertEqual("b@y#p", placement.best(wanted(zone="west"), offered).host)
+        self.assertEqual("b@y#p", scheduler.select(wanted(zone="west"), offered).host)
 
     def test_an_unknown_zone_is_told_with_the_known_ones(self):
         told = self.refusal(wanted(zone="mars"), candidate(zone="east"), candidate(zone="west"))
@@ -107,13 +109,13 @@ class BestTest(unittest.TestCase):
 
     def test_the_zones_of_a_type_are_obeyed(self):
         offered = [candidate("a@x", 99, zone="east"), candidate("b@y", 1, zone="west")]
-        spec = {placement.ZONES_SPEC: "west, north"}
-        self.assertEqual("b@y#p", placement.best(wanted(**spec), offered).host)
+        spec = {scheduler.ZONES_SPEC: "west, north"}
+        self.assertEqual("b@y#p", scheduler.select(wanted(**spec), offered).host)
         self.assertIn("not for", self.refusal(wanted(zone="east", **spec), *offered))
 
     def test_extra_specs_of_other_scopes_are_ignored(self):
         specs = {"quality:iops": "5", "capabilities:ssd": "1", "unset": None}
-        self.assertEqual("h@b#p", placement.best(wanted(**specs), [candidate(ssd="1")]).host)
+        self.assertEqual("h@b#p", scheduler.select(wanted(**specs), [candidate(ssd="1")]).host)
 
     def test_messages_name_no_hosts(self):
         for wish in (wanted(size=99), wanted(zone="x"), wanted(ssd="1")):
@@ -151,7 +153,7 @@ class MeetsTest(unittest.TestCase):
         ]
         for offer, spec, met in cases:
             with self.subTest(offer=offer, spec=spec):
-                self.assertIs(met, placement.meets(offer, spec))
+                self.assertIs(met, scheduler.meets(offer, spec))
 
 
 class RoomTest(unittest.TestCase):
@@ -160,18 +162,20 @@ class RoomTest(unittest.TestCase):
         CONF([], project="attachd", default_config_files=[])
 
     def room(self, **report):
-        return placement.room_of({"report": {**asking.ROOMY, **report}})
+        return scheduler.free_capacity({"report": {**asking.ROOMY, **report}})
 
     def test_a_backend_that_allocates_at_once_has_what_is_free(self):
         self.assertEqual(7.5, self.room(free_gib=7.5))
 
     def test_a_backend_that_allocates_late_promises_more_than_it_has(self):
-        self.assertEqual(10 * 20 - 150, placement.room_of({"report": THIN}))
+        self.assertEqual(10 * 20 - 150, scheduler.free_capacity({"report": THIN}))
 
     def test_the_ratio_is_an_option(self):
         CONF.set_override("max_over_subscription_ratio", 2.0, group="manager")
         self.addCleanup(CONF.clear_override, "max_over_subscription_ratio", group="manager")
-        self.assertEqual(10 * 2 - 15, placement.room_of({"report": {**THIN, "allocated_gib": 15}}))
+        self.assertEqual(
+            10 * 2 - 15, scheduler.free_capacity({"report": {**THIN, "allocated_gib": 15}})
+        )
 
     def test_no_end_stays_no_end(self):
         for capabilities in ({}, {"thin_provisioning": True}):
@@ -179,7 +183,7 @@ class RoomTest(unittest.TestCase):
             self.assertEqual(math.inf, room)
 
     def test_a_full_disk_has_no_room_whatever_the_ratio(self):
-        self.assertEqual(0, placement.room_of({"report": {**THIN, "free_gib": 0.0}}))
+        self.assertEqual(0, scheduler.free_capacity({"report": {**THIN, "free_gib": 0.0}}))
 
 
 class ReportedTest(unittest.TestCase):
@@ -192,7 +196,7 @@ class ReportedTest(unittest.TestCase):
     def test_a_backend_is_known_by_its_name_unless_it_tells_another(self):
         asking.report("here@shelf")
         asking.report("here@disk", report={**asking.ROOMY, "capabilities": {"pool_name": "x"}})
-        found = {each.host: each.capabilities for each in placement.candidates()}
+        found = {each.host: each.capabilities for each in scheduler.candidates()}
         self.assertEqual("shelf", found["here@shelf"]["volume_backend_name"])
         self.assertEqual("shelf", found["here@shelf"]["pool_name"])
         self.assertEqual("iSCSI", found["here@shelf"]["storage_protocol"])
@@ -202,12 +206,12 @@ class ReportedTest(unittest.TestCase):
         rows.add_volume(size_gib=30, created_at=LONG_AGO)
         asking.report()
         rows.add_volume(size_gib=40)
-        self.assertEqual([60.0], [each.room_gib for each in placement.candidates()])
+        self.assertEqual([60.0], [each.room_gib for each in scheduler.candidates()])
 
     def test_volumes_still_being_made_take_room(self):
         rows.add_volume("creating", size_gib=30, created_at=LONG_AGO)
         asking.report()
-        self.assertEqual([70.0], [each.room_gib for each in placement.candidates()])
+        self.assertEqual([70.0], [each.room_gib for each in scheduler.candidates()])
 
     def test_who_is_silent_disabled_or_broken_gets_nothing(self):
         asking.report("silent@b")
@@ -215,22 +219,22 @@ class ReportedTest(unittest.TestCase):
         asking.report("disabled@b")
         services.disable(asking.BINARY, "disabled@b", None)
         asking.report("broken@b", up=False, report=None)
-        self.assertEqual([False] * 3, [each.usable for each in placement.candidates()])
+        self.assertEqual([False] * 3, [each.usable for each in scheduler.candidates()])
         with self.assertRaisesRegex(exception.NoBackendFits, "down"):
-            placement.choose(wanted())
+            scheduler.choose(wanted())
 
     def test_other_services_get_nothing(self):
         asking.report("host", binary="attachd-agent", report=None)
-        self.assertEqual([], placement.candidates())
+        self.assertEqual([], scheduler.candidates())
 
     def test_growing_needs_room_for_the_difference(self):
         asking.report()
-        placement.check_room("here@fake#fake", 100)
+        scheduler.check_room("here@fake#fake", 100)
         with self.assertRaisesRegex(exception.NoBackendFits, "101 GiB"):
-            placement.check_room("here@fake#fake", 101)
+            scheduler.check_room("here@fake#fake", 101)
 
     def test_a_backend_that_is_not_known_judges_for_itself(self):
-        placement.check_room("elsewhere@fake#fake", 10**6)
+        scheduler.check_room("elsewhere@fake#fake", 10**6)
 
 
 class FrozenTest(unittest.TestCase):
@@ -242,13 +246,13 @@ class FrozenTest(unittest.TestCase):
 
     def test_a_frozen_backend_gets_nothing_new(self):
         with self.assertRaisesRegex(exception.NoBackendFits, "frozen"):
-            placement.choose(wanted())
+            scheduler.choose(wanted())
         services.thaw(asking.BINARY, "h@a")
-        self.assertEqual("h@a#a", placement.choose(wanted()).host)
+        self.assertEqual("h@a#a", scheduler.choose(wanted()).host)
 
     def test_what_it_has_stays_as_it_is(self):
         for host in ("h@a", "h@a#pool"):
             with self.assertRaisesRegex(exception.BackendFrozen, "The backend is frozen"):
-                placement.check_not_frozen(host)
+                scheduler.check_not_frozen(host)
         for host in ("h@b#a", None):
-            placement.check_not_frozen(host)
+            scheduler.check_not_frozen(host)

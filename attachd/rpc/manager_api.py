@@ -20,26 +20,26 @@ release; else the request is refused until the manager is of this release.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
-from attachd import managers, service
 from attachd.context import RequestContext
-from attachd.managers import Manager, Since, translated
 from attachd.objects import Attachment, Volume
+from attachd.rpc import transport, version_compat
+from attachd.rpc.version_compat import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
 VERSION = "1.7"
 
-_SINCE: Final[Mapping[str, Since]] = {
-    "attach": Since(arguments={"denied": "1.6"}),
-    "attach_alone": Since(arguments={"denied": "1.6"}),
-    "detach": Since(arguments={"states": "1.4"}),
-    "force_detach": Since("1.4"),
-    "create_volume": Since(),
-    "delete_volume": Since(),
-    "extend_volume": Since(),
-    "set_log_levels": Since("1.2"),
-    "get_log_levels": Since("1.2"),
-    "open_connection": Since("1.3", {"denied": "1.6"}),
-    "close_connections": Since("1.3", {"connection_ids": "1.5"}),
-    "carry_on": Since("1.7"),
+_SINCE: Final[Mapping[str, IntroducedIn]] = {
+    "attach": IntroducedIn(arguments={"denied": "1.6"}),
+    "attach_alone": IntroducedIn(arguments={"denied": "1.6"}),
+    "detach": IntroducedIn(arguments={"states": "1.4"}),
+    "force_detach": IntroducedIn("1.4"),
+    "create_volume": IntroducedIn(),
+    "delete_volume": IntroducedIn(),
+    "extend_volume": IntroducedIn(),
+    "set_log_levels": IntroducedIn("1.2"),
+    "get_log_levels": IntroducedIn("1.2"),
+    "open_connection": IntroducedIn("1.3", {"denied": "1.6"}),
+    "close_connections": IntroducedIn("1.3", {"connection_ids": "1.5"}),
+    "carry_on": IntroducedIn("1.7"),
 }
 
 
@@ -97,7 +97,7 @@ def _connect(
     connector: dict[str, Any],
     denied: str,
 ) -> Connected:
-    with translated(attachment.backend, f"attachment {attachment.id}"):
+    with map_rpc_errors(attachment.backend, f"attachment {attachment.id}"):
         answer: Connected = _manager(attachment.backend).call(
             context,
             method,
@@ -138,7 +138,7 @@ def force_detach(
 def _disconnect(
     context: RequestContext, method: str, attachment: Attachment, states: Collection[str] | None
 ) -> list[Attachment]:
-    with translated(attachment.backend, f"attachment {attachment.id}"):
+    with map_rpc_errors(attachment.backend, f"attachment {attachment.id}"):
         manager = _manager(attachment.backend)
         if method == "force_detach" and not manager.knows(method):
             method = "detach"  # its owner is not told by whom
@@ -148,7 +148,7 @@ def _disconnect(
             attachment_id=attachment.id,
             volume_id=attachment.volume_id,
             # It was in one of these a moment ago, which had to do in former releases.
-            **manager.spare(method, states=None if states is None else sorted(states)),
+            **manager.drop_unsupported(method, states=None if states is None else sorted(states)),
         )
     return remaining
 
@@ -160,7 +160,7 @@ def carry_on(context: RequestContext, attachment: Attachment) -> None:
 
     :raises Unavailable: the message could not be sent; a manager finds the row by itself, later
     """
-    with translated(attachment.backend, f"attachment {attachment.id}"):
+    with map_rpc_errors(attachment.backend, f"attachment {attachment.id}"):
         _manager(attachment.backend).cast(context, "carry_on", attachment_id=attachment.id)
 
 
@@ -178,7 +178,7 @@ def open_connection(
     :raises ManagerTimeout: no answer in time; the work may go on
     :raises Unavailable: the message could not be sent
     """
-    with translated(volume.backend, f"volume {volume.id}"):
+    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         answer: Connected = _manager(volume.backend).call(
             context, "open_connection", volume=volume, connector=connector, denied=denied
         )
@@ -203,7 +203,7 @@ def close_connections(
     :raises ManagerTimeout: no answer in time; the work may go on
     :raises Unavailable: the message could not be sent
     """
-    with translated(volume.backend, f"volume {volume.id}"):
+    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         manager = _manager(volume.backend)
         which = {"connection_ids": None if connection_ids is None else sorted(connection_ids)}
         if not manager.knows("close_connections", "connection_ids") and connection_ids is not None:
@@ -222,7 +222,7 @@ def close_connections(
 
 def create_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume made; it becomes ``available`` or ``error``."""
-    with translated(volume.backend, f"volume {volume.id}"):
+    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         manager = _manager(volume.backend)
         if volume.obj_attr_is_set("source_volid") and volume.source_volid is not None:
             manager.check("1.1")  # an older one would make an empty volume
@@ -231,13 +231,13 @@ def create_volume(context: RequestContext, volume: Volume) -> None:
 
 def delete_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume removed; it vanishes or becomes ``error_deleting``."""
-    with translated(volume.backend, f"volume {volume.id}"):
+    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         _manager(volume.backend).cast(context, "delete_volume", volume=volume)
 
 
 def extend_volume(context: RequestContext, volume: Volume) -> None:
     """Have the volume grow to its row's ``new_size_gib``; or it becomes ``error_extending``."""
-    with translated(volume.backend, f"volume {volume.id}"):
+    with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         _manager(volume.backend).cast(context, "extend_volume", volume=volume)
 
 
@@ -250,8 +250,10 @@ def set_log_levels(
     :param prefix: of the names of loggers, as of log_levels.change(); so is ``level``
     :raises Unavailable: the message could not be sent
     """
-    with translated(", ".join(hosts), "their log levels"):
-        everybody = service.everybody(managers.contract_of_all(VERSION, _SINCE["set_log_levels"]))
+    with map_rpc_errors(", ".join(hosts), "their log levels"):
+        everybody = transport.get_fanout_client(
+            version_compat.contract_of_all(VERSION, _SINCE["set_log_levels"])
+        )
         everybody.cast(context, "set_log_levels", hosts=list(hosts), prefix=prefix, level=level)
 
 
@@ -262,10 +264,10 @@ def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str,
     :raises ManagerTimeout: no answer in time
     :raises Unavailable: the message could not be sent
     """
-    with translated(host, "its log levels"):
+    with map_rpc_errors(host, "its log levels"):
         levels: dict[str, str] = _manager(host).call(context, "get_log_levels", prefix=prefix)
     return levels
 
 
-def _manager(backend: str) -> Manager:
-    return Manager(backend, VERSION, _SINCE)
+def _manager(backend: str) -> VersionedManagerClient:
+    return VersionedManagerClient(backend, VERSION, _SINCE)

@@ -8,11 +8,11 @@ from unittest import mock
 
 from oslo_config import cfg
 
-from attachd import upgrade_levels
 from attachd.conf import CONF
 from attachd.conf import upgrade_levels as conf_of_levels
 from attachd.db import models, services
 from attachd.objects import manifests
+from attachd.rpc import version_pins
 from attachd.tests import databases
 from attachd.tests.backends import override
 
@@ -35,49 +35,49 @@ class LevelsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
-        self.enterContext(mock.patch.object(upgrade_levels, "FRESH", 3600.0))
-        upgrade_levels.forget()
-        self.addCleanup(upgrade_levels.forget)
+        self.enterContext(mock.patch.object(version_pins, "CACHE_TTL", 3600.0))
+        version_pins.clear_cache()
+        self.addCleanup(version_pins.clear_cache)
 
     def contract(self, backend):
-        return upgrade_levels.of_backend(backend, "1.10").contract
+        return version_pins.of_backend(backend, "1.10").contract
 
     def test_each_backend_is_spoken_to_as_it_reports(self):
         report("h@new", "1.10", manifests.to_text(manifests.newest()))
         report("h@old", "1.9", OLD_OBJECTS)
         self.assertEqual("1.10", self.contract("h@new"))
         self.assertEqual("1.9", self.contract("h@old"))
-        old = upgrade_levels.of_backend("h@old", "1.10")
+        old = version_pins.of_backend("h@old", "1.10")
         self.assertEqual(manifests.from_text(OLD_OBJECTS), old.objects)
 
     def test_one_that_does_not_tell_is_of_the_release_that_did_not(self):
         report("h@b")
-        self.assertEqual(upgrade_levels.UNTOLD, self.contract("h@b"))
+        self.assertEqual(version_pins.DEFAULT_VERSION, self.contract("h@b"))
 
     def test_one_that_is_newer_is_spoken_to_as_we_can(self):
         report("h@b", "1.11", "Attachment 1.9, Volume 1.9")
-        self.assertEqual(("1.10", manifests.newest()), upgrade_levels.of_backend("h@b", "1.10"))
+        self.assertEqual(("1.10", manifests.newest()), version_pins.of_backend("h@b", "1.10"))
 
     def test_one_that_never_reported_is_of_this_release(self):
         self.assertEqual("1.10", self.contract("h@b"))
 
     def test_all_together_understand_what_the_oldest_living_one_does(self):
-        self.assertEqual("1.10", upgrade_levels.of_everybody("1.10").contract)
+        self.assertEqual("1.10", version_pins.of_all_managers("1.10").contract)
         report("h@a", "1.9", OLD_OBJECTS)
         long_ago = models.now() - datetime.timedelta(seconds=CONF.manager.service_down_time + 1)
         with mock.patch.object(models, "now", return_value=long_ago):
             report("h@dead", "1.7", OLD_OBJECTS)
         report("h@b", "1.10", OLD_OBJECTS)
-        upgrade_levels.forget()
-        self.assertEqual("1.9", upgrade_levels.of_everybody("1.10").contract)
+        version_pins.clear_cache()
+        self.assertEqual("1.9", version_pins.of_all_managers("1.10").contract)
 
     def test_a_version_that_is_named_counts_for_all_and_asks_no_database(self):
         report("h@b", "1.10", OLD_OBJECTS)
         override(self, "attachd_manager", "1.3", group="upgrade_levels")
         with mock.patch.object(services, "spoken", side_effect=AssertionError):
             expected = ("1.3", manifests.of_contract("1.3"))
-            self.assertEqual(expected, upgrade_levels.of_backend("h@b", "1.10"))
-            self.assertEqual(expected, upgrade_levels.of_everybody("1.10"))
+            self.assertEqual(expected, version_pins.of_backend("h@b", "1.10"))
+            self.assertEqual(expected, version_pins.of_all_managers("1.10"))
 
     def test_a_version_that_is_named_and_not_known_is_the_newest(self):
         override(self, "attachd_manager", "1.11", group="upgrade_levels")
@@ -103,8 +103,8 @@ class LevelsTest(unittest.TestCase):
         self.contract("h@b")
         report("h@b", "1.8", OLD_OBJECTS)
         self.assertEqual("1.9", self.contract("h@b"))
-        upgrade_levels.forget()
+        version_pins.clear_cache()
         self.assertEqual("1.8", self.contract("h@b"))
-        with mock.patch.object(upgrade_levels, "FRESH", -1.0):
+        with mock.patch.object(version_pins, "CACHE_TTL", -1.0):
             report("h@b", "1.7", OLD_OBJECTS)
             self.assertEqual("1.7", self.contract("h@b"))

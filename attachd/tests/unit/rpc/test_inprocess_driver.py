@@ -17,9 +17,9 @@ import oslo_messaging as messaging
 from oslo_messaging._drivers import base, common
 from oslo_serialization import jsonutils
 
-from attachd import inprocess
 from attachd.conf import CONF
-from attachd.inprocess import Broker, InProcessDriver, Message, Queue
+from attachd.rpc import inprocess_driver
+from attachd.rpc.inprocess_driver import Broker, InProcessDriver, Message, Queue
 from attachd.tests.wait import TIMEOUT
 
 MESSAGE = Message('{"context": {}, "message": {"method": "m"}}')
@@ -121,15 +121,15 @@ class BrokerTest(unittest.TestCase):
 
     def test_transports_of_one_url_share_a_broker_and_others_do_not(self):
         name = uuid.uuid4().hex
-        one = inprocess.broker_of(name)
-        self.assertIs(one, inprocess.broker_of(name))
-        self.assertIsNot(one, inprocess.broker_of(name + "x"))
+        one = inprocess_driver.broker_of(name)
+        self.assertIs(one, inprocess_driver.broker_of(name))
+        self.assertIsNot(one, inprocess_driver.broker_of(name + "x"))
 
     def test_a_broker_goes_with_its_last_user(self):
         name = uuid.uuid4().hex
-        inprocess.broker_of(name).declare("exchange", ["topic"], None)
+        inprocess_driver.broker_of(name).declare("exchange", ["topic"], None)
         gc.collect()
-        self.assertFalse(inprocess.broker_of(name).publish("exchange", "topic", MESSAGE))
+        self.assertFalse(inprocess_driver.broker_of(name).publish("exchange", "topic", MESSAGE))
 
 
 class Endpoint:

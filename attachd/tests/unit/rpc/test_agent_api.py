@@ -7,9 +7,10 @@ import uuid
 
 import oslo_messaging as messaging
 
-from attachd import agentapi, exception, service
+from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.rpc import agent_api, transport
 from attachd.tests.backends import override
 
 CONTEXT = RequestContext(overwrite=False)
@@ -20,25 +21,25 @@ class AskingTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.client = mock.Mock()
-        patched = mock.patch.object(service, "client_of", return_value=self.client)
+        patched = mock.patch.object(transport, "get_topic_client", return_value=self.client)
         self.made = patched.start()
         self.addCleanup(patched.stop)
 
     def test_the_agent_of_the_host_is_asked_with_patience_and_by_version(self):
         override(self, "work_timeout", 7, group="agent")
-        for ask in (agentapi.look, agentapi.nudge):
+        for ask in (agent_api.look, agent_api.nudge):
             ask(CONTEXT, "compute-1", "a")
-            self.made.assert_called_with("attachd-agent", "compute-1", 7, agentapi.VERSION)
+            self.made.assert_called_with("attachd-agent", "compute-1", 7, agent_api.VERSION)
 
     def test_to_look_is_a_call_and_to_nudge_a_cast(self):
-        agentapi.look(CONTEXT, "compute-1", "a")
+        agent_api.look(CONTEXT, "compute-1", "a")
         self.client.call.assert_called_once_with(CONTEXT, "look", attachment_id="a")
-        agentapi.nudge(CONTEXT, "compute-1", "a")
+        agent_api.nudge(CONTEXT, "compute-1", "a")
         self.client.cast.assert_called_once_with(CONTEXT, "look", attachment_id="a")
 
     def test_trouble_has_a_name_by_what_can_be_done_about_it(self):
         undeliverable = messaging.MessageUndeliverable(None, "", "", {})
-        both, look = (agentapi.look, agentapi.nudge), (agentapi.look,)
+        both, look = (agent_api.look, agent_api.nudge), (agent_api.look,)
         for trouble, raised, asked in (
             (messaging.MessagingTimeout(), exception.AgentTimeout, look),
             (undeliverable, exception.AgentAway, both),
@@ -58,18 +59,18 @@ class AnsweredTest(unittest.TestCase):
         messaging.TransportURL(CONF)
         override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
         override(self, "work_timeout", 60, group="agent")
-        service.forget()
-        self.addCleanup(service.forget)
+        transport.reset_after_fork()
+        self.addCleanup(transport.reset_after_fork)
 
     def serve(self, look):
         class Endpoint:
-            target = messaging.Target(version=agentapi.VERSION)
+            target = messaging.Target(version=agent_api.VERSION)
 
             @messaging.expected_exceptions(exception.AttachdError)
             def look(self, _context, attachment_id):
                 return look(attachment_id)
 
-        server = service.server(Endpoint(), "compute-1", CONF.agent.topic)
+        server = transport.get_server(Endpoint(), "compute-1", CONF.agent.topic)
         server.start(override_pool_size=1)
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
@@ -77,14 +78,14 @@ class AnsweredTest(unittest.TestCase):
     def test_it_is_the_right_host_that_looks(self):
         looked = mock.Mock(return_value=None)
         self.serve(looked)
-        agentapi.look(CONTEXT, "compute-1", "a")
+        agent_api.look(CONTEXT, "compute-1", "a")
         looked.assert_called_once_with("a")
         with self.assertRaises(exception.AgentAway):
-            agentapi.look(CONTEXT, "compute-2", "a")
+            agent_api.look(CONTEXT, "compute-2", "a")
 
     def test_the_reason_of_a_host_arrives_whole(self):
         self.serve(mock.Mock(side_effect=BUSY))
         with self.assertRaises(exception.DeviceBusy) as raised:
-            agentapi.look(CONTEXT, "compute-1", "a")
+            agent_api.look(CONTEXT, "compute-1", "a")
         self.assertIs(exception.DeviceBusy, type(raised.exception))
         self.assertEqual(str(BUSY), str(raised.exception))

@@ -3,13 +3,13 @@
 
 import unittest
 
-from attachd import exception, sharing
-from attachd.sharing import Mode, Sharing
+from attachd import exception, multiattach
+from attachd.multiattach import Mode, Sharing
 
 
 class ReadTest(unittest.TestCase):
     def test_a_type_that_says_nothing_is_attached_once_and_written(self):
-        self.assertEqual(Sharing(multiattach=False, mode=Mode.RW), sharing.of({"other": "1"}))
+        self.assertEqual(Sharing(multiattach=False, mode=Mode.RW), multiattach.of({"other": "1"}))
 
     def test_only_a_true_is_is_multiattach(self):
         for key in ("multiattach", "capabilities:multiattach"):
@@ -21,16 +21,16 @@ class ReadTest(unittest.TestCase):
                 (None, False),
             ):
                 with self.subTest(key=key, value=value):
-                    self.assertIs(expected, sharing.of({key: value}).multiattach)
+                    self.assertIs(expected, multiattach.of({key: value}).multiattach)
 
     def test_a_mode_is_read_in_any_case(self):
         for value in ("RO", "ro", "Ro"):
-            self.assertIs(Mode.RO, sharing.of({"mode": value}).mode)
-        self.assertIs(Mode.RW, sharing.of({"mode": "rw"}).mode)
+            self.assertIs(Mode.RO, multiattach.of({"mode": value}).mode)
+        self.assertIs(Mode.RW, multiattach.of({"mode": "rw"}).mode)
 
     def test_limits_are_numbers(self):
         specs = {"max_attachments": "16", "max_attachments_per_host": "1"}
-        self.assertEqual(Sharing(most=16, most_per_host=1), sharing.of(specs))
+        self.assertEqual(Sharing(most=16, most_per_host=1), multiattach.of(specs))
 
 
 class CheckTest(unittest.TestCase):
@@ -43,7 +43,7 @@ class CheckTest(unittest.TestCase):
             {"mode": None},
         ):
             with self.subTest(specs):
-                sharing.check(specs)
+                multiattach.check(specs)
 
     def test_what_cannot_is_refused_by_its_name(self):
         for key, value in (
@@ -63,4 +63,4 @@ class CheckTest(unittest.TestCase):
                 self.subTest(key=key, value=value),
                 self.assertRaisesRegex(exception.InvalidInput, rf"{key}\b.*It has to be"),
             ):
-                sharing.check({key: value})
+                multiattach.check({key: value})

@@ -6,8 +6,9 @@ from unittest import mock
 
 import oslo_messaging as messaging
 
-from attachd import context, exception, rpcapi, service
+from attachd import context, exception
 from attachd.objects import Attachment, Volume, manifests
+from attachd.rpc import manager_api, transport
 from attachd.tests.backends import override
 
 CONTEXT = context.RequestContext(project_id="p", overwrite=False)
@@ -23,20 +24,22 @@ def _volume(host="here@fake#pool"):
 
 
 WAYS = {
-    "attach": lambda **where: rpcapi.attach(CONTEXT, _attachment(**where), CONNECTOR),
-    "attach_alone": lambda **where: rpcapi.attach_alone(CONTEXT, _attachment(**where), CONNECTOR),
-    "detach": lambda **where: rpcapi.detach(CONTEXT, _attachment(**where)),
-    "force_detach": lambda **where: rpcapi.force_detach(CONTEXT, _attachment(**where)),
-    "carry_on": lambda **where: rpcapi.carry_on(CONTEXT, _attachment(**where)),
-    "open_connection": lambda **where: rpcapi.open_connection(
+    "attach": lambda **where: manager_api.attach(CONTEXT, _attachment(**where), CONNECTOR),
+    "attach_alone": lambda **where: manager_api.attach_alone(
+        CONTEXT, _attachment(**where), CONNECTOR
+    ),
+    "detach": lambda **where: manager_api.detach(CONTEXT, _attachment(**where)),
+    "force_detach": lambda **where: manager_api.force_detach(CONTEXT, _attachment(**where)),
+    "carry_on": lambda **where: manager_api.carry_on(CONTEXT, _attachment(**where)),
+    "open_connection": lambda **where: manager_api.open_connection(
         CONTEXT, _volume(**where), CONNECTOR
     ),
-    "close_connections": lambda **where: rpcapi.close_connections(
+    "close_connections": lambda **where: manager_api.close_connections(
         CONTEXT, _volume(**where), None, ("a",)
     ),
-    "create_volume": lambda **where: rpcapi.create_volume(CONTEXT, _volume(**where)),
-    "delete_volume": lambda **where: rpcapi.delete_volume(CONTEXT, _volume(**where)),
-    "extend_volume": lambda **where: rpcapi.extend_volume(CONTEXT, _volume(**where)),
+    "create_volume": lambda **where: manager_api.create_volume(CONTEXT, _volume(**where)),
+    "delete_volume": lambda **where: manager_api.delete_volume(CONTEXT, _volume(**where)),
+    "extend_volume": lambda **where: manager_api.extend_volume(CONTEXT, _volume(**where)),
 }
 CALLS = frozenset(
     {
@@ -49,9 +52,9 @@ CALLS = frozenset(
 class _RpcCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        override(self, "attachd_manager", rpcapi.VERSION, group="upgrade_levels")
+        override(self, "attachd_manager", manager_api.VERSION, group="upgrade_levels")
         self.client = mock.Mock()
-        patched = mock.patch.object(service, "client", return_value=self.client)
+        patched = mock.patch.object(transport, "get_client", return_value=self.client)
         self.made = patched.start()
         self.addCleanup(patched.stop)
 
@@ -64,7 +67,7 @@ class AskingTest(_RpcCase):
         for ask in WAYS.values():
             ask()
             self.made.assert_called_with(
-                "here@fake", timeout=7, version=rpcapi.VERSION, objects=manifests.newest()
+                "here@fake", timeout=7, version=manager_api.VERSION, objects=manifests.newest()
             )
 
     def test_what_has_an_answer_is_a_call_and_the_rest_a_cast(self):
@@ -76,13 +79,13 @@ class AskingTest(_RpcCase):
             self.assertIs(self.client.call.return_value if name in CALLS else None, answer)
 
     def test_log_levels_are_set_everywhere_and_read_somewhere(self):
-        with mock.patch.object(service, "everybody") as everybody:
-            rpcapi.set_log_levels(CONTEXT, {"here@fake"}, "attachd", "DEBUG")
-        everybody.assert_called_once_with(rpcapi.VERSION)
+        with mock.patch.object(transport, "get_fanout_client") as everybody:
+            manager_api.set_log_levels(CONTEXT, {"here@fake"}, "attachd", "DEBUG")
+        everybody.assert_called_once_with(manager_api.VERSION)
         everybody.return_value.cast.assert_called_once_with(
             CONTEXT, "set_log_levels", hosts=["here@fake"], prefix="attachd", level="DEBUG"
         )
-        answer = rpcapi.get_log_levels(CONTEXT, "here@fake", "attachd")
+        answer = manager_api.get_log_levels(CONTEXT, "here@fake", "attachd")
         self.client.call.assert_called_once_with(CONTEXT, "get_log_levels", prefix="attachd")
         self.assertIs(self.client.call.return_value, answer)
 
@@ -97,7 +100,7 @@ class AskingTest(_RpcCase):
         ids = {"attachment_id": "a", "volume_id": "v"}
         WAYS["detach"]()
         self.client.call.assert_called_with(CONTEXT, "detach", **ids, states=None)
-        rpcapi.detach(CONTEXT, _attachment(), frozenset({"reserved", "connect_failed"}))
+        manager_api.detach(CONTEXT, _attachment(), frozenset({"reserved", "connect_failed"}))
         self.client.call.assert_called_with(
             CONTEXT, "detach", **ids, states=["connect_failed", "reserved"]
         )
@@ -173,7 +176,7 @@ class FormerReleasesTest(_RpcCase):
     def test_states_are_left_out_as_they_were_in_those_releases(self):
         for version, among in (("1.3", set()), ("1.4", {"states"})):
             self.pin(version)
-            rpcapi.detach(CONTEXT, _attachment(), {"reserved"})
+            manager_api.detach(CONTEXT, _attachment(), {"reserved"})
             self.assertEqual(("detach", {"attachment_id", "volume_id"} | among), self.sent())
 
     def test_detaching_by_force_is_a_detach_where_it_is_not_known(self):
@@ -191,7 +194,7 @@ class FormerReleasesTest(_RpcCase):
         ):
             self.pin(version)
             volume.multiattach = multiattach
-            rpcapi.close_connections(CONTEXT, volume, None, (), ["c"])
+            manager_api.close_connections(CONTEXT, volume, None, (), ["c"])
             always = {"volume_id", "connector", "attachment_ids"}
             self.assertEqual(("close_connections", always | named), self.sent())
 
@@ -200,15 +203,18 @@ class FormerReleasesTest(_RpcCase):
         shared.multiattach = True
         copy.source_volid = "s"
         for version, ask in (
-            ("1.5", lambda: rpcapi.attach(CONTEXT, _attachment(), CONNECTOR, "a:rule")),
-            ("1.5", lambda: rpcapi.attach_alone(CONTEXT, _attachment(), CONNECTOR, "a:rule")),
-            ("1.5", lambda: rpcapi.open_connection(CONTEXT, shared, CONNECTOR, "a:rule")),
-            ("1.4", lambda: rpcapi.close_connections(CONTEXT, shared, None, (), ["c"])),
+            ("1.5", lambda: manager_api.attach(CONTEXT, _attachment(), CONNECTOR, "a:rule")),
+            ("1.5", lambda: manager_api.attach_alone(CONTEXT, _attachment(), CONNECTOR, "a:rule")),
+            ("1.5", lambda: manager_api.open_connection(CONTEXT, shared, CONNECTOR, "a:rule")),
+            ("1.4", lambda: manager_api.close_connections(CONTEXT, shared, None, (), ["c"])),
             ("1.2", WAYS["open_connection"]),
             ("1.2", WAYS["close_connections"]),
-            ("1.1", lambda: rpcapi.get_log_levels(CONTEXT, "here@fake", "attachd")),
-            ("1.1", lambda: rpcapi.set_log_levels(CONTEXT, {"here@fake"}, "attachd", "DEBUG")),
-            ("1.0", lambda: rpcapi.create_volume(CONTEXT, copy)),
+            ("1.1", lambda: manager_api.get_log_levels(CONTEXT, "here@fake", "attachd")),
+            (
+                "1.1",
+                lambda: manager_api.set_log_levels(CONTEXT, {"here@fake"}, "attachd", "DEBUG"),
+            ),
+            ("1.0", lambda: manager_api.create_volume(CONTEXT, copy)),
         ):
             self.pin(version)
             with (

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RPC over oslo.messaging: clients, versions, and a transport within one process."""

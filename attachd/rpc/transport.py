@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RPC clients and servers of one process, and its connection to the message queue.
+
+All of them are made when they are first needed and belong to the process that made them: a
+client that was used before a fork never gets an answer after it.
+"""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+import os
+import threading
+import time
+from typing import Any
+
+from kombu import exceptions as kombu_exceptions
+from oslo_config import cfg
+from oslo_log import log as logging
+import oslo_messaging as messaging
+from oslo_messaging._drivers import (  # pinned by tests/unit/rpc/test_transport.py
+    amqpdriver,
+    impl_rabbit,
+)
+from oslo_messaging.rpc.server import RPCServer
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.objects import base, manifests
+from attachd.rpc import circuit_breaker
+
+LOG = logging.getLogger(__name__)
+
+RETRIES = 1
+"""Number of retries, a second apart, of a message that the message queue did not accept."""
+
+QUEUE_DEFAULTS: Mapping[str, int] = {
+    # A broker that is silent for this long counts as lost, and so does a message to it.
+    "heartbeat_timeout_threshold": 20,
+    # A consumer reconnects at the latest this long after the broker is back.  Until then no
+    # answer arrives, so a manager tries to send its answers for some time longer.
+    "rabbit_interval_max": 5,
+    "kombu_missing_consumer_retry_timeout": 30,
+}
+"""Defaults for [oslo_messaging_rabbit] other than those of oslo.messaging, in seconds."""
+
+POLL_INTERVAL = 0.25
+"""Seconds that a listener first waits for a message before it checks whether to stop.  Without
+messages the interval grows to 5 seconds."""
+
+_CONTEXT_FIELDS = {
+    "user_id": "user",
+    "project_id": "project_id",
+    "roles": "roles",
+    "is_admin": "is_admin",
+    "system_scope": "system_scope",
+    "domain_id": "domain",
+    "user_domain_id": "user_domain",
+    "project_domain_id": "project_domain",
+    "request_id": "request_id",
+    "global_request_id": "global_request_id",
+}
+"""Attributes of a context that managers get, and their keys in RequestContext.from_dict()."""
+
+
+class Serializer(messaging.Serializer):
+    """Serialize objects in a given version, and contexts without their token.
+
+    :param known: the versions of objects that the receiver understands; other objects are sent
+        in their current version
+    """
+
+    def __init__(self, known: manifests.Manifest = ()) -> None:
+        self._objects = base.Serializer(dict(known))
+
+    def serialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
+        """Turn an argument or a result into what JSON can say."""
+        return self._objects.serialize_entity(ctxt, entity)
+
+    def deserialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
+        """Rebuild an argument or a result."""
+        return self._objects.deserialize_entity(ctxt, entity)
+
+    @staticmethod
+    def serialize_context(ctxt: RequestContext) -> dict[str, Any]:
+        """Keep identity, roles and request id; the token stays with the API."""
+        values = ((key, getattr(ctxt, name)) for name, key in _CONTEXT_FIELDS.items())
+        return {key: value for key, value in values if value}
+
+    @staticmethod
+    def deserialize_context(ctxt: dict[str, Any]) -> RequestContext:
+        """Rebuild the context, and make it the one that this thread logs with."""
+        return RequestContext.from_dict(ctxt)
+
+
+class Dispatcher(messaging.RPCDispatcher):
+    """Answer each caller in the object versions that belong to the version of its message."""
+
+    def __init__(self, endpoint: Any) -> None:
+        super().__init__([endpoint], Serializer())
+        self._speaking = functools.lru_cache(maxsize=32)(
+            lambda version: messaging.RPCDispatcher(
+                [endpoint], Serializer(manifests.of_contract(version))
+            )
+        )
+
+    def dispatch(self, incoming: Any) -> Any:
+        """Dispatch a message and return the answer; exceptions of the endpoint propagate."""
+        return self._speaking(incoming.message.get("version", "1.0")).dispatch(incoming)
+
+
+class Client:
+    """RPC client of one backend of a manager; safe to share between threads."""
+
+    def __init__(self, rpc: Any, backend: str = "") -> None:
+        self._rpc = rpc
+        self._queue = circuit_breaker.BackendCircuitBreaker(backend)
+
+    def call(self, context: RequestContext, method: str, **arguments: Any) -> Any:
+        """Call a method and return its answer.
+
+        :raises AttachdError: the manager raised it
+        :raises Unavailable: the circuit breaker of the backend is open
+        :raises RemoteError: the manager raised anything else
+        :raises MessagingTimeout: no answer in time
+        :raises MessageUndeliverable: no queue of the backend exists
+        :raises MessageDeliveryFailure: the message queue cannot be reached
+        """
+        _reach()
+        try:
+            with self._queue.guarded_call(method), _reporting_outages():
+                return self._rpc.call(context, method, **arguments)
+        except exception.AttachdError as error:
+            raise _as_raised(error) from None
+
+    def cast(self, context: RequestContext, method: str, **arguments: Any) -> None:
+        """Send a message without waiting for an answer.
+
+        :raises MessageUndeliverable: no queue of the backend exists
+        :raises MessageDeliveryFailure: the message queue cannot be reached
+        """
+        with _reporting_outages():
+            self._rpc.cast(context, method, **arguments)
+
+
+@contextlib.contextmanager
+def _reporting_outages() -> Iterator[None]:
+    """Raise MessageDeliveryFailure for each failure to reach the message queue."""
+    try:
+        yield
+    except kombu_exceptions.OperationalError as error:
+        raise messaging.MessageDeliveryFailure(str(error)) from error
+
+
+def _reach() -> None:
+    """Check once that the message queue can be reached.
+
+    The first call of a process opens a connection for the answers.  oslo.messaging retries that
+    without a limit, while sending is limited: so a message without a receiver is sent first.
+    """
+    if not _state.reached:
+        ping()
+    _state.reached = True
+
+
+def ping() -> None:
+    """Send a message without a receiver; raises MessageDeliveryFailure."""
+    target = messaging.Target(topic=f"{CONF.rpc.topic}-ping")
+    pinger = messaging.get_rpc_client(get_transport(), target, retry=RETRIES)
+    with _reporting_outages():
+        pinger.cast({}, "ping")
+
+
+def _as_raised(error: exception.AttachdError) -> exception.AttachdError:
+    """Undo what oslo.messaging does to a remote error: a class whose str() is a traceback."""
+    kind = type(error)
+    if kind.__module__.endswith("_Remote"):
+        error.__class__ = kind.__bases__[0]
+    return error
+
+
+def get_transport() -> Any:
+    """Return this process's connection to the message queue."""
+    with _state.lock:
+        if _state.transport is None:
+            set_defaults()
+            _set_poll_interval()
+            _state.transport = messaging.get_rpc_transport(
+                CONF, allowed_remote_exmods=[exception.__name__]
+            )
+        return _state.transport
+
+
+def set_defaults() -> None:
+    """Set attachd's defaults of oslo.messaging's options; oslo-config-generator calls it, too."""
+    cfg.set_defaults(impl_rabbit.rabbit_opts, **QUEUE_DEFAULTS)
+
+
+def _set_poll_interval() -> None:
+    """Make oslo.messaging's consumers poll less often.
+
+    After each message a consumer polls after 1, 2, 4 ... milliseconds, up to 5 seconds, to
+    acknowledge finished messages in between.  RPC messages are acknowledged on receipt, so the
+    polls found nothing to do and cost more than the messages.  A release of oslo.messaging
+    without this constant keeps its own intervals.
+    """
+    if hasattr(amqpdriver, "ACK_REQUEUE_EVERY_SECONDS_MIN"):
+        amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN = POLL_INTERVAL
+
+
+def get_client(
+    server_name: str, timeout: float, version: str, objects: manifests.Manifest = ()
+) -> Client:
+    """Return this process's client for one manager's backend.
+
+    :param server_name: ``host@backend``
+    :param timeout: seconds to wait for an answer
+    :param version: of the contract, as in rpcapi
+    :param objects: the object versions that the manager understands
+    """
+    return _state.client_of(CONF.rpc.topic, server_name, timeout, version, objects)
+
+
+def get_topic_client(topic: str, server_name: str | None, timeout: float, version: str) -> Client:
+    """Return this process's client for the servers of another topic than that of managers.
+
+    :param server_name: None: any of them
+    :param timeout: seconds to wait for an answer
+    :param version: of the contract
+    """
+    return _state.client_of(topic, server_name, timeout, version)
+
+
+def get_fanout_client(version: str) -> Client:
+    """Return this process's client for casts to all processes of all managers.
+
+    :param version: of the contract, as in rpcapi
+    """
+    return _state.fanout_client(version)
+
+
+def get_server(
+    endpoint: Any, server_name: str, topic: str | None = None, caller_timeout: float | None = None
+) -> Any:
+    """Return a server for ``endpoint``, not yet started.
+
+    ``start(override_pool_size=N)`` lets it work with N threads, ``stop()`` ends receiving,
+    ``wait()`` waits for what was received.
+
+    :param server_name: ``host@backend`` of a manager
+    :param topic: None: that of managers
+    :param caller_timeout: seconds that callers wait for an answer; None: [rpc]attach_timeout
+    """
+    made = messaging.get_rpc_server(
+        get_transport(),
+        messaging.Target(topic=topic or CONF.rpc.topic, server=server_name),
+        [endpoint],
+        server_cls=_Server,
+    )
+    made.dispatcher = Dispatcher(endpoint)
+    made.caller_timeout = caller_timeout
+    return made
+
+
+class _Server(RPCServer):
+    """RPC server that drops calls whose callers have timed out.
+
+    A call waits in this process while all threads of its backend are busy.  Its caller times out
+    after [rpc]attach_timeout.  Without the check, a backend that returns from an outage would
+    first execute all calls of the outage, and delay the current ones.
+
+    :ivar caller_timeout: seconds that callers wait; None: [rpc]attach_timeout
+    """
+
+    caller_timeout: float | None = None
+
+    def _on_incoming(self, incoming: Any) -> None:
+        self._work_executor.submit(self._begin, incoming, time.monotonic())
+
+    def _begin(self, incoming: Any, arrived: float) -> None:
+        (message,) = incoming
+        waited = time.monotonic() - arrived
+        timeout = self.caller_timeout or CONF.rpc.attach_timeout
+        if message.msg_id is not None and waited > timeout:
+            method = message.message.get("method")
+            LOG.warning("%s is dropped: its caller timed out, it waited %d s", method, waited)
+            return
+        self._process_incoming(incoming)
+
+
+class _RpcState:
+    """RPC objects of one process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.transport: Any = None
+        self.reached = False
+        # Making a client costs more than a call does.
+        self.client_of = functools.cache(_make_client)
+        self.fanout_client = functools.cache(_make_fanout_client)
+
+
+def _make_client(
+    topic: str,
+    server_name: str | None,
+    timeout: float,
+    version: str,
+    objects: manifests.Manifest = (),
+) -> Client:
+    return Client(
+        messaging.get_rpc_client(
+            get_transport(),
+            messaging.Target(topic=topic, server=server_name, version=version),
+            timeout=timeout,
+            serializer=Serializer(objects),
+            retry=RETRIES,
+            transport_options=messaging.TransportOptions(at_least_once=True),
+        ).prepare(),
+        server_name or topic,
+    )
+
+
+def _make_fanout_client(version: str) -> Client:
+    target = messaging.Target(topic=CONF.rpc.topic, fanout=True, version=version)
+    return Client(
+        messaging.get_rpc_client(
+            get_transport(), target, serializer=Serializer(), retry=RETRIES
+        ).prepare()
+    )
+
+
+_state = _RpcState()
+
+
+def reset_after_fork() -> None:
+    """Drop clients and connections without closing them: after a fork they are the parent's."""
+    global _state  # noqa: PLW0603  one state per process
+    _state = _RpcState()
+
+
+def close() -> None:
+    """Close this process's connection; the next use opens a new one."""
+    old = _state
+    reset_after_fork()
+    if old.transport is not None:
+        old.transport.cleanup()
+
+
+os.register_at_fork(after_in_child=reset_after_fork)

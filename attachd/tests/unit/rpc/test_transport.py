@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import inspect
+import os
+import socket
+import threading
+import unittest
+from unittest import mock
+import uuid
+
+import oslo_messaging as messaging
+from oslo_messaging._drivers import amqpdriver, common, impl_rabbit
+from oslo_messaging.rpc import server as rpc_server
+
+from attachd import exception, service
+from attachd.conf import CONF
+from attachd.context import RequestContext
+from attachd.objects import Volume
+from attachd.rpc import transport
+from attachd.tests import backends
+from attachd.tests.wait import TIMEOUT, wait_until
+
+
+class SerializerTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.serializer = transport.Serializer()
+
+    def test_a_context_survives_without_its_token(self):
+        context = RequestContext(
+            user_id="u",
+            project_id="p",
+            roles=["admin", "member"],
+            is_admin=True,
+            system_scope="all",
+            domain_id="d",
+            user_domain_id="ud",
+            project_domain_id="pd",
+            global_request_id="req-" + str(uuid.uuid4()),
+            auth_token="secret",
+        )
+        sent = self.serializer.serialize_context(context)
+        self.assertNotIn("secret", repr(sent))
+        rebuilt = self.serializer.deserialize_context(sent)
+        self.assertIsInstance(rebuilt, RequestContext)
+        self.assertEqual({**context.to_dict(), "auth_token": None}, rebuilt.to_dict())
+
+    def test_an_empty_context_is_a_small_message(self):
+        sent = self.serializer.serialize_context(RequestContext(overwrite=False))
+        self.assertEqual({"request_id"}, set(sent))
+
+
+class DispatcherTest(unittest.TestCase):
+    """Callers of former releases get answers that they can read."""
+
+    def test_an_answer_has_the_objects_of_the_contract_that_the_caller_speaks(self):
+        class Endpoint:
+            target = messaging.Target(version="1.9")
+
+            def ask(self, _context):
+                return [Volume(id="v", shared_targets=True)]
+
+        dispatcher = transport.Dispatcher(Endpoint())
+        for said, version in (("1.0", "1.0"), ("1.3", "1.1"), ("1.9", "1.2"), (None, "1.0")):
+            message = {"method": "ask"} if said is None else {"method": "ask", "version": said}
+            incoming = mock.Mock(message=message, ctxt={}, client_timeout=None)
+            (answer,) = dispatcher.dispatch(incoming)
+            self.assertEqual(version, answer["attachd_object.version"], said)
+            self.assertEqual(
+                version == "1.2", "shared_targets" in answer["attachd_object.data"], said
+            )
+
+    def test_who_is_too_new_is_told_so(self):
+        dispatcher = transport.Dispatcher(mock.Mock(target=messaging.Target(version="1.9")))
+        message = {"method": "ask", "version": "1.10"}
+        with self.assertRaises(messaging.UnsupportedVersion):
+            dispatcher.dispatch(mock.Mock(message=message, ctxt={}, client_timeout=None))
+
+
+class ClientTest(unittest.TestCase):
+    def use(self, url):
+        messaging.TransportURL(CONF)
+        CONF.set_override("transport_url", url)
+        self.addCleanup(CONF.clear_override, "transport_url")
+        transport.reset_after_fork()
+        self.addCleanup(transport.reset_after_fork)
+
+    def test_an_error_from_afar_has_its_own_class_and_message_again(self):
+        self.use("inprocess://")
+        error = exception.VolumeNotFound(volume_id="v")
+        text = common.serialize_remote_exception((type(error), error, None))
+        remote = common.deserialize_remote_exception(text, [exception.__name__])
+        self.assertNotEqual(str(error), str(remote), "oslo.messaging is better now: simplify")
+        with self.assertRaises(exception.VolumeNotFound) as caught:
+            transport.Client(mock.Mock(call=mock.Mock(side_effect=remote))).call({}, "m")
+        self.assertIs(exception.VolumeNotFound, type(caught.exception))
+        self.assertEqual("Volume v could not be found.", str(caught.exception))
+
+    def test_a_client_is_made_once(self):
+        self.use("inprocess://")
+        self.assertIs(transport.get_client("h@b", 5, "1.0"), transport.get_client("h@b", 5, "1.0"))
+        self.assertIsNot(
+            transport.get_client("h@b", 5, "1.0"), transport.get_client("h@c", 5, "1.0")
+        )
+
+    def test_a_transport_is_made_once(self):
+        self.use("inprocess://")
+        self.assertIs(transport.get_transport(), transport.get_transport())
+
+    def test_a_forked_process_makes_its_own(self):
+        self.use("inprocess://")
+        before = (transport.get_transport(), transport.get_client("h@b", 5, "1.0"))
+        child = os.fork()
+        if not child:
+            after = (transport.get_transport(), transport.get_client("h@b", 5, "1.0"))
+            os._exit(sum(old is new for old, new in zip(before, after, strict=True)))
+        self.assertEqual(0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        self.assertIs(before[0], transport.get_transport())
+
+    def test_a_queue_that_is_away_is_noticed_soon(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.use(f"rabbit://guest:guest@127.0.0.1:{port}/")
+        # Not by the time that a caller waits for an answer, which ends with another error.
+        client = transport.get_client("h@b", TIMEOUT, "1.0")
+        context = RequestContext(overwrite=False)
+        for way in (client.call, client.cast):
+            with self.assertRaises(messaging.MessageDeliveryFailure):
+                way(context, "method")
+
+
+class PunctualityTest(unittest.TestCase):
+    """A server with one thread, which the test keeps busy, over the in-process transport."""
+
+    def setUp(self):
+        super().setUp()
+        messaging.set_transport_defaults(service.EXCHANGE)
+        messaging.TransportURL(CONF)
+        backends.override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
+        backends.override(self, "attach_timeout", 1, "rpc")
+        transport.reset_after_fork()
+        self.addCleanup(transport.close)
+        self.busy, self.free = threading.Event(), threading.Event()
+        self.addCleanup(self.free.set)
+        self.now = 1000.0
+        self.clock = self.enterContext(mock.patch.object(transport, "time"))
+        self.clock.monotonic.side_effect = lambda: self.now
+        self.done = []
+        server = transport.get_server(self, "h@b")
+        server.start(override_pool_size=1)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+        # Nobody answers in that time, and the server goes by the clock of the test.
+        self.client = transport.get_client("h@b", timeout=0.1, version="1.0")
+        self.context = RequestContext(overwrite=False)
+
+    def occupy(self, _context):
+        self.busy.set()
+        self.free.wait(TIMEOUT)
+
+    def note(self, _context, name):
+        self.done.append(name)
+
+    def test_a_call_whose_caller_has_given_up_is_not_begun_but_a_cast_is(self):
+        self.client.cast(self.context, "occupy")
+        self.assertTrue(self.busy.wait(TIMEOUT))
+        with self.assertRaises(messaging.MessagingTimeout):
+            self.client.call(self.context, "note", name="late call")
+        self.now += 2
+        # It has not waited: oslo.messaging gives casts an id, too, by which they seem to be calls.
+        self.client.cast(self.context, "note", name="late cast")
+        with self.assertLogs("attachd.rpc.transport", "WARNING") as logged:
+            self.free.set()
+            transport.get_client("h@b", TIMEOUT, "1.0").call(self.context, "note", name="call")
+        self.assertEqual(["late cast", "call"], self.done)
+        self.assertIn("note is dropped", logged.output[0])
+
+    def test_who_has_more_patience_is_answered_later(self):
+        patient = transport.get_server(self, "h", "elsewhere", caller_timeout=60)
+        patient.start(override_pool_size=1)
+        self.addCleanup(patient.wait)
+        self.addCleanup(patient.stop)
+        client = transport.get_topic_client("elsewhere", "h", TIMEOUT, "1.0")
+        client.cast(self.context, "occupy")
+        self.assertTrue(self.busy.wait(TIMEOUT))
+        caller = threading.Thread(
+            target=client.call, args=(self.context, "note"), kwargs={"name": "call"}
+        )
+        asked = self.clock.monotonic.call_count
+        caller.start()
+        wait_until(lambda: self.clock.monotonic.call_count > asked)  # when it has arrived
+        self.now += 30
+        self.free.set()
+        caller.join(TIMEOUT)
+        self.assertEqual(["call"], self.done)
+
+    def test_oslo_messaging_still_gives_us_the_messages(self):
+        for name in ("_on_incoming", "_process_incoming"):
+            self.assertTrue(any(name in vars(each) for each in rpc_server.RPCServer.__mro__))
+        known = inspect.signature(amqpdriver.AMQPIncomingMessage.__init__).parameters
+        self.assertIn("msg_id", known)
+
+
+class DefaultsTest(unittest.TestCase):
+    def test_they_are_of_options_that_there_are(self):
+        transport.set_defaults()
+        found = {each.dest: each.default for each in impl_rabbit.rabbit_opts}
+        self.assertEqual(transport.QUEUE_DEFAULTS, {n: found[n] for n in transport.QUEUE_DEFAULTS})
+
+    def test_an_answer_is_tried_until_its_caller_must_have_come_back(self):
+        told = transport.QUEUE_DEFAULTS
+        back = told["rabbit_interval_max"] + told["heartbeat_timeout_threshold"]
+        self.assertGreater(told["kombu_missing_consumer_retry_timeout"], back)
+
+
+class CalmTest(unittest.TestCase):
+    """Pins what transport._set_poll_interval() knows of oslo.messaging."""
+
+    def test_listeners_wait_rather_than_look_all_the_time(self):
+        transport._set_poll_interval()
+        self.assertEqual(transport.POLL_INTERVAL, amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN)
+        self.assertLess(transport.POLL_INTERVAL, amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MAX)
+
+    def test_oslo_messaging_itself_looks_each_millisecond(self):
+        source = inspect.getsource(amqpdriver)
+        self.assertIn("ACK_REQUEUE_EVERY_SECONDS_MIN = 0.001", source)
+        self.assertIn("timeout=current_timeout", source)
+
+    def test_calls_are_acknowledged_as_they_come_so_that_nothing_waits_for_it(self):
+        message = mock.Mock()
+        with mock.patch.object(amqpdriver.AMQPListener, "__call__"):
+            amqpdriver.RpcAMQPListener(mock.Mock(), mock.Mock())(message)
+        message.acknowledge.assert_called_once_with()
+        kind = amqpdriver.RpcAMQPListener.message_cls
+        self.assertIsNone(kind.acknowledge(None))
+        self.assertIsNone(kind.requeue(None))
