@@ -14,8 +14,8 @@ from oslo_utils import timeutils
 
 from attachd import exception
 from attachd.db import services
-from attachd.probing import Answer, NoAnswer, Probe
 from attachd.rpc import transport
+from attachd.telemetry.cached_probe import Answer, Probe, ProbeTimeout
 
 PATIENCE = 2.0
 """Seconds that a probe waits for the database, or for the message queue."""
@@ -93,7 +93,7 @@ def _reason(name: str, error: Exception | None) -> str | None:
     """Say what is wrong; the text of an error that nobody foresaw may hold an address."""
     if error is None:
         return None
-    if isinstance(error, NoAnswer):
+    if isinstance(error, ProbeTimeout):
         return f"The {name} gives {error}."
     if isinstance(error, exception.Unavailable):
         return f"The {name} does not answer."

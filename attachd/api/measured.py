@@ -10,7 +10,7 @@ from typing import Any
 from attachd import service
 from attachd.api.identity import Application, Environ, StartResponse
 from attachd.db import census
-from attachd.metrics import catalogue, exporter, recording
+from attachd.telemetry import catalogue, exporter, recorder
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER = "other"
@@ -42,8 +42,8 @@ class Measured:
             return self._inner(environ, start)
         finally:
             labels = _method(environ), endpoint_of(environ)
-            recording.observe(catalogue.API_DURATION, time.monotonic() - started, *labels)
-            recording.count(catalogue.API_REQUESTS, *labels, status)
+            recorder.observe(catalogue.API_DURATION, time.monotonic() - started, *labels)
+            recorder.count(catalogue.API_REQUESTS, *labels, status)
 
 
 def _method(environ: Environ) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 from oslo_middleware import request_id, tracing
 
-from attachd import tracing as ours
 from attachd.api.identity import Application, Environ, StartResponse
 from attachd.api.measured import endpoint_of
 from attachd.conf import CONF
+from attachd.telemetry import tracing as ours
 
 
 class Traced:

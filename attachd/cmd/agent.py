@@ -13,13 +13,14 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_service import systemd
 
-from attachd import exception, guru, service, tracing
+from attachd import exception, service
 from attachd.agent import key
 from attachd.agent.brick import KernelWay
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Owner
 from attachd.agent.service import Agent
 from attachd.conf import CONF
+from attachd.telemetry import gmr, tracing
 
 LOG = log.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def main() -> int:
     """
     try:
         service.prepare(sys.argv[1:])
-        guru.begin("attachd-agent")
+        gmr.begin("attachd-agent")
         tracing.begin("attachd-agent")
         agent = _prepare()
     except (cfg.Error, exception.AttachdError, OSError) as error:

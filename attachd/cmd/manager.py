@@ -6,11 +6,12 @@ import sys
 from oslo_config import cfg
 from oslo_service import service as oslo_service
 
-from attachd import exception, garbage, guru, service
+from attachd import exception, garbage, service
 from attachd.conf import CONF
 from attachd.db import sealing
 from attachd.manager import backends
 from attachd.manager.service import ManagerService
+from attachd.telemetry import gmr
 
 
 def main() -> int:
@@ -20,7 +21,7 @@ def main() -> int:
     """
     try:
         service.prepare(sys.argv[1:])
-        guru.begin("attachd-manager")
+        gmr.begin("attachd-manager")
         _check()
     except (cfg.Error, exception.AttachdError, OSError) as error:
         print(f"attachd-manager: {error}", file=sys.stderr)

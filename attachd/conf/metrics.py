@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told to Prometheus; the [metrics] group, read by attachd.metrics."""
+"""What is told to Prometheus; the [metrics] group, read by attachd.telemetry."""
 
 from oslo_config import cfg
 

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from attachd.conf import CONF
 from attachd.db import api, models, services
-from attachd.metrics.catalogue import COMMITS, STATEMENTS, Metric
 from attachd.states import AttachmentState, VolumeState
+from attachd.telemetry.catalogue import COMMITS, STATEMENTS, Metric
 
 _A, _V, _S, _G, _P, _E = (
     models.attachments,

@@ -16,11 +16,12 @@ from typing import Any, Final, NamedTuple
 from oslo_context import context as oslo_context
 import sqlalchemy as sa
 
-from attachd import states, work
+from attachd import states
 from attachd.conf import CONF
 from attachd.db import api, models
 from attachd.db.prepared import Prepared
 from attachd.states import AttachmentState, Event
+from attachd.telemetry import step_timer
 
 Row = dict[str, Any]
 _T = models.events
@@ -95,7 +96,7 @@ def _details(row: Mapping[str, Any], error: str | None) -> Row:
         known |= {name: getattr(context, name, None) for name in _OF_THE_CONTEXT}
     known["process"] = f"{CONF.host}:{os.getpid()}"
     known["error"] = error
-    if (at := work.current()) is not None:
+    if (at := step_timer.current()) is not None:
         known["began_at"] = at.began_at.isoformat()
         known["seconds"] = round(at.seconds, 6)
         known["steps"] = [

@@ -7,10 +7,10 @@ from typing import ParamSpec, TypeVar
 
 import oslo_messaging as messaging
 
-from attachd import exception, log_levels
+from attachd import exception
 from attachd.context import RequestContext
-from attachd.metrics import recording
-from attachd.metrics.catalogue import SERVED, SERVED_DURATION
+from attachd.telemetry import log_levels, recorder
+from attachd.telemetry.catalogue import SERVED, SERVED_DURATION
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,10 +25,10 @@ def answering(method: Callable[P, R]) -> Callable[P, R]:
 def _measured(method: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(method)
     def measured(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not recording.is_on():
+        if not recorder.is_on():
             return method(*args, **kwargs)
         labels = getattr(args[0], "_host", "registry"), method.__name__
-        with recording.timed(SERVED, SERVED_DURATION, *labels, judge=_outcome):
+        with recorder.timed(SERVED, SERVED_DURATION, *labels, judge=_outcome):
             return method(*args, **kwargs)
 
     return measured

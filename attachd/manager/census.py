@@ -8,8 +8,8 @@ from prometheus_client import core
 
 from attachd.conf import CONF
 from attachd.db import census
-from attachd.metrics import catalogue, exporter
-from attachd.probing import Probe
+from attachd.telemetry import catalogue, exporter
+from attachd.telemetry.cached_probe import Probe
 
 LOG = log.getLogger(__name__)
 

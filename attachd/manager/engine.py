@@ -15,7 +15,8 @@ from taskflow import task
 from taskflow.patterns import linear_flow
 from taskflow.types import failure
 
-from attachd import exception, tracing
+from attachd import exception
+from attachd.telemetry import tracing
 
 LOG = log.getLogger(__name__)
 

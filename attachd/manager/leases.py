@@ -15,15 +15,15 @@ from typing import TypeVar
 
 from oslo_log import log
 
-from attachd import exception, work
+from attachd import exception
 from attachd.conf import CONF
 from attachd.db import leases as db
 from attachd.db.leases import Lease
 from attachd.drivers import fencing
 from attachd.manager import turns
 from attachd.manager.presence import Presence
-from attachd.metrics import recording
-from attachd.metrics.catalogue import STEP_DURATION, STEPS
+from attachd.telemetry import recorder, step_timer
+from attachd.telemetry.catalogue import STEP_DURATION, STEPS
 
 LOG = log.getLogger(__name__)
 
@@ -102,8 +102,8 @@ def turn(presence: Presence, volume_id: str, path: str) -> Iterator[Turn]:
     :param path: of the file that says whose turn it is on this machine
     :raises Unavailable: it does not come in time
     """
-    with work.begun(), contextlib.ExitStack() as in_line:
-        with work.step("wait"):
+    with step_timer.operation(), contextlib.ExitStack() as in_line:
+        with step_timer.step("wait"):
             in_line.enter_context(_in_line(volume_id, path))
         lease = Lease(volume_id, presence.id)
         with fencing.asking(lambda: presence.check(lease.holder)), _given_back(lease):
@@ -116,14 +116,14 @@ def measured(backend: str, waited: AbstractContextManager[Turn]) -> AbstractCont
     :param backend: ``host@backend``
     :param waited: as of :func:`turn`
     """
-    return _measured(backend, waited) if recording.is_on() else waited
+    return _measured(backend, waited) if recorder.is_on() else waited
 
 
 @contextlib.contextmanager
 def _measured(backend: str, waited: AbstractContextManager[Turn]) -> Iterator[Turn]:
     """Measure how long the turn is waited for."""
     with contextlib.ExitStack() as stack:
-        with recording.timed(STEPS, STEP_DURATION, backend, "wait"):
+        with recorder.timed(STEPS, STEP_DURATION, backend, "wait"):
             ours = stack.enter_context(waited)
         yield ours
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import functools
 from typing import Any
 
-from attachd import exception, tracing
+from attachd import exception
 from attachd.drivers.base import Driver
 from attachd.manager.backends import Backend
-from attachd.metrics import catalogue, recording
+from attachd.telemetry import catalogue, recorder, tracing
 
 STEPS = ("create", "clone", "delete", "extend", "grant", "revoke", "report", "epoch", "evict")
 """The calls of a driver that are measured: what takes time, and what may fail."""
@@ -20,7 +20,7 @@ def measure(backend: str, driver: Driver) -> None:
     """Measure each step that this driver makes, and make it a span."""
     for step in STEPS:
         for outcome in OUTCOMES:
-            recording.expect(catalogue.STEPS, backend, step, outcome)
+            recorder.init_counter(catalogue.STEPS, backend, step, outcome)
         setattr(driver, step, _measured(getattr(driver, step), backend, step))
 
 
@@ -29,7 +29,7 @@ def _measured(call: Callable[..., Any], backend: str, step: str) -> Callable[...
 
     @functools.wraps(call)
     def measured(*args: Any, **more: Any) -> Any:
-        with tracing.span(step, backend=backend), recording.timed(*labels, judge=_outcome):
+        with tracing.span(step, backend=backend), recorder.timed(*labels, judge=_outcome):
             return call(*args, **more)
 
     return measured
@@ -45,4 +45,4 @@ def _outcome(error: Exception) -> str:
 def acted(backend: Backend, action: str, by: int = 1) -> None:
     """Count what was done for a backend although nobody asked for it."""
     if by:
-        recording.count(catalogue.RECOVERED, backend.host, action, by=by)
+        recorder.count(catalogue.RECOVERED, backend.host, action, by=by)

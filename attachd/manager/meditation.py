@@ -3,19 +3,19 @@
 
 from collections.abc import Iterable, Sequence
 
-from attachd import guru
 from attachd.conf import CONF
 from attachd.db import api as db
 from attachd.manager import turns
 from attachd.manager.backends import Backend
+from attachd.telemetry import gmr
 
 
 def begin(backends: Sequence[Backend]) -> None:
     """Have reports tell of these backends from now on."""
-    guru.begin("attachd-manager")
-    guru.tell("Database", db.pools)
-    guru.tell("Backends", lambda: [_told(each) for each in backends])
-    guru.tell("Turns of volumes", _turns)
+    gmr.begin("attachd-manager")
+    gmr.tell("Database", db.pools)
+    gmr.tell("Backends", lambda: [_told(each) for each in backends])
+    gmr.tell("Turns of volumes", _turns)
 
 
 def _told(backend: Backend) -> str:

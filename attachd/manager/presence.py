@@ -27,8 +27,8 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import processes
 from attachd.drivers import fencing
-from attachd.metrics import recording
-from attachd.metrics.catalogue import RECOVERED
+from attachd.telemetry import recorder
+from attachd.telemetry.catalogue import RECOVERED
 
 LOG = log.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class Presence:
         :raises Unavailable: the database does not answer
         """
         if buried := self._bury_proven() + self._bury_silent():
-            recording.count(RECOVERED, "", "bury", by=buried)
+            recorder.count(RECOVERED, "", "bury", by=buried)
             self._tell_of_deaths()
 
     def _come_back(self) -> None:

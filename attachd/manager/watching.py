@@ -3,13 +3,13 @@
 
 from collections.abc import Iterable
 
-from attachd import service, tracing
+from attachd import service
 from attachd.conf import CONF
 from attachd.db import census as rows
 from attachd.manager import backends, census, measuring, meditation
 from attachd.manager.backends import Backend
 from attachd.manager.presence import Presence
-from attachd.metrics import exporter
+from attachd.telemetry import exporter, tracing
 
 __all__ = ["Backend", "load", "watch"]
 

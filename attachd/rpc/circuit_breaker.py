@@ -17,8 +17,8 @@ import oslo_messaging as messaging
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.metrics import recording
-from attachd.metrics.catalogue import RPC_CALLS, RPC_DURATION
+from attachd.telemetry import recorder
+from attachd.telemetry.catalogue import RPC_CALLS, RPC_DURATION
 
 OPEN_AFTER: Final = 10.0
 """Seconds without an answer after which the number of calls to a backend is limited."""
@@ -43,7 +43,7 @@ class BackendCircuitBreaker:
         :param method: name of the RPC method
         :raises Unavailable: the backend is silent, and the limit of calls is reached
         """
-        with recording.timed(RPC_CALLS, RPC_DURATION, method, judge=_outcome), self._counted():
+        with recorder.timed(RPC_CALLS, RPC_DURATION, method, judge=_outcome), self._counted():
             yield
 
     @contextlib.contextmanager

@@ -8,28 +8,28 @@ import unittest
 import prometheus_client
 from prometheus_client import parser, values
 
-from attachd.metrics import exporter, recording
+from attachd.telemetry import exporter, recorder
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def use(test: unittest.TestCase, folder: Path | None = None) -> recording.Recorder:
+def use(test: unittest.TestCase, folder: Path | None = None) -> recorder.Recorder:
     """Have this process count for the rest of a test."""
     before: Any = values.ValueClass
 
     def restore() -> None:
         exporter.stop()
-        recording.stop()
+        recorder.stop()
         values.ValueClass = before
 
     restore()
     test.addCleanup(restore)
-    return recording.start(folder)
+    return recorder.start(folder)
 
 
-def value(recorder: recording.Recorder, name: str, **labels: str) -> float | None:
+def value(used: recorder.Recorder, name: str, **labels: str) -> float | None:
     """Return one sample of what is told; None: there is none."""
-    text = prometheus_client.generate_latest(recorder.registry).decode()
+    text = prometheus_client.generate_latest(used.registry).decode()
     return read(text).get((name, frozenset(labels.items())))
 
 

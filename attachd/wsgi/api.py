@@ -9,11 +9,12 @@ process when it first needs them, so the server may fork before or after the imp
 
 from oslo_log import log
 
-from attachd import garbage, guru, service
+from attachd import garbage, service
 from attachd.api import app
 from attachd.conf import CONF
 from attachd.db import api as db
 from attachd.db import sealing
+from attachd.telemetry import gmr
 
 LOG = log.getLogger(__name__)
 
@@ -21,8 +22,8 @@ LOG = log.getLogger(__name__)
 def make() -> app.Application:
     """Read the configuration and return the application."""
     service.prepare([])
-    guru.begin("attachd-api")
-    guru.tell("Database", db.pools)
+    gmr.begin("attachd-api")
+    gmr.tell("Database", db.pools)
     sealing.start()
     if CONF.api.auth_strategy == "noauth":
         LOG.warning("Authentication is off: whoever reaches this API may do everything.")

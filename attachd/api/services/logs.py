@@ -8,13 +8,13 @@ levels are read and set.  Of a manager all processes are told, and one of them i
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from attachd import log_levels
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Told, endpoint
 from attachd.api.services import managers, names, policy, schema
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import manager_api
+from attachd.telemetry import log_levels
 
 Body = Mapping[str, Any]
 

@@ -3,9 +3,9 @@
 
 from typing import Final
 
-from attachd import log_levels
 from attachd.api.fields import NAME, OPTIONAL_TEXT, Schema, fields
 from attachd.api.services import names
+from attachd.telemetry import log_levels
 
 _SERVICE: Final = {
     "host": NAME,

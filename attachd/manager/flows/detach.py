@@ -9,7 +9,7 @@ from taskflow import task
 from taskflow.patterns import linear_flow
 
 from attachd.drivers.base import Driver, Export, VolumeRef
-from attachd.work import step
+from attachd.telemetry.step_timer import step
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import requests
 import testtools
 import yaml
 
-from attachd.metrics.catalogue import RECOVERED
+from attachd.telemetry.catalogue import RECOVERED
 from attachd.tests import machine, metrics
 from attachd.tests.functional import processes
 from attachd.tests.selection import full_only
@@ -135,7 +135,7 @@ class NamesTest(testtools.TestCase):
     def check_death(self):
         """Kill the worker that tells: another one does so, and nothing that it counted is gone."""
         before = self.sample("attachd_api_requests_total", endpoint="/attachments")
-        telling = r"(\d+) INFO attachd.metrics.exporter .* Metrics are at"
+        telling = r"(\d+) INFO attachd.telemetry.exporter .* Metrics are at"
         os.kill(int(self.server.wait_for(telling)[1]), signal.SIGKILL)
         wait_until(lambda: len(re.findall(telling, self.server.output)) > 1)
         after = self.sample("attachd_api_requests_total", endpoint="/attachments")

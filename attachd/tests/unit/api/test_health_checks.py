@@ -10,11 +10,12 @@ from unittest import mock
 import oslo_messaging as messaging
 from stevedore import extension
 
-from attachd import exception, probing
+from attachd import exception
 from attachd.api import health_checks
 from attachd.conf import CONF
 from attachd.db import models, services
 from attachd.rpc import transport
+from attachd.telemetry import cached_probe
 from attachd.tests import backends, rows
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -54,7 +55,7 @@ class HealthTest(Case):
             return self.health.database()
 
         clock = mock.Mock(monotonic=lambda: moment)
-        self.enterContext(mock.patch.object(probing, "time", clock))
+        self.enterContext(mock.patch.object(cached_probe, "time", clock))
         wall = mock.Mock(utcnow=lambda: epoch + datetime.timedelta(seconds=moment))
         self.enterContext(mock.patch.object(health_checks, "timeutils", wall))
         self.assertTrue(database().well)

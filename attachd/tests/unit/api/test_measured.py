@@ -6,7 +6,7 @@ import unittest
 from unittest import mock
 
 from attachd.api import app, measured
-from attachd.metrics import exporter
+from attachd.telemetry import exporter
 from attachd.tests import backends, metrics
 from attachd.tests.functional import served
 

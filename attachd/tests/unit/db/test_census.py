@@ -5,7 +5,7 @@ import datetime
 import unittest
 
 from attachd.db import api, census, models, processes, services
-from attachd.metrics import catalogue
+from attachd.telemetry import catalogue
 from attachd.tests import backends, databases, rows
 
 

@@ -8,10 +8,11 @@ from unittest import mock
 
 import sqlalchemy as sa
 
-from attachd import context, exception, states, work
+from attachd import context, exception, states
 from attachd.db import api, attachments, due, events, legacy, models, volumes
 from attachd.db.leases import Lease
 from attachd.states import Event
+from attachd.telemetry import step_timer
 from attachd.tests import databases, rows
 
 WHO = {"project_id": rows.PROJECT, "user_id": "u"}
@@ -116,10 +117,10 @@ class TellTest(Case):
         asking = context.RequestContext(
             user_id="alice", project_id=rows.PROJECT, global_request_id="req-" + "1" * 36
         )
-        with work.begun() as at, work.step("grant"):
+        with step_timer.operation() as at, step_timer.step("grant"):
             pass
-        with work.begun() as at:
-            with work.step("grant"):
+        with step_timer.operation() as at:
+            with step_timer.step("grant"):
                 pass
             self.tell(1)
         (event,) = self.told()

@@ -5,6 +5,7 @@ import unittest
 from unittest import mock
 
 from attachd.manager import meditation
+import attachd.telemetry.gmr
 from attachd.tests import backends, rows
 
 
@@ -12,8 +13,8 @@ class LinesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
-        begin = self.enterContext(mock.patch.object(meditation.guru, "begin"))
-        tell = self.enterContext(mock.patch.object(meditation.guru, "tell"))
+        begin = self.enterContext(mock.patch.object(attachd.telemetry.gmr, "begin"))
+        tell = self.enterContext(mock.patch.object(attachd.telemetry.gmr, "tell"))
         meditation.begin([self.backend])
         begin.assert_called_once_with("attachd-manager")
         self.told = {call.args[0]: call.args[1] for call in tell.call_args_list}

@@ -4,11 +4,10 @@
 import unittest
 from unittest import mock
 
-from attachd import tracing
 from attachd.conf import CONF
 from attachd.manager import watching
 from attachd.manager.presence import Presence
-from attachd.metrics import exporter, recording
+from attachd.telemetry import exporter, recorder, tracing
 from attachd.tests import backends, metrics
 
 
@@ -26,12 +25,12 @@ class LoadTest(unittest.TestCase):
     def test_metrics_are_told(self):
         backends.override(self, "enabled", True, "metrics")
         backends.override(self, "manager_port", 0, "metrics")
-        recording.stop()  # as before anybody has begun to count
+        recorder.stop()  # as before anybody has begun to count
         watching.watch([self.backend])
         self.assertIn("grant", vars(self.backend.driver))
         self.assertEqual(1, len(exporter._exporters))
         labels = {"backend": backends.HOST, "step": "revoke", "outcome": "failed"}
-        self.assertEqual(0.0, metrics.value(recording.start(), "attachd_steps_total", **labels))
+        self.assertEqual(0.0, metrics.value(recorder.start(), "attachd_steps_total", **labels))
 
     def test_traces_alone_need_no_exporter(self):
         with mock.patch.object(tracing, "is_on", return_value=True):

@@ -10,8 +10,8 @@ from unittest import mock
 
 from oslo_utils import timeutils
 
-from attachd import guru
 from attachd.conf import CONF
+from attachd.telemetry import gmr
 from attachd.tests import backends
 from attachd.tests.functional import processes
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -23,20 +23,20 @@ class ReportTest(unittest.TestCase):
         CONF([], project="attachd", default_config_files=[])
         before = signal.getsignal(signal.SIGUSR2)
         self.addCleanup(signal.signal, signal.SIGUSR2, before)
-        guru.begin("test")
+        gmr.begin("test")
         self.folder = processes.folder(self)
         backends.override(self, "log_dir", str(self.folder), "oslo_reports")
 
     def report(self):
         """Have one written by signal, and return it."""
-        guru.begin("test")
+        gmr.begin("test")
         signal.raise_signal(signal.SIGUSR2)
         (file,) = self.folder.glob("test-*_gurumeditation_*")
         return file.read_text(encoding="utf-8")
 
     def test_it_tells_what_other_rooms_tell(self):
-        guru.tell("What a test does", lambda: ["one line", "another"])
-        self.addCleanup(guru.tell, "What a test does", list)
+        gmr.tell("What a test does", lambda: ["one line", "another"])
+        self.addCleanup(gmr.tell, "What a test does", list)
         found = self.report()
         self.assertIn("What a test does", found)
         self.assertIn("one line\nanother", found)
@@ -47,9 +47,9 @@ class ReportTest(unittest.TestCase):
         def fail():
             raise KeyError("a secret")
 
-        guru.tell("What fails", fail)
-        self.addCleanup(guru.tell, "What fails", list)
-        guru.tell("What has nothing", list)
+        gmr.tell("What fails", fail)
+        self.addCleanup(gmr.tell, "What fails", list)
+        gmr.tell("What has nothing", list)
         found = self.report()
         self.assertIn("This could not be told: KeyError", found)
         self.assertNotIn("a secret", found)
@@ -62,7 +62,7 @@ class ReportTest(unittest.TestCase):
         self.assertNotIn("hush", found)
 
     def test_processes_that_write_at_once_have_a_file_each(self):
-        guru.begin("test")
+        gmr.begin("test")
         with mock.patch.object(timeutils, "utcnow", return_value=timeutils.utcnow()):
             child = os.fork()
             if not child:
@@ -75,29 +75,29 @@ class ReportTest(unittest.TestCase):
 
     def test_another_thread_leaves_signals_alone(self):
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-        thread = threading.Thread(target=guru.begin, args=("test",))
+        thread = threading.Thread(target=gmr.begin, args=("test",))
         thread.start()
         thread.join(TIMEOUT)
         self.assertEqual(signal.SIG_IGN, signal.getsignal(signal.SIGUSR2))
 
     def test_where_signals_cannot_be_handled_nothing_fails(self):
         with mock.patch.object(signal, "signal", side_effect=ValueError):
-            guru.begin("test")
+            gmr.begin("test")
 
     def test_a_file_that_is_missing_is_told(self):
         backends.override(self, "file_event_handler", "/nowhere/at/all", "oslo_reports")
-        self.enterContext(mock.patch.object(guru._Here, "watching", 0))
-        with self.assertLogs("attachd.guru", "WARNING") as said:
-            guru.begin("test")
+        self.enterContext(mock.patch.object(gmr._State, "watching", 0))
+        with self.assertLogs("attachd.telemetry.gmr", "WARNING") as said:
+            gmr.begin("test")
         self.assertIn("/nowhere/at/all: No such file", said.output[0])
 
     def test_a_file_can_ask_for_it(self):
         trigger = pathlib.Path(self.folder) / "trigger"
         trigger.touch()
-        self.enterContext(mock.patch.object(guru._Here, "watching", 0))
+        self.enterContext(mock.patch.object(gmr._State, "watching", 0))
         backends.override(self, "file_event_handler", str(trigger), "oslo_reports")
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-        guru.begin("test")
+        gmr.begin("test")
 
         def found():
             trigger.touch()

@@ -17,8 +17,8 @@ import prometheus_client
 from prometheus_client import core
 
 from attachd.conf import CONF
-from attachd.metrics import recording
-from attachd.metrics.catalogue import BUILD, Metric
+from attachd.telemetry import recorder
+from attachd.telemetry.catalogue import BUILD, Metric
 
 LOG = log.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Exporter:
         shared = CONF.metrics.directory
         # Another release may count the same in other steps.
         folder = Path(shared) / f"{role}-{version}" if shared else None
-        self._recorder = recording.start(folder)
+        self._recorder = recorder.start(folder)
         self.add(_Build(version))
         self._port = CONF.metrics[f"{role}_port"]
         self._totals = totals
@@ -89,7 +89,7 @@ class Exporter:
         said = ""
         while not self._stop.is_set():
             try:
-                recording.follow(self._totals())
+                recorder.sync_external(self._totals())
                 self._listen()
             except Exception as error:  # noqa: BLE001  metrics must not end with what they measure
                 if said != (said := str(error)):
@@ -117,7 +117,7 @@ class Exporter:
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
-        recording.stop()
+        recorder.stop()
 
 
 _exporters: list[Exporter] = []

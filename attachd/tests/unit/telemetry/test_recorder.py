@@ -7,8 +7,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.metrics import recording
-from attachd.metrics.catalogue import API_REQUESTS, COMMITS, RPC_CALLS, RPC_DURATION
+from attachd.telemetry import recorder
+from attachd.telemetry.catalogue import API_REQUESTS, COMMITS, RPC_CALLS, RPC_DURATION
 from attachd.tests import metrics
 from attachd.tests.functional import processes
 
@@ -19,14 +19,14 @@ NAME = "attachd_api_requests_total"
 class OffTest(unittest.TestCase):
     def test_nothing_is_counted_where_nobody_wants_it(self):
         metrics.use(self)
-        recording.stop()
-        self.assertFalse(recording.is_on())
-        recording.count(API_REQUESTS, *LABELS.values())
-        recording.observe(RPC_DURATION, 1.0, "attach")
-        recording.follow({COMMITS: 1.0})
-        with recording.timed(RPC_CALLS, RPC_DURATION, "attach"):
+        recorder.stop()
+        self.assertFalse(recorder.is_on())
+        recorder.count(API_REQUESTS, *LABELS.values())
+        recorder.observe(RPC_DURATION, 1.0, "attach")
+        recorder.sync_external({COMMITS: 1.0})
+        with recorder.timed(RPC_CALLS, RPC_DURATION, "attach"):
             pass
-        self.assertIsNone(metrics.value(recording.start(), NAME, **LABELS))
+        self.assertIsNone(metrics.value(recorder.start(), NAME, **LABELS))
 
 
 class OnTest(unittest.TestCase):
@@ -38,12 +38,12 @@ class OnTest(unittest.TestCase):
         return metrics.value(self.recorder, name, **labels)
 
     def test_counters_count_by_labels(self):
-        recording.count(API_REQUESTS, *LABELS.values())
-        recording.count(API_REQUESTS, *LABELS.values(), by=2)
+        recorder.count(API_REQUESTS, *LABELS.values())
+        recorder.count(API_REQUESTS, *LABELS.values(), by=2)
         self.assertEqual(3.0, self.value(NAME, **LABELS))
 
     def test_histograms_have_buckets_of_seconds(self):
-        recording.observe(RPC_DURATION, 0.3, "attach")
+        recorder.observe(RPC_DURATION, 0.3, "attach")
         name = "attachd_rpc_call_duration_seconds"
         self.assertEqual(0.0, self.value(f"{name}_bucket", method="attach", le="0.25"))
         self.assertEqual(1.0, self.value(f"{name}_bucket", method="attach", le="0.5"))
@@ -54,7 +54,7 @@ class OnTest(unittest.TestCase):
             with (
                 self.subTest(error),
                 self.catching(error),
-                recording.timed(
+                recorder.timed(
                     RPC_CALLS, RPC_DURATION, "attach", judge=lambda e: type(e).__name__
                 ),
             ):
@@ -71,11 +71,11 @@ class OnTest(unittest.TestCase):
 
     def test_a_counter_follows_another_one_that_may_begin_anew(self):
         for total in (5.0, 7.0, 2.0):
-            recording.follow({COMMITS: total})
+            recorder.sync_external({COMMITS: total})
         self.assertEqual(9.0, self.value("attachd_database_commits_total"))
 
     def test_counting_begins_once(self):
-        self.assertIs(self.recorder, recording.start())
+        self.assertIs(self.recorder, recorder.start())
 
 
 class SeveralTest(unittest.TestCase):
@@ -87,8 +87,8 @@ class SeveralTest(unittest.TestCase):
             failed = 1
             try:
                 for _ in range(times):
-                    with recording.timed(RPC_CALLS, RPC_DURATION, "attach"):
-                        recording.count(API_REQUESTS, *LABELS.values())
+                    with recorder.timed(RPC_CALLS, RPC_DURATION, "attach"):
+                        recorder.count(API_REQUESTS, *LABELS.values())
                 failed = 0
             finally:
                 os._exit(failed)
@@ -96,12 +96,12 @@ class SeveralTest(unittest.TestCase):
 
     def test_they_are_told_as_one_and_the_dead_are_not_forgotten(self):
         folder = processes.folder(self) / "shared"
-        recorder = metrics.use(self, folder)
-        recording.count(API_REQUESTS, *LABELS.values())
+        used = metrics.use(self, folder)
+        recorder.count(API_REQUESTS, *LABELS.values())
         for times in (2, 3):
             self.count_in_a_child(times)
-        recording.count(API_REQUESTS, *LABELS.values())
-        self.assertEqual(7.0, metrics.value(recorder, NAME, **LABELS))
+        recorder.count(API_REQUESTS, *LABELS.values())
+        self.assertEqual(7.0, metrics.value(used, NAME, **LABELS))
         # The second child went on with the file of the first.
         self.assertEqual(
             ["counter_0.db", "counter_1.db"],
@@ -120,17 +120,17 @@ class SeveralTest(unittest.TestCase):
     def test_a_folder_that_has_gone_does_not_end_what_is_measured(self):
         folder = processes.folder(self) / "shared"
         metrics.use(self, folder)
-        recording.count(API_REQUESTS, *LABELS.values())
+        recorder.count(API_REQUESTS, *LABELS.values())
         shutil.rmtree(folder)
         self.count_in_a_child(3)
 
     def test_what_cannot_be_counted_is_complained_of_once(self):
-        recorder = metrics.use(self, processes.folder(self) / "shared")
+        used = metrics.use(self, processes.folder(self) / "shared")
         with (
-            mock.patch.object(recorder, "child", side_effect=OSError("no room")),
-            self.assertLogs(recording.LOG.logger, "WARNING") as logged,
+            mock.patch.object(used, "child", side_effect=OSError("no room")),
+            self.assertLogs(recorder.LOG.logger, "WARNING") as logged,
         ):
-            recording.count(API_REQUESTS, *LABELS.values())
-            recording.observe(RPC_DURATION, 1.0, "attach")
+            recorder.count(API_REQUESTS, *LABELS.values())
+            recorder.observe(RPC_DURATION, 1.0, "attach")
         self.assertEqual(1, len(logged.output))
         self.assertIn("no room", logged.output[0])

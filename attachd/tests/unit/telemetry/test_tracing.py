@@ -9,8 +9,9 @@ from opentelemetry.sdk.trace import export
 from opentelemetry.sdk.trace.export import in_memory_span_exporter
 from oslo_middleware import tracing as oslo_tracing
 
-from attachd import exception, tracing
+from attachd import exception
 from attachd.conf import CONF
+from attachd.telemetry import tracing
 from attachd.tests import backends
 
 
@@ -27,7 +28,7 @@ class SpanTest(unittest.TestCase):
         provider = trace.TracerProvider()
         provider.add_span_processor(export.SimpleSpanProcessor(told))
         self.enterContext(
-            mock.patch.object(tracing._Here, "tracer", provider.get_tracer("attachd"))
+            mock.patch.object(tracing._State, "tracer", provider.get_tracer("attachd"))
         )
         outer, inner = tracing.span("flow attach"), tracing.span("grant", backend="h@b")
         with self.assertRaises(KeyError), outer, inner:

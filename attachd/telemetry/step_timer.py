@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the thread at hand works on, step by step; managers write it, db/events and metrics read.
+"""Time the steps of the operation that a thread executes, for events and metrics.
 
 ::
 
-    with work.begun():
-        with work.step("grant"):
+    with step_timer.operation():
+        with step_timer.step("grant"):
             driver.grant(...)
 """
 
@@ -20,7 +20,7 @@ from oslo_utils import timeutils
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One thing that was done.
+    """A step that has ended.
 
     :ivar name: as in ``grant``
     :ivar seconds: how long it took
@@ -34,10 +34,10 @@ class Step:
 
 @dataclasses.dataclass
 class Work:
-    """A piece of work that has begun.
+    """An operation in progress.
 
     :ivar began_at: UTC without a zone, as the tables have it
-    :ivar steps: what of it has ended, in order
+    :ivar steps: steps that have ended, in order
     """
 
     began_at: datetime.datetime = dataclasses.field(default_factory=timeutils.utcnow)
@@ -50,32 +50,32 @@ class Work:
         return time.monotonic() - self.started
 
 
-class _Here(threading.local):
+class _State(threading.local):
     at: Work | None = None
 
 
-_here = _Here()
+_state = _State()
 
 
 def current() -> Work | None:
     """Return what this thread works on; None: nothing that takes long."""
-    return _here.at
+    return _state.at
 
 
 @contextlib.contextmanager
-def begun() -> Iterator[Work]:
+def operation() -> Iterator[Work]:
     """Say that this thread works on something else now, until the end of the block."""
-    before, _here.at = _here.at, Work()
+    before, _state.at = _state.at, Work()
     try:
-        yield _here.at
+        yield _state.at
     finally:
-        _here.at = before
+        _state.at = before
 
 
 @contextlib.contextmanager
 def step(name: str) -> Iterator[None]:
     """Note how long the block takes, if it is part of a piece of work."""
-    at = _here.at
+    at = _state.at
     if at is None:
         yield
         return

@@ -17,7 +17,7 @@ from attachd import exception
 from attachd.conf import CONF
 
 
-class _Here:
+class _State:
     tracer: Any = None
     pid = 0
 
@@ -30,7 +30,7 @@ def begin(program: str) -> None:
     """
     tracing.set_defaults(service_name=program)
     CONF.register_opts(tracing.TRACING_OPTS, group="oslo_middleware_tracing")
-    if not CONF.oslo_middleware_tracing.enabled or _Here.pid == os.getpid():
+    if not CONF.oslo_middleware_tracing.enabled or _State.pid == os.getpid():
         return
     try:
         tracing.init_tracing(CONF)
@@ -41,12 +41,12 @@ def begin(program: str) -> None:
     from opentelemetry import trace  # noqa: PLC0415  it is there only if traces are wanted
 
     CONF.set_default("tracing_enabled", True, group="oslo_messaging_tracing")
-    _Here.tracer, _Here.pid = trace.get_tracer("attachd"), os.getpid()
+    _State.tracer, _State.pid = trace.get_tracer("attachd"), os.getpid()
 
 
 def is_on() -> bool:
     """Tell whether traces are sent."""
-    return _Here.tracer is not None
+    return _State.tracer is not None
 
 
 @contextlib.contextmanager
@@ -55,13 +55,13 @@ def span(name: str, **facts: str) -> Iterator[None]:
 
     :param facts: told with it; no secrets
     """
-    if _Here.tracer is None:
+    if _State.tracer is None:
         yield
         return
     told = {f"attachd.{key}": value for key, value in facts.items()}
     # The text of an error may hold what only operators of the backend should read.
     quiet = {"record_exception": False, "set_status_on_exception": False}
-    with _Here.tracer.start_as_current_span(name, attributes=told, **quiet) as made:
+    with _State.tracer.start_as_current_span(name, attributes=told, **quiet) as made:
         try:
             yield
         except BaseException as error:

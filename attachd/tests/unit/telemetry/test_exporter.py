@@ -6,8 +6,8 @@ from unittest import mock
 import urllib.request
 
 from attachd.conf import CONF
-from attachd.metrics import exporter, recording
-from attachd.metrics.catalogue import BUILD, COMMITS, VOLUMES
+from attachd.telemetry import exporter, recorder
+from attachd.telemetry.catalogue import BUILD, COMMITS, VOLUMES
 from attachd.tests import backends, metrics
 from attachd.tests.functional import processes
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -22,7 +22,7 @@ class ExporterTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         metrics.use(self)
-        recording.stop()
+        recorder.stop()
         CONF([], project="attachd", default_config_files=[])
         backends.override(self, "api_port", 0, "metrics")
         self.enterContext(mock.patch.object(exporter, "PAUSE", 0.05))
@@ -61,8 +61,8 @@ class ExporterTest(unittest.TestCase):
         first = self.start()
         backends.override(self, "api_port", wait_until(lambda: first.port), "metrics")
         with (
-            self.assertLogs("attachd.metrics.exporter", "WARNING") as said,
-            mock.patch.object(recording, "follow") as tried,
+            self.assertLogs("attachd.telemetry.exporter", "WARNING") as said,
+            mock.patch.object(recorder, "sync_external") as tried,
         ):
             second = self.start()
             wait_until(lambda: tried.call_count > 3)

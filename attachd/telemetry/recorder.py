@@ -21,8 +21,8 @@ import prometheus_client
 from prometheus_client import multiprocess, values
 
 from attachd import exception
-from attachd.metrics import slots
-from attachd.metrics.catalogue import COUNTED, FAST, Metric
+from attachd.telemetry import process_slots
+from attachd.telemetry.catalogue import COUNTED, FAST, Metric
 
 LOG = log.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def _map_into(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-        own: Any = values.MultiProcessValue(slots.Slots(folder).mine)  # type: ignore[no-untyped-call]
+        own: Any = values.MultiProcessValue(process_slots.Slots(folder).mine)  # type: ignore[no-untyped-call]
     except OSError as error:
         raise exception.ConfigurationError(
             reason=f"[metrics]directory: {folder} cannot be used: {error.strerror}."
@@ -90,12 +90,12 @@ def _make(metric: Metric, registry: prometheus_client.CollectorRegistry) -> Any:
     )
 
 
-class _Here:
+class _State:
     recorder: Recorder | None = None
     complaint = ""  # what was wrong when something could not be counted last
 
 
-_here = _Here()
+_state = _State()
 
 
 def start(folder: Path | None = None) -> Recorder:
@@ -104,19 +104,19 @@ def start(folder: Path | None = None) -> Recorder:
     :param folder: see :class:`Recorder`
     :returns: the one that there is, if counting has begun already
     """
-    if _here.recorder is None:
-        _here.recorder = Recorder(folder)
-    return _here.recorder
+    if _state.recorder is None:
+        _state.recorder = Recorder(folder)
+    return _state.recorder
 
 
 def stop() -> None:
     """Count no more, and forget what was counted; for tests."""
-    _here.recorder, _here.complaint = None, ""
+    _state.recorder, _state.complaint = None, ""
 
 
 def is_on() -> bool:
     """Tell whether anything is counted."""
-    return _here.recorder is not None
+    return _state.recorder is not None
 
 
 def count(metric: Metric, *labels: str, by: float = 1) -> None:
@@ -124,21 +124,21 @@ def count(metric: Metric, *labels: str, by: float = 1) -> None:
 
     :param labels: values, in the order of the metric's names
     """
-    if (recorder := _here.recorder) is not None:
+    if (recorder := _state.recorder) is not None:
         try:
             recorder.child(metric, labels).inc(by)
         except Exception as error:  # noqa: BLE001  metrics must not end what they measure
             _complain(error)
 
 
-def expect(metric: Metric, *labels: str) -> None:
+def init_counter(metric: Metric, *labels: str) -> None:
     """Have a counter told as 0 from now on: what appears with its first rise has not risen."""
     count(metric, *labels, by=0)
 
 
 def observe(metric: Metric, seconds: float, *labels: str) -> None:
     """Note in a histogram how long something took."""
-    if (recorder := _here.recorder) is not None:
+    if (recorder := _state.recorder) is not None:
         try:
             recorder.child(metric, labels).observe(seconds)
         except Exception as error:  # noqa: BLE001  metrics must not end what they measure
@@ -147,31 +147,31 @@ def observe(metric: Metric, seconds: float, *labels: str) -> None:
 
 def _complain(error: Exception) -> None:
     """Log what is wrong, once as long as it is the same."""
-    if _here.complaint != (said := f"{type(error).__name__}: {error}"):
-        _here.complaint = said
+    if _state.complaint != (said := f"{type(error).__name__}: {error}"):
+        _state.complaint = said
         LOG.warning("What this process does is not counted: %s", said)
 
 
-def follow(totals: Mapping[Metric, float]) -> None:
+def sync_external(totals: Mapping[Metric, float]) -> None:
     """Have counters show what somebody else counts."""
-    if _here.recorder is not None:
+    if _state.recorder is not None:
         for metric, total in totals.items():
-            _here.recorder.raise_to(metric, total)
+            _state.recorder.raise_to(metric, total)
 
 
-Judge = Callable[[Exception], str]
+OutcomeMapper = Callable[[Exception], str]
 """What an error is called in the label ``outcome``; there are few such names."""
 
 
 @contextlib.contextmanager
 def timed(
-    counter: Metric, histogram: Metric, *labels: str, judge: Judge = lambda _error: "error"
+    counter: Metric, histogram: Metric, *labels: str, judge: OutcomeMapper = lambda _error: "error"
 ) -> Iterator[None]:
     """Count what happens in the block and note how long it takes, whatever comes of it.
 
     :param counter: has the histogram's labels, and ``outcome``: "ok", or what ``judge`` says
     """
-    if _here.recorder is None:
+    if _state.recorder is None:
         yield
         return
     started, outcome = time.monotonic(), "ok"

@@ -6,7 +6,7 @@ import unittest
 
 from oslo_log import log
 
-from attachd import log_levels
+from attachd.telemetry import log_levels
 
 PREFIX = "attachd.tests.levels"
 

@@ -10,6 +10,7 @@ hangs.
 from collections import Counter
 from collections.abc import Callable, Iterable
 import contextlib
+from importlib import metadata
 import os
 import signal
 import threading
@@ -20,7 +21,6 @@ from oslo_reports import guru_meditation_report as gmr
 from oslo_reports import opts
 from oslo_reports.models import base
 
-from attachd import service
 from attachd.conf import CONF
 
 LOG = log.getLogger(__name__)
@@ -40,7 +40,7 @@ class _Version:
 
     def version_string_with_package(self) -> str:
         """Return the version, as installed."""
-        return service.version()
+        return metadata.version("attachd")
 
 
 class _Name:
@@ -54,7 +54,7 @@ class _Name:
         return f"{self._program}-{os.getpid()}"
 
 
-class _Here:
+class _State:
     """What has begun in this process, and in that from which it was forked."""
 
     sections: dict[str, Lines] = {}
@@ -74,8 +74,8 @@ def begin(program: str) -> None:
     report: Any = gmr.TextGuruMeditation
     name = _Name(program)
     if file := CONF.oslo_reports.file_event_handler:
-        if _Here.watching != os.getpid():
-            _Here.watching = os.getpid()
+        if _State.watching != os.getpid():
+            _State.watching = os.getpid()
             try:
                 report.setup_autorun(_Version(), name, conf=CONF, setup_signal=False)
             except OSError as error:
@@ -88,16 +88,16 @@ def begin(program: str) -> None:
 
 def tell(title: str, lines: Lines) -> None:
     """Have reports of this process tell something more."""
-    if title not in _Here.sections:
+    if title not in _State.sections:
         report: Any = gmr.TextGuruMeditation
         report.register_section(title, lambda: _section(title))
-    _Here.sections[title] = lines
+    _State.sections[title] = lines
 
 
 def _section(title: str) -> Any:
     """Return a section that oslo.reports can show; one that fails must not cost the others."""
     try:
-        lines = list(_Here.sections[title]())
+        lines = list(_State.sections[title]())
     except Exception as error:  # noqa: BLE001  of the kind only: the text may hold a secret
         lines = [f"This could not be told: {type(error).__name__}"]
     text = "\n".join(lines) or "nothing"

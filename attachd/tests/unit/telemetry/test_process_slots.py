@@ -5,7 +5,7 @@ import os
 import shutil
 import unittest
 
-from attachd.metrics import slots
+from attachd.telemetry import process_slots
 from attachd.tests.functional import processes
 
 
@@ -28,18 +28,18 @@ class MineTest(unittest.TestCase):
         return number
 
     def test_a_process_keeps_its_number_and_others_get_another(self):
-        taken = slots.Slots(self.folder)
+        taken = process_slots.Slots(self.folder)
         self.assertEqual([0, 0], [taken.mine(), taken.mine()])
-        self.assertEqual(1, slots.Slots(self.folder).mine())
+        self.assertEqual(1, process_slots.Slots(self.folder).mine())
 
     def test_a_forked_one_gets_another_which_is_free_when_it_has_ended(self):
-        taken = slots.Slots(self.folder)
+        taken = process_slots.Slots(self.folder)
         self.assertEqual(0, taken.mine())
         self.assertEqual([1, 1], [self.in_a_child(taken), self.in_a_child(taken)])
         self.assertEqual(0, taken.mine())
 
     def test_a_number_that_cannot_be_had_closes_the_file_of_the_former_one_once(self):
-        taken = slots.Slots(self.folder)
+        taken = process_slots.Slots(self.folder)
         taken.mine()
         former = taken._file
         taken._owner = 0  # as in a forked process

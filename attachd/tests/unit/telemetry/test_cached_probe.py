@@ -5,7 +5,7 @@ import threading
 import unittest
 from unittest import mock
 
-from attachd import probing
+from attachd.telemetry import cached_probe
 from attachd.tests.wait import TIMEOUT, wait_until
 
 FOR_EVER = 1e6
@@ -28,16 +28,16 @@ class ProbeTest(unittest.TestCase):
         return self.asked
 
     def test_an_answer_is_told_again_while_it_is_fresh(self):
-        probe = probing.Probe(self.ask, FOR_EVER, TIMEOUT)
+        probe = cached_probe.Probe(self.ask, FOR_EVER, TIMEOUT)
         self.assertEqual([1, 1, 1], [probe.answer().value for _ in range(3)])
         self.assertIsNone(probe.answer().error)
 
     def test_an_old_answer_is_asked_for_again(self):
-        probe = probing.Probe(self.ask, 0.0, TIMEOUT)
+        probe = cached_probe.Probe(self.ask, 0.0, TIMEOUT)
         self.assertEqual([1, 2], [probe.answer().value for _ in range(2)])
 
     def test_an_error_is_an_answer_and_its_beginning_is_kept(self):
-        probe = probing.Probe(self.ask, 0.0, TIMEOUT)
+        probe = cached_probe.Probe(self.ask, 0.0, TIMEOUT)
         probe.answer()
         self.error = KeyError("x")
         first = probe.answer()
@@ -49,7 +49,7 @@ class ProbeTest(unittest.TestCase):
         self.assertEqual((4, None), probe.answer()[:2])
 
     def test_a_thread_that_cannot_be_started_is_started_the_next_time(self):
-        probe = probing.Probe(self.ask, FOR_EVER, TIMEOUT)
+        probe = cached_probe.Probe(self.ask, FOR_EVER, TIMEOUT)
         none_left = mock.patch.object(threading.Thread, "start", side_effect=RuntimeError)
         with none_left, self.assertRaises(RuntimeError):
             probe.answer()
@@ -57,12 +57,12 @@ class ProbeTest(unittest.TestCase):
 
     def test_a_question_that_hangs_is_put_once_and_keeps_nobody(self):
         self.go_on.clear()
-        probe = probing.Probe(self.ask, FOR_EVER, 0.05)
+        probe = cached_probe.Probe(self.ask, FOR_EVER, 0.05)
         answers = [probe.answer() for _ in range(50)]
         wait_until(lambda: self.asked)
         self.assertEqual(1, self.asked)
         for each in answers:
-            self.assertIsInstance(each.error, probing.NoAnswer)
+            self.assertIsInstance(each.error, cached_probe.ProbeTimeout)
             self.assertIsNone(each.value)
         self.go_on.set()
         probe._patience = TIMEOUT
@@ -70,7 +70,7 @@ class ProbeTest(unittest.TestCase):
 
     def test_many_who_ask_at_once_cost_one_question(self):
         self.go_on.clear()
-        probe = probing.Probe(self.ask, FOR_EVER, TIMEOUT)
+        probe = cached_probe.Probe(self.ask, FOR_EVER, TIMEOUT)
         found = []
         threads = [
             threading.Thread(target=lambda: found.append(probe.answer().value)) for _ in range(8)

@@ -29,7 +29,7 @@ class Answer(NamedTuple, Generic[T]):
     age: float
 
 
-class NoAnswer(Exception):
+class ProbeTimeout(Exception):
     """The question is still open."""
 
 
@@ -82,7 +82,7 @@ class Probe(Generic[T]):
         age = now - self._valued_at if self._value is not None else 0.0
         began = self._asking_since
         if began is not None and now - began >= self._patience:
-            silent = NoAnswer(f"no answer for {now - began:.0f} seconds")
+            silent = ProbeTimeout(f"no answer for {now - began:.0f} seconds")
             since = now - (self._so_since if self._error is not None else began)
             return Answer(self._value, silent, since, age)
         return Answer(self._value, self._error, now - self._so_since, age)

@@ -7,7 +7,7 @@ import unittest
 
 import yaml
 
-from attachd.metrics import catalogue
+from attachd.telemetry import catalogue
 
 ROOT = Path(__file__).parents[4]
 

@@ -4,7 +4,7 @@
 import re
 import unittest
 
-from attachd.metrics import catalogue
+from attachd.telemetry import catalogue
 
 
 class NamesTest(unittest.TestCase):
