@@ -1,34 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One class for each thing a caller can do differently; api/errors.py alone reads ``code``."""
-# ruff: noqa: PLC0414  what has been moved to other files is still to be found here
+"""All exceptions: one class for each thing that a caller can do differently.
 
-from typing import Any
+Only api/errors.py reads ``code``.
+"""
 
-from attachd.exception_roots import AttachdError as AttachdError
-from attachd.exception_roots import BadRequest as BadRequest
-from attachd.exception_roots import Conflict as Conflict
-from attachd.exception_roots import NotFound as NotFound
-from attachd.host_exceptions import AgentAway as AgentAway
-from attachd.host_exceptions import AgentNotFound as AgentNotFound
-from attachd.host_exceptions import AgentTimeout as AgentTimeout
-from attachd.host_exceptions import AttachFailed as AttachFailed
-from attachd.host_exceptions import DetachFailed as DetachFailed
-from attachd.host_exceptions import DeviceBusy as DeviceBusy
-from attachd.host_exceptions import HostError as HostError
-from attachd.host_exceptions import HostLacks as HostLacks
-from attachd.host_exceptions import LocalConflict as LocalConflict
-from attachd.type_exceptions import DefaultTypeMissing as DefaultTypeMissing
-from attachd.type_exceptions import DefaultTypeNotFound as DefaultTypeNotFound
-from attachd.type_exceptions import InvalidVolumeType as InvalidVolumeType
-from attachd.type_exceptions import QosSpecsExist as QosSpecsExist
-from attachd.type_exceptions import QosSpecsInUse as QosSpecsInUse
-from attachd.type_exceptions import QosSpecsNotFound as QosSpecsNotFound
-from attachd.type_exceptions import TypeAccessExists as TypeAccessExists
-from attachd.type_exceptions import TypeAccessNotFound as TypeAccessNotFound
-from attachd.type_exceptions import TypeExists as TypeExists
-from attachd.type_exceptions import TypeInUse as TypeInUse
-from attachd.type_exceptions import TypeIsDefault as TypeIsDefault
-from attachd.type_exceptions import VolumeTypeNotFound as VolumeTypeNotFound
+from typing import Any, ClassVar
+
+
+class AttachdError(Exception):
+    """The root; a message is built from ``msg_fmt`` and the keyword arguments.
+
+    :cvar code: HTTP status the API answers with
+    """
+
+    code: ClassVar[int] = 500
+    msg_fmt: ClassVar[str] = "Something went wrong that attachd did not foresee."
+
+    def __init__(self, message: str | None = None, **details: Any) -> None:
+        self.details = details
+        super().__init__(message if message is not None else self.msg_fmt % details)
+
+
+class BadRequest(AttachdError):
+    """The request itself is wrong: correct it and send it again."""
+
+    code = 400
+    msg_fmt = "%(reason)s"
+
+
+class NotFound(AttachdError):
+    """There is no such thing, or not for this project."""
+
+    code = 404
+    msg_fmt = "The resource could not be found."
+
+
+class Conflict(AttachdError):
+    """The state of things forbids it now; it may be allowed later."""
+
+    code = 409
+    msg_fmt = "%(reason)s"
 
 
 class InvalidInput(BadRequest):
@@ -344,3 +355,175 @@ def _name_as_ours() -> None:
 
 
 _name_as_ours()
+
+
+class VolumeTypeNotFound(NotFound):
+    """There is no such volume type for this project."""
+
+    msg_fmt = "Volume type %(volume_type_id)s could not be found."
+
+
+class TypeExists(Conflict):
+    """A volume type of that name exists."""
+
+    msg_fmt = "Volume Type %(name)s already exists."
+
+
+class TypeInUse(BadRequest):
+    """Volumes still have this type."""
+
+    msg_fmt = (
+        "Volume Type %(volume_type_id)s deletion is not allowed with volumes present with the "
+        "type."
+    )
+
+
+class TypeIsDefault(BadRequest):
+    """Volumes that are created without a type get this one."""
+
+    msg_fmt = "The volume type %(volume_type_id)s is a default volume type and cannot be deleted."
+
+
+class InvalidVolumeType(BadRequest):
+    """This cannot be done with this volume type."""
+
+    msg_fmt = "Invalid volume type: %(reason)s"
+
+
+class TypeAccessExists(Conflict):
+    """The project has access to the volume type already."""
+
+    msg_fmt = (
+        "Volume type access for %(volume_type_id)s / %(project_id)s combination already exists."
+    )
+
+
+class TypeAccessNotFound(NotFound):
+    """The project has no access to the volume type."""
+
+    msg_fmt = "Volume type access not found for %(volume_type_id)s / %(project_id)s combination."
+
+
+class DefaultTypeNotFound(NotFound):
+    """The project has no default volume type of its own."""
+
+    msg_fmt = "Default type for project %(project_id)s not found."
+
+
+class DefaultTypeMissing(AttachdError):
+    """The operator has promised a default volume type and not created it: name another one."""
+
+    code = 503
+    msg_fmt = (
+        "The default volume type of this service, %(name)s, does not exist. Name a volume type, "
+        "or have the operator create this one or correct default_volume_type."
+    )
+
+
+class QosSpecsNotFound(NotFound):
+    """There are no such QoS specs."""
+
+    msg_fmt = "No such QoS spec %(qos_specs_id)s."
+
+
+class QosSpecsExist(Conflict):
+    """There are QoS specs of that name."""
+
+    msg_fmt = "QoS Specs %(name)s already exists."
+
+
+class QosSpecsInUse(BadRequest):
+    """Volume types have these QoS specs: disassociate them, or delete with force."""
+
+    msg_fmt = "Qos specs still in use."
+
+
+class HostError(AttachdError):
+    """This host could not do its part; the message says what, and what to do next."""
+
+    msg_fmt = "%(reason)s"
+
+
+class HostLacks(HostError):
+    """This host has not what it takes: a privilege, a command, a device; nothing was begun.
+
+    :ivar what: what is missing, each by name and where it comes from
+    """
+
+    code = 409
+    msg_fmt = "Host %(host)s lacks: %(what)s."
+
+
+class DeviceBusy(HostError):
+    """Somebody uses the device: whoever that is has to end first."""
+
+    code = 409
+    msg_fmt = "%(device)s is in use by %(users)s. End that, then repeat the command."
+
+
+class LocalConflict(HostError):
+    """The journal of this host says otherwise: look at it with local-list."""
+
+    code = 409
+
+
+class AttachFailed(HostError):
+    """A volume could not be attached, and a part of the attempt is still there.
+
+    :ivar cause: why it could not be attached
+    """
+
+    msg_fmt = (
+        "Volume %(volume_id)s could not be attached (%(cause)s), and this could not be undone: "
+        "%(left)s. Finish it with: %(finish)s"
+    )
+
+    @property
+    def cause(self) -> Any:
+        """Return the error that ended the attempt."""
+        return self.details.get("cause")
+
+
+class DetachFailed(HostError):
+    """A volume is no longer on this host, and the service still has its attachment.
+
+    :ivar cause: why that could not be deleted
+    """
+
+    msg_fmt = (
+        "The device of volume %(volume_id)s is gone, but its attachment could not be deleted "
+        "(%(cause)s). Repeat: %(finish)s"
+    )
+
+    @property
+    def cause(self) -> Any:
+        """Return the error of the service."""
+        return self.details.get("cause")
+
+
+class AgentAway(Conflict):
+    """The agent of a host does not report, so nothing can be attached or detached there."""
+
+    msg_fmt = (
+        "The agent of host %(host)s has not been heard of %(since)s. Start attachd-agent there, "
+        "and repeat the call."
+    )
+
+
+class AgentNotFound(NotFound):
+    """No agent of such a host has ever reported."""
+
+    msg_fmt = (
+        "No agent of host %(host)s is known. Start attachd-agent there, or name another host; "
+        "agents are listed by GET /agents."
+    )
+
+
+class AgentTimeout(AttachdError):
+    """The agent did not answer in time; what it does meanwhile shows in the attachment."""
+
+    code = 504
+    msg_fmt = (
+        "The agent of host %(host)s did not answer in time. It may still do what it was asked to: "
+        "look at attachment %(attachment_id)s before you repeat the call."
+    )

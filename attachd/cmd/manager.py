@@ -6,7 +6,7 @@ import sys
 from oslo_config import cfg
 from oslo_service import service as oslo_service
 
-from attachd import exception, garbage, service
+from attachd import exception, service
 from attachd.conf import CONF
 from attachd.db import sealing
 from attachd.manager import backends
@@ -26,7 +26,7 @@ def main() -> int:
     except (cfg.Error, exception.AttachdError, OSError) as error:
         print(f"attachd-manager: {error}", file=sys.stderr)
         return 1
-    garbage.settle()  # for the workers, too: they begin as copies of this process
+    service.tune_garbage_collection()  # for the workers, too: they begin as copies of this process
     launcher = oslo_service.launch(CONF, ManagerService(), workers=CONF.manager.workers)
     return int(launcher.wait() or 0)
 

@@ -9,7 +9,7 @@ process when it first needs them, so the server may fork before or after the imp
 
 from oslo_log import log
 
-from attachd import garbage, service
+from attachd import service
 from attachd.api import app
 from attachd.conf import CONF
 from attachd.db import api as db
@@ -28,7 +28,7 @@ def make() -> app.Application:
     if CONF.api.auth_strategy == "noauth":
         LOG.warning("Authentication is off: whoever reaches this API may do everything.")
     made = app.make_app()
-    garbage.settle()
+    service.tune_garbage_collection()
     return made
 
 

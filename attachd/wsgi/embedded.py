@@ -10,7 +10,7 @@ from oslo_log import log
 import waitress
 from waitress import wasyncore
 
-from attachd import garbage
+from attachd import service
 
 LOG = log.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Server:
 
     def run(self) -> None:
         """Serve; returns after :meth:`stop`, when all requests have their answers."""
-        garbage.settle()
+        service.tune_garbage_collection()
         while not self._stopping:
             self._turn(timeout=1.0)
         self._server.accepting = False

@@ -131,3 +131,10 @@ class ErrorsTest(unittest.TestCase):
             )
             self.assertIsInstance(back, kind, name)
             self.assertEqual(str(error), back.args[0].partition("\n")[0], name)
+
+
+class MessageTest(unittest.TestCase):
+    def test_message_is_formatted_from_details_which_are_kept(self):
+        error = exception.Conflict(reason="It is busy.")
+        self.assertEqual("It is busy.", str(error))
+        self.assertEqual({"reason": "It is busy."}, error.details)

@@ -16,10 +16,9 @@ import unittest
 
 import attachd
 
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_METHODS = 20
-MAX_INTERNAL_IMPORTS = 10
 
 PACKAGE = Path(attachd.__file__).parent
 TESTS = PACKAGE / "tests"
@@ -197,15 +196,6 @@ class ImportsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.modules = frozenset(map(_name, _sources()))
-
-    def test_no_module_imports_too_many_of_ours(self):
-        imports = {_where(path): _internal_imports(path, self.modules) for path in _rooms()}
-        too_many = {
-            name: sorted(found)
-            for name, found in imports.items()
-            if len(found) > MAX_INTERNAL_IMPORTS
-        }
-        self.assertEqual({}, too_many, f"modules that import more than {MAX_INTERNAL_IMPORTS}")
 
     def test_no_modules_import_each_other_in_a_circle(self):
         graph = {_name(path): _internal_imports(path, self.modules) for path in _sources()}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import gc
 import io
 import logging
 import os
@@ -7,6 +8,7 @@ from pathlib import Path
 import tempfile
 import unittest
 from unittest import mock
+import weakref
 
 from oslo_config import cfg
 
@@ -81,3 +83,31 @@ class PrepareTest(unittest.TestCase):
             logging.getLogger("attachd").warning("a warning")
         self.assertEqual("", output.getvalue())
         self.assertIn("a warning", errors.getvalue())
+
+
+class Circle:
+    """Refers to itself."""
+
+    def __init__(self):
+        self.myself = self
+
+
+class GarbageCollectionTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(gc.set_threshold, *gc.get_threshold())
+        self.addCleanup(gc.unfreeze)
+        self.before = gc.get_threshold()
+        service.tune_garbage_collection()
+
+    def test_what_is_there_is_not_looked_at_any_more(self):
+        self.assertGreater(gc.get_freeze_count(), 1000)
+
+    def test_it_is_looked_less_often(self):
+        self.assertEqual((service.GC_THRESHOLD, *self.before[1:]), gc.get_threshold())
+
+    def test_circles_made_later_are_found_all_the_same(self):
+        seen = weakref.ref(Circle())
+        made = [[] for _ in range(2 * service.GC_THRESHOLD)]
+        self.assertEqual(2 * service.GC_THRESHOLD, len(made))
+        self.assertIsNone(seen())
