@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from attachd import states
 from attachd.db import models
-from attachd.drivers import tgtnames, tgtshow
+from attachd.drivers.tgt import names, parser
 from attachd.states import AttachmentState, VolumeState
 from attachd.tests.functional.tgtd import Tgtd
 from attachd.tests.wait import TIMEOUT, poll
@@ -156,7 +156,7 @@ def _wanted(
             if row["state"] in states.REACHING and mode == (row["mode"] or "rw"):
                 target.must[initiator] = _told_account(row, name)
             elif row["state"] not in states.REACHING:
-                target.may[initiator] = tgtnames.account(name, initiator)
+                target.may[initiator] = names.account(name, initiator)
     return {name: target for name, target in found.items() if target.must or target.may}
 
 
@@ -167,7 +167,7 @@ def _told_account(row: Row, name: str) -> str:
 
 
 def _wrong_targets(
-    wanted: Mapping[str, _Wanted], shown: Mapping[str, tgtshow.Target]
+    wanted: Mapping[str, _Wanted], shown: Mapping[str, parser.Target]
 ) -> Iterator[str]:
     for name in sorted(shown.keys() - wanted.keys()):
         yield f"target {name} has no attachment"
@@ -178,7 +178,7 @@ def _wrong_targets(
             yield f"target {name} is missing for {sorted(target.must)}"
 
 
-def _wrong_target(wanted: _Wanted, shown: tgtshow.Target) -> Iterator[str]:
+def _wrong_target(wanted: _Wanted, shown: parser.Target) -> Iterator[str]:
     bound = {user for user in shown.accounts if not user.startswith("attachd-guard")}
     if bound == set(shown.accounts):
         yield f"target {shown.name} is not guarded"
@@ -209,13 +209,13 @@ def _wrong_accounts(wanted: Mapping[str, _Wanted], accounts: Iterable[str]) -> I
 
 
 def _wrong_sessions(
-    wanted: Mapping[str, _Wanted], shown: Iterable[tgtshow.Target], tgtd: Tgtd
+    wanted: Mapping[str, _Wanted], shown: Iterable[parser.Target], tgtd: Tgtd
 ) -> Iterator[str]:
     for target in shown:
         listing = tgtd.adm("--op", "show", "--mode", "conn", "--tid", f"{target.tid}")
         rows = wanted.get(target.name)
         allowed = {*rows.must, *rows.may} if rows else set()
-        for connection in tgtshow.connections(listing):
+        for connection in parser.connections(listing):
             if connection.initiator not in allowed:
                 yield f"target {target.name}: session of {connection.initiator}"
 

@@ -23,7 +23,8 @@ from oslo_messaging._drivers import amqpdriver
 from oslo_messaging.rpc import server as rpc_server
 
 from attachd.db import engines
-from attachd.drivers import base, command, fencing, tgtsocket
+from attachd.drivers import base, command, fencing
+from attachd.drivers.tgt import control_socket
 from attachd.manager import backends, patience, recovery
 from attachd.rpc import transport
 from attachd.tests.crashing import points
@@ -201,14 +202,14 @@ def _words(line: Iterable[str]) -> str:
 
 def _of_requests_to_tgtd() -> None:
     _bracket(
-        tgtsocket.Control,
+        control_socket.Control,
         "ask_at_once",
         lambda _control, *groups: ", ".join(
-            tgtsocket._named(request) for group in groups for request in group
+            control_socket._named(request) for group in groups for request in group
         ),
     )
     # Sent, but not answered; answered.
-    _bracket(tgtsocket, "_answer", lambda _channel: "answer")
+    _bracket(control_socket, "_answer", lambda _channel: "answer")
 
 
 def _of_files() -> None:

@@ -11,7 +11,8 @@ import testtools
 
 from attachd.agent import ways
 from attachd.agent.base import Options
-from attachd.drivers import base, tgt
+from attachd.drivers import base
+from attachd.drivers.tgt.driver import TgtDriver
 from attachd.tests import machine, wait
 from attachd.tests.functional import tgtd
 
@@ -78,7 +79,7 @@ class DeviceCase(testtools.TestCase):
         self.way = self.new_way(self.folder)
 
     def new_driver(self):
-        return self.driver_of(tgt.TgtDriver, self.tgtd.options)
+        return self.driver_of(TgtDriver, self.tgtd.options)
 
     @staticmethod
     def driver_of(kind, options):

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 import testtools
 
 from attachd.db import api, models
-from attachd.drivers import base, file, tgt
+from attachd.drivers import base, file
+from attachd.drivers.tgt.driver import TgtDriver
 from attachd.manager import attachments, audit, detaching, exports, volumes
 from attachd.manager.audit_rules import MEANINGS, REPAIRED, Kind
 from attachd.manager.backends import Backend
@@ -74,7 +75,7 @@ class TgtTest(AuditCase):
     def setUp(self):
         super().setUp()
         self.tgtd = self.useFixture(tgtd.Tgtd(self))
-        self.use(configured.driver(tgt.TgtDriver, **self.tgtd.options))
+        self.use(configured.driver(TgtDriver, **self.tgtd.options))
         self.host = self.useFixture(initiators.IscsiHost(self, "a"))
         self.other = self.useFixture(initiators.IscsiHost(self, "b"))
         self.volume = self.new_volume()

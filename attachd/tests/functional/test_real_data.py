@@ -12,7 +12,8 @@ from oslo_config import cfg
 import testtools
 
 from attachd import exception
-from attachd.drivers import base, tgt
+from attachd.drivers import base
+from attachd.drivers.tgt.driver import TgtDriver
 from attachd.tests import machine
 from attachd.tests.functional import initiators, tgtd
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -38,10 +39,10 @@ class RealDataCase(testtools.TestCase):
     def new_driver(self):
         conf = cfg.ConfigOpts()
         conf([], project="attachd", default_config_files=[])
-        conf.register_opts(tgt.TgtDriver.OPTIONS, group="tgt")
+        conf.register_opts(TgtDriver.OPTIONS, group="tgt")
         for name, value in self.tgtd.options.items():
             conf.set_override(name, value, group="tgt")
-        driver = tgt.TgtDriver("tgt", conf)
+        driver = TgtDriver("tgt", conf)
         driver.setup()
         return driver
 

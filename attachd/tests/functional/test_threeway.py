@@ -7,7 +7,8 @@ import uuid
 import fixtures
 import testtools
 
-from attachd.drivers import base, file, tgt
+from attachd.drivers import base, file
+from attachd.drivers.tgt.driver import TgtDriver
 from attachd.tests import databases, rows, threeway
 from attachd.tests.functional import initiators, tgtd
 from attachd.tests.unit.drivers import configured
@@ -18,7 +19,7 @@ class WithTgtTest(testtools.TestCase):
         super().setUp()
         self.url = databases.use(self)
         self.tgtd = self.useFixture(tgtd.Tgtd(self))
-        self.driver = configured.driver(tgt.TgtDriver, **self.tgtd.options)
+        self.driver = configured.driver(TgtDriver, **self.tgtd.options)
         self.driver.setup()
         self.host = self.useFixture(initiators.IscsiHost(self, "a"))
         self.volume = self.new_volume()

@@ -12,7 +12,7 @@ import unittest
 
 import fixtures
 
-from attachd.drivers import tgtshow
+from attachd.drivers.tgt import parser
 from attachd.tests import machine, wait
 
 _START_TRIES = 5
@@ -71,23 +71,23 @@ class Tgtd(fixtures.Fixture):
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
-    def targets(self) -> list[tgtshow.Target]:
+    def targets(self) -> list[parser.Target]:
         """List the targets."""
-        return list(tgtshow.targets(self.adm("--op", "show", "--mode", "target")))
+        return list(parser.targets(self.adm("--op", "show", "--mode", "target")))
 
     def sessions(self) -> list[str]:
         """List the initiators that are logged in."""
         return [
             connection.initiator
             for target in self.targets()
-            for connection in tgtshow.connections(
+            for connection in parser.connections(
                 self.adm("--op", "show", "--mode", "conn", "--tid", f"{target.tid}")
             )
         ]
 
     def accounts(self) -> list[str]:
         """List the CHAP users, the driver's guard left out."""
-        listed = tgtshow.accounts(self.adm("--op", "show", "--mode", "account"))
+        listed = parser.accounts(self.adm("--op", "show", "--mode", "account"))
         return [user for user in listed if not user.startswith("attachd-guard")]
 
     def leftovers(self) -> list[str]:

@@ -8,7 +8,7 @@ import uuid
 
 import testtools
 
-from attachd.drivers import tgtshow
+from attachd.drivers.tgt import parser
 from attachd.tests.functional import callers, processes, tgtd
 from attachd.tests.lab import guests
 
@@ -103,7 +103,7 @@ class Case(testtools.TestCase):
         return [
             (target.tid, connection.sid, connection.cid)
             for target in self.tgtd.targets()
-            for connection in tgtshow.connections(
+            for connection in parser.connections(
                 self.tgtd.adm("--op", "show", "--mode", "conn", "--tid", f"{target.tid}")
             )
             if connection.initiator == guest.connector["initiator"]

@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.drivers import tgtshow
+from attachd.drivers.tgt import parser
 
 LISTING = """\
 Target 7: iqn.2026-01.test:one
@@ -75,7 +75,7 @@ Session: 2
 
 class TargetsTest(unittest.TestCase):
     def test_a_target_is_read_whole(self):
-        (target,) = tgtshow.named(PLAIN, {"iqn.2026-01.test:one"})
+        (target,) = parser.named(PLAIN, {"iqn.2026-01.test:one"})
         self.assertEqual(
             (7, "iqn.2026-01.test:one", True), (target.tid, target.name, target.ready)
         )
@@ -84,25 +84,25 @@ class TargetsTest(unittest.TestCase):
         self.assertEqual(("iqn.2026-01.test:host",), target.sessions)
         self.assertEqual({0, 1}, set(target.luns))
         path = "/volumes/with space: and colon"
-        expected = tgtshow.Lun("0123456789abcdef", path, 1074, online=True, read_only=True)
+        expected = parser.Lun("0123456789abcdef", path, 1074, online=True, read_only=True)
         self.assertEqual(expected, target.luns[1])
 
     def test_an_idle_target_is_empty(self):
-        (target,) = tgtshow.named(PLAIN, {"iqn.2026-01.test:two"})
+        (target,) = parser.named(PLAIN, {"iqn.2026-01.test:two"})
         self.assertEqual(((), (), False), (target.accounts, target.initiators, target.ready))
         self.assertEqual((), target.sessions)
         self.assertFalse(target.luns[0].online)
 
     def test_a_name_that_is_part_of_another_is_not_found(self):
         for name in ("iqn.2026-01.test:on", "iqn.2026-01.test:one2", "one", ""):
-            self.assertEqual([], tgtshow.named(PLAIN, {name}))
+            self.assertEqual([], parser.named(PLAIN, {name}))
 
     def test_all_targets_are_listed(self):
-        self.assertEqual([7, 12], [target.tid for target in tgtshow.targets(PLAIN)])
+        self.assertEqual([7, 12], [target.tid for target in parser.targets(PLAIN)])
 
     def test_a_tgtd_without_targets_is_no_error(self):
-        self.assertEqual([], list(tgtshow.targets("")))
-        self.assertEqual([], tgtshow.named("", {"iqn.2026-01.test:one"}))
+        self.assertEqual([], list(parser.targets("")))
+        self.assertEqual([], parser.named("", {"iqn.2026-01.test:one"}))
 
 
 class ForgedTest(unittest.TestCase):
@@ -127,9 +127,9 @@ class ForgedTest(unittest.TestCase):
 
     def _assert_not_believed(self, forged, name):
         with self.assertRaisesRegex(exception.BackendError, "forged"):
-            tgtshow.named(forged, {name})
+            parser.named(forged, {name})
         with self.assertRaisesRegex(exception.BackendError, "forged"):
-            list(tgtshow.targets(forged))
+            list(parser.targets(forged))
 
 
 class ConnectionsTest(unittest.TestCase):
@@ -137,18 +137,18 @@ class ConnectionsTest(unittest.TestCase):
         host_a, host_b = "iqn.2026-01.test:host-a", "iqn.2026-01.test:host-b"
         self.assertEqual(
             [
-                tgtshow.Connection(3, 0, host_a),
-                tgtshow.Connection(2, 1, host_b),
-                tgtshow.Connection(2, 0, host_b),
+                parser.Connection(3, 0, host_a),
+                parser.Connection(2, 1, host_b),
+                parser.Connection(2, 0, host_b),
             ],
-            tgtshow.connections(CONNECTIONS),
+            parser.connections(CONNECTIONS),
         )
 
     def test_none_is_none(self):
-        self.assertEqual([], tgtshow.connections(""))
+        self.assertEqual([], parser.connections(""))
 
 
 class AccountsTest(unittest.TestCase):
     def test_the_heading_is_not_a_user(self):
-        self.assertEqual(["a", "b"], tgtshow.accounts("Account list:\n    a\n    b\n"))
-        self.assertEqual([], tgtshow.accounts(""))
+        self.assertEqual(["a", "b"], parser.accounts("Account list:\n    a\n    b\n"))
+        self.assertEqual([], parser.accounts(""))

@@ -3,7 +3,8 @@
 
 import unittest
 
-from attachd.drivers import base, tgtnames
+from attachd.drivers import base
+from attachd.drivers.tgt import names
 
 VOLUME_ID = "8f5a1d0a-94a4-4a57-9df9-6e2d6f4f7f11"
 PREFIX = "iqn.2026-01.internal.attachd:volume-"
@@ -16,26 +17,26 @@ def export(initiator, mode="rw"):
 
 class NamesTest(unittest.TestCase):
     def test_a_target_is_named_after_its_volume_and_what_it_is_for(self):
-        names = [tgtnames.target(PREFIX, VOLUME_ID, mode) for mode in ("rw", "ro")]
-        self.assertEqual([f"{PREFIX}{VOLUME_ID}", f"{PREFIX}{VOLUME_ID}-ro"], names)
+        found = [names.target(PREFIX, VOLUME_ID, mode) for mode in ("rw", "ro")]
+        self.assertEqual([f"{PREFIX}{VOLUME_ID}", f"{PREFIX}{VOLUME_ID}-ro"], found)
 
     def test_an_account_is_always_called_the_same(self):
-        name = tgtnames.account(f"{PREFIX}{VOLUME_ID}", HOST)
+        name = names.account(f"{PREFIX}{VOLUME_ID}", HOST)
         self.assertEqual("cd9506ea-bf86-5303-93b9-e206ce40c059", name)
-        self.assertTrue(tgtnames.is_account(name))
-        self.assertNotEqual(name, tgtnames.account(f"{PREFIX}{VOLUME_ID}-ro", HOST))
+        self.assertTrue(names.is_account(name))
+        self.assertNotEqual(name, names.account(f"{PREFIX}{VOLUME_ID}-ro", HOST))
 
     def test_other_accounts_are_not_taken_for_ours(self):
         for user in ("admin", "attachd-guard.tgt.aaaa", VOLUME_ID, ""):
-            self.assertFalse(tgtnames.is_account(user), user)
+            self.assertFalse(names.is_account(user), user)
 
     def test_only_iscsi_names_count_as_initiators(self):
-        names = (HOST, "eui.02004567A425678D", None, "", "ALL", f"{HOST}\nx", 7)
-        told = [tgtnames.initiator(export(each)) for each in names]
+        given = (HOST, "eui.02004567A425678D", None, "", "ALL", f"{HOST}\nx", 7)
+        told = [names.initiator(export(each)) for each in given]
         self.assertEqual([HOST, "eui.02004567A425678D", "", "", "", "", ""], told)
-        self.assertEqual("", tgtnames.initiator(base.Export("attachment", {})))
+        self.assertEqual("", names.initiator(base.Export("attachment", {})))
 
     def test_initiators_are_those_of_a_mode(self):
         exports = [export(HOST), export(f"{HOST}b", "ro"), export(""), export(HOST)]
-        found = [tgtnames.initiators(exports, mode) for mode in ("rw", "ro")]
+        found = [names.initiators(exports, mode) for mode in ("rw", "ro")]
         self.assertEqual([{HOST}, {f"{HOST}b"}], found)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to tgtd's control socket as tgtadm sends them, without tgtadm; for tgtadm.py.
+"""Requests to tgtd's control socket as tgtadm sends them, without tgtadm; for client.py.
 
 tgtadm takes secrets only as an argument, where each user of the machine can read them while it
 runs.  And a process for each request would take too long where a volume has many hosts: they

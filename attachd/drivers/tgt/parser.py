@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what tgtadm shows of targets and sessions; for the client of tgtd in tgtadm.py.
+"""Reads what tgtadm shows of targets and sessions, for client.py.
 
 The listing repeats, verbatim, the alias that a logged-in host chose for itself, line breaks and
 all.  So a host could write lines of its own into it.  It cannot keep tgtd from writing the true

@@ -5,8 +5,9 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.drivers import command, tgtadm
-from attachd.drivers.tgtsocket import Code
+from attachd.drivers import command
+from attachd.drivers.tgt import client
+from attachd.drivers.tgt.control_socket import Code
 
 DONE = command.Outcome(0, "", "")
 
@@ -20,7 +21,7 @@ class TgtdTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.tgtd = tgtadm.Tgtd("/run/socket", 3, 7.5)
+        self.tgtd = client.Tgtd("/run/socket", 3, 7.5)
         patched = mock.patch.object(command, "run", return_value=DONE)
         self.run_tool = patched.start()
         self.addCleanup(patched.stop)
@@ -76,7 +77,7 @@ class TgtdTest(unittest.TestCase):
 
     def test_a_path_that_is_too_long_for_a_socket_is_named(self):
         with self.assertRaisesRegex(exception.BackendError, "too long"):
-            tgtadm.Tgtd("/" + "x" * 100, 0, 1).check()
+            client.Tgtd("/" + "x" * 100, 0, 1).check()
 
 
 class HostsTest(unittest.TestCase):
@@ -84,8 +85,8 @@ class HostsTest(unittest.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.tgtd = tgtadm.Tgtd("/run/socket", 3, 7.5)
-        patched = mock.patch.object(tgtadm, "Control", autospec=True)
+        self.tgtd = client.Tgtd("/run/socket", 3, 7.5)
+        patched = mock.patch.object(client, "Control", autospec=True)
         self.control = patched.start()
         self.addCleanup(patched.stop)
         self.ask = self.control.return_value.ask

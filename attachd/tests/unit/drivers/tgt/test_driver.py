@@ -7,7 +7,9 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.drivers import base, tgt, tgtadm, tgtnames, tgtshow
+from attachd.drivers import base
+from attachd.drivers.tgt import client, names, parser
+from attachd.drivers.tgt.driver import TgtDriver
 from attachd.tests.unit.drivers import configured
 from attachd.tests.wait import TIMEOUT
 
@@ -16,7 +18,7 @@ SECRET = "0123456789abcdef0123456789abcdef"
 GUARD = "attachd-guard.backend.aaaa"
 NAME = f"iqn.2026-01.internal.attachd:volume-{VOLUME.id}"
 PATH = "/volumes/file"
-UNIT = tgtshow.Lun("8f5a1d0a94a44a579df96e2d6f4f7f11", PATH, 1074, online=True, read_only=False)
+UNIT = parser.Lun("8f5a1d0a94a44a579df96e2d6f4f7f11", PATH, 1074, online=True, read_only=False)
 
 
 def export(number, host="a", mode="rw", **changes):
@@ -28,7 +30,7 @@ def export(number, host="a", mode="rw", **changes):
 
 def target(*accounts, hosts=("a",), unit=UNIT, ready=True):
     initiators = tuple(f"iqn.2026-01.test:{host}" for host in hosts)
-    return tgtshow.Target(7, NAME, ready, {1: unit}, (GUARD, *accounts), initiators)
+    return parser.Target(7, NAME, ready, {1: unit}, (GUARD, *accounts), initiators)
 
 
 def targets(*accounts, **changes):
@@ -38,7 +40,7 @@ def targets(*accounts, **changes):
 def user(host="a", mode="rw"):
     """Return the account of a host."""
     name = NAME if mode == "rw" else f"{NAME}-ro"
-    return tgtnames.account(name, f"iqn.2026-01.test:{host}")
+    return names.account(name, f"iqn.2026-01.test:{host}")
 
 
 class TgtDriverCase(unittest.TestCase):
@@ -47,10 +49,10 @@ class TgtDriverCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.driver = configured.driver(
-            tgt.TgtDriver, tgt_volumes_dir=folder.name, tgt_timeout=TIMEOUT
+            TgtDriver, tgt_volumes_dir=folder.name, tgt_timeout=TIMEOUT
         )
         self.driver.create(VOLUME)
-        self.tgtd = mock.create_autospec(tgtadm.Tgtd, instance=True)
+        self.tgtd = mock.create_autospec(client.Tgtd, instance=True)
         self.tgtd.accounts.return_value = [GUARD]
         self.tgtd.connections.return_value = []
         self.tgtd.timeout = TIMEOUT
@@ -100,7 +102,7 @@ class GrantTest(TgtDriverCase):
 
     def test_os_brick_is_told_all_portals_where_there_are_several(self):
         self.driver = configured.driver(
-            tgt.TgtDriver,
+            TgtDriver,
             tgt_volumes_dir=self.driver.options.tgt_volumes_dir,
             tgt_portal="192.0.2.1:3260",
             tgt_more_portals=["198.51.100.1:3260", "[2001:db8::1]:3260"],
@@ -235,8 +237,8 @@ class RevokeTest(TgtDriverCase):
         self.assertEqual([("delete_account", user(mode="ro"))], self.asked("delete_account"))
 
     def test_only_the_sessions_of_the_one_that_goes_are_ended(self):
-        going = tgtshow.Connection(3, 0, "iqn.2026-01.test:a")
-        staying = tgtshow.Connection(4, 0, "iqn.2026-01.test:b")
+        going = parser.Connection(3, 0, "iqn.2026-01.test:a")
+        staying = parser.Connection(4, 0, "iqn.2026-01.test:b")
         self.tgtd.named.return_value = targets(user("a"), user("b"), hosts=("a", "b"))
         self.tgtd.connections.side_effect = [[going, staying], [staying]]
         self.driver.revoke(VOLUME, export(1), [export(2, host="b")])
@@ -245,7 +247,7 @@ class RevokeTest(TgtDriverCase):
     def test_a_session_that_does_not_end_is_an_error_and_not_final(self):
         self.tgtd.named.return_value = targets(user())
         self.tgtd.timeout = 0.1  # the session never ends, slow or not
-        self.tgtd.connections.return_value = [tgtshow.Connection(3, 0, "iqn.2026-01.test:a")]
+        self.tgtd.connections.return_value = [parser.Connection(3, 0, "iqn.2026-01.test:a")]
         with self.assertRaisesRegex(exception.BackendError, "does not end") as caught:
             self.driver.revoke(VOLUME, export(1), [])
         self.assertFalse(caught.exception.final)
@@ -261,11 +263,11 @@ class RevokeTest(TgtDriverCase):
 class ExtendTest(TgtDriverCase):
     def test_no_session_is_there_while_the_file_is_opened_again(self):
         self.tgtd.named.return_value = targets(user())
-        session = tgtshow.Connection(3, 0, "iqn.2026-01.test:a")
+        session = parser.Connection(3, 0, "iqn.2026-01.test:a")
         self.tgtd.connections.side_effect = [[session], []]
         self.driver.extend(VOLUME, 2, [export(1)])
         self.assertEqual(
-            ["named", "shut_target", "connections", "close", "connections",
+            ["named", "close_target", "connections", "close", "connections",
              "set_unit", "set_unit", "set_unit", "open_target"],
             [call[0] for call in self.tgtd.mock_calls],
         )  # fmt: skip
@@ -280,18 +282,18 @@ class ExtendTest(TgtDriverCase):
     def test_a_unit_that_has_the_size_is_left_alone(self):
         self.tgtd.named.return_value = targets(user())
         self.driver.extend(VOLUME, 1, [export(1)])
-        self.tgtd.shut_target.assert_not_called()
+        self.tgtd.close_target.assert_not_called()
 
 
 class SetupTest(TgtDriverCase):
     def test_a_prefix_that_is_no_iscsi_name_is_refused(self):
         for bad in ("", "volume-", "iqn.26-1.x:", "iqn.2026-01.x:A_b", "iqn.2026-01.x"):
-            driver = configured.driver(tgt.TgtDriver, tgt_iqn_prefix=bad)
+            driver = configured.driver(TgtDriver, tgt_iqn_prefix=bad)
             with self.subTest(bad), self.assertRaisesRegex(exception.BackendError, "tgt_iqn"):
                 driver.setup()
 
     def test_a_folder_with_a_comma_is_refused(self):
-        driver = configured.driver(tgt.TgtDriver, tgt_volumes_dir="/tmp/a,b")
+        driver = configured.driver(TgtDriver, tgt_volumes_dir="/tmp/a,b")
         with self.assertRaisesRegex(exception.BackendError, "comma"):
             driver.setup()
 
@@ -326,6 +328,6 @@ class NamesTest(TgtDriverCase):
         self.assertEqual([], self.tgtd.mock_calls)
 
     def test_an_id_that_is_no_uuid_has_a_world_wide_name_too(self):
-        names = {tgtnames.scsi_id(each) for each in ("a", "b", VOLUME.id)}
-        self.assertEqual(3, len(names))
-        self.assertEqual({32}, {len(each) for each in names})
+        ids = {names.scsi_id(each) for each in ("a", "b", VOLUME.id)}
+        self.assertEqual(3, len(ids))
+        self.assertEqual({32}, {len(each) for each in ids})

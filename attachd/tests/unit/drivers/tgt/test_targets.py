@@ -4,22 +4,22 @@
 import unittest
 from unittest import mock
 
-from attachd.drivers import tgtadm, tgtkeeper, tgtshow
+from attachd.drivers.tgt import client, parser, targets
 
 GUARD = "attachd-guard.tgt.a"
 
 
 def target(*accounts, hosts=("a",)):
-    return tgtshow.Target(7, "name", True, {}, (GUARD, *accounts), hosts)
+    return parser.Target(7, "name", True, {}, (GUARD, *accounts), hosts)
 
 
 class EvictTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.tgtd = mock.create_autospec(tgtadm.Tgtd, instance=True)
+        self.tgtd = mock.create_autospec(client.Tgtd, instance=True)
         self.tgtd.connections.return_value = []
         self.tgtd.timeout = 0.1  # sessions have ended, or never do, slow or not
-        self.keeper = tgtkeeper.Keeper(self.tgtd, "attachd-guard.tgt.")
+        self.keeper = targets.TargetManager(self.tgtd, "attachd-guard.tgt.")
 
     def asked(self):
         return [(call[0], *call.args[1:]) for call in self.tgtd.mock_calls]
@@ -45,7 +45,7 @@ class EvictTest(unittest.TestCase):
         self.assertEqual([("connections",), ("bind_account", "u")], self.asked())
 
     def test_a_session_that_does_not_end_is_an_error(self):
-        self.tgtd.connections.return_value = [tgtshow.Connection(1, 0, "b")]
-        with self.assertRaisesRegex(tgtkeeper.exception.BackendError, "of b does not end"):
+        self.tgtd.connections.return_value = [parser.Connection(1, 0, "b")]
+        with self.assertRaisesRegex(targets.exception.BackendError, "of b does not end"):
             self.keeper.remove(target())
         self.tgtd.delete_target.assert_not_called()

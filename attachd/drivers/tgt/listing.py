@@ -4,7 +4,8 @@
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from attachd.drivers import base, tgtadm, tgtnames, tgtshow
+from attachd.drivers import base
+from attachd.drivers.tgt import client, names, parser
 
 GUARDS = "attachd-guard."
 """What the names of all guards begin with, whosever they are."""
@@ -18,14 +19,14 @@ def account(user: str) -> str:
 
 
 def exported(
-    volume_id: str, mode: base.AccessMode, target: tgtshow.Target, path: str, scsi_id: str
+    volume_id: str, mode: base.AccessMode, target: parser.Target, path: str, scsi_id: str
 ) -> base.Exported:
     """Tell what a target is.
 
     :param path: the file that its unit has to show
     :param scsi_id: what its unit has to be known by
     """
-    unit = target.luns.get(tgtadm.LUN)
+    unit = target.luns.get(client.LUN)
     as_told = unit and (unit.online, unit.path, unit.scsi_id, unit.read_only)
     serves = target.ready and as_told == (True, path, scsi_id, mode == "ro")
     users = [each for each in target.accounts if not each.startswith(GUARDS)]
@@ -39,7 +40,7 @@ def exported(
 
 
 def exports(
-    targets: Iterable[tgtshow.Target], prefix: str, guard_prefix: str, folder: Path
+    targets: Iterable[parser.Target], prefix: str, guard_prefix: str, folder: Path
 ) -> Iterator[base.Exported]:
     """Tell what the targets of one backend are.
 
@@ -47,24 +48,24 @@ def exports(
     :param guard_prefix: what the names of its guards begin with
     :param folder: where its volumes' files are
     """
-    reading = tgtnames.SUFFIXES["ro"]
+    reading = names.SUFFIXES["ro"]
     for target in targets:
         name = target.name.removeprefix(prefix)
         if name == target.name or is_foreign(target, guard_prefix):
             continue
         mode: base.AccessMode = "ro" if name.endswith(reading) else "rw"
         volume_id = name.removesuffix(reading)
-        scsi_id = tgtnames.scsi_id(volume_id)
+        scsi_id = names.scsi_id(volume_id)
         yield exported(volume_id, mode, target, f"{folder / volume_id}", scsi_id)
 
 
-def is_foreign(target: tgtshow.Target, guard_prefix: str) -> bool:
+def is_foreign(target: parser.Target, guard_prefix: str) -> bool:
     """Tell whether another backend guards a target; one that nobody guards is of whoever asks."""
     guards = [each for each in target.accounts if each.startswith(GUARDS)]
     return bool(guards) and not any(each.startswith(guard_prefix) for each in guards)
 
 
-def unplaced(users: Collection[str], targets: Collection[tgtshow.Target]) -> list[base.Unplaced]:
+def unplaced(users: Collection[str], targets: Collection[parser.Target]) -> list[base.Unplaced]:
     """Find accounts that are bound to no target; none where several backends share a tgtd."""
     owners = {each.rpartition(".")[0] for each in users if each.startswith(GUARDS)}
     if len(owners) > 1:
@@ -77,5 +78,5 @@ def unplaced(users: Collection[str], targets: Collection[tgtshow.Target]) -> lis
             f"tgtadm --lld iscsi --op delete --mode account --user {user}",
         )
         for user in users
-        if tgtnames.is_account(user) and user not in bound
+        if names.is_account(user) and user not in bound
     ]

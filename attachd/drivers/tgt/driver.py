@@ -19,8 +19,9 @@ from typing import Any
 from oslo_config import cfg
 
 from attachd import exception
-from attachd.drivers import base, sparse, tgtadm, tgtlisting, tgtnames, tgtshow
-from attachd.drivers.tgtkeeper import Keeper
+from attachd.drivers import base, sparse
+from attachd.drivers.tgt import client, listing, names, parser
+from attachd.drivers.tgt.targets import TargetManager
 
 _IQN_PREFIX = re.compile(r"iqn\.\d{4}-\d{2}\.[a-z0-9][a-z0-9.-]*:[a-z0-9.:-]*")
 # RFC 7143 asks for 96 bits at least, or 12 octets.
@@ -83,13 +84,13 @@ class TgtDriver(base.Driver):
         super().__init__(name, conf)
         options = self.options
         self._volumes = sparse.SparseFiles(Path(options.tgt_volumes_dir).absolute())
-        self._tgtd = tgtadm.Tgtd(
+        self._tgtd = client.Tgtd(
             options.tgt_control_socket, options.tgt_control_port, options.tgt_timeout
         )
-        self._guard_prefix = f"{tgtlisting.GUARDS}{re.sub('[^0-9A-Za-z_-]', '_', name)}."
-        self._keeper = Keeper(self._tgtd, self._guard_prefix)
+        self._guard_prefix = f"{listing.GUARDS}{re.sub('[^0-9A-Za-z_-]', '_', name)}."
+        self._keeper = TargetManager(self._tgtd, self._guard_prefix)
         self._listed = functools.partial(
-            tgtlisting.exports,
+            listing.exports,
             prefix=options.tgt_iqn_prefix,
             guard_prefix=self._guard_prefix,
             folder=self._volumes.folder,
@@ -134,7 +135,7 @@ class TgtDriver(base.Driver):
 
     def check_connector(self, connector: base.Connector) -> None:
         """Refuse a host without an iSCSI name."""
-        if not tgtnames.is_initiator(name := connector.get("initiator")):
+        if not names.is_initiator(name := connector.get("initiator")):
             raise exception.InvalidInput(
                 field="connector.initiator",
                 value=name,
@@ -147,7 +148,7 @@ class TgtDriver(base.Driver):
 
         :returns: "iscsi", for os-brick's ISCSIConnector
         """
-        initiator = tgtnames.initiator(export)
+        initiator = names.initiator(export)
         if not initiator or len(export.secret) < _MIN_SECRET:
             lacking = "secret" if initiator else "'initiator' in its connector, an iSCSI name"
             raise exception.BackendError(
@@ -160,7 +161,7 @@ class TgtDriver(base.Driver):
         self._keeper.show_unit(tid, target, path, export.mode)
         users = self._keeper.guarded()
         self._tgtd.bind_account(tid, self._keeper.guard_of(users))
-        user = tgtnames.account(name, initiator)
+        user = names.account(name, initiator)
         if user in users and not (target and user in target.accounts):
             # It is of no use to anybody, and nobody knows which secret it has.
             self._tgtd.delete_account(user)
@@ -180,14 +181,14 @@ class TgtDriver(base.Driver):
         A target of the other mode that has an account of the initiator is left as well:
         whatever the mode says by now, no access remains.
         """
-        initiator = tgtnames.initiator(export)
+        initiator = names.initiator(export)
         found = {target.name: target for target in self._targets(volume)}
-        for mode in tgtnames.SUFFIXES:
+        for mode in names.SUFFIXES:
             name = self._name(volume, mode)
-            user, target = tgtnames.account(name, initiator), found.get(name)
-            staying = {tgtnames.initiator(other) for other in others if other.mode == mode}
+            user, target = names.account(name, initiator), found.get(name)
+            staying = {names.initiator(other) for other in others if other.mode == mode}
             owed = target and any(
-                tgtnames.account(name, other) not in target.accounts for other in staying
+                names.account(name, other) not in target.accounts for other in staying
             )
             if target and (mode == export.mode or user in target.accounts or owed):
                 if staying:
@@ -199,7 +200,7 @@ class TgtDriver(base.Driver):
 
     def connection_key(self, volume: base.VolumeRef, export: base.Export) -> str:
         """Name the session: one initiator has one with a target, whatever it is used for."""
-        return f"{tgtnames.initiator(export)} {self._name(volume, export.mode)}"
+        return f"{names.initiator(export)} {self._name(volume, export.mode)}"
 
     def epoch(self) -> str:
         """Name the life of tgtd."""
@@ -217,26 +218,26 @@ class TgtDriver(base.Driver):
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
     ) -> Iterable[base.Exported]:
         """Tell of a target for each mode; hosts without an initiator have nothing there."""
-        for mode in tgtnames.SUFFIXES:
+        for mode in names.SUFFIXES:
             name = self._name(volume, mode)
-            if holders := tgtnames.initiators(exports, mode):
-                users = [tgtlisting.account(tgtnames.account(name, each)) for each in holders]
-                parts = frozenset([*users, tgtlisting.IN_SERVICE])
+            if holders := names.initiators(exports, mode):
+                users = [listing.account(names.account(name, each)) for each in holders]
+                parts = frozenset([*users, listing.IN_SERVICE])
                 yield base.Exported(volume.id, mode, frozenset(holders), parts)
 
     def evict(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Remove targets, initiators, sessions and accounts that are of none of ``staying``."""
-        for mode in tgtnames.SUFFIXES:
+        for mode in names.SUFFIXES:
             name = self._name(volume, mode)
-            initiators = tgtnames.initiators(staying, mode)
+            initiators = names.initiators(staying, mode)
             for target in self._tgtd.named(name):
-                users = {tgtnames.account(name, each) for each in initiators}
+                users = {names.account(name, each) for each in initiators}
                 if initiators:
                     self._keeper.evict(target, initiators, users)
                 else:
                     self._keeper.remove(target)
                 for user in target.accounts:
-                    if user not in users and tgtnames.is_account(user):
+                    if user not in users and names.is_account(user):
                         self._tgtd.delete_account(user)
 
     def unplaced(self) -> Iterable[base.Unplaced]:
@@ -244,17 +245,17 @@ class TgtDriver(base.Driver):
         before = set(self._tgtd.accounts())
         targets = self._tgtd.targets()
         users = [user for user in self._tgtd.accounts() if user in before]
-        return tgtlisting.unplaced(users, targets)
+        return listing.unplaced(users, targets)
 
     def stored(self) -> Mapping[str, int]:
         """List the volumes' files."""
         return self._volumes.sizes()
 
     def _name(self, volume: base.VolumeRef, mode: base.AccessMode) -> str:
-        return tgtnames.target(self.options.tgt_iqn_prefix, volume.id, mode)
+        return names.target(self.options.tgt_iqn_prefix, volume.id, mode)
 
-    def _targets(self, volume: base.VolumeRef) -> list[tgtshow.Target]:
-        return self._tgtd.named(*(self._name(volume, mode) for mode in tgtnames.SUFFIXES))
+    def _targets(self, volume: base.VolumeRef) -> list[parser.Target]:
+        return self._tgtd.named(*(self._name(volume, mode) for mode in names.SUFFIXES))
 
 
 def _connection_info(
@@ -264,10 +265,10 @@ def _connection_info(
         "target_discovered": False,
         "target_portal": portals[0],
         "target_iqn": name,
-        "target_lun": tgtadm.LUN,
+        "target_lun": client.LUN,
         "volume_id": volume.id,
         "auth_method": "CHAP",
-        "auth_username": tgtnames.account(name, tgtnames.initiator(export)),
+        "auth_username": names.account(name, names.initiator(export)),
         "auth_password": export.secret,
         "access_mode": export.mode,
         "discard": False,
@@ -275,7 +276,7 @@ def _connection_info(
     if len(portals) > 1:
         data["target_portals"] = [*portals]
         data["target_iqns"] = [name] * len(portals)
-        data["target_luns"] = [tgtadm.LUN] * len(portals)
+        data["target_luns"] = [client.LUN] * len(portals)
     return {"driver_volume_type": "iscsi", "data": data}
 
 

@@ -9,19 +9,20 @@ import time
 import uuid
 
 from attachd import exception
-from attachd.drivers import base, sparse, tgtadm, tgtnames, tgtshow
+from attachd.drivers import base, sparse
+from attachd.drivers.tgt import client, names, parser
 
 _NAP = 0.02
 
 
 @dataclass(frozen=True)
-class Keeper:
+class TargetManager:
     """Changes targets of one tgtd, in an order that lets nobody in whom nobody wants.
 
     :ivar guards: what the names of this backend's guards begin with
     """
 
-    tgtd: tgtadm.Tgtd
+    tgtd: client.Tgtd
     guards: str
 
     def guard_of(self, users: Iterable[str]) -> str:
@@ -42,11 +43,11 @@ class Keeper:
         return users
 
     def show_unit(
-        self, tid: int, target: tgtshow.Target | None, path: Path, mode: base.AccessMode
+        self, tid: int, target: parser.Target | None, path: Path, mode: base.AccessMode
     ) -> None:
         """Give the target its unit as it has to be, whatever an interrupted call left."""
-        scsi_id, read_only = tgtnames.scsi_id(path.name), mode == "ro"
-        unit = target.luns.get(tgtadm.LUN) if target else None
+        scsi_id, read_only = names.scsi_id(path.name), mode == "ro"
+        unit = target.luns.get(client.LUN) if target else None
         if unit is None:
             self.tgtd.new_unit(tid, f"{path}")
         elif target and not (target.ready and unit.online and unit.path == f"{path}"):
@@ -56,9 +57,9 @@ class Keeper:
                 tid, scsi_id=scsi_id, scsi_sn=path.name[:36], readonly=f"{read_only:d}"
             )
 
-    def renew(self, target: tgtshow.Target, path: Path, size_gib: int) -> None:
+    def renew(self, target: parser.Target, path: Path, size_gib: int) -> None:
         """Let the unit have the file's new size, unless it has."""
-        unit = target.luns.get(tgtadm.LUN)
+        unit = target.luns.get(client.LUN)
         if unit is None:
             return
         # tgtd shows sizes rounded to 10**6 bytes; a step is a GiB at least.
@@ -72,7 +73,7 @@ class Keeper:
         Hosts that are logged in lose their connection and log in again by themselves, as after
         a failure of the network: within two seconds with open-iscsi, and without an error.
         """
-        self.tgtd.shut_target(tid)
+        self.tgtd.close_target(tid)
         try:
             self._end_sessions(tid, set())
             self.tgtd.set_unit(tid, online="0")
@@ -81,9 +82,9 @@ class Keeper:
         finally:
             self.tgtd.open_target(tid)
 
-    def withdraw(self, target: tgtshow.Target, initiator: str, staying: set[str]) -> None:
+    def withdraw(self, target: parser.Target, initiator: str, staying: set[str]) -> None:
         """Take one initiator from a target that others go on using, unless it is one of them."""
-        user = tgtnames.account(target.name, initiator)
+        user = names.account(target.name, initiator)
         if initiator and initiator not in staying:
             self.tgtd.forbid(target.tid, initiator)
             self._end_sessions(target.tid, staying | set(target.initiators) - {initiator})
@@ -92,10 +93,10 @@ class Keeper:
                 self.tgtd.unbind_account(target.tid, user, behind)
         for other in staying:
             # An earlier call may have been interrupted while an account was not bound.
-            if tgtnames.account(target.name, other) not in target.accounts:
-                self.tgtd.bind_account(target.tid, tgtnames.account(target.name, other))
+            if names.account(target.name, other) not in target.accounts:
+                self.tgtd.bind_account(target.tid, names.account(target.name, other))
 
-    def remove(self, target: tgtshow.Target) -> None:
+    def remove(self, target: parser.Target) -> None:
         """Remove a target that nobody has a right to any more."""
         for initiator in target.initiators:
             self.tgtd.forbid(target.tid, initiator)
@@ -114,12 +115,12 @@ class Keeper:
                 self.tgtd.close(tid, connection)
             time.sleep(_NAP)
 
-    def evict(self, target: tgtshow.Target, initiators: set[str], users: set[str]) -> None:
+    def evict(self, target: parser.Target, initiators: set[str], users: set[str]) -> None:
         """Take all from a target but some initiators and their accounts."""
         for each in set(target.initiators) - initiators:
             self.tgtd.forbid(target.tid, each)
         self._end_sessions(target.tid, initiators)
-        left: tgtshow.Target | None = target
+        left: parser.Target | None = target
         while left and (strangers := self._strangers(left, users)):
             behind = left.accounts[left.accounts.index(strangers[0]) + 1 :]
             self.tgtd.unbind_account(target.tid, strangers[0], behind)
@@ -128,7 +129,7 @@ class Keeper:
         for user in users - set(left.accounts if left else ()):
             self.tgtd.bind_account(target.tid, user)
 
-    def _strangers(self, target: tgtshow.Target, users: set[str]) -> list[str]:
+    def _strangers(self, target: parser.Target, users: set[str]) -> list[str]:
         guard = self.guards
         return [
             each for each in target.accounts if each not in users and not each.startswith(guard)

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 import secrets
 
 from attachd import exception
-from attachd.drivers import command, fencing, tgtshow
-from attachd.drivers.tgtsocket import ANY_TARGET, Code, Control, Mode, Operation, Request
+from attachd.drivers import command, fencing
+from attachd.drivers.tgt import parser
+from attachd.drivers.tgt.control_socket import ANY_TARGET, Code, Control, Mode, Operation, Request
 
 LUN = 1
 
@@ -53,13 +54,13 @@ class Tgtd:
             )
         self._adm("show", "sys")
 
-    def targets(self) -> list[tgtshow.Target]:
+    def targets(self) -> list[parser.Target]:
         """List all targets."""
-        return list(tgtshow.targets(_shown(self, Mode.TARGET)))
+        return list(parser.targets(_shown(self, Mode.TARGET)))
 
-    def named(self, *names: str) -> list[tgtshow.Target]:
+    def named(self, *names: str) -> list[parser.Target]:
         """Look up those targets of some names that there are."""
-        return tgtshow.named(_shown(self, Mode.TARGET), names)
+        return parser.named(_shown(self, Mode.TARGET), names)
 
     def new_target(self, name: str) -> int:
         """Make a target of a name that is not in use, closed to everybody, and tell its number."""
@@ -79,7 +80,7 @@ class Tgtd:
         """Let a target take logins and commands, as a new one does."""
         self._adm("update", "target", "--tid", f"{tid}", "--name", "state", "--value", "ready")
 
-    def shut_target(self, tid: int) -> None:
+    def close_target(self, tid: int) -> None:
         """Answer logins with "try again later", and commands not at all."""
         self._adm("update", "target", "--tid", f"{tid}", "--name", "state", "--value", "offline")
 
@@ -109,11 +110,11 @@ class Tgtd:
         passed = (Code.NO_ACL,)
         _control(self).ask(Request(Mode.TARGET, Operation.UNBIND, tid, name, passed))
 
-    def connections(self, tid: int) -> list[tgtshow.Connection]:
+    def connections(self, tid: int) -> list[parser.Connection]:
         """List the connections of a target that exists."""
-        return tgtshow.connections(_shown(self, Mode.CONNECTION, tid))
+        return parser.connections(_shown(self, Mode.CONNECTION, tid))
 
-    def close(self, tid: int, connection: tgtshow.Connection) -> None:
+    def close(self, tid: int, connection: parser.Connection) -> None:
         """Begin to end a connection; it is listed until its last command is done."""
         self._adm(
             "delete", "conn", "--tid", f"{tid}", "--sid", f"{connection.sid}",
@@ -122,7 +123,7 @@ class Tgtd:
 
     def accounts(self) -> list[str]:
         """List the CHAP users of all targets."""
-        return tgtshow.accounts(_shown(self, Mode.ACCOUNT))
+        return parser.accounts(_shown(self, Mode.ACCOUNT))
 
     def new_account(self, user: str, secret: str) -> None:
         """Make a CHAP user; one that exists keeps its secret."""

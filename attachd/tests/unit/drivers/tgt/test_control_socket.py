@@ -9,8 +9,8 @@ import threading
 import unittest
 
 from attachd import exception
-from attachd.drivers import tgtsocket
-from attachd.drivers.tgtsocket import Code, Mode, Operation, Request
+from attachd.drivers.tgt import control_socket
+from attachd.drivers.tgt.control_socket import Code, Mode, Operation, Request
 from attachd.tests.wait import TIMEOUT
 
 SHOW = Request(Mode.TARGET, Operation.SHOW)
@@ -24,7 +24,7 @@ class ControlTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.path = Path(folder.name) / "s"
-        self.control = tgtsocket.Control(f"{self.path}", TIMEOUT)
+        self.control = control_socket.Control(f"{self.path}", TIMEOUT)
         self.heard = b""
 
     def serve(self, *answers):
@@ -122,7 +122,7 @@ class ControlTest(unittest.TestCase):
         self.addCleanup(waiting.close)
         waiting.connect(f"{self.path}")
         with self.assertRaisesRegex(exception.BackendError, "did not answer in 0.01 s"):
-            tgtsocket.Control(f"{self.path}", 0.01).ask(SHOW)
+            control_socket.Control(f"{self.path}", 0.01).ask(SHOW)
 
     def test_a_tgtd_that_hangs_is_given_up(self):
         listener = socket.socket(socket.AF_UNIX)
@@ -130,7 +130,7 @@ class ControlTest(unittest.TestCase):
         listener.bind(f"{self.path}")
         listener.listen()
         with self.assertRaisesRegex(exception.BackendError, "did not answer in 0.01 s"):
-            tgtsocket.Control(f"{self.path}", 0.01).ask(SHOW)
+            control_socket.Control(f"{self.path}", 0.01).ask(SHOW)
 
     def test_no_tgtd_is_an_error(self):
         with self.assertRaisesRegex(exception.BackendError, f"{self.path}"):

@@ -5,20 +5,21 @@ import dataclasses
 import unittest
 import uuid
 
-from attachd.drivers import base, tgtlisting, tgtshow
+from attachd.drivers import base
+from attachd.drivers.tgt import listing, parser
 
 GUARD = "attachd-guard.tgt."
-UNIT = tgtshow.Lun("5c51", "/volumes/v", 1074, online=True, read_only=False)
-TARGET = tgtshow.Target(7, "name", True, {1: UNIT}, (f"{GUARD}a", "u"), ("a", "b"), ("b", "c"))
+UNIT = parser.Lun("5c51", "/volumes/v", 1074, online=True, read_only=False)
+TARGET = parser.Target(7, "name", True, {1: UNIT}, (f"{GUARD}a", "u"), ("a", "b"), ("b", "c"))
 
 
 def exported(target, mode="rw"):
-    return tgtlisting.exported("v", mode, target, "/volumes/v", "5c51")
+    return listing.exported("v", mode, target, "/volumes/v", "5c51")
 
 
 class ExportedTest(unittest.TestCase):
     def test_initiators_accounts_and_sessions_are_told(self):
-        parts = frozenset(["CHAP account u", tgtlisting.IN_SERVICE])
+        parts = frozenset(["CHAP account u", listing.IN_SERVICE])
         self.assertEqual(
             base.Exported("v", "rw", frozenset("ab"), parts, frozenset("bc")), exported(TARGET)
         )
@@ -42,7 +43,7 @@ class ExportedTest(unittest.TestCase):
             self.assertEqual({"CHAP account u"}, exported(each).parts, each)
 
     def test_a_reader_s_unit_has_to_be_read_only(self):
-        self.assertNotIn(tgtlisting.IN_SERVICE, exported(TARGET, "ro").parts)
+        self.assertNotIn(listing.IN_SERVICE, exported(TARGET, "ro").parts)
 
 
 class OwnersTest(unittest.TestCase):
@@ -54,17 +55,17 @@ class OwnersTest(unittest.TestCase):
             ((), False),
         ):
             target = dataclasses.replace(TARGET, accounts=accounts)
-            self.assertEqual(foreign, tgtlisting.is_foreign(target, GUARD), accounts)
+            self.assertEqual(foreign, listing.is_foreign(target, GUARD), accounts)
 
     def test_an_account_that_is_bound_nowhere_and_named_like_ours_is_unplaced(self):
         lost, bound = (str(uuid.uuid5(uuid.NAMESPACE_DNS, each)) for each in "ab")
         target = dataclasses.replace(TARGET, accounts=(f"{GUARD}a", bound))
-        found = tgtlisting.unplaced([f"{GUARD}a", lost, bound, "admin"], [target])
+        found = listing.unplaced([f"{GUARD}a", lost, bound, "admin"], [target])
         self.assertEqual([f"CHAP account {lost}"], [each.name for each in found])
         self.assertIn(f"--user {lost}", found[0].remedy)
 
     def test_whose_it_is_cannot_be_told_where_several_backends_share_a_tgtd(self):
         lost = str(uuid.uuid5(uuid.NAMESPACE_DNS, "a"))
         guards = [f"{GUARD}a", "attachd-guard.other.a"]
-        self.assertEqual([], tgtlisting.unplaced([*guards, lost], []))
-        self.assertEqual(1, len(tgtlisting.unplaced([f"{GUARD}a", f"{GUARD}b", lost], [])))
+        self.assertEqual([], listing.unplaced([*guards, lost], []))
+        self.assertEqual(1, len(listing.unplaced([f"{GUARD}a", f"{GUARD}b", lost], [])))

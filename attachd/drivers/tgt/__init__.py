@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Driver for iSCSI targets of tgtd, the user-space target daemon."""
