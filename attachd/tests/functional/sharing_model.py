@@ -92,8 +92,10 @@ class Volume(model.Volume):
         if not self.kind.one_writer:
             return True
         writers = [each for each in self._others(mine) if each.mode == "rw"]
-        strange = [each for each in writers if mine.server is None or each.server != mine.server]
-        return self.multiattach and not strange
+        same = [each for each in writers if each.server == mine.server]
+        if mine.server is not None and len(same) <= 1:  # with a third, it is no migration
+            writers = [each for each in writers if each.server != mine.server]
+        return self.multiattach and not writers
 
     def reserve_for(self, mine: Attachment) -> int:
         """Take the volume for an attachment."""
