@@ -455,7 +455,7 @@ class HostLacks(HostError):
 
 
 class DeviceBusy(HostError):
-    """Somebody uses the device: whoever that is has to end first."""
+    """The device is in use; its users have to end first."""
 
     code = 409
     msg_fmt = "%(device)s is in use by %(users)s. End that, then repeat the command."

@@ -53,7 +53,7 @@ class LogLevels:
     def set_log_levels(
         self, _context: RequestContext, hosts: list[str], prefix: str, level: str
     ) -> None:
-        """See manager_api.set_log_levels(); everybody gets it, whether meant or not."""
+        """See manager_api.set_log_levels(); all processes receive it, also those not meant."""
         if self._host in hosts:
             log_levels.change(prefix, level)
 

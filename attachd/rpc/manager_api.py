@@ -251,10 +251,10 @@ def set_log_levels(
     :raises Unavailable: the message could not be sent
     """
     with map_rpc_errors(", ".join(hosts), "their log levels"):
-        everybody = transport.get_fanout_client(
+        all_managers = transport.get_fanout_client(
             version_compat.contract_of_all(VERSION, _SINCE["set_log_levels"])
         )
-        everybody.cast(context, "set_log_levels", hosts=list(hosts), prefix=prefix, level=level)
+        all_managers.cast(context, "set_log_levels", hosts=list(hosts), prefix=prefix, level=level)
 
 
 def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str, str]:

@@ -215,7 +215,7 @@ def get_client(
 
     :param server_name: ``host@backend``
     :param timeout: seconds to wait for an answer
-    :param version: of the contract, as in rpcapi
+    :param version: of the contract, as in manager_api
     :param objects: the object versions that the manager understands
     """
     return _state.client_of(CONF.rpc.topic, server_name, timeout, version, objects)
@@ -234,7 +234,7 @@ def get_topic_client(topic: str, server_name: str | None, timeout: float, versio
 def get_fanout_client(version: str) -> Client:
     """Return this process's client for casts to all processes of all managers.
 
-    :param version: of the contract, as in rpcapi
+    :param version: of the contract, as in manager_api
     """
     return _state.fanout_client(version)
 

@@ -25,9 +25,7 @@ from attachd.tests.wait import TIMEOUT
 CLIENTS = 8
 STEPS = 15
 NAP = 0.004
-SHORT_TIMEOUT = (
-    2  # what failed may be in everybody's way for good; on a slow machine less is tried
-)
+SHORT_TIMEOUT = 2  # a failure may block all others for good; on a slow machine less is tried
 """Seconds that are tried at most."""
 
 ALLOWED = {200, 202, 204, 400, 404, 409}
