@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of drivers, held against every driver that the entry point knows.
 
-Each runs on each of its backends, see backends.py; doc/source/contributor/drivers.rst tells
-authors how to run it on a driver of theirs.
+Each runs on each of its backends, see backends.py.  doc/source/contributor/writing-a-driver.rst
+describes how authors run it on their own drivers.
 """
 
 from concurrent import futures

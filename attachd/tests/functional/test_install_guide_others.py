@@ -19,7 +19,7 @@ from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
 GUIDE = ROOT / "doc/source/admin/install.rst"
-SEVERAL_HOSTS = ROOT / "doc/source/admin/several-hosts.rst"
+SEVERAL_HOSTS = ROOT / "doc/source/admin/high-availability.rst"
 UNIT = ROOT / "etc/systemd/attachd-manager.service"
 
 _LOOP = """\

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd over quorum queues, configured as doc/source/admin/several-hosts.rst says."""
+"""attachd over quorum queues, configured as doc/source/admin/high-availability.rst says."""
 
 import subprocess
 import unittest
@@ -11,7 +11,7 @@ from attachd.tests.functional.processes import Deployment
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
-GUIDE = processes.ROOT / "doc/source/admin/several-hosts.rst"
+GUIDE = processes.ROOT / "doc/source/admin/high-availability.rst"
 
 
 @full_only("outages")

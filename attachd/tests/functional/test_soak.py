@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short soak: see doc/source/contributor/soak.rst, also for the command that runs a long one."""
+"""A short soak: see doc/source/contributor/soak-tests.rst for a long one."""
 
 import testtools
 from testtools import content

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command; see doc/source/contributor/soak.rst."""
+"""The command; see doc/source/contributor/soak-tests.rst."""
 
 import argparse
 import os

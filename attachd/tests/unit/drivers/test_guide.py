@@ -12,7 +12,7 @@ from attachd import exception
 from attachd.drivers import base, command, fencing
 from attachd.tests.unit.drivers import configured
 
-GUIDE = Path(attachd.__file__).parents[1] / "doc/source/contributor/drivers.rst"
+GUIDE = Path(attachd.__file__).parents[1] / "doc/source/contributor/writing-a-driver.rst"
 VOLUME = base.VolumeRef("volume", 1)
 
 
