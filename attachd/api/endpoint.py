@@ -20,13 +20,14 @@
 
 A handler is called with those of these arguments that it names: the variable parts of its path;
 ``ctx``; ``body``, as its schema lets it through, for an action what its name stands for;
-``query``, a dictionary of strings; ``version``, the microversion; ``own``, the version of what is
-attachd's alone, or None where nothing of it may show; ``links``; ``request`` and ``response``, for
-their headers, and for a status other than the declared one; ``claim``, the right to make what is
-made once for a key, or None where the request has none; ``later``, the wish not to wait, or None.
-It returns what is answered in JSON, or None, and raises exceptions of attachd.exception.
+``query``, a dictionary of strings; ``version``, the microversion; ``ext_version``, the version of
+attachd's own API, or None where nothing of it may show; ``links``; ``request`` and ``response``,
+for their headers, and for a status other than the declared one; ``idempotency_claim``, the right
+to create the resource of an idempotency key, or None without a key; ``async_response``, the
+preference for an asynchronous response, or None.  It returns what is sent as JSON, or None, and
+raises exceptions of attachd.exception.
 
-``told`` is what clients get to know of it: see attachd.api.openapi.  Tests hold it against what is
+``doc`` is what clients get to know of it: see attachd.api.openapi.  Tests hold it against what is
 answered.
 """
 
@@ -40,7 +41,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from attachd import exception
-from attachd.api import idempotency, payload, preferences, validation
+from attachd.api import async_response, idempotency, payload, validation
 from attachd.api import microversions as mv
 from attachd.api.links import Links
 from attachd.context import RequestContext
@@ -72,27 +73,27 @@ NOUNS = (
 
 _ARGUMENTS = frozenset(
     {
-        *("ctx", "body", "query", "version", "own", "links", "request", "response"),
-        *("claim", "later"),
+        *("ctx", "body", "query", "version", "ext_version", "links", "request", "response"),
+        *("idempotency_claim", "async_response"),
     }
 )
 _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
-class Told(NamedTuple):
+class EndpointDoc(NamedTuple):
     """What clients are told of an endpoint, and nothing checks when it is called.
 
-    :ivar answers: the body of an answer: a TypedDict, or the types of its keys; None: not told
+    :ivar response: the body of a response: a TypedDict, or the types of its keys; None: not told
     :ivar parameters: of the URL, with the schema of each
     :ivar faults: statuses of errors, beside those that any endpoint can answer
     """
 
-    answers: Any = None
+    response: Any = None
     parameters: Mapping[str, validation.Schema] = MappingProxyType({})
     faults: tuple[int, ...] = ()
 
 
-NOTHING = Told()
+NO_DOC = EndpointDoc()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +112,8 @@ class Endpoint:
     wants: tuple[str, ...]
     action: str | None = None
     idempotent: idempotency.Recipe | None = None
-    own: mv.Version | None = None
-    told: Told = dataclasses.field(default=NOTHING, compare=False)
+    ext_since: mv.Version | None = None
+    doc: EndpointDoc = dataclasses.field(default=NO_DOC, compare=False)
 
     @property
     def operation(self) -> str:
@@ -128,7 +129,10 @@ class Endpoint:
     def exists_for(self, call: "Call") -> bool:
         """Tell whether it is there in the versions that a request asks for."""
         is_there = self.since <= call.version <= self.until
-        return is_there and (self.own is None or (call.own is not None and call.own >= self.own))
+        return is_there and (
+            self.ext_since is None
+            or (call.ext_version is not None and call.ext_version >= self.ext_since)
+        )
 
 
 @dataclasses.dataclass
@@ -142,7 +146,7 @@ class Call:
     version: mv.Version
     variables: dict[str, str]
     body: Any = None
-    own: mv.Version | None = None
+    ext_version: mv.Version | None = None
 
 
 REGISTER: list[Endpoint] = []
@@ -169,8 +173,8 @@ def endpoint(
     query: Steps | None = None,
     status: int = 200,
     idempotent: idempotency.Recipe | None = None,
-    own: mv.Version | None = None,
-    told: Told = NOTHING,
+    ext_since: mv.Version | None = None,
+    doc: EndpointDoc = NO_DOC,
 ) -> Callable[[H], H]:
     """Declare what a handler answers to.
 
@@ -181,8 +185,8 @@ def endpoint(
     :param query: how the parameters of the URL have to be; None: anyhow
     :param status: of the answer, unless something is raised
     :param idempotent: how the answer to a request with a key is kept; None: keys are ignored
-    :param own: the first version of attachd's own API that has it; None: it needs none
-    :param told: what clients are told of it besides
+    :param ext_since: the first version of attachd's own API that has it; None: it needs none
+    :param doc: what clients are told of it besides
     """
 
     def declare(handler: H) -> H:
@@ -199,8 +203,8 @@ def endpoint(
                 handler,
                 _wanted(handler, path),
                 idempotent=idempotent,
-                own=own,
-                told=told,
+                ext_since=ext_since,
+                doc=doc,
             )
         )
         return handler
@@ -217,12 +221,12 @@ def action(
     policy: str | None = None,
     body: Steps | None = None,
     status: int = 202,
-    told: Told = NOTHING,
+    doc: EndpointDoc = NO_DOC,
 ) -> Callable[[H], H]:
     """Declare what a handler does when it is asked to POST ``{name: ...}``.
 
     :param body: how that what the name stands for has to be; None: anyhow
-    :param told: what clients are told of it besides
+    :param doc: what clients are told of it besides
     """
     steps: Steps = {} if body is None else body
 
@@ -240,7 +244,7 @@ def action(
                 handler,
                 _wanted(handler, path),
                 name,
-                told=told,
+                doc=doc,
             )
         )
         return handler
@@ -304,26 +308,28 @@ def answer(chosen: Endpoint, call: Call) -> Any:
         "ctx": call.ctx,
         "body": call.body,
         "version": call.version,
-        "own": call.own,
+        "ext_version": call.ext_version,
         "links": call.links,
         "request": call.request,
         "response": call.response,
     }
-    if "later" in chosen.wants:
-        available["later"] = preferences.later(call.request, call.response, call.links)
+    if "async_response" in chosen.wants:
+        available["async_response"] = async_response.requested(
+            call.request, call.response, call.links
+        )
     if chosen.query is not None or "query" in chosen.wants:
         available["query"] = _query(chosen, call)
     if chosen.policy is not None:
         call.ctx.authorize(chosen.policy)
 
-    def run(claim: idempotency.Claim | None) -> Any:
-        given = {**available, "claim": claim}
+    def run(idempotency_claim: idempotency.IdempotencyClaim | None) -> Any:
+        given = {**available, "idempotency_claim": idempotency_claim}
         return chosen.handler(**{name: given[name] for name in chosen.wants})
 
     if chosen.idempotent is None or (key := idempotency.read(call.request)) is None:
         return run(None)
     whatever = (chosen.operation, call.variables, call.request.query_string, call.body)
-    use = idempotency.Use.of(call.ctx, key, *whatever, call.version, call.own)
+    use = idempotency.Use.of(call.ctx, key, *whatever, call.version, call.ext_version)
     return idempotency.once(call.ctx, call.response, use, chosen.idempotent, run)
 
 

@@ -72,12 +72,12 @@ def fields(properties: Mapping[str, Schema], *required: str) -> Schema:
     }
 
 
-def told(text: str) -> Schema:
+def query_text(text: str) -> Schema:
     """Tell clients of a parameter of the URL."""
     return {"type": "string", "description": text}
 
 
-def told_flag(text: str) -> Schema:
+def query_flag(text: str) -> Schema:
     """Tell clients of a parameter of the URL that is true or false; see :func:`truth`."""
     words = [each for each in BOOLEAN["enum"] if isinstance(each, str)]
     return {"enum": words, "description": text}

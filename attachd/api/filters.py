@@ -47,7 +47,7 @@ class Resource(NamedTuple):
         return frozenset({*self.usual, *self.others})
 
     @property
-    def told(self) -> dict[str, fields.Schema]:
+    def parameters(self) -> dict[str, fields.Schema]:
         """What clients are told of its filters."""
         asked = {name: f"Those whose {name} is this." for name in (*self.usual, *self.others)}
         asked |= {

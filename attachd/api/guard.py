@@ -28,7 +28,7 @@ from attachd.states import REACHING, UNREACHABLE, AttachmentState
 
 LOG = log.getLogger(__name__)
 
-Among = frozenset[AttachmentState] | None
+AllowedStates = frozenset[AttachmentState] | None
 """The states in which an attachment may be deleted; None: whatever its state is by then."""
 
 HARMLESS: Final = UNREACHABLE | {AttachmentState.RESERVED}
@@ -37,7 +37,7 @@ HARMLESS: Final = UNREACHABLE | {AttachmentState.RESERVED}
 _NO_DEVICE: Final = frozenset(AttachmentState) - REACHING
 
 
-def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -> Among:
+def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -> AllowedStates:
     """Let the deletion of an attachment go on.
 
     :returns: an argument of manager_api.detach(): the attachment may change after this check
@@ -54,7 +54,7 @@ def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -
 
 def check_volume(
     ctx: RequestContext, request: webob.Request, volume_id: str, attachment_id: str | None
-) -> Mapping[str, Among]:
+) -> Mapping[str, AllowedStates]:
     """Let a legacy call go on, which may name no attachment: then the only one is meant.
 
     :returns: as :func:`check`, by the id of the attachment; what is not there may always go
@@ -74,9 +74,9 @@ def check_volume(
     return {each.id: HARMLESS for each in wanted if each.instance_uuid is not None}
 
 
-def without_device(among: Among) -> Among:
+def without_device(allowed_states: AllowedStates) -> AllowedStates:
     """Return those of the states in which no agent of a host has a device: not yet, or no more."""
-    return _NO_DEVICE if among is None else among & _NO_DEVICE
+    return _NO_DEVICE if allowed_states is None else allowed_states & _NO_DEVICE
 
 
 def _has_nobody_to_ask(ctx: RequestContext, request: webob.Request) -> bool:

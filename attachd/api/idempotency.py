@@ -24,13 +24,13 @@ from attachd.api import payload, validation
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import idempotency_keys as db
-from attachd.db.idempotency_keys import AlreadyMade, Claim
+from attachd.db.idempotency_keys import AlreadyMade, IdempotencyClaim
 
 __all__ = [
     "HEADER",
     "REPLAYED",
     "AlreadyMade",
-    "Claim",
+    "IdempotencyClaim",
     "Recipe",
     "Use",
     "earlier",
@@ -141,7 +141,7 @@ def once(
     response: webob.Response,
     use: Use,
     recipe: Recipe,
-    run: Callable[[Claim], Any],
+    run: Callable[[IdempotencyClaim], Any],
 ) -> Any:
     """Have a request done, or answer what was answered before.
 
@@ -157,44 +157,65 @@ def once(
         if known.status is not None:
             response.headers[REPLAYED] = "true"
             return _answered(ctx, response, recipe, known)
-        claim = Claim(use.digest, known.resource_id, known.repeated, known.made)
+        idempotency_claim = IdempotencyClaim(
+            use.digest, known.resource_id, known.repeated, known.made
+        )
         try:
-            return _run(response, recipe, run, claim)
+            return _run(response, recipe, run, idempotency_claim)
         except AlreadyMade:
-            LOG.info("A request for %s is done by two at the same time", claim.resource_id)
+            LOG.info(
+                "A request for %s is done by two at the same time", idempotency_claim.resource_id
+            )
     raise KeyInUse
 
 
 def _run(
-    response: webob.Response, recipe: Recipe, run: Callable[[Claim], Any], claim: Claim
+    response: webob.Response,
+    recipe: Recipe,
+    run: Callable[[IdempotencyClaim], Any],
+    idempotency_claim: IdempotencyClaim,
 ) -> Any:
     try:
-        result = run(claim)
+        result = run(idempotency_claim)
     except KeyOutlived:
         raise
     except exception.AttachdError as error:
-        if claim.held and isinstance(error, exception.NotFound):
+        if idempotency_claim.held and isinstance(error, exception.NotFound):
             # Another run had made it, and gave it up while this one went on with it.
             raise AlreadyMade from error
         if error.code < _SERVERS_FAULT:
             refusal = {"error": type(error).__name__, "message": str(error)}
-            if not (_keep(db.refuse, claim, error.code, refusal) or claim.held):
+            if not (
+                _keep(db.refuse, idempotency_claim, error.code, refusal) or idempotency_claim.held
+            ):
                 # What this one was refused another one got meanwhile.
                 raise AlreadyMade from error
         raise
-    _keep(db.finish, claim, response.status_int, recipe.keep(json.loads(payload.encode(result))))
+    _keep(
+        db.finish,
+        idempotency_claim,
+        response.status_int,
+        recipe.keep(json.loads(payload.encode(result))),
+    )
     return result
 
 
-def _keep(how: Callable[[str, int, Any], bool], claim: Claim, status: int, answer: Any) -> bool:
+def _keep(
+    how: Callable[[str, int, Any], bool],
+    idempotency_claim: IdempotencyClaim,
+    status: int,
+    answer: Any,
+) -> bool:
     """Keep an answer, or let the next run find out: what was done is tied to the key anyway.
 
     :returns: False if there is another answer, or the resource was made
     """
     try:
-        return how(claim.digest, status, answer)
+        return how(idempotency_claim.digest, status, answer)
     except exception.AttachdError as error:
-        LOG.warning("The answer about %s could not be kept: %s", claim.resource_id, error)
+        LOG.warning(
+            "The answer about %s could not be kept: %s", idempotency_claim.resource_id, error
+        )
         return True
 
 
@@ -208,22 +229,24 @@ def _answered(
     return recipe.remake(ctx, known.resource_id, known.answer)
 
 
-def earlier(claim: Claim | None, kind: str, load: Callable[[], T]) -> T | None:
+def earlier(
+    idempotency_claim: IdempotencyClaim | None, kind: str, load: Callable[[], T]
+) -> T | None:
     """Return what an earlier run of a request has made; None: nothing.
 
     :param kind: of resource, for people
     :param load: loads it; raises NotFound
     :raises KeyOutlived: it is gone
     """
-    if claim is None or not claim.repeated:
+    if idempotency_claim is None or not idempotency_claim.repeated:
         return None
     try:
         found = load()
     except exception.NotFound as error:
-        if claim.made:
-            raise KeyOutlived(kind=kind, id=claim.resource_id) from error
+        if idempotency_claim.made:
+            raise KeyOutlived(kind=kind, id=idempotency_claim.resource_id) from error
         return None
-    claim.held = True
+    idempotency_claim.held = True
     return found
 
 

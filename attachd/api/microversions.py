@@ -9,7 +9,7 @@ A handler compares the version it was asked in with a name of the table::
 Block Storage API versions are those of Cinder, so that clients of it need not know us.  What is
 ours alone has versions of its own, asked for in the same header beside the others:
 ``OpenStack-API-Version: volume 3.71, attachd 1.0``.  A handler that has something of it takes an
-argument ``own``.
+argument ``ext_version``.
 
 Source: the Block Storage API's REST API version history; the microversion specification of the
 OpenStack API working group.
@@ -23,7 +23,7 @@ from attachd import exception
 
 HEADER = "OpenStack-API-Version"
 SERVICE = "volume"
-OWN_SERVICE = "attachd"
+EXT_SERVICE = "attachd"
 UPDATED = "2023-08-31T00:00:00Z"
 """When the latest version of the Block Storage API was fixed."""
 
@@ -51,20 +51,20 @@ class Row(NamedTuple):
 class Asked(NamedTuple):
     """What one request wants to be answered in.
 
-    :ivar own: None: nothing of what is attachd's alone may show
+    :ivar ext_version: None: nothing of what is attachd's alone may show
     """
 
     volume: Version
-    own: Version | None = None
+    ext_version: Version | None = None
 
     def header(self) -> str:
         """Return the header of the answer."""
         plain = f"{SERVICE} {self.volume}"
-        return plain if self.own is None else f"{plain}, {OWN_SERVICE} {self.own}"
+        return plain if self.ext_version is None else f"{plain}, {EXT_SERVICE} {self.ext_version}"
 
 
 _sentences: dict[Version, str] = {}
-_own_sentences: dict[Version, str] = {}
+_ext_sentences: dict[Version, str] = {}
 
 
 def _row(minor: int, sentence: str) -> Version:
@@ -74,9 +74,9 @@ def _row(minor: int, sentence: str) -> Version:
     return version
 
 
-def _own_row(major: int, minor: int, sentence: str) -> Version:
+def _ext_row(major: int, minor: int, sentence: str) -> Version:
     version = Version(major, minor)
-    _own_sentences[version] = sentence
+    _ext_sentences[version] = sentence
     return version
 
 
@@ -160,14 +160,14 @@ EXTEND_VOLUME_COMPLETION = _row(71, "Who uses a growing volume says when it has 
 MINIMUM = BASE
 LATEST = next(reversed(_sentences))
 
-OWN_BASE = _own_row(
+EXT_BASE = _ext_row(
     1,
     0,
     "Attachments tell where they are and what shares their connection, volumes tell of all their "
     "attachments, and an administrator may delete an attachment although Compute uses it, or by "
     "force.",
 )
-OWN_LATEST = next(reversed(_own_sentences))
+EXT_LATEST = next(reversed(_ext_sentences))
 
 
 def table() -> list[Row]:
@@ -179,9 +179,9 @@ def table() -> list[Row]:
     return [Row(version, names[version], text) for version, text in _sentences.items()]
 
 
-def own_versions() -> list[Version]:
+def ext_versions() -> list[Version]:
     """Return all versions of what is attachd's own, oldest first."""
-    return list(_own_sentences)
+    return list(_ext_sentences)
 
 
 @functools.lru_cache(maxsize=256)
@@ -194,15 +194,17 @@ def negotiate(header: str | None) -> Asked:
     if header is None:
         return Asked(MINIMUM)
     wanted = dict(_parts(header))
-    if SERVICE not in wanted and OWN_SERVICE not in wanted:
+    if SERVICE not in wanted and EXT_SERVICE not in wanted:
         raise exception.BadRequest(
             reason=f"The header {HEADER} names no version of this service: "
             f"{header[:100]!r}. Send for example '{SERVICE} {LATEST}'."
         )
-    own = wanted.get(OWN_SERVICE)
+    ext_version = wanted.get(EXT_SERVICE)
     return Asked(
         _pick(wanted.get(SERVICE, str(MINIMUM)), MINIMUM, LATEST, frozenset(_sentences)),
-        None if own is None else _pick(own, OWN_BASE, OWN_LATEST, frozenset(_own_sentences)),
+        None
+        if ext_version is None
+        else _pick(ext_version, EXT_BASE, EXT_LATEST, frozenset(_ext_sentences)),
     )
 
 

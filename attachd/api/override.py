@@ -22,8 +22,8 @@ LOG = log.getLogger(__name__)
 
 PARAMETER: Final = "override_reason"
 
-TOLD: Final[Mapping[str, fields.Schema]] = {
-    PARAMETER: fields.told(
+QUERY_PARAMETERS: Final[Mapping[str, fields.Schema]] = {
+    PARAMETER: fields.query_text(
         "attachd 1.0. Why Compute is not asked, for administrators: it is recorded."
     )
 }
@@ -74,7 +74,7 @@ def is_given(ctx: RequestContext, request: webob.Request, wanted: Sequence[Held]
 
 def parameters(request: webob.Request) -> Mapping[str, str]:
     """Return the parameters of a request, as far as they are of attachd's own: none elsewhere."""
-    if mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION")).own is None:
+    if mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION")).ext_version is None:
         return {}
     return payload.read_query(request.query_string)
 

@@ -14,7 +14,7 @@ from attachd.db.paging import Direction, Page
 PARAMETERS = frozenset({"limit", "marker", "offset", "sort", "sort_key", "sort_dir"})
 ALL_PROJECTS = "all_tenants"
 
-TOLD: Final[Mapping[str, fields.Schema]] = MappingProxyType(
+PAGE_PARAMETERS: Final[Mapping[str, fields.Schema]] = MappingProxyType(
     {
         "limit": {
             "type": "integer",
@@ -39,9 +39,9 @@ TOLD: Final[Mapping[str, fields.Schema]] = MappingProxyType(
 )
 """What clients are told of the parameters of a page."""
 
-TOLD_ALL_PROJECTS: Final[Mapping[str, fields.Schema]] = MappingProxyType(
+ALL_PROJECTS_PARAMETER: Final[Mapping[str, fields.Schema]] = MappingProxyType(
     {
-        ALL_PROJECTS: fields.told_flag(
+        ALL_PROJECTS: fields.query_flag(
             "Whether to list those of all projects, for administrators; others see their own."
         )
     }

@@ -151,7 +151,9 @@ class Root:
         context = self._identify(request.environ, match.url_project)
         payload.check_segments(match.values)
         made = links.Links(request, match.url_project)
-        call = Call(request, response, context, made, asked.volume, {}, own=asked.own)
+        call = Call(
+            request, response, context, made, asked.volume, {}, ext_version=asked.ext_version
+        )
         request.environ[measured.ENDPOINT] = match.candidates[0].path
         chosen = request.environ[measured.ENDPOINT] = endpoint.choose(match.candidates, call)
         call.variables = dict(zip(chosen.variables, match.values, strict=True))

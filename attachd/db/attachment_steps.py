@@ -101,12 +101,12 @@ def taken_over(row: Row) -> dict[str, Any]:
     return {"generation": row["generation"] + 1}
 
 
-def check_among(row: Row, among: Collection[str] | None) -> None:
+def check_allowed_states(row: Row, allowed_states: Collection[str] | None) -> None:
     """Let an attachment be deleted that is in one of these states; None: in whatever state.
 
     :raises InvalidTransition: it is in none of them; who decided has seen something else
     """
-    if among is not None and row["state"] not in among:
+    if allowed_states is not None and row["state"] not in allowed_states:
         now = AttachmentState(row["state"]).wire
         raise exception.InvalidTransition(
             f"Attachment {row['id']} has become {now} since it was decided that it may be "

@@ -71,7 +71,7 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
     def guard(_volume: Row, mine: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
         if mine["state"] == AttachmentState.DISCONNECTING:
             raise _Noted
-        steps.check_among(mine, states)
+        steps.check_allowed_states(mine, states)
         return steps.taken_over(mine)
 
     _move(attachment_id, volume_id, Event.DISCONNECT, guard)
@@ -91,7 +91,7 @@ def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None 
     def guard(_volume: Row, mine: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
         if mine["state"] == AttachmentState.WITHDRAWING:
             raise _Noted
-        steps.check_among(mine, states)
+        steps.check_allowed_states(mine, states)
         if mine["agent"] is None:
             raise exception.InvalidTransition(f"Attachment {attachment_id} has no agent.")
         return {**steps.taken_over(mine), "error": None}

@@ -47,7 +47,7 @@ class Known(NamedTuple):
 
 
 @dataclasses.dataclass
-class Claim:
+class IdempotencyClaim:
     """The right of one run of a request to make its resource, or to go on with it.
 
     :ivar repeated: an earlier run may have made it
@@ -134,7 +134,7 @@ def _forget(digest: str) -> None:
         connection.execute(sa.delete(_T).where(old))
 
 
-def _mark(connection: sa.Connection, claim: Claim, *, made: bool) -> None:
+def _mark(connection: sa.Connection, claim: IdempotencyClaim, *, made: bool) -> None:
     # Since the key ran out, somebody else may have begun anew with it.
     ours = sa.and_(_T.c.digest == claim.digest, _T.c.resource_id == claim.resource_id)
     waiting = sa.and_(ours, _UNDECIDED, _T.c.made.is_(not made))
@@ -144,7 +144,7 @@ def _mark(connection: sa.Connection, claim: Claim, *, made: bool) -> None:
 
 
 @api.retried
-def _store_made(claim: Claim, *, made: bool) -> None:
+def _store_made(claim: IdempotencyClaim, *, made: bool) -> None:
     with api.writer() as connection:
         _mark(connection, claim, made=made)
 

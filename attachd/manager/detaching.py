@@ -66,7 +66,7 @@ def _only_in(states: Collection[str] | None) -> db.Guard:
     """Return a guard that takes an attachment over, if it is in one of these states."""
 
     def guard(_volume: db.Row, row: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
-        steps.check_among(row, states)
+        steps.check_allowed_states(row, states)
         return steps.taken_over(row)
 
     return guard

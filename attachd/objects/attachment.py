@@ -11,7 +11,7 @@ from oslo_versionedobjects import fields
 from attachd import exception, states
 from attachd.context import RequestContext
 from attachd.db import attachments as db
-from attachd.db.idempotency_keys import Claim
+from attachd.db.idempotency_keys import IdempotencyClaim
 from attachd.objects import base
 from attachd.objects.volume import Volume, backend_of
 
@@ -81,7 +81,7 @@ class Attachment(base.AttachdObject):
         mode: str | None = None,
         denied: str = "",
         connector: Mapping[str, Any] | None = None,
-        claim: Claim | None = None,
+        idempotency_claim: IdempotencyClaim | None = None,
         expires_at: datetime.datetime | None = None,
         agent: str | None = None,
     ) -> "Attachment":
@@ -90,7 +90,7 @@ class Attachment(base.AttachdObject):
         :param mode: "rw", "ro", or None: as much as is allowed
         :param denied: the rule by which the caller must not be one of several; "" if they may
         :param connector: with which it is connected at once, if it is; a twin has it too
-        :param claim: of the key that it is made for
+        :param idempotency_claim: of the key that it is made for
         :param expires_at: when it ends if nobody connects it; None: never
         :param agent: the host whose agent makes the device; None: the caller does
         """
@@ -104,11 +104,11 @@ class Attachment(base.AttachdObject):
             "expires_at": expires_at,
             "agent": agent,
         }
-        if claim is None:
+        if idempotency_claim is None:
             row = db.reserve(volume.id, values, denied)
         else:
-            values["id"] = claim.resource_id
-            row = db.reserve(volume.id, values, denied, claim.note)
+            values["id"] = idempotency_claim.resource_id
+            row = db.reserve(volume.id, values, denied, idempotency_claim.note)
         volume_seen = {"volume_host": volume.host, "volume_status": volume.status}
         return cls.from_row(context, {**_EMPTY, **row, **volume_seen})
 

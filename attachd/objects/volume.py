@@ -11,7 +11,7 @@ from attachd import states
 from attachd.context import RequestContext
 from attachd.db import volume_creation
 from attachd.db import volumes as db
-from attachd.db.idempotency_keys import Claim
+from attachd.db.idempotency_keys import IdempotencyClaim
 from attachd.db.sharing_rules import READONLY
 from attachd.objects import base
 
@@ -64,17 +64,22 @@ class Volume(base.AttachdObject):
 
     @classmethod
     def create(
-        cls, context: RequestContext, values: Mapping[str, Any], claim: Claim | None = None
+        cls,
+        context: RequestContext,
+        values: Mapping[str, Any],
+        idempotency_claim: IdempotencyClaim | None = None,
     ) -> "Volume":
         """Store a volume that a backend, ``values["host"]``, is still to create.
 
-        :param claim: of the key that it is made for
+        :param idempotency_claim: of the key that it is made for
         """
         metadata = values.get("metadata", {})
-        if claim is None:
+        if idempotency_claim is None:
             row = volume_creation.insert(values, metadata)
         else:
-            row = volume_creation.insert({**values, "id": claim.resource_id}, metadata, claim.note)
+            row = volume_creation.insert(
+                {**values, "id": idempotency_claim.resource_id}, metadata, idempotency_claim.note
+            )
         return cls.from_row(context, row)
 
     @property

@@ -6,7 +6,7 @@ from typing import Any
 
 from attachd import exception
 from attachd.api.actions import policy, schema
-from attachd.api.endpoint import Told, action
+from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.volumes import load
 from attachd.api.volumes import policy as volume_policy
 from attachd.context import RequestContext
@@ -16,7 +16,7 @@ PATH = "/volumes/{volume_id}/action"
 
 Body = dict[str, Any]
 
-_ALL = Told({"metadata": dict[str, str]})
+_ALL = EndpointDoc({"metadata": dict[str, str]})
 
 
 @action(
@@ -25,7 +25,7 @@ _ALL = Told({"metadata": dict[str, str]})
     policy=policy.SET_IMAGE_METADATA,
     body=schema.SET_IMAGE_METADATA,
     status=200,
-    told=_ALL,
+    doc=_ALL,
 )
 def merge(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> Body:
     """Set some pairs, keep the others, and answer all."""
@@ -46,7 +46,7 @@ def remove(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None
     image_metadata.delete(volume.id, body["key"])
 
 
-@action(PATH, "os-show_image_metadata", policy=volume_policy.GET_METADATA, status=200, told=_ALL)
+@action(PATH, "os-show_image_metadata", policy=volume_policy.GET_METADATA, status=200, doc=_ALL)
 def show(ctx: RequestContext, volume_id: str) -> Body:
     """Answer all pairs; whatever the action's name stands for is ignored.
 

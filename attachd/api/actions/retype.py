@@ -10,7 +10,7 @@ from typing import Any
 
 from attachd import exception
 from attachd.api.actions import policy, schema
-from attachd.api.endpoint import Told, action
+from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.types import fit, lookup
 from attachd.api.volumes import load, telling
 from attachd.context import RequestContext
@@ -19,7 +19,9 @@ from attachd.db import volume_changes
 PATH = "/volumes/{volume_id}/action"
 
 
-@action(PATH, "os-retype", policy=policy.RETYPE, body=schema.RETYPE, told=Told(faults=(409,)))
+@action(
+    PATH, "os-retype", policy=policy.RETYPE, body=schema.RETYPE, doc=EndpointDoc(faults=(409,))
+)
 def retype(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
     """Give a volume another type; it has it when the answer comes."""
     volume = load.volume(ctx, volume_id, policy.RETYPE)

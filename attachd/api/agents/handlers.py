@@ -8,7 +8,7 @@ from typing import Any
 
 from attachd.api import microversions as mv
 from attachd.api.agents import policy, view
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.db import agent_removal, agents
 
 ITEM = "/agents/{host}"
@@ -17,21 +17,32 @@ Body = dict[str, Any]
 
 
 @endpoint(
-    "GET", "/agents", own=mv.OWN_BASE, policy=policy.GET, told=Told({"agents": list[view.Agent]})
+    "GET",
+    "/agents",
+    ext_since=mv.EXT_BASE,
+    policy=policy.GET,
+    doc=EndpointDoc({"agents": list[view.Agent]}),
 )
 def index() -> Body:
     """Answer all agents, by the names of their hosts."""
     return {"agents": [view.agent(row) for row in agents.all_()]}
 
 
-@endpoint("GET", ITEM, own=mv.OWN_BASE, policy=policy.GET, told=Told({"agent": view.Agent}))
+@endpoint(
+    "GET", ITEM, ext_since=mv.EXT_BASE, policy=policy.GET, doc=EndpointDoc({"agent": view.Agent})
+)
 def show(host: str) -> Body:
     """Answer one agent."""
     return {"agent": view.agent(agents.get(host))}
 
 
 @endpoint(
-    "DELETE", ITEM, own=mv.OWN_BASE, policy=policy.DELETE, status=204, told=Told(faults=(409,))
+    "DELETE",
+    ITEM,
+    ext_since=mv.EXT_BASE,
+    policy=policy.DELETE,
+    status=204,
+    doc=EndpointDoc(faults=(409,)),
 )
 def delete(host: str) -> None:
     """Forget an agent whose host has nothing attached: whoever reports next may be another one."""

@@ -9,7 +9,7 @@ from attachd.db import agents
 
 Row = Mapping[str, Any]
 
-_TOLD: Final = frozenset(
+_PUBLIC_KEYS: Final = frozenset(
     {
         "host",
         "ip",
@@ -67,7 +67,8 @@ def agent(row: Row) -> Agent:
         "way": row["way"],
         "version": row["version"],
         "error": row["error"],
-        "connector": connector and {key: connector[key] for key in connector if key in _TOLD},
+        "connector": connector
+        and {key: connector[key] for key in connector if key in _PUBLIC_KEYS},
         "devices": [
             {name: device.get(name) for name in _OF_A_DEVICE} for device in row["devices"] or ()
         ],

@@ -14,8 +14,8 @@ from oslo_log import log
 from attachd import exception
 from attachd.api.agents import presence
 from attachd.api.attachments import connecting, reservation, withdrawal
-from attachd.api.attachments.connecting import Own
-from attachd.api.idempotency import Claim
+from attachd.api.attachments.connecting import ExtVersion
+from attachd.api.idempotency import IdempotencyClaim
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
 from attachd.rpc import agent_api
@@ -36,14 +36,14 @@ _LEAVING: Final = frozenset(
 _NOT_ATTACHED: Final = frozenset(AttachmentState) - {AttachmentState.ATTACHED}
 
 
-def check_fields(wanted: Mapping[str, Any], own: Own) -> None:
+def check_fields(wanted: Mapping[str, Any], ext_version: ExtVersion) -> None:
     """Let a request pass that names a host.
 
     :param wanted: ``attachment`` of the body, as its schema lets it through
-    :param own: the version of attachd's own API that is asked for
+    :param ext_version: the version of attachd's own API that is asked for
     :raises InvalidInput: nothing may be said of it, or it names a connector as well
     """
-    if own is None:
+    if ext_version is None:
         raise _refused(wanted, "It needs the header OpenStack-API-Version: attachd 1.0.")
     if wanted.get("connector"):
         raise _refused(
@@ -61,15 +61,15 @@ def attach(
     ctx: RequestContext,
     volume: Volume,
     wanted: Mapping[str, Any],
-    own: Own,
-    claim: Claim | None,
-    later: connecting.Later | None,
+    ext_version: ExtVersion,
+    idempotency_claim: IdempotencyClaim | None,
+    async_response: connecting.AsyncPreference | None,
 ) -> connecting.Shown:
     """Have a host attach a volume, and answer the attachment as it is then.
 
     Whoever repeats the request goes on with what there is of it.
 
-    :param later: where the caller prefers not to wait: then it tells the state now
+    :param async_response: where the caller prefers not to wait: then it tells the state now
     :raises AgentNotFound: nobody knows the host
     :raises AgentAway: its agent does not report
     :raises Conflict: another host has a device of the volume that nobody remembers
@@ -77,53 +77,64 @@ def attach(
     :raises AgentTimeout: no answer in time; the work may go on
     :raises: as reservation.make(), manager_api.attach() and connecting.check_managers()
     """
-    attachment = reservation.earlier(ctx, claim)
+    attachment = reservation.earlier(ctx, idempotency_claim)
     if attachment is None:
         connecting.check_managers(volume)
         connector = presence.connector(wanted[FIELD])
         if not volume.multiattach:
             presence.check_nowhere_else(volume.id, wanted[FIELD])
         values = {**wanted, "connector": connector}
-        attachment = reservation.make(ctx, volume, values, own, claim, wanted[FIELD])
+        attachment = reservation.make(
+            ctx, volume, values, ext_version, idempotency_claim, wanted[FIELD]
+        )
     state = AttachmentState(attachment.state)
     if state is AttachmentState.ATTACHED:
-        return connecting.shown(ctx, attachment, own)
+        return connecting.shown(ctx, attachment, ext_version)
     if state in _LEAVING:
         raise _deleted(attachment)
-    if later is not None:
-        return _connected_later(ctx, attachment, own, claim, later)
-    _connect(ctx, attachment, claim)
-    return _made(ctx, attachment, own, claim)
+    if async_response is not None:
+        return _connected_async(ctx, attachment, ext_version, idempotency_claim, async_response)
+    _connect(ctx, attachment, idempotency_claim)
+    return _made(ctx, attachment, ext_version, idempotency_claim)
 
 
-def _connect(ctx: RequestContext, attachment: Attachment, claim: Claim | None) -> None:
+def _connect(
+    ctx: RequestContext, attachment: Attachment, idempotency_claim: IdempotencyClaim | None
+) -> None:
     if AttachmentState(attachment.state) in WANTED:
         return
     try:
         connecting.connect(ctx, attachment)
     except Exception:
-        reservation.give_up(attachment, claim)
+        reservation.give_up(attachment, idempotency_claim)
         raise
 
 
-def _connected_later(
+def _connected_async(
     ctx: RequestContext,
     attachment: Attachment,
-    own: Own,
-    claim: Claim | None,
-    later: connecting.Later,
+    ext_version: ExtVersion,
+    idempotency_claim: IdempotencyClaim | None,
+    async_response: connecting.AsyncPreference,
 ) -> connecting.Shown:
     if AttachmentState(attachment.state) in WANTED:
-        return connecting.accepted(ctx, attachment, own, later, connecting.tell_agent)
+        return connecting.accepted(
+            ctx, attachment, ext_version, async_response, connecting.tell_agent
+        )
     try:
-        return connecting.beside_others(ctx, attachment, attachment.connector or {}, own, later)
+        return connecting.beside_others(
+            ctx, attachment, attachment.connector or {}, ext_version, async_response
+        )
     except Exception:
-        reservation.give_up(attachment, claim)
+        reservation.give_up(attachment, idempotency_claim)
         raise
 
 
 def _made(
-    ctx: RequestContext, attachment: Attachment, own: Own, claim: Claim | None
+    ctx: RequestContext,
+    attachment: Attachment,
+    ext_version: ExtVersion,
+    idempotency_claim: IdempotencyClaim | None,
 ) -> connecting.Shown:
     """Have the agent make the device, and answer the attachment as it is then."""
     try:
@@ -131,7 +142,7 @@ def _made(
     except exception.HostError as error:
         # Who repeats a request may hear of trouble with a device that is there.
         if _state(ctx, attachment) is not AttachmentState.ATTACHED:
-            _undo(ctx, attachment, claim, error)
+            _undo(ctx, attachment, idempotency_claim, error)
             raise
         LOG.warning("Attachment %s is attached, although: %s", attachment.id, error)
     try:
@@ -140,7 +151,7 @@ def _made(
         raise _deleted(attachment) from error
     if AttachmentState(now.state) in _LEAVING:
         raise _deleted(attachment)
-    return connecting.shown(ctx, now, own)
+    return connecting.shown(ctx, now, ext_version)
 
 
 def _look(ctx: RequestContext, attachment: Attachment) -> None:
@@ -181,7 +192,10 @@ def _deleted(attachment: Attachment) -> exception.Conflict:
 
 
 def _undo(
-    ctx: RequestContext, attachment: Attachment, claim: Claim | None, cause: exception.HostError
+    ctx: RequestContext,
+    attachment: Attachment,
+    idempotency_claim: IdempotencyClaim | None,
+    cause: exception.HostError,
 ) -> None:
     """Remove an attachment whose host has said that it cannot make the device.
 
@@ -200,4 +214,4 @@ def _undo(
             left=f"attachment {attachment.id} is still there: {error}",
             finish=f"DELETE /attachments/{attachment.id}",
         ) from error
-    reservation.allow_anew(claim)
+    reservation.allow_anew(idempotency_claim)

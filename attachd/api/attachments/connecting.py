@@ -13,17 +13,17 @@ from typing import Any, Final
 from oslo_log import log
 
 from attachd import exception
+from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import view
-from attachd.api.preferences import Later
 from attachd.context import RequestContext
 from attachd.db import attachment_queries, due
 from attachd.objects import Attachment, Volume
 from attachd.rpc import agent_api, manager_api, version_compat
 
 __all__ = [
-    "TOLD",
-    "Later",
-    "Own",
+    "DOC",
+    "AsyncPreference",
+    "ExtVersion",
     "Remaining",
     "Shown",
     "accepted",
@@ -33,7 +33,7 @@ __all__ = [
     "check_no_agent",
     "connect",
     "disconnected",
-    "disconnected_later",
+    "disconnected_async",
     "shown",
     "tell_agent",
     "without",
@@ -45,15 +45,15 @@ _WITH_AGENTS: Final = "1.7"
 """The version of manager_api that came with agents, and their states."""
 
 Connector = dict[str, Any]
-Own = view.Own
+ExtVersion = view.ExtVersion
 Shown = dict[str, view.Detail]
-TOLD: Final = view.ONE._replace(faults=(409, 504))
+DOC: Final = view.ONE._replace(faults=(409, 504))
 Remaining = dict[str, list[view.Summary]]
 
 
-def shown(ctx: RequestContext, attachment: Attachment, own: Own) -> Shown:
+def shown(ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion) -> Shown:
     """Answer an attachment as it is."""
-    return view.shown(ctx, attachment, own)
+    return view.shown(ctx, attachment, ext_version)
 
 
 def check_no_agent(attachment: Attachment) -> None:
@@ -91,19 +91,19 @@ def beside_others(
     ctx: RequestContext,
     attachment: Attachment,
     connector: Connector,
-    own: Own,
-    later: Later | None,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference | None,
 ) -> Shown:
     """Connect, beside others of the same server; the answer tells the state before.
 
-    :param later: where the caller prefers not to wait: then it tells the state now
+    :param async_response: where the caller prefers not to wait: then it tells the state now
     :raises: as manager_api.attach()
     """
-    if later is not None:
+    if async_response is not None:
         note = functools.partial(due.connect, attachment.id, attachment.volume_id, connector)
-        return _later(ctx, attachment, connector, own, later, note)
+        return _async(ctx, attachment, connector, ext_version, async_response, note)
     answer = manager_api.attach(ctx, attachment, connector)
-    return view.connected(ctx, attachment, answer, connector, own)
+    return view.connected(ctx, attachment, answer, connector, ext_version)
 
 
 def alone(
@@ -111,27 +111,27 @@ def alone(
     attachment: Attachment,
     connector: Connector,
     denied: str,
-    own: Own,
-    later: Later | None,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference | None,
 ) -> Shown:
     """Do as :func:`beside_others`, with no other connection of an ordinary volume.
 
     :param denied: as of manager_api.attach()
     """
-    if later is not None:
+    if async_response is not None:
         what = (attachment.id, attachment.volume_id, connector, denied)
         note = functools.partial(due.connect_alone, *what)
-        return _later(ctx, attachment, connector, own, later, note)
+        return _async(ctx, attachment, connector, ext_version, async_response, note)
     answer = manager_api.attach_alone(ctx, attachment, connector, denied)
-    return view.connected(ctx, attachment, answer, connector, own)
+    return view.connected(ctx, attachment, answer, connector, ext_version)
 
 
-def _later(
+def _async(
     ctx: RequestContext,
     attachment: Attachment,
     connector: Connector,
-    own: Own,
-    later: Later,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference,
     note: Callable[[], None],
 ) -> Shown:
     try:
@@ -139,19 +139,19 @@ def _later(
     except due.Replay as replay:
         row = replay.row
         answer = manager_api.Connected(connection_info=row["connection_info"], mode=row["mode"])
-        return view.connected(ctx, attachment, answer, connector, own)
-    return accepted(ctx, attachment, own, later)
+        return view.connected(ctx, attachment, answer, connector, ext_version)
+    return accepted(ctx, attachment, ext_version, async_response)
 
 
 def disconnected(
-    ctx: RequestContext, attachment: Attachment, among: Collection[str] | None
+    ctx: RequestContext, attachment: Attachment, allowed_states: Collection[str] | None
 ) -> Remaining:
     """Disconnect and remove an attachment; answers those that remain.
 
-    :param among: what the guard said, where it was asked
+    :param allowed_states: what the guard said, where it was asked
     :raises: as manager_api.detach()
     """
-    return view.remaining(manager_api.detach(ctx, attachment, among))
+    return view.remaining(manager_api.detach(ctx, attachment, allowed_states))
 
 
 def without(attachment: Attachment) -> Remaining:
@@ -160,19 +160,19 @@ def without(attachment: Attachment) -> Remaining:
     return view.listed(rows[attachment.volume_id])
 
 
-def disconnected_later(
+def disconnected_async(
     ctx: RequestContext,
     attachment: Attachment,
-    among: Collection[str] | None,
-    own: Own,
-    later: Later,
+    allowed_states: Collection[str] | None,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference,
 ) -> Shown:
     """Do as :func:`disconnected`, but later; answers the attachment as it is until then.
 
     :raises: as due.disconnect()
     """
-    due.disconnect(attachment.id, attachment.volume_id, among)
-    return accepted(ctx, attachment, own, later)
+    due.disconnect(attachment.id, attachment.volume_id, allowed_states)
+    return accepted(ctx, attachment, ext_version, async_response)
 
 
 Tell = Callable[[RequestContext, Attachment], None]
@@ -191,15 +191,15 @@ def tell_agent(ctx: RequestContext, attachment: Attachment) -> None:
 def accepted(
     ctx: RequestContext,
     attachment: Attachment,
-    own: Own,
-    later: Later,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference,
     tell: Tell = _tell_manager,
 ) -> Shown:
     """Have somebody told that something is due, and answer the attachment as it is until then."""
-    shown = view.accepted(ctx, Attachment.get(ctx, attachment.id), own)
+    shown = view.accepted(ctx, Attachment.get(ctx, attachment.id), ext_version)
     try:
         tell(ctx, attachment)
     except (exception.Unavailable, exception.AgentAway) as error:
         LOG.warning("Attachment %s waits until somebody finds it: %s", attachment.id, error)
-    later.accept("attachments", attachment.id)
+    async_response.accept("attachments", attachment.id)
     return shown

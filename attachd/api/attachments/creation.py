@@ -28,14 +28,14 @@ from attachd.objects import Volume
     policy=policy.CREATE,
     body=schema.CREATE,
     idempotent=repetition.RECIPE,
-    told=connecting.TOLD,
+    doc=connecting.DOC,
 )
 def create(
     ctx: RequestContext,
     body: dict[str, Any],
-    own: mv.Version | None,
-    claim: repetition.Claim | None = None,
-    later: connecting.Later | None = None,
+    ext_version: mv.Version | None,
+    idempotency_claim: repetition.IdempotencyClaim | None = None,
+    async_response: connecting.AsyncPreference | None = None,
 ) -> connecting.Shown:
     """Reserve a volume, and connect it at once when a connector is given, or attach it to a host.
 
@@ -45,20 +45,20 @@ def create(
     wanted = body["attachment"]
     host = wanted.get("connector")
     if by_host.FIELD in wanted:
-        by_host.check_fields(wanted, own)
+        by_host.check_fields(wanted, ext_version)
     elif host:
         schema.check_connector(host)
     volume = Volume.get(ctx, schema.identity(wanted, "volume_uuid"))
     ctx.authorize(policy.CREATE, volume)
     if by_host.FIELD in wanted:
         ctx.authorize(policy.CREATE_ON_HOST, volume)
-        return by_host.attach(ctx, volume, wanted, own, claim, later)
-    attachment = reservation.make(ctx, volume, wanted, own, claim)
+        return by_host.attach(ctx, volume, wanted, ext_version, idempotency_claim, async_response)
+    attachment = reservation.make(ctx, volume, wanted, ext_version, idempotency_claim)
     if not host:
-        return connecting.shown(ctx, attachment, own)
+        return connecting.shown(ctx, attachment, ext_version)
     try:
-        return connecting.beside_others(ctx, attachment, host, own, later)
+        return connecting.beside_others(ctx, attachment, host, ext_version, async_response)
     except Exception:
         # The caller never learns of a reservation that no manager has taken up.
-        reservation.give_up(attachment, claim)
+        reservation.give_up(attachment, idempotency_claim)
         raise

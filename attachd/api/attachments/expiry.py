@@ -17,16 +17,18 @@ from attachd.conf import CONF
 FIELD: Final = "expires_in"
 
 
-def moment(wanted: Mapping[str, Any], own: tuple[int, int] | None) -> datetime.datetime | None:
+def moment(
+    wanted: Mapping[str, Any], ext_version: tuple[int, int] | None
+) -> datetime.datetime | None:
     """Return when a new reservation ends; None: never.
 
     :param wanted: ``attachment`` of the body, as its schema lets it through
-    :param own: the version of attachd's own API that is asked for
+    :param ext_version: the version of attachd's own API that is asked for
     :raises InvalidInput: it is to last longer than it may, or nothing may be said of it
     """
     most = CONF.api.reservation_ttl
     asked = wanted.get(FIELD)
-    if FIELD in wanted and own is None:
+    if FIELD in wanted and ext_version is None:
         raise _refused(asked, "It needs the header OpenStack-API-Version: attachd 1.0.")
     if asked is not None and wanted.get("connector"):
         raise _refused(asked, "What is connected at once does not expire: leave it out.")

@@ -30,7 +30,7 @@ _COMPARED = (
     "attachd 1.0: those whose {} compares so: `gt:TIME`, or gte, eq, neq, lt, lte; several with "
     "commas between them."
 )
-OWN: Mapping[str, fields.Schema] = MappingProxyType(
+EXT_FILTERS: Mapping[str, fields.Schema] = MappingProxyType(
     {
         "agent": {"type": "string", "description": _AGENT},
         **{name: {"type": "string", "description": _COMPARED.format(name)} for name in _TIMES},
@@ -55,19 +55,19 @@ def read(
     ctx: RequestContext,
     query: Mapping[str, str],
     version: mv.Version,
-    own: mv.Version | None = None,
+    ext_version: mv.Version | None = None,
 ) -> Filters:
     """Return the filters that a request asks for, and the caller's project.
 
-    :param own: the version of attachd's own API that is asked for
+    :param ext_version: the version of attachd's own API that is asked for
     :raises BadRequest: there is an unknown filter
     :raises InvalidInput: the value of one makes no sense
     """
-    known = OWN if own is not None else {}
+    known = EXT_FILTERS if ext_version is not None else {}
     usual = {name: value for name, value in query.items() if name not in known}
     asked = register.asked(ctx, register.ATTACHMENT, usual, version)
     asked |= {name: query[name] for name in known if name in query}
-    if own is not None:
+    if ext_version is not None:
         _check_states(asked)
     project_id = paging.project(ctx, query)
     named = asked.pop("project_id", None) or project_id

@@ -23,9 +23,9 @@ from attachd.rpc import manager_api
 LOG = log.getLogger(__name__)
 
 PARAMETER: Final = "force"
-TOLD: Final = {
-    **override.TOLD,
-    PARAMETER: fields.told_flag("attachd 1.0. Whatever its state, for administrators."),
+QUERY_PARAMETERS: Final = {
+    **override.QUERY_PARAMETERS,
+    PARAMETER: fields.query_flag("attachd 1.0. Whatever its state, for administrators."),
 }
 """What clients are told of the parameters of a deletion."""
 
@@ -42,18 +42,18 @@ def remove(
     ctx: RequestContext,
     request: webob.Request,
     attachment: Attachment,
-    among: Collection[str] | None = None,
+    allowed_states: Collection[str] | None = None,
 ) -> dict[str, list[view.Summary]]:
     """Remove an attachment whatever its state, and answer those that remain.
 
     :param request: may give a reason, as for override.py
-    :param among: what the guard said, where it was asked
+    :param allowed_states: what the guard said, where it was asked
     :raises: as manager_api.force_detach()
     """
     _record(ctx, attachment, override.reason(request))
     rows = reservation.cancel(attachment)
     if rows is None:
-        return view.remaining(manager_api.force_detach(ctx, attachment, among))
+        return view.remaining(manager_api.force_detach(ctx, attachment, allowed_states))
     _tell_owner(ctx, attachment)
     return view.listed(rows)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from attachd.api import microversions as mv
 from attachd.api.attachments import connecting, policy, reservation, schema, telling, view
-from attachd.api.endpoint import Told, action, endpoint
+from attachd.api.endpoint import EndpointDoc, action, endpoint
 from attachd.context import RequestContext
 from attachd.objects import Attachment
 
@@ -22,14 +22,14 @@ ACTION = "/attachments/{attachment_id}/action"
     since=mv.NEW_ATTACH,
     policy=policy.UPDATE,
     body=schema.UPDATE,
-    told=connecting.TOLD,
+    doc=connecting.DOC,
 )
 def update(
     ctx: RequestContext,
     attachment_id: str,
     body: dict[str, Any],
-    own: mv.Version | None,
-    later: connecting.Later | None = None,
+    ext_version: mv.Version | None,
+    async_response: connecting.AsyncPreference | None = None,
 ) -> dict[str, view.Detail]:
     """Connect a reserved attachment; the answer tells the state before, as in create()."""
     host = body["attachment"]["connector"]
@@ -38,7 +38,7 @@ def update(
     ctx.authorize(policy.UPDATE, attachment)
     connecting.check_no_agent(attachment)
     denied = reservation.denied(ctx, attachment)
-    return connecting.alone(ctx, attachment, host, denied, own, later)
+    return connecting.alone(ctx, attachment, host, denied, ext_version, async_response)
 
 
 @action(
@@ -47,7 +47,7 @@ def update(
     since=mv.NEW_ATTACH_COMPLETION,
     policy=policy.COMPLETE,
     status=204,
-    told=Told(faults=(409,)),
+    doc=EndpointDoc(faults=(409,)),
 )
 def complete(ctx: RequestContext, attachment_id: str) -> None:
     """Note that the volume is in use; whatever the action's name stands for is ignored."""
@@ -60,11 +60,11 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
     telling.of_completion(attachment, before)
 
 
-@endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW, told=view.ONE)
+@endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW, doc=view.ONE)
 def show(
-    ctx: RequestContext, attachment_id: str, own: mv.Version | None
+    ctx: RequestContext, attachment_id: str, ext_version: mv.Version | None
 ) -> dict[str, view.Detail]:
     """Answer one attachment, with all that is needed to connect to the volume."""
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.SHOW, attachment)
-    return view.shown(ctx, attachment, own)
+    return view.shown(ctx, attachment, ext_version)

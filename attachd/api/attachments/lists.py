@@ -10,11 +10,16 @@ from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api import paging
 from attachd.api.attachments import filters, policy, view
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.context import RequestContext
 from attachd.db import attachment_queries
 
-_TOLD = {**paging.TOLD, **paging.TOLD_ALL_PROJECTS, **register.ATTACHMENT.told, **filters.OWN}
+_PARAMETERS = {
+    **paging.PAGE_PARAMETERS,
+    **paging.ALL_PROJECTS_PARAMETER,
+    **register.ATTACHMENT.parameters,
+    **filters.EXT_FILTERS,
+}
 
 
 @endpoint(
@@ -22,17 +27,19 @@ _TOLD = {**paging.TOLD, **paging.TOLD_ALL_PROJECTS, **register.ATTACHMENT.told, 
     "/attachments",
     since=mv.NEW_ATTACH,
     policy=policy.LIST,
-    told=Told({"attachments": list[view.Summary]}, _TOLD),
+    doc=EndpointDoc({"attachments": list[view.Summary]}, _PARAMETERS),
 )
 def index(
     ctx: RequestContext,
     query: Mapping[str, str],
     version: mv.Version,
-    own: mv.Version | None,
+    ext_version: mv.Version | None,
 ) -> dict[str, list[view.Summary]]:
     """List attachments, newest first."""
     page = paging.read(query, filters.SORT_KEYS)
-    return view.listed(attachment_queries.page(filters.read(ctx, query, version, own), page))
+    return view.listed(
+        attachment_queries.page(filters.read(ctx, query, version, ext_version), page)
+    )
 
 
 @endpoint(
@@ -40,15 +47,15 @@ def index(
     "/attachments/detail",
     since=mv.NEW_ATTACH,
     policy=policy.LIST,
-    told=Told({"attachments": list[view.Detail | view.OwnDetail]}, _TOLD),
+    doc=EndpointDoc({"attachments": list[view.Detail | view.ExtDetail]}, _PARAMETERS),
 )
 def detail(
     ctx: RequestContext,
     query: Mapping[str, str],
     version: mv.Version,
-    own: mv.Version | None,
+    ext_version: mv.Version | None,
 ) -> dict[str, Sequence[view.Detail]]:
     """List attachments, newest first, with all that is needed to connect."""
     page = paging.read(query, filters.SORT_KEYS)
-    rows = attachment_queries.page_in_full(filters.read(ctx, query, version, own), page)
-    return view.listed_in_full(ctx, rows, own)
+    rows = attachment_queries.page_in_full(filters.read(ctx, query, version, ext_version), page)
+    return view.listed_in_full(ctx, rows, ext_version)

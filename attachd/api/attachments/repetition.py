@@ -14,7 +14,7 @@ from attachd.api.attachments import view
 from attachd.context import RequestContext
 from attachd.objects import Attachment
 
-Claim = idempotency.Claim
+IdempotencyClaim = idempotency.IdempotencyClaim
 
 _CONNECTION: Final = "connection_info"
 
@@ -33,7 +33,7 @@ def _remake(ctx: RequestContext, resource_id: str, kept: Mapping[str, Any]) -> d
     shown = kept["attachment"]
     if attachment.agent is not None:
         # What an agent did since then is what whoever repeats the request wants to know.
-        now = view.shown(ctx, attachment, mv.OWN_BASE)["attachment"]
+        now = view.shown(ctx, attachment, mv.EXT_BASE)["attachment"]
         return {"attachment": {name: now[name] for name in shown}}  # type: ignore[literal-required]
     if shown[_CONNECTION] is None:
         now = view.shown(ctx, attachment, None)["attachment"]

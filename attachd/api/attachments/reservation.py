@@ -9,7 +9,7 @@ from typing import Any
 from attachd import exception
 from attachd.api import idempotency
 from attachd.api.attachments import expiry, schema, several, telling
-from attachd.api.idempotency import AlreadyMade, Claim
+from attachd.api.idempotency import AlreadyMade, IdempotencyClaim
 from attachd.context import RequestContext
 from attachd.db import attachment_queries
 from attachd.objects import Attachment, Volume
@@ -20,30 +20,34 @@ def make(
     ctx: RequestContext,
     volume: Volume,
     wanted: Mapping[str, Any],
-    own: tuple[int, int] | None,
-    claim: Claim | None = None,
+    ext_version: tuple[int, int] | None,
+    idempotency_claim: IdempotencyClaim | None = None,
     agent: str | None = None,
 ) -> Attachment:
     """Take a volume for somebody who connects to it at once or later.
 
     :param wanted: ``attachment`` of the body, as its schema lets it through
-    :param own: the version of attachd's own API that is asked for
-    :param claim: of the key that the attachment is made for
+    :param ext_version: the version of attachd's own API that is asked for
+    :param idempotency_claim: of the key that the attachment is made for
     :param agent: the host whose agent makes the device; None: the caller does
     :returns: what an earlier run of the same request has made, if it has
     :raises: as Attachment.reserve()
     """
-    found = earlier(ctx, claim)
-    return found or _reserve(ctx, volume, wanted, expiry.moment(wanted, own), claim, agent)
+    found = earlier(ctx, idempotency_claim)
+    return found or _reserve(
+        ctx, volume, wanted, expiry.moment(wanted, ext_version), idempotency_claim, agent
+    )
 
 
-def earlier(ctx: RequestContext, claim: Claim | None) -> Attachment | None:
+def earlier(ctx: RequestContext, idempotency_claim: IdempotencyClaim | None) -> Attachment | None:
     """Return what an earlier run of the same request has made; None: nothing.
 
     :raises KeyOutlived: it is gone
     """
     return idempotency.earlier(
-        claim, "attachment", lambda: Attachment.get(ctx, claim.resource_id if claim else "")
+        idempotency_claim,
+        "attachment",
+        lambda: Attachment.get(ctx, idempotency_claim.resource_id if idempotency_claim else ""),
     )
 
 
@@ -52,7 +56,7 @@ def _reserve(
     volume: Volume,
     wanted: Mapping[str, Any],
     expires_at: datetime.datetime | None,
-    claim: Claim | None,
+    idempotency_claim: IdempotencyClaim | None,
     agent: str | None,
 ) -> Attachment:
     mode = wanted.get("mode")
@@ -60,10 +64,18 @@ def _reserve(
     denied = several.denied(ctx, volume)
     server = schema.identity(wanted, "instance_uuid") if "instance_uuid" in wanted else None
     made = Attachment.reserve(
-        ctx, volume, server, mode, denied, wanted.get("connector"), claim, expires_at, agent
+        ctx,
+        volume,
+        server,
+        mode,
+        denied,
+        wanted.get("connector"),
+        idempotency_claim,
+        expires_at,
+        agent,
     )
-    if claim is not None:
-        claim.held = True
+    if idempotency_claim is not None:
+        idempotency_claim.held = True
     return made
 
 
@@ -91,26 +103,27 @@ def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:
     return rows
 
 
-def give_up(attachment: Attachment, claim: Claim | None = None) -> None:
+def give_up(attachment: Attachment, idempotency_claim: IdempotencyClaim | None = None) -> None:
     """Give a reservation up that was made a moment ago, unless it is more than that by now.
 
-    :param claim: of the key that it was made for: whoever repeats the request may make it anew
+    :param idempotency_claim: of the key that it was created for: a repeated request may create
+        it again
     """
     with contextlib.suppress(exception.AttachdError, AlreadyMade):
-        if claim is None:
+        if idempotency_claim is None:
             _cancelled(attachment)
         elif attachment.wire_state == "reserved":
-            claim.release()
+            idempotency_claim.release()
             if not _cancelled(attachment):
-                claim.take_back()
+                idempotency_claim.take_back()
 
 
-def allow_anew(claim: Claim | None) -> None:
+def allow_anew(idempotency_claim: IdempotencyClaim | None) -> None:
     """Let whoever repeats a request make anew what has been made for its key and removed again."""
-    if claim is not None:
+    if idempotency_claim is not None:
         with contextlib.suppress(AlreadyMade):
-            claim.release()
-            claim.held = False
+            idempotency_claim.release()
+            idempotency_claim.held = False
 
 
 def _cancelled(attachment: Attachment) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How attachments look in answers: the same from 3.27 to the latest microversion.
 
-Under attachd 1.0 there is more: whoever has an argument ``own`` adds it.
+Under attachd 1.0 there is more: whoever has an argument ``ext_version`` adds it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.api.attachments import secrecy
 from attachd.api.attachments.shared import Connection, beside
-from attachd.api.endpoint import Told
+from attachd.api.endpoint import EndpointDoc
 from attachd.context import RequestContext
 from attachd.objects import Attachment, connections
 from attachd.rpc import manager_api
@@ -25,7 +25,7 @@ __all__ = [
     "ONE",
     "Connection",
     "Detail",
-    "OwnDetail",
+    "ExtDetail",
     "Summary",
     "accepted",
     "connected",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 Row = Mapping[str, Any]
-Own = tuple[int, int] | None
+ExtVersion = tuple[int, int] | None
 """The version of attachd's own API that is asked for."""
 
 
@@ -71,7 +71,7 @@ class Detail(Summary):
     connection_info: dict[str, Any] | None
 
 
-class OwnDetail(Detail):
+class ExtDetail(Detail):
     """What attachd 1.0 shows of an attachment.
 
     :ivar attached_host: by the connector; null as long as there was none
@@ -96,7 +96,7 @@ class OwnDetail(Detail):
     shared_connections_by_attachment: list[str]
 
 
-ONE: Final = Told({"attachment": Detail | OwnDetail})
+ONE: Final = EndpointDoc({"attachment": Detail | ExtDetail})
 """What an answer with one attachment has."""
 
 
@@ -137,36 +137,42 @@ def _as_far_as_readable(row: Row) -> Detail:
         return detail({**row, "connection_info": None})
 
 
-def shown(ctx: RequestContext, attachment: Attachment, own: Own) -> dict[str, Detail]:
+def shown(
+    ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion
+) -> dict[str, Detail]:
     """Answer one attachment, as much of it as the caller may see.
 
     :raises SecretUnreadable: its connection cannot be opened
     """
     row = _row(attachment, _DETAIL)
-    return _shown(ctx, row, detail(row), own)
+    return _shown(ctx, row, detail(row), ext_version)
 
 
-def accepted(ctx: RequestContext, attachment: Attachment, own: Own) -> dict[str, Detail]:
+def accepted(
+    ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion
+) -> dict[str, Detail]:
     """Answer an attachment that is about to become another one, as :func:`shown`."""
     row = _row(attachment, _DETAIL)
-    return _shown(ctx, row, _as_far_as_readable(row), own)
+    return _shown(ctx, row, _as_far_as_readable(row), ext_version)
 
 
-def _shown(ctx: RequestContext, row: Row, full: Detail, own: Own) -> dict[str, Detail]:
-    (full,) = _widened(ctx, own, [row], [_seen(secrecy.Seer(ctx), row, full)])
+def _shown(
+    ctx: RequestContext, row: Row, full: Detail, ext_version: ExtVersion
+) -> dict[str, Detail]:
+    (full,) = _widened(ctx, ext_version, [row], [_seen(secrecy.Seer(ctx), row, full)])
     return {"attachment": full}
 
 
 def _widened(
-    ctx: RequestContext, own: Own, rows: Sequence[Row], details: Sequence[Detail]
+    ctx: RequestContext, ext_version: ExtVersion, rows: Sequence[Row], details: Sequence[Detail]
 ) -> Sequence[Detail]:
-    if own is None:
+    if ext_version is None:
         return details
     sharing = beside(ctx, rows)
     return [_own(row, each, sharing[row["id"]]) for row, each in zip(rows, details, strict=True)]
 
 
-def _own(row: Row, full: Detail, sharing: list[str]) -> OwnDetail:
+def _own(row: Row, full: Detail, sharing: list[str]) -> ExtDetail:
     return {
         **full,
         "project_id": row["project_id"],
@@ -191,14 +197,14 @@ def connected(
     attachment: Attachment,
     answer: manager_api.Connected,
     connector: Mapping[str, Any],
-    own: Own,
+    ext_version: ExtVersion,
 ) -> dict[str, Detail]:
     """Answer an attachment as it was before it was connected, and the connection."""
     row = _row(attachment, _DETAIL)
     now = {**row, **answer, "connector": connector, **_place(connector)}
     before = detail({**row, "connection_info": None})
     full: Detail = {**before, "connection_info": _connection_info(now)}
-    (full,) = _widened(ctx, own, [now], [_seen(secrecy.Seer(ctx), row, full)])
+    (full,) = _widened(ctx, ext_version, [now], [_seen(secrecy.Seer(ctx), row, full)])
     return {"attachment": full}
 
 
@@ -223,12 +229,12 @@ def still_connected(connection: Connection) -> dict[str, Any]:
 
 
 def listed_in_full(
-    ctx: RequestContext, rows: Sequence[Row], own: Own
+    ctx: RequestContext, rows: Sequence[Row], ext_version: ExtVersion
 ) -> dict[str, Sequence[Detail]]:
     """Answer a list in full, as much of each as the caller may see."""
     seer = secrecy.Seer(ctx)
     details = [_seen(seer, row, _as_far_as_readable(row)) for row in rows]
-    return {"attachments": _widened(ctx, own, rows, details)}
+    return {"attachments": _widened(ctx, ext_version, rows, details)}
 
 
 _SUMMARY = ("id", "state", "instance_uuid", "volume_id")

@@ -16,14 +16,14 @@ from attachd import exception
 from attachd.api import guard
 from attachd.api.agents import presence
 from attachd.api.attachments import connecting
-from attachd.api.attachments.connecting import Later
+from attachd.api.attachments.connecting import AsyncPreference
 from attachd.context import RequestContext
 from attachd.db import due
 from attachd.objects import Attachment
 from attachd.rpc import agent_api
 from attachd.states import REACHING, AttachmentState
 
-__all__ = ["Later", "disconnected", "disconnected_later", "let_go"]
+__all__ = ["AsyncPreference", "disconnected", "disconnected_async", "let_go"]
 
 LOG = log.getLogger(__name__)
 T = TypeVar("T")
@@ -45,7 +45,7 @@ _BY_FORCE: Final = (
 
 
 def disconnected(
-    ctx: RequestContext, attachment: Attachment, among: guard.Among
+    ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
 ) -> connecting.Remaining:
     """Do as connecting.disconnected(), once the host has let go.
 
@@ -54,44 +54,48 @@ def disconnected(
     :raises AgentTimeout: no answer in time; the work may go on
     """
     if attachment.agent is None:
-        return connecting.disconnected(ctx, attachment, among)
+        return connecting.disconnected(ctx, attachment, allowed_states)
     try:
-        return _again(ctx, attachment, lambda now: _disconnected(ctx, now, among))
+        return _again(ctx, attachment, lambda now: _disconnected(ctx, now, allowed_states))
     except _Gone:
         return connecting.without(attachment)
 
 
-def disconnected_later(
+def disconnected_async(
     ctx: RequestContext,
     attachment: Attachment,
-    among: guard.Among,
-    own: connecting.Own,
-    later: Later,
+    allowed_states: guard.AllowedStates,
+    ext_version: connecting.ExtVersion,
+    async_response: AsyncPreference,
 ) -> connecting.Shown:
     """Do as connecting.disconnected_later(), once the host has let go.
 
     :raises AgentAway: the host cannot be asked; nothing was done
     """
     if attachment.agent is None:
-        return connecting.disconnected_later(ctx, attachment, among, own, later)
+        return connecting.disconnected_async(
+            ctx, attachment, allowed_states, ext_version, async_response
+        )
 
     def disconnect(now: Attachment) -> connecting.Shown:
         if not _may_have_device(now):
-            allowed = guard.without_device(among)
-            return connecting.disconnected_later(ctx, now, allowed, own, later)
-        _withdraw(now, among)
-        return connecting.accepted(ctx, now, own, later, connecting.tell_agent)
+            allowed = guard.without_device(allowed_states)
+            return connecting.disconnected_async(ctx, now, allowed, ext_version, async_response)
+        _withdraw(now, allowed_states)
+        return connecting.accepted(ctx, now, ext_version, async_response, connecting.tell_agent)
 
     return _again(ctx, attachment, disconnect)
 
 
-def let_go(ctx: RequestContext, attachment: Attachment, among: guard.Among) -> None:
+def let_go(
+    ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
+) -> None:
     """Have the host let go of a device that it may have, and wait for it.
 
     :raises: as :func:`disconnected`
     """
     with contextlib.suppress(_Gone):
-        _again(ctx, attachment, lambda now: _let_go(ctx, now, among))
+        _again(ctx, attachment, lambda now: _let_go(ctx, now, allowed_states))
 
 
 class _Gone(Exception):
@@ -110,22 +114,24 @@ def _again(ctx: RequestContext, attachment: Attachment, act: Callable[[Attachmen
 
 
 def _disconnected(
-    ctx: RequestContext, attachment: Attachment, among: guard.Among
+    ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
 ) -> connecting.Remaining:
-    had_device = _let_go(ctx, attachment, among)
+    had_device = _let_go(ctx, attachment, allowed_states)
     try:
-        return connecting.disconnected(ctx, attachment, guard.without_device(among))
+        return connecting.disconnected(ctx, attachment, guard.without_device(allowed_states))
     except exception.AttachmentNotFound as error:
         if had_device:
             raise _Gone from error
         raise
 
 
-def _let_go(ctx: RequestContext, attachment: Attachment, among: guard.Among) -> bool:
+def _let_go(
+    ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
+) -> bool:
     """Tell whether there may have been a device, which is gone now."""
     if not _may_have_device(attachment):
         return False
-    _withdraw(attachment, among)
+    _withdraw(attachment, allowed_states)
     try:
         agent_api.look(ctx, str(attachment.agent), attachment.id)
     except exception.AgentAway as error:
@@ -140,9 +146,9 @@ def _let_go(ctx: RequestContext, attachment: Attachment, among: guard.Among) -> 
     return True
 
 
-def _withdraw(attachment: Attachment, among: guard.Among) -> None:
+def _withdraw(attachment: Attachment, allowed_states: guard.AllowedStates) -> None:
     presence.check(str(attachment.agent), _BY_FORCE % attachment.id)
-    due.withdraw(attachment.id, attachment.volume_id, among)
+    due.withdraw(attachment.id, attachment.volume_id, allowed_states)
 
 
 def _unheard(attachment: Attachment, error: exception.AgentAway) -> exception.AgentAway:

@@ -13,7 +13,7 @@ from attachd import exception, scheduler
 from attachd.api import fields
 from attachd.api import microversions as mv
 from attachd.api.clusters import policy, schema
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import managers, names
 from attachd.db import volumes
 
@@ -37,7 +37,7 @@ class _Brief(TypedDict):
     policy=policy.CLEANUP,
     body=schema.CLEANUP,
     status=202,
-    told=Told({"cleaning": list[_Brief], "unavailable": list[_Brief]}),
+    doc=EndpointDoc({"cleaning": list[_Brief], "unavailable": list[_Brief]}),
 )
 def cleanup(body: Body) -> Body:
     """Answer the services that finish their work, and those that are down."""

@@ -8,30 +8,30 @@ from attachd import exception
 from attachd.api import fields
 from attachd.api import microversions as mv
 from attachd.api.clusters import policy, schema
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 
 FILTERS: Final = frozenset({"name", "binary", "is_up", "disabled", "num_hosts", "num_down_hosts"})
 LATER_FILTERS: Final = frozenset({"replication_status", "frozen", "active_backend_id"})
 """Filters that came with 3.26."""
 
-_TOLD: Final = Told(
+_DOC: Final = EndpointDoc(
     {"clusters": list[Any]},
-    {name: fields.told(f"Those whose {name} is this.") for name in sorted(FILTERS)}
-    | dict.fromkeys(("is_up", "disabled"), fields.told_flag("Those which are, or are not.")),
+    {name: fields.query_text(f"Those whose {name} is this.") for name in sorted(FILTERS)}
+    | dict.fromkeys(("is_up", "disabled"), fields.query_flag("Those which are, or are not.")),
 )
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
 
-@endpoint("GET", "/clusters", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL, told=_TOLD)
+@endpoint("GET", "/clusters", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL, doc=_DOC)
 def index(query: Query, version: mv.Version) -> Body:
     """Answer that there are none."""
     _check_filters(query, version)
     return {"clusters": []}
 
 
-@endpoint("GET", "/clusters/detail", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL, told=_TOLD)
+@endpoint("GET", "/clusters/detail", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL, doc=_DOC)
 def detail(query: Query, version: mv.Version) -> Body:
     """Answer that there are none."""
     _check_filters(query, version)

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.default_types import policy, schema
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.types import lookup
 from attachd.context import RequestContext
 from attachd.db import default_types
@@ -32,14 +32,14 @@ class _Default(TypedDict):
     "/default-types",
     since=SINCE,
     policy=policy.GET_ALL,
-    told=Told({"default_types": list[_Default]}),
+    doc=EndpointDoc({"default_types": list[_Default]}),
 )
 def index() -> Body:
     """Answer the projects that have a default type of their own."""
     return {"default_types": [_shown(row) for row in default_types.all_rows()]}
 
 
-@endpoint("GET", ITEM, since=SINCE, policy=policy.GET, told=Told({"default_type": _Default}))
+@endpoint("GET", ITEM, since=SINCE, policy=policy.GET, doc=EndpointDoc({"default_type": _Default}))
 def show(default_project_id: str) -> Body:
     """Answer a project's default type."""
     return {"default_type": _shown(default_types.get(default_project_id))}
@@ -51,7 +51,7 @@ def show(default_project_id: str) -> Body:
     since=SINCE,
     policy=policy.PUT,
     body=schema.PUT,
-    told=Told({"default_type": _Default}),
+    doc=EndpointDoc({"default_type": _Default}),
 )
 def put(ctx: RequestContext, default_project_id: str, body: Body) -> Body:
     """Make a type, named by id or name, a project's default."""

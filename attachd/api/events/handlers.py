@@ -12,7 +12,7 @@ from typing import Any, Final
 import webob
 
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.events import hub as hubs
 from attachd.api.events import policy, stream, view, wishes
 from attachd.context import RequestContext
@@ -20,10 +20,10 @@ from attachd.db import events
 
 Body = dict[str, Any]
 
-_TOLD: Final = Told({"events": list[view.Event], "revision": int}, wishes.QUERY, (410, 503))
+_DOC: Final = EndpointDoc({"events": list[view.Event], "revision": int}, wishes.QUERY, (410, 503))
 
 
-@endpoint("GET", "/events", own=mv.OWN_BASE, policy=policy.WATCH, told=_TOLD)
+@endpoint("GET", "/events", ext_since=mv.EXT_BASE, policy=policy.WATCH, doc=_DOC)
 def watch(
     ctx: RequestContext,
     query: Mapping[str, str],

@@ -5,7 +5,7 @@ from typing import Any
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.events import policy, view, wishes
 from attachd.context import RequestContext
 from attachd.db import events
@@ -15,9 +15,9 @@ from attachd.objects.base import scope
 @endpoint(
     "GET",
     "/attachments/{attachment_id}/timeline",
-    own=mv.OWN_BASE,
+    ext_since=mv.EXT_BASE,
     policy=policy.TIMELINE,
-    told=Told({"timeline": list[view.Event]}),
+    doc=EndpointDoc({"timeline": list[view.Event]}),
 )
 def timeline(ctx: RequestContext, attachment_id: str) -> dict[str, Any]:
     """Answer what has become of an attachment, the first first; it may be gone itself."""

@@ -39,7 +39,7 @@ QUERY: Final[Mapping[str, Any]] = {
     },
     "volume_id": {"type": "string", "description": "Only of this volume."},
     "attachment_id": {"type": "string", "description": "Only of this attachment."},
-    paging.ALL_PROJECTS: paging.TOLD_ALL_PROJECTS[paging.ALL_PROJECTS],
+    paging.ALL_PROJECTS: paging.ALL_PROJECTS_PARAMETER[paging.ALL_PROJECTS],
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from attachd import exception, scheduler
 from attachd.api import fields
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.hosts import policy, view
 from attachd.db import services
 
@@ -15,10 +15,10 @@ ITEM = "/os-hosts/{host}"
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
-_TOLD = Told({"hosts": list[view.Host]}, {"zone": fields.told("Those of this zone.")})
+_DOC = EndpointDoc({"hosts": list[view.Host]}, {"zone": fields.query_text("Those of this zone.")})
 
 
-@endpoint("GET", "/os-hosts", policy=policy.MANAGE, told=_TOLD)
+@endpoint("GET", "/os-hosts", policy=policy.MANAGE, doc=_DOC)
 def index(query: Query) -> Body:
     """Answer the hosts that are enabled, perhaps of one zone."""
     zone = query.get("zone")
@@ -30,7 +30,9 @@ def index(query: Query) -> Body:
     return {"hosts": [view.host(row) for row in rows]}
 
 
-@endpoint("GET", ITEM, policy=policy.MANAGE, told=Told({"host": list[dict[str, view.Resource]]}))
+@endpoint(
+    "GET", ITEM, policy=policy.MANAGE, doc=EndpointDoc({"host": list[dict[str, view.Resource]]})
+)
 def show(host: str) -> Body:
     """Answer how much there is at a host, by project."""
     _check_known(host)

@@ -4,19 +4,22 @@
 from typing import Any
 
 from attachd import exception, scheduler
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.info import policy, view
 from attachd.db import services
 
 Body = dict[str, Any]
 
-_TOLD_ZONES = Told(
+_DOC_ZONES = EndpointDoc(
     {"availabilityZoneInfo": list[view.Zone]},
 )
 
 
 @endpoint(
-    "GET", "/extensions", policy=policy.EXTENSIONS, told=Told({"extensions": list[view.Shown]})
+    "GET",
+    "/extensions",
+    policy=policy.EXTENSIONS,
+    doc=EndpointDoc({"extensions": list[view.Shown]}),
 )
 def extensions() -> Body:
     """Answer the parts of the API that clients look for."""
@@ -24,7 +27,10 @@ def extensions() -> Body:
 
 
 @endpoint(
-    "GET", "/extensions/{alias}", policy=policy.EXTENSIONS, told=Told({"extension": view.Shown})
+    "GET",
+    "/extensions/{alias}",
+    policy=policy.EXTENSIONS,
+    doc=EndpointDoc({"extension": view.Shown}),
 )
 def extension(alias: str) -> Body:
     """Answer one of them."""
@@ -34,7 +40,7 @@ def extension(alias: str) -> Body:
     raise exception.NotFound
 
 
-@endpoint("GET", "/os-availability-zone", policy=policy.ZONES, told=_TOLD_ZONES)
+@endpoint("GET", "/os-availability-zone", policy=policy.ZONES, doc=_DOC_ZONES)
 def availability_zones() -> Body:
     """Answer the zones of all backends; one is available if any of its backends is."""
     zones: dict[str, bool] = {}

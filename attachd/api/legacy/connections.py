@@ -8,9 +8,9 @@ import webob
 
 from attachd import exception
 from attachd.api.attachments import several
-from attachd.api.endpoint import Told, action
+from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.legacy import policy, schema, view
-from attachd.api.legacy.there import PATH, TOLD, There
+from attachd.api.legacy.there import DOC, PATH, There
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 from attachd.rpc import manager_api
@@ -24,7 +24,7 @@ Body = Mapping[str, Any]
     policy=policy.INITIALIZE,
     body=schema.INITIALIZE,
     status=200,
-    told=Told({"connection_info": view.Connection}, faults=(409, 504)),
+    doc=EndpointDoc({"connection_info": view.Connection}, faults=(409, 504)),
 )
 def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> dict[str, Any]:
     """Let a host reach a volume, and tell how."""
@@ -40,7 +40,7 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
     "os-terminate_connection",
     policy=policy.TERMINATE,
     body=schema.TERMINATE,
-    told=TOLD,
+    doc=DOC,
 )
 def terminate_connection(
     ctx: RequestContext, volume_id: str, body: Body, request: webob.Request

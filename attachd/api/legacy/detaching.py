@@ -10,7 +10,7 @@ import webob
 from attachd import exception
 from attachd.api.endpoint import action
 from attachd.api.legacy import giving_back, policy, schema
-from attachd.api.legacy.there import PATH, TOLD, Row, There
+from attachd.api.legacy.there import DOC, PATH, Row, There
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 from attachd.objects import Attachment
@@ -24,7 +24,7 @@ Body = Mapping[str, Any]
     "os-detach",
     policy=policy.DETACH,
     body=schema.DETACH,
-    told=TOLD,
+    doc=DOC,
 )
 def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webob.Request) -> None:
     """Remove an attachment, and close what is still open for it; the only one needs no name."""
@@ -43,7 +43,7 @@ def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webo
     "os-force_detach",
     policy=policy.FORCE_DETACH,
     body=schema.FORCE_DETACH,
-    told=TOLD,
+    doc=DOC,
 )
 def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob.Request) -> None:
     """Remove one attachment whatever state it is in, and what is left of the host's connection."""

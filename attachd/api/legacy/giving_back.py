@@ -54,14 +54,17 @@ def remove_by_force(
 
 
 def _removed_by_force(
-    ctx: RequestContext, request: webob.Request, attachment: Attachment, among: guard.Among
+    ctx: RequestContext,
+    request: webob.Request,
+    attachment: Attachment,
+    allowed_states: guard.AllowedStates,
 ) -> None:
-    withdrawal.let_go(ctx, attachment, among)
-    forced.remove(ctx, request, attachment, among)
+    withdrawal.let_go(ctx, attachment, allowed_states)
+    forced.remove(ctx, request, attachment, allowed_states)
 
 
 def _remove(
-    way: Callable[[RequestContext, webob.Request, Attachment, guard.Among], object],
+    way: Callable[[RequestContext, webob.Request, Attachment, guard.AllowedStates], object],
     ctx: RequestContext,
     request: webob.Request,
     volume: Volume,
@@ -72,4 +75,4 @@ def _remove(
     attachment = Attachment.from_row(ctx, {**chosen, **seen})
     # If somebody else was faster, it is as it should be.
     with contextlib.suppress(exception.AttachmentNotFound):
-        way(ctx, request, attachment, there.among.get(attachment.id))
+        way(ctx, request, attachment, there.allowed_states.get(attachment.id))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attachd.api.attachments import several, telling
-from attachd.api.endpoint import Told, action
+from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.legacy import giving_back, policy, schema
 from attachd.api.legacy.there import PATH, There
 from attachd.api.volumes import load
@@ -27,7 +27,7 @@ def reserve(ctx: RequestContext, volume_id: str) -> None:
     legacy.hold(volume.id, volume.project_id, ctx.user_id, several.denied(ctx, volume))
 
 
-@action(PATH, "os-unreserve", policy=policy.UNRESERVE, told=Told(faults=(504,)))
+@action(PATH, "os-unreserve", policy=policy.UNRESERVE, doc=EndpointDoc(faults=(504,)))
 def unreserve(ctx: RequestContext, volume_id: str) -> None:
     """Give a volume back, and what was opened in the meantime with it; or do nothing."""
     volume = load.volume(ctx, volume_id, policy.UNRESERVE)
@@ -46,7 +46,9 @@ def roll_detaching(ctx: RequestContext, volume_id: str) -> None:
     legacy.roll_detaching(load.volume(ctx, volume_id, policy.ROLL_DETACHING).id)
 
 
-@action(PATH, "os-attach", policy=policy.ATTACH, body=schema.ATTACH, told=Told(faults=(409,)))
+@action(
+    PATH, "os-attach", policy=policy.ATTACH, body=schema.ATTACH, doc=EndpointDoc(faults=(409,))
+)
 def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
     """Note that a server, or else a host, uses a volume now."""
     volume = load.writable(ctx, volume_id, policy.ATTACH)

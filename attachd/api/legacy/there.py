@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import webob
 
 from attachd.api import guard, override
-from attachd.api.endpoint import Told
+from attachd.api.endpoint import EndpointDoc
 from attachd.context import RequestContext
 from attachd.db import holders, legacy
 from attachd.objects import Volume
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 PATH = "/volumes/{volume_id}/action"
 
-TOLD = Told(None, override.TOLD, (409, 504))
+DOC = EndpointDoc(None, override.QUERY_PARAMETERS, (409, 504))
 """What clients are told of what takes an attachment away."""
 
 
@@ -26,14 +26,14 @@ class There(NamedTuple):
     """What there is of a volume, by kind; without secrets, oldest first.
 
     :ivar used: those of the attachments that count: not those that never came to be
-    :ivar among: what the guard said, by the id of the attachment
+    :ivar allowed_states: what the guard said, by the id of the attachment
     """
 
     attachments: Sequence[Row]
     used: Sequence[Row]
     connections: Sequence[Row]
     holds: Sequence[Row]
-    among: Mapping[str, guard.Among] = MappingProxyType({})
+    allowed_states: Mapping[str, guard.AllowedStates] = MappingProxyType({})
 
     def of_whom(self, ctx: RequestContext, volume: Volume) -> Self:
         """Narrow it to what was begun by whoever gives the volume back now.
@@ -60,8 +60,8 @@ class There(NamedTuple):
 
     def unused_by(self, user_id: str | None) -> list[str]:
         """Return the ids of the connections that a user opened and nobody has said the use of."""
-        own = holders.of_user(self.connections, user_id)
-        return [row["id"] for row in own if row["serves"] is None]
+        ext_version = holders.of_user(self.connections, user_id)
+        return [row["id"] for row in ext_version if row["serves"] is None]
 
     def listed(self) -> str:
         """Name those that count with their states, ten at most."""
@@ -83,8 +83,8 @@ class There(NamedTuple):
         """
         # In this order: what comes after the guard has looked is not there.
         there = cls.of(volume_id)
-        among = guard.check_volume(ctx, request, volume_id, attachment_id)
-        return there._replace(among=among)
+        allowed_states = guard.check_volume(ctx, request, volume_id, attachment_id)
+        return there._replace(allowed_states=allowed_states)
 
     @classmethod
     def of(cls, volume_id: str) -> Self:

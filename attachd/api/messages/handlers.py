@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, NotRequired, cast
 
 from attachd.api import filters, paging
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.links import Link, Links
 from attachd.api.messages import policy, view
 from attachd.context import RequestContext
@@ -27,13 +27,13 @@ class _Owner(NamedTuple):
     user_id: str | None = None
 
 
-_TOLD: Final = Told(
+_DOC: Final = EndpointDoc(
     {"messages": list[view.Message], "messages_links": NotRequired[list[Link]]},
-    {**paging.TOLD, **paging.TOLD_ALL_PROJECTS, **filters.MESSAGE.told},
+    {**paging.PAGE_PARAMETERS, **paging.ALL_PROJECTS_PARAMETER, **filters.MESSAGE.parameters},
 )
 
 
-@endpoint("GET", "/messages", since=mv.MESSAGES, policy=policy.GET_ALL, told=_TOLD)
+@endpoint("GET", "/messages", since=mv.MESSAGES, policy=policy.GET_ALL, doc=_DOC)
 def index(
     ctx: RequestContext, query: Mapping[str, str], version: mv.Version, links: Links
 ) -> Body:
@@ -51,7 +51,9 @@ def index(
     return answer
 
 
-@endpoint("GET", ITEM, since=mv.MESSAGES, policy=policy.GET, told=Told({"message": view.Message}))
+@endpoint(
+    "GET", ITEM, since=mv.MESSAGES, policy=policy.GET, doc=EndpointDoc({"message": view.Message})
+)
 def show(ctx: RequestContext, message_id: str, links: Links) -> Body:
     """Answer one message."""
     return {"message": view.shown(_load(ctx, message_id, policy.GET), links)}

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attachd.api import idempotency, preferences
+from attachd.api import async_response, idempotency
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
 from attachd.api.openapi import words
@@ -17,7 +17,7 @@ _SEGMENT: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
 
 def parameters(found: Sequence[Endpoint], version: mv.Version) -> list[Schema]:
     """Describe all parameters of what answers to one method of one URL, but the project's id."""
-    told = {name: schema for each in found for name, schema in each.told.parameters.items()}
+    told = {name: schema for each in found for name, schema in each.doc.parameters.items()}
     return [
         *(_in_path(name) for name in found[0].variables),
         *(_in_url(name, dict(schema)) for name, schema in told.items()),
@@ -43,29 +43,29 @@ def _in_url(name: str, schema: Schema) -> Schema:
 
 
 def _version_header(found: Sequence[Endpoint], version: mv.Version) -> Schema:
-    own = found[0].own
+    ext_since = found[0].ext_since
     plain = mv.Asked(version).header()
-    others = [mv.Asked(version, each).header() for each in _own_since(own)]
+    others = [mv.Asked(version, each).header() for each in _ext_versions_since(ext_since)]
     return {
         "name": mv.HEADER,
         "in": "header",
         "required": True,
         "description": "The microversion that is described here, and attachd's own version.",
-        "schema": {"enum": others if own else [plain, *others]},
+        "schema": {"enum": others if ext_since else [plain, *others]},
     }
 
 
-def _own_since(first: mv.Version | None) -> list[mv.Version]:
-    return [each for each in mv.own_versions() if first is None or each >= first]
+def _ext_versions_since(first: mv.Version | None) -> list[mv.Version]:
+    return [each for each in mv.ext_versions() if first is None or each >= first]
 
 
 def _headers(found: Sequence[Endpoint]) -> list[Schema]:
     names = []
     if any(each.idempotent for each in found):
         names.append("IdempotencyKey")
-    if any("later" in each.wants for each in found):
+    if any("async_response" in each.wants for each in found):
         names.append("Prefer")
-    if any(_PRECONDITION in each.told.faults for each in found):
+    if any(_PRECONDITION in each.doc.faults for each in found):
         names.append("IfMatch")
     return [{"$ref": f"#/components/parameters/{name}"} for name in names]
 
@@ -86,9 +86,9 @@ def components() -> dict[str, Schema]:
             {"type": "string", "pattern": r"^[0-9A-Za-z._~-]{1,255}$"},
         ),
         "Prefer": _header(
-            preferences.HEADER,
+            async_response.HEADER,
             "`respond-async`: answer 202 when it is noted down what is to be done.",
-            {"enum": [preferences.RESPOND_ASYNC]},
+            {"enum": [async_response.RESPOND_ASYNC]},
         ),
         "IfMatch": _header(
             "If-Match",

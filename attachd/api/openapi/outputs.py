@@ -7,7 +7,7 @@ import inspect
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from attachd.api import errors, preferences
+from attachd.api import async_response, errors
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
 from attachd.api.openapi.shapes import Shapes
@@ -54,7 +54,7 @@ def responses(found: Sequence[Endpoint], shapes: Shapes) -> Schema:
 
 def faults(each: Endpoint) -> set[int]:
     """Return the statuses of all errors that an endpoint can answer."""
-    found = {*ALWAYS, *each.told.faults}
+    found = {*ALWAYS, *each.doc.faults}
     if each.body is not None:
         found |= {*WITH_BODY}
     if each.idempotent is not None:
@@ -66,7 +66,11 @@ def results(each: Endpoint) -> set[int]:
     """Return the statuses of success: none where an endpoint only refuses."""
     if inspect.signature(each.handler).return_annotation is NoReturn:
         return set()
-    return {each.status, http.HTTPStatus.ACCEPTED} if "later" in each.wants else {each.status}
+    return (
+        {each.status, http.HTTPStatus.ACCEPTED}
+        if "async_response" in each.wants
+        else {each.status}
+    )
 
 
 def _results(found: Sequence[Endpoint], shapes: Shapes) -> Schema:
@@ -80,7 +84,7 @@ def _results(found: Sequence[Endpoint], shapes: Shapes) -> Schema:
 def _result(status: int, answering: Sequence[Endpoint], shapes: Shapes) -> Schema:
     """Describe a success; where some actions answer nothing, a body need not be there."""
     told: Schema = {"description": WORDS[status], "headers": _headers(status, answering)}
-    bodies = [shapes.of(each.told.answers) for each in answering if each.told.answers]
+    bodies = [shapes.of(each.doc.response) for each in answering if each.doc.response]
     if bodies and len(bodies) == len(answering):
         schema = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
         told["content"] = {"application/json": {"schema": schema}}
@@ -89,8 +93,11 @@ def _result(status: int, answering: Sequence[Endpoint], shapes: Shapes) -> Schem
 
 def _headers(status: int, answering: Sequence[Endpoint]) -> Schema:
     names = ["X-OpenStack-Request-ID", mv.HEADER]
-    if any("later" in each.wants for each in answering) and status == http.HTTPStatus.ACCEPTED:
-        names += [preferences.APPLIED, "Location"]
+    if (
+        any("async_response" in each.wants for each in answering)
+        and status == http.HTTPStatus.ACCEPTED
+    ):
+        names += [async_response.APPLIED, "Location"]
     if any(each.idempotent for each in answering):
         names.append("Idempotent-Replayed")
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
@@ -101,7 +108,7 @@ def headers() -> Schema:
     return {
         "X-OpenStack-Request-ID": _header("The id of the request, for logs.", required=True),
         mv.HEADER: _header("The microversion of the answer."),
-        preferences.APPLIED: _header("The preference that was granted."),
+        async_response.APPLIED: _header("The preference that was granted."),
         "Location": _header("The URL of what to look at."),
         "Idempotent-Replayed": _header("`true`: an answer that was given before."),
         "Retry-After": _header("Seconds after which it makes sense to try again."),

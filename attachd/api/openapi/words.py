@@ -39,8 +39,8 @@ def _versions(each: Endpoint) -> str:
         parts.append(f"Since {each.since}.")
     if each.until < mv.LATEST:
         parts.append(f"Until {each.until}.")
-    if each.own is not None:
-        parts.append(f"Under `attachd {each.own}`; without it, this URL is a 404.")
+    if each.ext_since is not None:
+        parts.append(f"Under `attachd {each.ext_since}`; without it, this URL is a 404.")
     return " ".join(parts)
 
 

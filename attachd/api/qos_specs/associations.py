@@ -12,7 +12,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.api import fields
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.qos_specs import policy, view
 from attachd.db import qos_specs, types
 
@@ -28,7 +28,7 @@ Query = Mapping[str, str]
     "GET",
     f"{ITEM}/associations",
     policy=policy.GET_ALL,
-    told=Told({"qos_associations": list[view.Association]}),
+    doc=EndpointDoc({"qos_associations": list[view.Association]}),
 )
 def index(qos_specs_id: str) -> Body:
     """Answer the volume types that have the QoS specs."""
@@ -37,10 +37,10 @@ def index(qos_specs_id: str) -> Body:
     return {"qos_associations": [view.association(kind) for kind in kinds]}
 
 
-_TOLD = Told(parameters={"vol_type_id": fields.told("The id of the volume type.")})
+_DOC = EndpointDoc(parameters={"vol_type_id": fields.query_text("The id of the volume type.")})
 
 
-@endpoint("GET", f"{ITEM}/associate", policy=policy.UPDATE, status=202, told=_TOLD)
+@endpoint("GET", f"{ITEM}/associate", policy=policy.UPDATE, status=202, doc=_DOC)
 def associate(qos_specs_id: str, query: Query) -> None:
     """Give a volume type the QoS specs: hosts that connect from now on hear of them."""
     type_id = _type_id(query)
@@ -53,7 +53,7 @@ def associate(qos_specs_id: str, query: Query) -> None:
         )  # fmt: skip
 
 
-@endpoint("GET", f"{ITEM}/disassociate", policy=policy.UPDATE, status=202, told=_TOLD)
+@endpoint("GET", f"{ITEM}/disassociate", policy=policy.UPDATE, status=202, doc=_DOC)
 def disassociate(qos_specs_id: str, query: Query) -> None:
     """Take the QoS specs from a volume type, if it has them."""
     type_id = _type_id(query)

@@ -7,7 +7,7 @@ from typing import Any, Final, NotRequired, cast
 
 from attachd.api import fields, paging
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.links import Link, Links
 from attachd.api.qos_specs import policy, schema, view
 from attachd.db import qos_specs
@@ -22,15 +22,16 @@ _USUAL_CONSUMER: Final = "back-end"
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
-_TOLD: Final = Told(
-    {"qos_specs": list[view.Brief], "qos_specs_links": NotRequired[list[Link]]}, paging.TOLD
+_DOC: Final = EndpointDoc(
+    {"qos_specs": list[view.Brief], "qos_specs_links": NotRequired[list[Link]]},
+    paging.PAGE_PARAMETERS,
 )
-_TOLD_DELETION: Final = Told(
-    parameters={"force": fields.told_flag("Although volume types have them.")}
+_DOC_DELETE: Final = EndpointDoc(
+    parameters={"force": fields.query_flag("Although volume types have them.")}
 )
 
 
-@endpoint("GET", "/qos-specs", policy=policy.GET_ALL, told=_TOLD)
+@endpoint("GET", "/qos-specs", policy=policy.GET_ALL, doc=_DOC)
 def index(query: Query, version: mv.Version, links: Links) -> Body:
     """Answer a page of QoS specs."""
     wanted = paging.read(query, SORT_KEYS)
@@ -47,7 +48,7 @@ def index(query: Query, version: mv.Version, links: Links) -> Body:
     "/qos-specs",
     policy=policy.CREATE,
     body=schema.CREATE,
-    told=view.ONE._replace(faults=(409,)),
+    doc=view.ONE._replace(faults=(409,)),
 )
 def create(body: Body, links: Links) -> Body:
     """Store new QoS specs; keys stand beside the name, and those that are null are left out."""
@@ -58,7 +59,7 @@ def create(body: Body, links: Links) -> Body:
     return view.detail(qos_specs.create(name, consumer, specs), links)
 
 
-@endpoint("GET", ITEM, policy=policy.GET, told=view.ONE)
+@endpoint("GET", ITEM, policy=policy.GET, doc=view.ONE)
 def show(qos_specs_id: str, links: Links) -> Body:
     """Answer the QoS specs of one id."""
     return view.detail(qos_specs.get(qos_specs_id), links)
@@ -69,7 +70,7 @@ def show(qos_specs_id: str, links: Links) -> Body:
     ITEM,
     policy=policy.UPDATE,
     body=schema.UPDATE,
-    told=Told({"qos_specs": dict[str, str | None]}),
+    doc=EndpointDoc({"qos_specs": dict[str, str | None]}),
 )
 def update(qos_specs_id: str, body: Body) -> Body:
     """Set some keys and keep the others; whoever is attached keeps what they have."""
@@ -85,7 +86,7 @@ def delete_keys(qos_specs_id: str, body: Body) -> None:
     qos_specs.delete_keys(qos_specs_id, body["keys"])
 
 
-@endpoint("DELETE", ITEM, policy=policy.DELETE, status=202, told=_TOLD_DELETION)
+@endpoint("DELETE", ITEM, policy=policy.DELETE, status=202, doc=_DOC_DELETE)
 def delete(qos_specs_id: str, query: Query) -> None:
     """Remove QoS specs; with ``force`` also those that volume types have."""
     if fields.truth("force", query.get("force", "false")):

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypedDict
 
-from attachd.api.endpoint import Told
+from attachd.api.endpoint import EndpointDoc
 from attachd.api.links import Link, Links
 
 Row = Mapping[str, Any]
@@ -27,7 +27,7 @@ class Association(TypedDict):
     id: str
 
 
-ONE: Final = Told({"qos_specs": Brief, "links": list[Link]})
+ONE: Final = EndpointDoc({"qos_specs": Brief, "links": list[Link]})
 """What an answer with one has."""
 
 

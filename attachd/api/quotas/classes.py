@@ -12,13 +12,13 @@ CLASS = "/os-quota-class-sets/{class_name}"
 Body = dict[str, Any]
 
 
-@endpoint("GET", CLASS, policy=policy.GET_CLASS, told=view.NAMED_CLASS)
+@endpoint("GET", CLASS, policy=policy.GET_CLASS, doc=view.NAMED_CLASS)
 def show(class_name: str) -> Body:
     """Answer the quotas of a class; what is not set in it is what holds by default."""
     return {"quota_class_set": {**_limits(class_name), "id": class_name}}
 
 
-@endpoint("PUT", CLASS, policy=policy.UPDATE_CLASS, body=schema.UPDATE_CLASS, told=view.CLASS)
+@endpoint("PUT", CLASS, policy=policy.UPDATE_CLASS, body=schema.UPDATE_CLASS, doc=view.CLASS)
 def update(class_name: str, body: Body) -> Body:
     """Set some of the quotas of a class, which there is from then on."""
     known = view.resources(types.names({}))

@@ -19,8 +19,8 @@ Query = Mapping[str, str]
 _LONGEST_PROJECT = 64
 """Characters of a project's id, as the tables keep it."""
 
-_TOLD = view.LIMITS._replace(
-    parameters={"skip_validation": fields.told_flag("Although the project has more.")}
+_DOC = view.LIMITS._replace(
+    parameters={"skip_validation": fields.query_flag("Although the project has more.")}
 )
 
 
@@ -31,7 +31,7 @@ class _Project(NamedTuple):
     user_id: str | None = None
 
 
-@endpoint("GET", ITEM, policy=policy.SHOW, told=view.SHOWN)
+@endpoint("GET", ITEM, policy=policy.SHOW, doc=view.SHOWN)
 def show(ctx: RequestContext, target_project_id: str, query: Query) -> Body:
     """Answer a project's quotas, and what it has used of them if ``usage`` is true."""
     ctx.authorize(policy.SHOW, _Project(target_project_id))
@@ -42,7 +42,7 @@ def show(ctx: RequestContext, target_project_id: str, query: Query) -> Body:
     return {"quota_set": {**shown, "id": target_project_id}}
 
 
-@endpoint("GET", f"{ITEM}/defaults", policy=policy.SHOW, told=view.NAMED)
+@endpoint("GET", f"{ITEM}/defaults", policy=policy.SHOW, doc=view.NAMED)
 def defaults(ctx: RequestContext, target_project_id: str) -> Body:
     """Answer what holds for a project for which nothing was set."""
     ctx.authorize(policy.SHOW, _Project(target_project_id))
@@ -51,7 +51,7 @@ def defaults(ctx: RequestContext, target_project_id: str) -> Body:
     return {"quota_set": {**shown, "id": target_project_id}}
 
 
-@endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, told=_TOLD)
+@endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, doc=_DOC)
 def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query) -> Body:
     """Set some of a project's quotas; below what it has only by ``force``."""
     ctx.authorize(policy.UPDATE, _Project(target_project_id))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, TypedDict
 
 from attachd.api import fields
-from attachd.api.endpoint import Told
+from attachd.api.endpoint import EndpointDoc
 from attachd.db import quotas
 from attachd.db.quotas import OF_A_TYPE, UNLIMITED, Limits, Used
 
@@ -18,13 +18,13 @@ class Usage(TypedDict):
     reserved: int
 
 
-LIMITS: Final = Told({"quota_set": dict[str, int]})
-CLASS: Final = Told({"quota_class_set": dict[str, int]})
-NAMED: Final = Told({"quota_set": dict[str, int | str]})
-NAMED_CLASS: Final = Told({"quota_class_set": dict[str, int | str]})
-SHOWN: Final = Told(
+LIMITS: Final = EndpointDoc({"quota_set": dict[str, int]})
+CLASS: Final = EndpointDoc({"quota_class_set": dict[str, int]})
+NAMED: Final = EndpointDoc({"quota_set": dict[str, int | str]})
+NAMED_CLASS: Final = EndpointDoc({"quota_class_set": dict[str, int | str]})
+SHOWN: Final = EndpointDoc(
     {"quota_set": dict[str, int | str | Usage]},
-    {"usage": fields.told_flag("Whether to answer what is used, too.")},
+    {"usage": fields.query_flag("Whether to answer what is used, too.")},
 )
 """What answers have: limits by name, and where these are shown the id of whose they are."""
 

@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 from attachd.api import fields, filters
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.resource_filters import policy
 
 
@@ -17,13 +17,13 @@ class _Filters(TypedDict):
     filters: list[str]
 
 
-_TOLD = Told(
-    {"resource_filters": list[_Filters]}, {"resource": fields.told("Those of this list.")}
+_DOC = EndpointDoc(
+    {"resource_filters": list[_Filters]}, {"resource": fields.query_text("Those of this list.")}
 )
 
 
 @endpoint(
-    "GET", "/resource_filters", since=mv.RESOURCE_FILTER_CONFIG, policy=policy.GET_ALL, told=_TOLD
+    "GET", "/resource_filters", since=mv.RESOURCE_FILTER_CONFIG, policy=policy.GET_ALL, doc=_DOC
 )
 def index(query: Mapping[str, str]) -> dict[str, Any]:
     """Answer what everybody may filter each list by, or the one list that is asked for."""

@@ -4,12 +4,14 @@
 from typing import Any
 
 from attachd import exception, scheduler
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import policy, view
 from attachd.db import services
 
 
-@endpoint("GET", "/capabilities/{host}", policy=policy.CAPABILITIES, told=Told(view.Capabilities))
+@endpoint(
+    "GET", "/capabilities/{host}", policy=policy.CAPABILITIES, doc=EndpointDoc(view.Capabilities)
+)
 def show(host: str) -> dict[str, Any]:
     """Answer what the backend ``host@backend`` can do."""
     backend = host.partition("#")[0]

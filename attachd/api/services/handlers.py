@@ -6,23 +6,23 @@ from typing import Any
 
 from attachd.api import fields
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import managers, names, policy, schema, view
 from attachd.db import services
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
-_TOLD = Told(
+_DOC = EndpointDoc(
     {"services": list[view.Service]},
     {
-        "host": fields.told("Those of this host, or backend."),
-        "binary": fields.told("Those of this program."),
+        "host": fields.query_text("Those of this host, or backend."),
+        "binary": fields.query_text("Those of this program."),
     },
 )
 
 
-@endpoint("GET", "/os-services", policy=policy.GET_ALL, told=_TOLD)
+@endpoint("GET", "/os-services", policy=policy.GET_ALL, doc=_DOC)
 def index(query: Query, version: mv.Version) -> Body:
     """Answer the services; a host without ``@`` stands for all its backends."""
     binary = query.get("binary")
@@ -36,7 +36,7 @@ def index(query: Query, version: mv.Version) -> Body:
     "/os-services/enable",
     policy=policy.UPDATE,
     body=schema.SWITCH,
-    told=Told(view.Switched),
+    doc=EndpointDoc(view.Switched),
 )
 def enable(body: Body) -> Body:
     """Let a backend get new volumes again."""
@@ -49,7 +49,7 @@ def enable(body: Body) -> Body:
     "/os-services/disable",
     policy=policy.UPDATE,
     body=schema.SWITCH,
-    told=Told(view.Switched),
+    doc=EndpointDoc(view.Switched),
 )
 def disable(body: Body) -> Body:
     """Keep new volumes away from a backend."""
@@ -62,7 +62,7 @@ def disable(body: Body) -> Body:
     "/os-services/disable-log-reason",
     policy=policy.UPDATE,
     body=schema.SWITCH_WITH_REASON,
-    told=Told(view.Switched),
+    doc=EndpointDoc(view.Switched),
 )
 def disable_with_reason(body: Body) -> Body:
     """Keep new volumes away from a backend, and note why."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import managers, names, policy, schema
 from attachd.conf import CONF
 from attachd.context import RequestContext
@@ -50,7 +50,7 @@ def set_log(ctx: RequestContext, body: Body) -> None:
     since=mv.LOG_LEVEL,
     policy=policy.UPDATE,
     body=schema.GET_LOG,
-    told=Told({"log_levels": list[_Levels]}, faults=(504,)),
+    doc=EndpointDoc({"log_levels": list[_Levels]}, faults=(504,)),
 )
 def get_log(ctx: RequestContext, body: Body) -> dict[str, Any]:
     """Answer what the programs that are meant log."""

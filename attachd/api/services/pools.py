@@ -7,7 +7,7 @@ from typing import Any
 from attachd import scheduler
 from attachd.api import fields, filters
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import policy, view
 from attachd.api.types import lookup
 from attachd.context import RequestContext
@@ -16,13 +16,13 @@ from attachd.db import services
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
-_TOLD = Told(
+_DOC = EndpointDoc(
     {"pools": list[view.Pool]},
-    {"detail": fields.told_flag("With capabilities and room."), **filters.POOL.told},
+    {"detail": fields.query_flag("With capabilities and room."), **filters.POOL.parameters},
 )
 
 
-@endpoint("GET", "/scheduler-stats/get_pools", policy=policy.GET_POOLS, told=_TOLD)
+@endpoint("GET", "/scheduler-stats/get_pools", policy=policy.GET_POOLS, doc=_DOC)
 def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     """Answer the pools of all backends that are up."""
     detailed = fields.truth("detail", query.get("detail", "false"))

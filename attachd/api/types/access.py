@@ -4,7 +4,7 @@
 from typing import Any, TypedDict
 
 from attachd import exception, notifications
-from attachd.api.endpoint import Told, action, endpoint
+from attachd.api.endpoint import EndpointDoc, action, endpoint
 from attachd.api.types import lookup, policy, schema
 from attachd.context import RequestContext
 from attachd.db import type_access
@@ -25,7 +25,7 @@ class _Access(TypedDict):
     "GET",
     "/types/{type_id}/os-volume-type-access",
     policy=policy.LIST_ACCESS,
-    told=Told({"volume_type_access": list[_Access]}),
+    doc=EndpointDoc({"volume_type_access": list[_Access]}),
 )
 def index(ctx: RequestContext, type_id: str) -> Body:
     """Answer the projects that have access; of a public type, which all have, there is no list."""
@@ -45,7 +45,7 @@ def index(ctx: RequestContext, type_id: str) -> Body:
     "addProjectAccess",
     policy=policy.ADD_ACCESS,
     body=schema.ACCESS,
-    told=Told(faults=(409,)),
+    doc=EndpointDoc(faults=(409,)),
 )
 def add(ctx: RequestContext, type_id: str, body: Body) -> None:
     """Give a project access."""

@@ -4,7 +4,7 @@
 from typing import Any, NoReturn
 
 from attachd import exception, multiattach
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.types import lookup, policy, schema
 from attachd.context import RequestContext
 
@@ -14,7 +14,7 @@ ITEM = f"{COLLECTION}/{{key}}"
 Body = dict[str, Any]
 
 
-@endpoint("GET", COLLECTION, policy=policy.GET_ENCRYPTION, told=Told({}))
+@endpoint("GET", COLLECTION, policy=policy.GET_ENCRYPTION, doc=EndpointDoc({}))
 def index(ctx: RequestContext, type_id: str) -> Body:
     """Answer how a type's volumes are encrypted: not at all."""
     lookup.by_id(ctx, type_id)

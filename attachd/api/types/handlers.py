@@ -17,7 +17,7 @@ DEFAULT: Final = "default"
 Body = dict[str, Any]
 
 
-@endpoint("GET", ITEM, policy=policy.GET, told=view.ONE)
+@endpoint("GET", ITEM, policy=policy.GET, doc=view.ONE)
 def show(ctx: RequestContext, type_id: str) -> Body:
     """Answer one type, or the default one."""
     row = _default(ctx) if type_id == DEFAULT else lookup.by_id(ctx, type_id)
@@ -36,7 +36,7 @@ def _default(ctx: RequestContext) -> lookup.Row:
     "/types",
     policy=policy.CREATE,
     body=schema.CREATE,
-    told=view.ONE._replace(faults=(409,)),
+    doc=view.ONE._replace(faults=(409,)),
 )
 def create(ctx: RequestContext, body: Body) -> Body:
     """Store a new type."""
@@ -55,7 +55,7 @@ def create(ctx: RequestContext, body: Body) -> Body:
 
 
 @endpoint(
-    "PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, told=view.ONE._replace(faults=(409,))
+    "PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, doc=view.ONE._replace(faults=(409,))
 )
 def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Change name, description or visibility."""

@@ -7,7 +7,7 @@ from typing import Any, Final, NotRequired, cast
 
 from attachd.api import fields, filters, paging
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.links import Link, Links
 from attachd.api.types import policy, view
 from attachd.context import RequestContext
@@ -18,17 +18,17 @@ SORT_KEYS: Final = MappingProxyType({name: name for name in types.SORTABLE})
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
-_TOLD: Final = Told(
+_DOC: Final = EndpointDoc(
     {
         "volume_types": list[view.Type],
         "volume_type_links": NotRequired[list[Link]],
         "volume_types_links": NotRequired[list[Link]],
     },
-    {**paging.TOLD, **filters.TYPE.told},
+    {**paging.PAGE_PARAMETERS, **filters.TYPE.parameters},
 )
 
 
-@endpoint("GET", "/types", policy=policy.GET_ALL, told=_TOLD)
+@endpoint("GET", "/types", policy=policy.GET_ALL, doc=_DOC)
 def index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
     """Answer the types that the caller may know."""
     wanted = paging.read(query, SORT_KEYS)

@@ -8,7 +8,7 @@ created.
 from typing import Any
 
 from attachd import exception, notifications
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.types import lookup, policy, schema, view
 from attachd.context import RequestContext
 from attachd.db import types
@@ -18,17 +18,17 @@ SPEC = f"{SPECS}/{{key}}"
 
 Body = dict[str, Any]
 
-_ALL = Told({"extra_specs": dict[str, str | None]})
-_ONE = Told(dict[str, str | None])
+_ALL = EndpointDoc({"extra_specs": dict[str, str | None]})
+_ONE = EndpointDoc(dict[str, str | None])
 
 
-@endpoint("GET", SPECS, policy=policy.LIST_SPECS, told=_ALL)
+@endpoint("GET", SPECS, policy=policy.LIST_SPECS, doc=_ALL)
 def index(ctx: RequestContext, type_id: str) -> Body:
     """Answer those extra specs that the caller may see."""
     return {"extra_specs": view.specs(ctx, lookup.by_id(ctx, type_id))}
 
 
-@endpoint("GET", SPEC, policy=policy.GET_SPEC, told=_ONE)
+@endpoint("GET", SPEC, policy=policy.GET_SPEC, doc=_ONE)
 def show(ctx: RequestContext, type_id: str, key: str) -> Body:
     """Answer one extra spec."""
     specs = view.specs(ctx, lookup.by_id(ctx, type_id))
@@ -37,7 +37,7 @@ def show(ctx: RequestContext, type_id: str, key: str) -> Body:
     return {key: specs[key]}
 
 
-@endpoint("POST", SPECS, policy=policy.CREATE_SPECS, body=schema.SPECS, told=_ALL)
+@endpoint("POST", SPECS, policy=policy.CREATE_SPECS, body=schema.SPECS, doc=_ALL)
 def create(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Set some extra specs and keep the others."""
     schema.check_specs(body["extra_specs"])
@@ -47,7 +47,7 @@ def create(ctx: RequestContext, type_id: str, body: Body) -> Body:
     return {"extra_specs": body["extra_specs"]}
 
 
-@endpoint("PUT", SPEC, policy=policy.UPDATE_SPEC, body=schema.SPEC, told=_ONE)
+@endpoint("PUT", SPEC, policy=policy.UPDATE_SPEC, body=schema.SPEC, doc=_ONE)
 def update(ctx: RequestContext, type_id: str, key: str, body: Body) -> Body:
     """Set one extra spec."""
     if key not in body:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Final, NotRequired, Self, TypedDict
 
 from attachd.api import policy as rules
-from attachd.api.endpoint import Told
+from attachd.api.endpoint import EndpointDoc
 from attachd.api.types import policy
 from attachd.context import RequestContext
 
@@ -35,7 +35,7 @@ class Type(_Seen):
     qos_specs_id: NotRequired[str | None]
 
 
-ONE: Final = Told({"volume_type": Type})
+ONE: Final = EndpointDoc({"volume_type": Type})
 """What an answer with one type has."""
 
 
@@ -57,19 +57,19 @@ class Viewer:
     @classmethod
     def of(cls, ctx: RequestContext) -> Self:
         """Ask policy once, for all types of an answer."""
-        own = {"project_id": ctx.project_id, "user_id": ctx.user_id}
+        target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
         return cls(
-            specs=rules.allows(ctx, policy.SEE_SPECS, own),
+            specs=rules.allows(ctx, policy.SEE_SPECS, target),
             all_specs=sees_all_specs(ctx),
-            qos=rules.allows(ctx, policy.SEE_QOS, own),
-            access=rules.allows(ctx, policy.SEE_ACCESS, own),
+            qos=rules.allows(ctx, policy.SEE_QOS, target),
+            access=rules.allows(ctx, policy.SEE_ACCESS, target),
         )
 
 
 def sees_all_specs(ctx: RequestContext) -> bool:
     """Tell whether no extra spec is hidden from the caller."""
-    own = {"project_id": ctx.project_id, "user_id": ctx.user_id}
-    return rules.allows(ctx, policy.READ_SENSITIVE, own)
+    target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
+    return rules.allows(ctx, policy.READ_SENSITIVE, target)
 
 
 def detail(row: Row, viewer: Viewer) -> dict[str, Any]:

@@ -8,19 +8,19 @@ import webob
 from attachd import exception
 from attachd.api import fields
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.volumes import forced, load, policy, work
 from attachd.context import RequestContext
 
-_TOLD = Told(
+_DOC = EndpointDoc(
     parameters={
-        "cascade": fields.told_flag("Means nothing: there are no snapshots."),
-        "force": fields.told_flag("Whatever its state, for administrators."),
+        "cascade": fields.query_flag("Means nothing: there are no snapshots."),
+        "force": fields.query_flag("Whatever its state, for administrators."),
     },
 )
 
 
-@endpoint("DELETE", "/volumes/{volume_id}", policy=policy.DELETE, status=202, told=_TOLD)
+@endpoint("DELETE", "/volumes/{volume_id}", policy=policy.DELETE, status=202, doc=_DOC)
 def delete(
     ctx: RequestContext,
     volume_id: str,

@@ -2,14 +2,16 @@
 """The encryption of volumes: there is none, and clients that ask, such as Nova, are told so."""
 
 from attachd import exception
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.volumes import load, policy
 from attachd.context import RequestContext
 
 COLLECTION = "/volumes/{volume_id}/encryption"
 
 
-@endpoint("GET", COLLECTION, policy=policy.ENCRYPTION, told=Told({"encryption_key_id": None}))
+@endpoint(
+    "GET", COLLECTION, policy=policy.ENCRYPTION, doc=EndpointDoc({"encryption_key_id": None})
+)
 def index(ctx: RequestContext, volume_id: str) -> dict[str, None]:
     """Answer how a volume is encrypted: not at all."""
     load.volume(ctx, volume_id, policy.ENCRYPTION)

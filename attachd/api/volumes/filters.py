@@ -24,7 +24,11 @@ _LATER: Final = frozenset({"created_at", "updated_at", "consumes_quota"})
 _NOT_BOOTABLE: Final = frozenset({"false", "False", "FALSE"})
 """What asked for volumes nobody can boot from before 3.2; everything else asked for the others."""
 
-TOLD: Final = {**paging.TOLD, **paging.TOLD_ALL_PROJECTS, **register.VOLUME.told}
+QUERY_PARAMETERS: Final = {
+    **paging.PAGE_PARAMETERS,
+    **paging.ALL_PROJECTS_PARAMETER,
+    **register.VOLUME.parameters,
+}
 """What clients are told of the parameters of a list."""
 
 

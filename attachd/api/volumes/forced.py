@@ -34,14 +34,14 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
             reason=f"Volume {volume.id} is attached by {', '.join(attached[:5])}: it is not "
             "deleted, not even by force, before it has been detached."
         )
-    among = {
+    allowed_states = {
         row["id"]: guard.check(ctx, request, Attachment.from_row(ctx, row))
         for row in holders.shown(rows)
     }
     for row in rows:
         # It may go along with another one, or be gone already.
         with contextlib.suppress(exception.NotFound):
-            _take_back(ctx, volume, row, among.get(row["id"]))
+            _take_back(ctx, volume, row, allowed_states.get(row["id"]))
     try:
         work.delete(ctx, volume)
     except exception.InvalidTransition:
@@ -57,7 +57,10 @@ def _is_attached(row: Mapping[str, Any]) -> bool:
 
 
 def _take_back(
-    ctx: RequestContext, volume: Volume, row: Mapping[str, Any], among: guard.Among
+    ctx: RequestContext,
+    volume: Volume,
+    row: Mapping[str, Any],
+    allowed_states: guard.AllowedStates,
 ) -> None:
     state = AttachmentState(row["state"])
     if state is AttachmentState.HELD:
@@ -67,5 +70,5 @@ def _take_back(
     elif state not in UNREACHABLE:
         known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
         # Its agent makes a device as soon as it is connected.
-        allowed = among if row["agent"] is None else guard.without_device(among)
+        allowed = allowed_states if row["agent"] is None else guard.without_device(allowed_states)
         manager_api.detach(ctx, Attachment.from_row(ctx, known), allowed)

@@ -5,7 +5,7 @@ import functools
 from typing import Any, Final
 
 from attachd.api import idempotency
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.volumes import description, load, policy, schema, view, wishes, work
 from attachd.context import RequestContext
 
@@ -23,47 +23,53 @@ RECIPE: Final = idempotency.Recipe(keep=lambda answer: answer, remake=work.remak
     body=schema.CREATE,
     status=202,
     idempotent=RECIPE,
-    told=Told({"volume": view.Whole}, faults=(409,)),
+    doc=EndpointDoc({"volume": view.Whole}, faults=(409,)),
 )
 def create(
     ctx: RequestContext,
     body: Body,
     version: view.Version,
     links: view.Links,
-    own: view.Own,
-    claim: idempotency.Claim | None = None,
+    ext_version: view.ExtVersion,
+    idempotency_claim: idempotency.IdempotencyClaim | None = None,
 ) -> Body:
     """Store a volume at the backend that fits best, and have that make it."""
-    if claim is None:
+    if idempotency_claim is None:
         volume = work.create(ctx, wishes.of_new_volume(ctx, body["volume"]))
     else:
         values = functools.partial(wishes.of_new_volume, ctx, body["volume"])
-        volume = work.create_once(ctx, claim, values)
-    return {"volume": view.created(volume, view.Viewer.of(ctx, version, links, own))}
+        volume = work.create_once(ctx, idempotency_claim, values)
+    return {"volume": view.created(volume, view.Viewer.of(ctx, version, links, ext_version))}
 
 
-@endpoint("GET", ITEM, policy=policy.GET, told=Told({"volume": view.Detail}))
+@endpoint("GET", ITEM, policy=policy.GET, doc=EndpointDoc({"volume": view.Detail}))
 def show(
-    ctx: RequestContext, volume_id: str, version: view.Version, links: view.Links, own: view.Own
+    ctx: RequestContext,
+    volume_id: str,
+    version: view.Version,
+    links: view.Links,
+    ext_version: view.ExtVersion,
 ) -> Body:
     """Answer one volume."""
     volume = load.volume(ctx, volume_id, policy.GET)
-    viewer = view.Viewer.of(ctx, version, links, own)
+    viewer = view.Viewer.of(ctx, version, links, ext_version)
     return {"volume": view.detail(*load.whole(volume), viewer)}
 
 
-@endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, told=Told({"volume": view.Whole}))
+@endpoint(
+    "PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, doc=EndpointDoc({"volume": view.Whole})
+)
 def update(
     ctx: RequestContext,
     volume_id: str,
     body: Body,
     version: view.Version,
     links: view.Links,
-    own: view.Own,
+    ext_version: view.ExtVersion,
 ) -> Body:
     """Change name, description or all metadata."""
     volume = load.writable(ctx, volume_id, policy.UPDATE)
     description.change(volume, body["volume"])
     volume = load.volume(ctx, volume_id, policy.UPDATE)
-    viewer = view.Viewer.of(ctx, version, links, own)
+    viewer = view.Viewer.of(ctx, version, links, ext_version)
     return {"volume": view.changed(volume, load.attachments(volume), viewer)}

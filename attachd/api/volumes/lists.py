@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from attachd.api import fields, paging
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.volumes import filters, load, policy, view
 from attachd.context import RequestContext
 from attachd.db import volume_queries
@@ -25,12 +25,12 @@ SORT_KEYS: Final = MappingProxyType(
 _COUNT: Final = "with_count"
 
 _PARAMETERS: Final = {
-    **filters.TOLD,
-    _COUNT: fields.told_flag("Whether to answer how many there are on all pages."),
+    **filters.QUERY_PARAMETERS,
+    _COUNT: fields.query_flag("Whether to answer how many there are on all pages."),
 }
-_TOLD_BRIEF: Final = Told({"volumes": list[view.Brief], **view.BESIDE}, _PARAMETERS)
-_TOLD_IN_FULL: Final = Told({"volumes": list[view.Detail], **view.BESIDE}, _PARAMETERS)
-_TOLD_SUMS: Final = Told(
+_DOC_BRIEF: Final = EndpointDoc({"volumes": list[view.Brief], **view.BESIDE}, _PARAMETERS)
+_DOC_DETAIL: Final = EndpointDoc({"volumes": list[view.Detail], **view.BESIDE}, _PARAMETERS)
+_DOC_SUMMARY: Final = EndpointDoc(
     {
         "volume-summary": {
             "total_count": int,
@@ -38,29 +38,37 @@ _TOLD_SUMS: Final = Told(
             "metadata": Annotated[dict[str, list[str]], mv.VOLUME_SUMMARY_METADATA],
         }
     },
-    paging.TOLD_ALL_PROJECTS,
+    paging.ALL_PROJECTS_PARAMETER,
 )
 
 
-@endpoint("GET", "/volumes", policy=policy.GET_ALL, told=_TOLD_BRIEF)
+@endpoint("GET", "/volumes", policy=policy.GET_ALL, doc=_DOC_BRIEF)
 def index(
-    ctx: RequestContext, query: Query, version: mv.Version, links: view.Links, own: view.Own
+    ctx: RequestContext,
+    query: Query,
+    version: mv.Version,
+    links: view.Links,
+    ext_version: view.ExtVersion,
 ) -> Body:
     """Answer ids and names, and under attachd 1.0 how many times each is attached."""
-    viewer = view.Viewer.of(ctx, version, links, own)
+    viewer = view.Viewer.of(ctx, version, links, ext_version)
     rows, answer = _page(ctx, query, viewer, "/volumes")
-    if own is None:
+    if ext_version is None:
         return {"volumes": [view.brief(each, viewer) for each in load.listed(ctx, rows)], **answer}
     found = load.listed_and_counted(ctx, rows)
     return {"volumes": [view.counted(*each, viewer) for each in found], **answer}
 
 
-@endpoint("GET", "/volumes/detail", policy=policy.GET_ALL, told=_TOLD_IN_FULL)
+@endpoint("GET", "/volumes/detail", policy=policy.GET_ALL, doc=_DOC_DETAIL)
 def detail(
-    ctx: RequestContext, query: Query, version: mv.Version, links: view.Links, own: view.Own
+    ctx: RequestContext,
+    query: Query,
+    version: mv.Version,
+    links: view.Links,
+    ext_version: view.ExtVersion,
 ) -> Body:
     """Answer all of each volume."""
-    viewer = view.Viewer.of(ctx, version, links, own)
+    viewer = view.Viewer.of(ctx, version, links, ext_version)
     rows, answer = _page(ctx, query, viewer, "/volumes/detail")
     found = load.listed_in_full(ctx, rows)
     return {"volumes": [view.detail(*each, viewer) for each in found], **answer}
@@ -86,7 +94,7 @@ def _page(
 
 
 @endpoint(
-    "GET", "/volumes/summary", since=mv.VOLUME_SUMMARY, policy=policy.GET_ALL, told=_TOLD_SUMS
+    "GET", "/volumes/summary", since=mv.VOLUME_SUMMARY, policy=policy.GET_ALL, doc=_DOC_SUMMARY
 )
 def summary(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     """Answer how many volumes there are and how large they are together."""

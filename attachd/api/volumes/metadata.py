@@ -14,7 +14,7 @@ import webob
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told, endpoint
+from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.volumes import load, policy, schema
 from attachd.context import RequestContext
 from attachd.db import volume_metadata
@@ -25,11 +25,11 @@ PAIR = f"{PAIRS}/{{key}}"
 
 Body = dict[str, Any]
 
-_ALL = Told({"metadata": dict[str, str]})
-_ONE = Told({"meta": dict[str, str]})
+_ALL = EndpointDoc({"metadata": dict[str, str]})
+_ONE = EndpointDoc({"meta": dict[str, str]})
 
 
-@endpoint("GET", PAIRS, policy=policy.GET_METADATA, told=_ALL)
+@endpoint("GET", PAIRS, policy=policy.GET_METADATA, doc=_ALL)
 def show_all(
     ctx: RequestContext, volume_id: str, version: mv.Version, response: webob.Response
 ) -> Body:
@@ -40,7 +40,7 @@ def show_all(
     return {"metadata": volume.metadata}
 
 
-@endpoint("POST", PAIRS, policy=policy.CREATE_METADATA, body=schema.PAIRS, told=_ALL)
+@endpoint("POST", PAIRS, policy=policy.CREATE_METADATA, body=schema.PAIRS, doc=_ALL)
 def merge(ctx: RequestContext, volume_id: str, body: Body) -> Body:
     """Set some pairs, keep the others, and answer all."""
     volume = load.writable(ctx, volume_id, policy.CREATE_METADATA)
@@ -52,7 +52,7 @@ def merge(ctx: RequestContext, volume_id: str, body: Body) -> Body:
     PAIRS,
     policy=policy.UPDATE_METADATA,
     body=schema.PAIRS,
-    told=_ALL._replace(faults=(412,)),
+    doc=_ALL._replace(faults=(412,)),
 )
 def replace(
     ctx: RequestContext, volume_id: str, body: Body, version: mv.Version, request: webob.Request
@@ -63,7 +63,7 @@ def replace(
     return {"metadata": volume_metadata.replace(volume.id, body["metadata"], expected)}
 
 
-@endpoint("GET", PAIR, policy=policy.GET_METADATA, told=_ONE)
+@endpoint("GET", PAIR, policy=policy.GET_METADATA, doc=_ONE)
 def show(ctx: RequestContext, volume_id: str, key: str) -> Body:
     """Answer one pair."""
     volume = load.volume(ctx, volume_id, policy.GET_METADATA)
@@ -73,7 +73,7 @@ def show(ctx: RequestContext, volume_id: str, key: str) -> Body:
 
 
 @endpoint(
-    "PUT", PAIR, policy=policy.UPDATE_METADATA, body=schema.PAIR, told=_ONE._replace(faults=(412,))
+    "PUT", PAIR, policy=policy.UPDATE_METADATA, body=schema.PAIR, doc=_ONE._replace(faults=(412,))
 )
 def update(
     ctx: RequestContext,

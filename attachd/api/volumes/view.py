@@ -17,7 +17,7 @@ from attachd.states import AttachmentState
 Row = Mapping[str, Any]
 Pairs = Mapping[str, str]
 Version = mv.Version
-Own = mv.Version | None
+ExtVersion = mv.Version | None
 Links = made.Links
 
 
@@ -30,7 +30,7 @@ class Brief(TypedDict):
     id: str
     name: str | None
     links: list[made.Link]
-    attachment_count: NotRequired[Annotated[int, mv.OWN_BASE]]
+    attachment_count: NotRequired[Annotated[int, mv.EXT_BASE]]
 
 
 class Attached(TypedDict):
@@ -47,10 +47,10 @@ class Attached(TypedDict):
     host_name: str | None
     device: str | None
     attached_at: datetime.datetime | None
-    status: NotRequired[Annotated[str, mv.OWN_BASE]]
-    attach_mode: NotRequired[Annotated[str | None, mv.OWN_BASE]]
-    attached_host: NotRequired[Annotated[str | None, mv.OWN_BASE]]
-    created_at: NotRequired[Annotated[datetime.datetime, mv.OWN_BASE]]
+    status: NotRequired[Annotated[str, mv.EXT_BASE]]
+    attach_mode: NotRequired[Annotated[str | None, mv.EXT_BASE]]
+    attached_host: NotRequired[Annotated[str | None, mv.EXT_BASE]]
+    created_at: NotRequired[Annotated[datetime.datetime, mv.EXT_BASE]]
 
 
 class Whole(TypedDict):
@@ -83,7 +83,7 @@ class Whole(TypedDict):
     consistencygroup_id: None
     multiattach: bool
     attachments: list[Attached]
-    attachment_count: NotRequired[Annotated[int, mv.OWN_BASE]]
+    attachment_count: NotRequired[Annotated[int, mv.EXT_BASE]]
     migration_status: NotRequired[None]
     group_id: Annotated[None, mv.GROUP_VOLUME]
     provider_id: NotRequired[Annotated[None, mv.VOLUME_DETAIL_PROVIDER_ID]]
@@ -133,7 +133,7 @@ class Viewer:
     :ivar project: whether they may see whose volumes they are
     :ivar image_metadata: whether they may see what is known of images on volumes
     :ivar host_names: whether they may see where volumes are attached
-    :ivar own: the version of attachd's own API; None: nothing of it may show
+    :ivar ext_version: the version of attachd's own API; None: nothing of it may show
     """
 
     version: mv.Version
@@ -144,10 +144,12 @@ class Viewer:
     project: bool
     image_metadata: bool
     host_names: bool
-    own: Own
+    ext_version: ExtVersion
 
     @classmethod
-    def of(cls, ctx: RequestContext, version: mv.Version, links: Links, own: Own) -> Self:
+    def of(
+        cls, ctx: RequestContext, version: mv.Version, links: Links, ext_version: ExtVersion
+    ) -> Self:
         """Ask policy once, for all volumes of an answer."""
         mine = {"project_id": ctx.project_id, "user_id": ctx.user_id}
         return cls(
@@ -159,7 +161,7 @@ class Viewer:
             project=rules.allows(ctx, policy.PROJECT_ATTRIBUTE, mine),
             image_metadata=rules.allows(ctx, policy.SHOW_IMAGE_METADATA, mine),
             host_names=bool(ctx.is_admin) or "service" in ctx.roles,
-            own=own,
+            ext_version=ext_version,
         )
 
 
@@ -277,7 +279,7 @@ def _shared_targets(volume: Volume, version: Version) -> bool | None:
 def _attachments(rows: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
     """Show those that are attached; under attachd 1.0 all, and how many of them are attached."""
     attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
-    if viewer.own is None:
+    if viewer.ext_version is None:
         return {"attachments": [_attachment(row, viewer) for row in attached]}
     shown = [{**_attachment(row, viewer), **_more(row)} for row in rows]
     return {"attachments": shown, "attachment_count": len(attached)}

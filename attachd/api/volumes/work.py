@@ -35,11 +35,13 @@ def create(ctx: RequestContext, values: Mapping[str, Any]) -> Volume:
 
 
 def create_once(
-    ctx: RequestContext, claim: idempotency.Claim, values: Callable[[], Mapping[str, Any]]
+    ctx: RequestContext,
+    claim: idempotency.IdempotencyClaim,
+    values: Callable[[], Mapping[str, Any]],
 ) -> Volume:
     """Store a volume and have it made, or have that made which an earlier run has stored.
 
-    :param claim: of the key that it is made for
+    :param idempotency_claim: of the key that it is made for
     :param values: of the volume, asked for only if there is none yet
     :raises Unavailable: the message could not be sent.  The volume stays as it is: a repetition
         sends it again, and without one a manager makes the volume when it finds the row

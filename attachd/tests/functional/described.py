@@ -90,7 +90,7 @@ def _validator(operation: str, version: str | None) -> Any:
     """Return what checks the bodies of the answers of an endpoint."""
     (each,) = (each for each in endpoint.load() if each.operation == operation)
     shapes = Shapes(mv.negotiate(version).volume)
-    answers = each.told.answers
+    answers = each.doc.response
     schema: Schema = {"const": ""} if answers is None else shapes.of(answers)
     text = json.dumps({**schema, "$defs": shapes.components})
     return jsonschema.Draft202012Validator(

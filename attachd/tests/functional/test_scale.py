@@ -266,7 +266,7 @@ class OnMariadb(Pages):
 
     def test_filters_of_attachd_by_time_read_what_is_so_old(self):
         def own(ctx, **query):
-            return attachment_lists.index(ctx, query, mv.LATEST, mv.OWN_BASE)["attachments"]
+            return attachment_lists.index(ctx, query, mv.LATEST, mv.EXT_BASE)["attachments"]
 
         found = {"created_at": 59, "updated_at": 59}
         for name, text in OWN_ATTACHMENT_FILTERS.items():

@@ -113,7 +113,7 @@ class Machine(stateful.RuleBasedStateMachine):
             volume.shared[mine.id] = volume.attachments[mine.id] = mine
 
     @stateful.precondition(has_attachments)
-    @stateful.rule(data=st.data(), host=HOSTS, told=TOLD, work=WORKS, undo=UNDOES)
+    @stateful.rule(data=st.data(), host=HOSTS, doc=TOLD, work=WORKS, undo=UNDOES)
     def connect(
         self, data: st.DataObject, host: str, told: str | None, work: str, undo: str
     ) -> None:

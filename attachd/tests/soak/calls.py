@@ -54,7 +54,7 @@ class Try(NamedTuple):
     body: Any
 
 
-class Told(NamedTuple):
+class EndpointDoc(NamedTuple):
     """A call.
 
     :ivar invoked: when it was sent first
@@ -127,7 +127,7 @@ class Calls:
                 if connects or told.status in _UNCLEAR:
                     self.history.note_post(volume, first, server, connects=connects)
             if told.status not in _UNCLEAR:
-                return self._posted(volume, server, verb, Told(first, told, 1))
+                return self._posted(volume, server, verb, EndpointDoc(first, told, 1))
             if (not self._keys or told.status != LOST) and (mine := self.of(volume, server)):
                 return self._adopt(volume, server, first, mine)
             if told.status == 409 and _KEY not in f"{told.body}":
@@ -135,7 +135,7 @@ class Calls:
                 return None
         raise AssertionError("attempts end by raising")
 
-    def _posted(self, volume: str, server: str, verb: str, told: Told) -> str | None:
+    def _posted(self, volume: str, server: str, verb: str, told: EndpointDoc) -> str | None:
         last = told.last
         if last.status == 400:
             self.history.note(volume, told.invoked, last.answered, volume_model.Refused(server))
@@ -264,7 +264,7 @@ class Calls:
         path: str,
         body: Any = None,
         clear: frozenset[int] = frozenset(),
-    ) -> Told:
+    ) -> EndpointDoc:
         """Send a request until there is a clear answer.
 
         :param clear: statuses that are an answer here and that elsewhere are not
@@ -274,7 +274,7 @@ class Calls:
             told = self._once(verb, method, path, body)
             first = told.invoked if first is None else first
             if told.status in clear or told.status not in _UNCLEAR:
-                return Told(first, told, tries)
+                return EndpointDoc(first, told, tries)
         raise AssertionError("attempts end by raising")
 
     def _attempts(self, what: str) -> "_Attempts":

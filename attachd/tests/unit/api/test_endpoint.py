@@ -71,18 +71,18 @@ class DeclareTest(Case):
 
 class ToldTest(Case):
     def test_it_can_be_told_of_what_cannot_be_hashed(self):
-        declared = self.declare(lambda: None, told=endpoint.Told({"snack": str}))
+        declared = self.declare(lambda: None, doc=endpoint.EndpointDoc({"snack": str}))
         self.assertEqual({declared}, {declared})
 
 
 class ChooseTest(Case):
     def test_what_is_attachds_own_is_there_for_those_who_ask_for_it(self):
-        own = self.declare(lambda: "own", own=mv.OWN_BASE)
+        ext_version = self.declare(lambda: "ext_version", ext_since=mv.EXT_BASE)
         asking = call()
         with self.assertRaises(exception.VersionNotFound):
-            endpoint.choose([own], asking)
-        asking.own = mv.OWN_BASE
-        self.assertIs(own, endpoint.choose([own], asking))
+            endpoint.choose([ext_version], asking)
+        asking.ext_version = mv.EXT_BASE
+        self.assertIs(ext_version, endpoint.choose([ext_version], asking))
 
     def test_the_microversion_decides_between_endpoints(self):
         old = self.declare(lambda: "old", until=V(3, 9))
@@ -118,12 +118,12 @@ class ChooseTest(Case):
 
 class AnswerTest(Case):
     def test_a_handler_gets_what_it_names(self):
-        def handler(snack_id, ctx, body, query, version, own, links, request, response):
+        def handler(snack_id, ctx, body, query, version, ext_version, links, request, response):
             return locals()
 
         chosen = self.declare(handler, body={"type": "object"})
         asked = call({"x": 1}, query="a=b", snack_id="s1")
-        asked.own = mv.OWN_BASE
+        asked.ext_version = mv.EXT_BASE
         endpoint.choose([chosen], asked)
         expected = {
             "snack_id": "s1",
@@ -131,7 +131,7 @@ class AnswerTest(Case):
             "body": {"x": 1},
             "query": {"a": "b"},
             "version": mv.LATEST,
-            "own": mv.OWN_BASE,
+            "ext_version": mv.EXT_BASE,
             "links": asked.links,
             "request": asked.request,
             "response": asked.response,

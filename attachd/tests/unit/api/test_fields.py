@@ -92,7 +92,7 @@ class PairsTest(unittest.TestCase):
 
 class ToldTest(unittest.TestCase):
     def test_whatever_is_told_of_a_flag_is_read(self):
-        told = fields.told_flag("Whether.")
+        told = fields.query_flag("Whether.")
         self.assertEqual("Whether.", told["description"])
         for word in told["enum"]:
             self.assertIsInstance(fields.truth("flag", word), bool)

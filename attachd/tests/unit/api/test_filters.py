@@ -114,6 +114,6 @@ class FileTest(Case):
 class ToldTest(unittest.TestCase):
     def test_clients_are_told_of_all_filters(self):
         for resource in filters.RESOURCES.values():
-            self.assertEqual(resource.known, resource.told.keys())
-        self.assertIn("has this in it", filters.VOLUME.told["name~"]["description"])
-        self.assertIn("name is this", filters.VOLUME.told["name"]["description"])
+            self.assertEqual(resource.known, resource.parameters.keys())
+        self.assertIn("has this in it", filters.VOLUME.parameters["name~"]["description"])
+        self.assertIn("name is this", filters.VOLUME.parameters["name"]["description"])

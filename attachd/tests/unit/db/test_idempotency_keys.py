@@ -21,7 +21,7 @@ class Case(unittest.TestCase):
         return idempotency_keys.claim(digest, PRINT, kept_for)
 
     def right(self, digest=DIGEST):
-        return idempotency_keys.Claim(digest, self.claim(digest).resource_id)
+        return idempotency_keys.IdempotencyClaim(digest, self.claim(digest).resource_id)
 
     def make(self, right):
         with api.writer() as connection:
@@ -127,7 +127,7 @@ class MakeTest(Case):
         attachments.reserve(volume, wanted)
         for name in ("k1", "k2"):
             known = idempotency_keys.claim(name, "f", 60)
-            note = idempotency_keys.Claim(name, known.resource_id).note
+            note = idempotency_keys.IdempotencyClaim(name, known.resource_id).note
             keyed = {**wanted, "id": known.resource_id}
             self.assertEqual(
                 known.resource_id, attachments.reserve(volume, keyed, first=note)["id"]
@@ -139,7 +139,7 @@ class MakeTest(Case):
     def test_a_reservation_that_is_refused_notes_nothing(self):
         volume = rows.add_volume(state="error")["id"]
         known = idempotency_keys.claim("k", "f", 60)
-        note = idempotency_keys.Claim("k", known.resource_id).note
+        note = idempotency_keys.IdempotencyClaim("k", known.resource_id).note
         keyed = {"project_id": rows.PROJECT, "id": known.resource_id}
         with self.assertRaises(exception.VolumeNotFree):
             attachments.reserve(volume, keyed, first=note)
@@ -147,7 +147,7 @@ class MakeTest(Case):
 
     def test_a_volume_is_made_once(self):
         known = idempotency_keys.claim("k", "f", 60)
-        note = idempotency_keys.Claim("k", known.resource_id).note
+        note = idempotency_keys.IdempotencyClaim("k", known.resource_id).note
         wanted = {
             "id": known.resource_id,
             "project_id": rows.PROJECT,

@@ -36,4 +36,4 @@ class HandlersTest(unittest.TestCase):
 
     def test_without_the_opt_in_they_do_not_exist(self):
         declared = [each for each in endpoint.load() if each.path.startswith("/agents")]
-        self.assertEqual([mv.OWN_BASE] * 3, [each.own for each in declared])
+        self.assertEqual([mv.EXT_BASE] * 3, [each.ext_since for each in declared])

@@ -53,9 +53,11 @@ class Case(unittest.TestCase):
         else:
             agent_moves.complete(attachment_id, host, row["generation"], "/dev/sdb")
 
-    def ask(self, claim=None, later=None, ctx=None, **fields):
+    def ask(self, idempotency_claim=None, async_response=None, ctx=None, **fields):
         body = {"volume_uuid": self.volume.id, "host": HOST, **fields}
-        return by_host.attach(ctx or self.ctx, self.volume, body, OWN, claim, later)["attachment"]
+        return by_host.attach(
+            ctx or self.ctx, self.volume, body, OWN, idempotency_claim, async_response
+        )["attachment"]
 
     def state(self):
         (row,) = rows.attachments()
@@ -77,9 +79,9 @@ class FieldsTest(unittest.TestCase):
 class CreateTest(Case):
     """What creation.py does with a host."""
 
-    def create(self, own=OWN, ctx=None, **fields):
+    def create(self, ext_version=OWN, ctx=None, **fields):
         body = {"attachment": {"volume_uuid": self.volume.id, "host": HOST, **fields}}
-        return creation.create(ctx or self.ctx, body, own)["attachment"]
+        return creation.create(ctx or self.ctx, body, ext_version)["attachment"]
 
     def test_a_rule_of_its_own_is_asked(self):
         self.assertEqual("attached", self.create()["status"])
@@ -90,7 +92,7 @@ class CreateTest(Case):
 
     def test_a_wrong_field_is_refused_before_anything_is_loaded(self):
         with self.assertRaisesRegex(exception.InvalidInput, "attachment.host"):
-            self.create(own=None)
+            self.create(ext_version=None)
         self.assertEqual([], rows.attachments())
 
 
@@ -283,7 +285,9 @@ class KeyTest(Case):
 
     def next_claim(self):
         known = idempotency_keys.claim("digest", "fingerprint", 60)
-        return idempotency.Claim("digest", known.resource_id, known.repeated, known.made)
+        return idempotency.IdempotencyClaim(
+            "digest", known.resource_id, known.repeated, known.made
+        )
 
     def test_who_did_not_wait_long_enough_gets_the_truth(self):
         self.look.side_effect = exception.AgentTimeout(host=HOST, attachment_id="x")
@@ -327,27 +331,31 @@ class KeyTest(Case):
 class LaterTest(Case):
     def setUp(self):
         super().setUp()
-        self.later = mock.Mock()
+        self.async_response = mock.Mock()
 
     def test_the_manager_is_told_and_nobody_waited_for(self):
-        shown = self.ask(later=self.later)
+        shown = self.ask(async_response=self.async_response)
         self.assertEqual(("attaching", HOST), (shown["status"], shown["agent"]))
-        self.later.accept.assert_called_once_with("attachments", shown["id"])
+        self.async_response.accept.assert_called_once_with("attachments", shown["id"])
         self.carry_on.assert_called_once()
         self.assertEqual("connecting", self.state())
         self.look.assert_not_called()
 
     def test_what_is_connected_waits_for_the_agent(self):
-        identity = self.ask(later=self.later, instance_uuid=SERVER)["id"]
+        identity = self.ask(async_response=self.async_response, instance_uuid=SERVER)["id"]
         rows.change_attachment(identity, state="connected")
-        self.assertEqual(identity, self.ask(later=self.later, instance_uuid=SERVER)["id"])
+        self.assertEqual(
+            identity, self.ask(async_response=self.async_response, instance_uuid=SERVER)["id"]
+        )
         self.nudge.assert_called_once_with(self.ctx, HOST, identity)
-        self.assertEqual(2, self.later.accept.call_count)
+        self.assertEqual(2, self.async_response.accept.call_count)
 
     def test_what_is_attached_is_answered_at_once(self):
         identity = self.ask(instance_uuid=SERVER)["id"]
-        self.assertEqual(identity, self.ask(later=self.later, instance_uuid=SERVER)["id"])
-        self.later.accept.assert_not_called()
+        self.assertEqual(
+            identity, self.ask(async_response=self.async_response, instance_uuid=SERVER)["id"]
+        )
+        self.async_response.accept.assert_not_called()
 
     def test_a_refusal_leaves_nothing(self):
         refused = exception.LimitReached(what="x", count=1, limit=1, name="y")
@@ -355,5 +363,5 @@ class LaterTest(Case):
             mock.patch.object(connecting.due, "connect", side_effect=refused),
             self.assertRaises(exception.LimitReached),
         ):
-            self.ask(later=self.later)
+            self.ask(async_response=self.async_response)
         self.assertEqual([], rows.attachments())

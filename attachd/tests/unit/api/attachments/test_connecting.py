@@ -19,14 +19,16 @@ class ConnectingTest(unittest.TestCase):
             setattr(self, name, self.enterContext(mock.patch.object(connecting, name)))
         for name in ("connect", "connect_alone", "disconnect"):
             setattr(self, name, self.enterContext(mock.patch.object(connecting.due, name)))
-        self.ctx, self.later = mock.Mock(), mock.Mock()
+        self.ctx, self.async_response = mock.Mock(), mock.Mock()
         self.attachment = mock.Mock(id="a1", volume_id="v1", agent="h", connector=CONNECTOR)
 
-    def beside(self, later):
-        return connecting.beside_others(self.ctx, self.attachment, CONNECTOR, None, later)
+    def beside(self, async_response):
+        return connecting.beside_others(self.ctx, self.attachment, CONNECTOR, None, async_response)
 
-    def alone(self, later):
-        return connecting.alone(self.ctx, self.attachment, CONNECTOR, "a:rule", None, later)
+    def alone(self, async_response):
+        return connecting.alone(
+            self.ctx, self.attachment, CONNECTOR, "a:rule", None, async_response
+        )
 
     def test_at_once_the_manager_is_called_and_nothing_is_noted(self):
         self.assertIs(self.view.connected.return_value, self.beside(None))
@@ -42,7 +44,7 @@ class ConnectingTest(unittest.TestCase):
         calls = mock.Mock()
         calls.attach_mock(self.connect, "connect")
         calls.attach_mock(self.manager_api, "manager_api")
-        self.assertIs(self.view.accepted.return_value, self.beside(self.later))
+        self.assertIs(self.view.accepted.return_value, self.beside(self.async_response))
         self.assertEqual(
             [
                 mock.call.connect("a1", "v1", CONNECTOR),
@@ -50,29 +52,29 @@ class ConnectingTest(unittest.TestCase):
             ],
             calls.mock_calls,
         )
-        self.later.accept.assert_called_once_with("attachments", "a1")
-        self.alone(self.later)
+        self.async_response.accept.assert_called_once_with("attachments", "a1")
+        self.alone(self.async_response)
         self.connect_alone.assert_called_once_with("a1", "v1", CONNECTOR, "a:rule")
 
     def test_what_is_connected_already_is_answered_at_once(self):
         self.connect.side_effect = connecting.due.Replay(CONNECTED)
-        self.assertIs(self.view.connected.return_value, self.beside(self.later))
-        self.later.accept.assert_not_called()
+        self.assertIs(self.view.connected.return_value, self.beside(self.async_response))
+        self.async_response.accept.assert_not_called()
         self.manager_api.carry_on.assert_not_called()
 
     def test_a_message_that_cannot_be_sent_is_no_failure(self):
         self.manager_api.carry_on.side_effect = exception.Unavailable(reason="away")
-        self.beside(self.later)
-        self.later.accept.assert_called_once_with("attachments", "a1")
+        self.beside(self.async_response)
+        self.async_response.accept.assert_called_once_with("attachments", "a1")
 
     def test_an_agent_is_told_instead_where_it_is_its_turn(self):
-        tell = (self.ctx, self.attachment, None, self.later, connecting.tell_agent)
+        tell = (self.ctx, self.attachment, None, self.async_response, connecting.tell_agent)
         self.assertIs(self.view.accepted.return_value, connecting.accepted(*tell))
         self.agent_api.nudge.assert_called_once_with(self.ctx, "h", "a1")
         self.manager_api.carry_on.assert_not_called()
         self.agent_api.nudge.side_effect = exception.AgentAway(host="h", since="yet")
         connecting.accepted(*tell)
-        self.assertEqual(2, self.later.accept.call_count)
+        self.assertEqual(2, self.async_response.accept.call_count)
 
     def test_what_was_reserved_with_a_connector_is_connected_with_it(self):
         connecting.connect(self.ctx, self.attachment)
@@ -81,6 +83,8 @@ class ConnectingTest(unittest.TestCase):
     def test_a_refusal_is_told_and_nothing_sent(self):
         self.disconnect.side_effect = exception.InvalidTransition("no")
         with self.assertRaisesRegex(exception.InvalidTransition, "no"):
-            connecting.disconnected_later(self.ctx, self.attachment, None, None, self.later)
+            connecting.disconnected_async(
+                self.ctx, self.attachment, None, None, self.async_response
+            )
         self.manager_api.carry_on.assert_not_called()
-        self.later.accept.assert_not_called()
+        self.async_response.accept.assert_not_called()

@@ -19,8 +19,8 @@ class MomentTest(unittest.TestCase):
         timeutils.set_time_override(self.now)
         self.addCleanup(timeutils.clear_time_override)
 
-    def _seconds(self, wanted, own=OWN):
-        moment = expiry.moment(wanted, own)
+    def _seconds(self, wanted, ext_version=OWN):
+        moment = expiry.moment(wanted, ext_version)
         return None if moment is None else (moment - self.now).total_seconds()
 
     def test_it_never_ends_unless_somebody_says_so(self):

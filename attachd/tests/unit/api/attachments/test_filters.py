@@ -13,8 +13,8 @@ SERVER = "abcdefab-cdef-4abc-8def-abcdefabcdef"
 LAST_OLD = mv.Version(3, 33)
 
 
-def read(query, version=mv.LATEST, own=None, *, is_admin=False):
-    return filters.read(mock.Mock(is_admin=is_admin, project_id="p"), query, version, own)
+def read(query, version=mv.LATEST, ext_version=None, *, is_admin=False):
+    return filters.read(mock.Mock(is_admin=is_admin, project_id="p"), query, version, ext_version)
 
 
 class FiltersTest(unittest.TestCase):
@@ -80,11 +80,11 @@ class OwnTest(unittest.TestCase):
 
     def refused(self, name, value):
         with self.assertRaises(exception.InvalidInput) as raised:
-            read({name: value}, own=mv.OWN_BASE)
+            read({name: value}, ext_version=mv.EXT_BASE)
         self.assertIn(f"attribute {name}", str(raised.exception))
 
     def test_they_are_unknown_to_whoever_has_not_asked_for_them(self):
-        for name in filters.OWN:
+        for name in filters.EXT_FILTERS:
             with self.assertRaisesRegex(exception.BadRequest, f"Invalid filters {name}"):
                 read({name: "gt:2026-01-01"}, is_admin=True)
 
@@ -96,7 +96,7 @@ class OwnTest(unittest.TestCase):
             "status": "attaching",
             "instance_id": "i",
         }
-        found = read(query, own=mv.OWN_BASE)
+        found = read(query, ext_version=mv.EXT_BASE)
         times = [(each.column, each.verb, each.moment.year) for each in found.pop("times")]
         expected = [
             ("attached_at", "gte", 2025),

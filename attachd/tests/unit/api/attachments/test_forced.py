@@ -51,9 +51,9 @@ class RemoveTest(unittest.TestCase):
         row = rows.add_attachment(self.volume, state, instance_uuid=SERVER)
         return Attachment.get(self.ctx, row["id"])
 
-    def remove(self, state, query="", among=None):
+    def remove(self, state, query="", allowed_states=None):
         attachment = self.attachment(state)
-        answer = forced.remove(self.ctx, request(query), attachment, among)
+        answer = forced.remove(self.ctx, request(query), attachment, allowed_states)
         return attachment, answer
 
     def told(self):
@@ -61,7 +61,7 @@ class RemoveTest(unittest.TestCase):
 
     def test_whatever_may_be_connected_is_the_managers_who_tells_its_owner(self):
         seen = frozenset({"connect_failed"})
-        attachment, answer = self.remove("attached", among=seen)
+        attachment, answer = self.remove("attached", allowed_states=seen)
         self.detach.assert_called_once_with(self.ctx, attachment, seen)
         self.assertEqual({"attachments": []}, answer)
         self.assertEqual([], self.told())

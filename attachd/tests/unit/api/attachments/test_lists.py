@@ -35,5 +35,5 @@ class ListsTest(unittest.TestCase):
         query = {"agent": "node1"}
         for list_, asked in ((lists.index, self.db.page), (lists.detail, self.db.page_in_full)):
             asked.return_value = []
-            list_(self.ctx, query, mv.LATEST, mv.OWN_BASE)
+            list_(self.ctx, query, mv.LATEST, mv.EXT_BASE)
             self.assertEqual({"project_id": "p", **query}, asked.call_args.args[0])

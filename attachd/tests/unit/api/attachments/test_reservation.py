@@ -59,16 +59,16 @@ class MakeTest(Case):
 
 class AllowAnewTest(unittest.TestCase):
     def test_who_has_a_key_may_make_it_anew(self):
-        claim = mock.Mock(held=True)
-        reservation.allow_anew(claim)
-        claim.release.assert_called_once_with()
-        self.assertFalse(claim.held)
+        idempotency_claim = mock.Mock(held=True)
+        reservation.allow_anew(idempotency_claim)
+        idempotency_claim.release.assert_called_once_with()
+        self.assertFalse(idempotency_claim.held)
 
     def test_what_has_an_answer_by_now_keeps_it(self):
-        claim = mock.Mock(held=True)
-        claim.release.side_effect = reservation.AlreadyMade
-        reservation.allow_anew(claim)
-        self.assertTrue(claim.held)
+        idempotency_claim = mock.Mock(held=True)
+        idempotency_claim.release.side_effect = reservation.AlreadyMade
+        reservation.allow_anew(idempotency_claim)
+        self.assertTrue(idempotency_claim.held)
         reservation.allow_anew(None)
 
 

@@ -45,8 +45,8 @@ class Case(unittest.TestCase):
     def state(self, attachment):
         return rows.attachment(attachment.id)["state"]
 
-    def disconnect(self, attachment, among=None):
-        return withdrawal.disconnected(self.ctx, attachment, among)
+    def disconnect(self, attachment, allowed_states=None):
+        return withdrawal.disconnected(self.ctx, attachment, allowed_states)
 
 
 class DisconnectedTest(Case):
@@ -219,17 +219,19 @@ class LetGoTest(Case):
 class LaterTest(Case):
     def setUp(self):
         super().setUp()
-        self.later = mock.Mock()
+        self.async_response = mock.Mock()
 
-    def disconnect(self, attachment, among=None):
-        return withdrawal.disconnected_later(self.ctx, attachment, among, (1, 0), self.later)
+    def disconnect(self, attachment, allowed_states=None):
+        return withdrawal.disconnected_async(
+            self.ctx, attachment, allowed_states, (1, 0), self.async_response
+        )
 
     def test_the_agent_is_told_and_not_waited_for(self):
         mine = self.attachment("attached")
         shown = self.disconnect(mine)["attachment"]
         self.assertEqual(("detaching", "/dev/sdb"), (shown["status"], shown["device"]))
         self.nudge.assert_called_once_with(self.ctx, HOST, mine.id)
-        self.later.accept.assert_called_once_with("attachments", mine.id)
+        self.async_response.accept.assert_called_once_with("attachments", mine.id)
         self.look.assert_not_called()
         self.carry_on.assert_not_called()
         self.assertEqual("withdrawing", self.state(mine))
@@ -240,7 +242,7 @@ class LaterTest(Case):
         with self.assertRaises(exception.AgentAway):
             self.disconnect(mine)
         self.assertEqual("attached", self.state(mine))
-        self.later.accept.assert_not_called()
+        self.async_response.accept.assert_not_called()
 
     def test_without_a_device_it_is_the_managers_at_once(self):
         for mine in (self.attachment("connecting"), self.attachment("attached", agent=None)):

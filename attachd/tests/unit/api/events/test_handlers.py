@@ -139,5 +139,5 @@ class DeclaredTest(unittest.TestCase):
         declared = [
             each for each in endpoint.load() if each.handler.__module__ == handlers.__name__
         ]
-        self.assertEqual([mv.OWN_BASE], [each.own for each in declared])
-        self.assertEqual(set(wishes.QUERY), set(declared[0].told.parameters))
+        self.assertEqual([mv.EXT_BASE], [each.ext_since for each in declared])
+        self.assertEqual(set(wishes.QUERY), set(declared[0].doc.parameters))

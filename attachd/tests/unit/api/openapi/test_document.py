@@ -47,7 +47,7 @@ class DescribeTest(unittest.TestCase):
         bare = [
             each.operation
             for each in endpoint.load()
-            if each.told.answers is None and _returned(each) not in {None, NoReturn}
+            if each.doc.response is None and _returned(each) not in {None, NoReturn}
         ]
         self.assertEqual([], bare)
 

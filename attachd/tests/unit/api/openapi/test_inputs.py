@@ -3,7 +3,7 @@
 
 from attachd.api import endpoint
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told
+from attachd.api.endpoint import EndpointDoc
 from attachd.api.openapi import inputs
 from attachd.tests.unit.api import register
 
@@ -19,7 +19,7 @@ def told():
 class ParametersTest(register.Case):
     def test_those_of_the_path_and_of_the_url(self):
         parameters = {"force": {"type": "string", "description": "Anyhow."}}
-        endpoint.endpoint("GET", "/snacks/{snack_id}", told=Told(parameters=parameters))(
+        endpoint.endpoint("GET", "/snacks/{snack_id}", doc=EndpointDoc(parameters=parameters))(
             lambda snack_id: None
         )
         named, shared = told()
@@ -34,11 +34,13 @@ class ParametersTest(register.Case):
         plain, own = "volume 3.71", "volume 3.71, attachd 1.0"
         self.assertEqual([plain, own], told()[0][VERSION]["schema"]["enum"])
         endpoint.REGISTER.clear()
-        endpoint.endpoint("GET", "/snacks", own=mv.OWN_BASE)(lambda: None)
+        endpoint.endpoint("GET", "/snacks", ext_since=mv.EXT_BASE)(lambda: None)
         self.assertEqual([own], told()[0][VERSION]["schema"]["enum"])
 
     def test_headers_are_told_where_they_are_read(self):
-        endpoint.endpoint("PUT", "/snacks", told=Told(faults=(412,)))(lambda later: None)
+        endpoint.endpoint("PUT", "/snacks", doc=EndpointDoc(faults=(412,)))(
+            lambda async_response: None
+        )
         self.assertEqual(["RequestId", "Prefer", "IfMatch"], told()[1])
         self.assertLess(set(told()[1]), set(inputs.components()))
 

@@ -6,7 +6,7 @@ import unittest
 
 from attachd.api import endpoint, errors, idempotency
 from attachd.api import microversions as mv
-from attachd.api.endpoint import Told
+from attachd.api.endpoint import EndpointDoc
 from attachd.api.openapi import outputs
 from attachd.api.openapi.shapes import Shapes
 from attachd.tests.unit.api import register
@@ -17,7 +17,7 @@ class ResponsesTest(register.Case):
         return outputs.responses(endpoint.REGISTER, Shapes(mv.LATEST))
 
     def test_a_result_and_what_any_endpoint_refuses(self):
-        endpoint.endpoint("GET", "/snacks", told=Told({"snack": str}))(lambda: None)
+        endpoint.endpoint("GET", "/snacks", doc=EndpointDoc({"snack": str}))(lambda: None)
         told = self.told()
         self.assertEqual(["200", *map(str, outputs.ALWAYS)], list(told))
         schema = told["200"]["content"]["application/json"]["schema"]
@@ -25,9 +25,9 @@ class ResponsesTest(register.Case):
 
     def test_what_a_body_a_key_and_patience_add(self):
         recipe = idempotency.Recipe(keep=repr, remake=repr)
-        endpoint.endpoint("POST", "/snacks", body={}, idempotent=recipe, told=Told(faults=(504,)))(
-            lambda later: None
-        )
+        endpoint.endpoint(
+            "POST", "/snacks", body={}, idempotent=recipe, doc=EndpointDoc(faults=(504,))
+        )(lambda async_response: None)
         told = self.told()
         self.assertLess({"202", "409", "413", "415", "422", "504"}, set(told))
         self.assertIn("Location", told["202"]["headers"])
@@ -42,7 +42,7 @@ class ResponsesTest(register.Case):
         self.assertEqual(list(map(str, outputs.ALWAYS)), list(self.told()))
 
     def test_actions_of_which_some_answer_nothing_need_no_body(self):
-        endpoint.action("/snacks/action", "eat", told=Told({"crumbs": int}))(lambda: None)
+        endpoint.action("/snacks/action", "eat", doc=EndpointDoc({"crumbs": int}))(lambda: None)
         self.assertIn("content", self.told()["202"])
         endpoint.action("/snacks/action", "keep")(lambda: None)
         self.assertNotIn("content", self.told()["202"])

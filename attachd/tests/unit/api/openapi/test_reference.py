@@ -99,7 +99,7 @@ class ReferenceTest(unittest.TestCase):
         """What nearly any call can answer may be left out, see index.rst; nothing else."""
         wrong = {}
         for each, section in self.pairs:
-            special = {*each.told.faults} | (set(outputs.IDEMPOTENT) if each.idempotent else set())
+            special = {*each.doc.faults} | (set(outputs.IDEMPOTENT) if each.idempotent else set())
             missing, unknown = special - section.faults, section.faults - outputs.faults(each)
             if missing or unknown:
                 wrong[each.operation] = f"missing {missing}, not in the register {unknown}"
@@ -108,7 +108,7 @@ class ReferenceTest(unittest.TestCase):
     def test_parameters_of_urls_are_those_of_the_register(self):
         wrong = {}
         for each, section in self.pairs:
-            told, real = section.named("query"), set(each.told.parameters)
+            told, real = section.named("query"), set(each.doc.parameters)
             if _FILTERS in told:
                 real = real & told | {_FILTERS}
             if told != real:

@@ -11,7 +11,9 @@ from attachd.tests.unit.api import register
 
 class WordsTest(register.Case):
     def test_docstring_and_versions(self):
-        @endpoint.endpoint("GET", "/snacks", since=mv.ETAGS, until=mv.NEW_ATTACH, own=mv.OWN_BASE)
+        @endpoint.endpoint(
+            "GET", "/snacks", since=mv.ETAGS, until=mv.NEW_ATTACH, ext_since=mv.EXT_BASE
+        )
         def show():
             """Answer ``all``
             of them.

@@ -45,7 +45,7 @@ class OwnTest(Case):
             rows.add_attachment(often, "attached")
         rows.add_attachment(often, "reserved")
         for handler in (lists.index, lists.detail):
-            found = self.list(handler, own=mv.OWN_BASE)["volumes"]
+            found = self.list(handler, own=mv.EXT_BASE)["volumes"]
             self.assertEqual([0, 3], [each["attachment_count"] for each in found])
             self.assertNotIn("attachment_count", self.list(handler)["volumes"][0])
 

@@ -61,11 +61,13 @@ class Case(unittest.TestCase):
         super().setUp()
         asking.use(self)
 
-    def viewer(self, version=mv.LATEST, *roles, own=None):
-        return view.Viewer.of(asking.context(*roles), version, asking.links(), own)
+    def viewer(self, version=mv.LATEST, *roles, ext_version=None):
+        return view.Viewer.of(asking.context(*roles), version, asking.links(), ext_version)
 
-    def detail(self, version=mv.LATEST, *roles, attachments=(), image=(), own=None, **values):
-        viewer = self.viewer(version, *roles, own=own)
+    def detail(
+        self, version=mv.LATEST, *roles, attachments=(), image=(), ext_version=None, **values
+    ):
+        viewer = self.viewer(version, *roles, ext_version=ext_version)
         return view.detail(volume(**values), attachments, dict(image), viewer)
 
 
@@ -183,7 +185,7 @@ class AttachmentsTest(Case):
     def test_attachd_1_0_lists_all_and_counts_those_that_are_attached(self):
         states = ("reserved", "attached", "connect_failed", "disconnecting", "attached")
         held = [attachment(state, mode="ro", created_at=NOW) for state in states]
-        shown = self.detail(attachments=held, own=mv.OWN_BASE)
+        shown = self.detail(attachments=held, ext_version=mv.EXT_BASE)
         self.assertEqual(2, shown["attachment_count"])
         self.assertEqual(
             ["reserved", "attached", "error_attaching", "detaching", "attached"],
@@ -195,7 +197,7 @@ class AttachmentsTest(Case):
         self.assertEqual(expected, {key: first[key] for key in expected})
 
     def test_attachd_1_0_counts_in_short_lists_too(self):
-        viewer = self.viewer(own=mv.OWN_BASE)
+        viewer = self.viewer(ext_version=mv.EXT_BASE)
         shown = view.counted(volume(), 3, viewer)
         self.assertEqual({**view.brief(volume(), viewer), "attachment_count": 3}, shown)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client would like: Prefer: respond-async (RFC 7240); given to handlers as ``later``.
+"""The preference of a client for an asynchronous response: Prefer: respond-async (RFC 7240).
 
-Whoever prefers not to wait is answered 202 when it is noted down what is to be done.
+A handler gets it as its argument ``async_response``.  It answers 202 as soon as the request is
+stored, and does not wait for the work.
 """
 
 import re
@@ -19,26 +20,28 @@ RESPOND_ASYNC: Final = "respond-async"
 _PREFERENCE: Final = re.compile(r'\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]*)(?:"(?:[^"\\]|\\.)*"?|[^,"])*')
 
 
-class Later:
-    """The wish not to wait; whoever grants it says so in the answer."""
+class AsyncPreference:
+    """The preference of one request; a handler that honours it calls :meth:`accept`."""
 
     def __init__(self, response: webob.Response, links: Links) -> None:
         self._response = response
         self._links = links
 
     def accept(self, collection: str, identity: str) -> None:
-        """Have 202 answered, with the URL of what to look at: ``accept("attachments", id)``."""
+        """Answer 202, with the URL of the resource to poll: ``accept("attachments", id)``."""
         self._response.status_int = 202
         self._response.headers[APPLIED] = RESPOND_ASYNC
         self._response.headers["Location"] = self._links.of(collection, identity)[0]["href"]
 
 
-def later(request: webob.Request, response: webob.Response, links: Links) -> Later | None:
-    """Return the wish not to wait; None: there is none, as where the header is broken."""
+def requested(
+    request: webob.Request, response: webob.Response, links: Links
+) -> AsyncPreference | None:
+    """Return the preference of a request; None without one, or with a malformed header."""
     sent: str | None = request.headers.get(HEADER)
     if sent is None or RESPOND_ASYNC not in _names(sent):
         return None
-    return Later(response, links)
+    return AsyncPreference(response, links)
 
 
 def _names(sent: str) -> set[str]:

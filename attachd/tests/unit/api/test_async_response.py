@@ -6,14 +6,14 @@ from unittest import mock
 
 import webob
 
-from attachd.api import preferences
+from attachd.api import async_response
 
 
 def asked(value):
     request = webob.Request.blank("/")
     if value is not None:
         request.headers["Prefer"] = value
-    return preferences.later(request, webob.Response(), mock.Mock())
+    return async_response.requested(request, webob.Response(), mock.Mock())
 
 
 class LaterTest(unittest.TestCase):
@@ -42,7 +42,7 @@ class LaterTest(unittest.TestCase):
     def test_who_grants_it_says_so(self):
         response, links = webob.Response(), mock.Mock()
         links.of.return_value = [{"rel": "self", "href": "http://api/v3/attachments/a1"}]
-        preferences.Later(response, links).accept("attachments", "a1")
+        async_response.AsyncPreference(response, links).accept("attachments", "a1")
         links.of.assert_called_once_with("attachments", "a1")
         self.assertEqual(202, response.status_int)
         self.assertEqual("respond-async", response.headers["Preference-Applied"])
