@@ -71,11 +71,15 @@ def remove(folder: Path) -> None:
 
 def _locked(folder: Path) -> int | None:
     try:
-        for each in (folder.parent.parent, folder.parent, folder):
-            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (folder.parent, folder):
+            # Not mkdir(exist_ok=True): that raises FileExistsError for a folder which
+            # another process removes between its two steps.
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return None  # Whoever had it has just removed it.
+        return None  # The process that had the lock has just removed the folder.
     except OSError as error:
         raise exception.HostError(reason=f"{folder} cannot be used: {error}.") from error
     try:

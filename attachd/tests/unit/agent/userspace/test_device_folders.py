@@ -4,6 +4,7 @@
 import os
 from pathlib import Path
 import threading
+from unittest import mock
 
 import fixtures
 
@@ -60,6 +61,31 @@ class FolderTest(fixtures.TestWithFixtures):
             device_folders.remove(device)
         waiting.join(TIMEOUT)
         self.assertEqual([True], got)
+
+    def test_held_while_folder_is_removed_between_mkdir_and_check_gets_a_new_one(self):
+        device = self.folder / "devices" / "x"
+        device.mkdir(parents=True)
+        mkdir, is_dir = os.mkdir, Path.is_dir
+
+        def remove_after_failure(path, *args, **kwargs):
+            try:
+                mkdir(path, *args, **kwargs)
+            except FileExistsError:
+                if Path(path) == device and is_dir(device):
+                    device.rmdir()
+                raise
+
+        with mock.patch("os.mkdir", remove_after_failure), device_folders.held(device) as lock:
+            self.assertTrue(os.path.samestat(os.fstat(lock), device.stat()))
+
+    def test_held_on_a_file_is_an_error(self):
+        (self.folder / "devices").mkdir()
+        (self.folder / "devices" / "x").touch()
+        with (
+            self.assertRaisesRegex(exception.HostError, "Not a directory"),
+            device_folders.held(self.folder / "devices" / "x"),
+        ):
+            pass
 
     def test_a_folder_with_something_in_it_stays(self):
         device = self.folder / "devices" / "x"
