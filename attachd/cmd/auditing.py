@@ -8,10 +8,11 @@ from typing import Final
 from attachd import exception
 from attachd.cmd import printing
 from attachd.conf import CONF
-from attachd.manager import audit, backends
-from attachd.manager.audit import Findings
-from attachd.manager.audit_rules import REPAIRED, Difference
-from attachd.manager.presence import Presence
+from attachd.manager import backends
+from attachd.manager.audit import runner
+from attachd.manager.audit.rules import REPAIRED, Difference
+from attachd.manager.audit.runner import Findings
+from attachd.manager.ha.membership import Presence
 
 AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
 """The exit codes."""
@@ -33,7 +34,7 @@ def _findings(names: Sequence[str]) -> Iterator[Findings]:
     """Audit one backend after the other, as a process whose leases count."""
     presence = Presence()
     chosen = _chosen(backends.load(presence), names)
-    look = audit.repair if CONF.subject.repair else audit.compare
+    look = runner.repair if CONF.subject.repair else runner.compare
     presence.beat()  # Others have to know it before it takes its first lease.
     presence.bury_the_dead()
     presence.start()

@@ -14,7 +14,7 @@ from attachd import conf, exception
 from attachd.api import filters
 from attachd.conf import CONF, checking
 from attachd.db import clocks
-from attachd.manager import backends, engine
+from attachd.manager import backends, flow_runner
 from attachd.rpc import transport
 
 Code = upgradecheck.Code
@@ -79,7 +79,7 @@ def _complaint(backend: backends.Backend) -> str:
     try:
         backend.driver.setup()
     except Exception as error:  # noqa: BLE001  a driver may raise anything
-        return engine.reason(error)
+        return flow_runner.reason(error)
     return ""
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an audit reads of the rows, and the one thing that it writes; for manager/audit.py."""
+"""What an audit reads of the rows, and the one thing that it writes; for manager/audit/."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a connect may begin beside what else there is of a volume; asked under its lock.
 
-A manager asks when it connects (manager/admission.py), the API where it notes that a connect is
-due (due.py).  The functions named ``refuse_...`` are attachment_steps.Guards.
+A manager asks when it connects (manager/attach_validation.py), the API where it notes that a
+connect is due (due.py).  The functions named ``refuse_...`` are attachment_steps.Guards.
 """
 
 from collections.abc import Mapping, Sequence

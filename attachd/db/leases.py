@@ -3,9 +3,9 @@
 
 It is two columns of the volume's row.  A piece of work takes it in the transaction of its first
 move and gives it back in that of its last one, so that neither costs a transaction of its own.
-Its holder is a process, which keeps its threads apart by itself (manager/turns.py); a holder that
-is not in the table of processes is dead, and what it held is anybody's.  Each time the lease is
-taken its generation is raised: whoever had it before cannot write any more.
+Its holder is a process, which keeps its threads apart by itself (manager/ha/volume_lock.py); a
+holder that is not in the table of processes is dead, and what it held is anybody's.  Each time the
+lease is taken its generation is raised: whoever had it before cannot write any more.
 """
 
 from collections.abc import Mapping

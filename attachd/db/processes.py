@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes table: which manager processes live; used by manager/presence.py.
+"""The processes table: which manager processes live; used by manager/ha/membership.py.
 
 Who is in it lives.  Whoever is removed from it, by itself or by others, is dead for good: no
 statement ever adds the same id again.  Nobody is judged by the time that a row tells, which is of

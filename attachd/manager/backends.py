@@ -14,10 +14,11 @@ from attachd import conf, exception
 from attachd.conf import CONF
 from attachd.db import leases as leases_db
 from attachd.drivers import base
-from attachd.manager import engine, leases, turns
-from attachd.manager.leases import Turn
-from attachd.manager.patience import LongWork
-from attachd.manager.presence import Presence
+from attachd.manager import flow_runner
+from attachd.manager.background_tasks import LongWork
+from attachd.manager.ha import volume_lease, volume_lock
+from attachd.manager.ha.membership import Presence
+from attachd.manager.ha.volume_lease import Turn
 
 __all__ = ["Backend", "Turn", "load"]
 
@@ -54,7 +55,7 @@ class Backend:
 
     def take_down(self, error: Exception) -> None:
         """Let nobody use the backend before it has been set up again; logged once a reason."""
-        reason = engine.reason(error)
+        reason = flow_runner.reason(error)
         if reason != self.error:
             LOG.error("Backend %s is down", self.name, exc_info=error)
         self.error = reason
@@ -74,8 +75,8 @@ class Backend:
 
         :raises Unavailable: others have it for too long
         """
-        turn = leases.turn(self.presence, volume_id, _turn_path(volume_id))
-        return leases.measured(self.host, turn)
+        turn = volume_lease.turn(self.presence, volume_id, _turn_path(volume_id))
+        return volume_lease.measured(self.host, turn)
 
     @contextlib.contextmanager
     def lock(self, volume_id: str) -> Iterator[Turn]:
@@ -90,7 +91,7 @@ class Backend:
 
     def is_idle(self, volume_id: str) -> bool:
         """Tell whether it is nobody's turn on this machine at this moment."""
-        return turns.is_free(_turn_path(volume_id))
+        return volume_lock.is_free(_turn_path(volume_id))
 
     def leftovers(self) -> list[str]:
         """Return the volumes whose leases nobody works under, on this machine or at all."""
@@ -102,7 +103,7 @@ class Backend:
 
         Somebody may still wait for it: once let in, all they find is that the volume is gone.
         """
-        turns.forget(_turn_path(volume_id))
+        volume_lock.forget(_turn_path(volume_id))
 
 
 def _turns_folder() -> str:

@@ -9,7 +9,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.db import attachments as db
-from attachd.manager import attachments, detaching, nudging
+from attachd.manager import attach, detach, nudging
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState
 
@@ -28,7 +28,7 @@ def carry_on(backend: Backend, attachment_id: str) -> None:
 
 def _carry_on(backend: Backend, row: db.Row) -> None:
     if row["state"] == AttachmentState.CONNECTING:
-        attachments.finish_attach(backend, row)
+        attach.finish_attach(backend, row)
         nudging.agents_of([db.get(row["id"], None)])
     elif row["state"] == AttachmentState.DISCONNECTING:
-        detaching.detach(backend, row["id"], row["volume_id"])
+        detach.detach(backend, row["id"], row["volume_id"])

@@ -5,10 +5,11 @@ It takes as long as the backend takes.  A report, which tells others that the ba
 not wait for it, and it must not wait for the healing of a thousand exports.
 """
 
-from attachd.manager import expiry, recovery
+from attachd.manager import expiry
 from attachd.manager.backends import Backend
+from attachd.manager.ha import recovery
+from attachd.manager.ha.periodic_task import Rounds
 from attachd.manager.retries import Retries
-from attachd.manager.rounds import Rounds
 
 
 class Caretaker(Rounds):

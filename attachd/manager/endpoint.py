@@ -7,9 +7,9 @@ from typing import Any
 import oslo_messaging as messaging
 
 from attachd.context import RequestContext
-from attachd.manager import attachments, background, connections, detaching, volumes
-from attachd.manager.answering import LogLevels, answering
+from attachd.manager import attach, background, detach, legacy_connections, volumes
 from attachd.manager.backends import Backend
+from attachd.manager.rpc_decorators import LogLevels, answering
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 
@@ -35,7 +35,7 @@ class Endpoint(LogLevels):
         denied: str = "",
     ) -> dict[str, Any]:
         """See manager_api.attach()."""
-        return attachments.attach(self._backend, attachment_id, volume_id, connector, denied)
+        return attach.attach(self._backend, attachment_id, volume_id, connector, denied)
 
     @answering
     def attach_alone(
@@ -47,7 +47,7 @@ class Endpoint(LogLevels):
         denied: str = "",
     ) -> dict[str, Any]:
         """See manager_api.attach_alone()."""
-        return attachments.attach_alone(self._backend, attachment_id, volume_id, connector, denied)
+        return attach.attach_alone(self._backend, attachment_id, volume_id, connector, denied)
 
     @answering
     def detach(
@@ -58,7 +58,7 @@ class Endpoint(LogLevels):
         states: list[str] | None = None,
     ) -> list[Attachment]:
         """See manager_api.detach()."""
-        return _remaining(detaching.detach(self._backend, attachment_id, volume_id, states))
+        return _remaining(detach.detach(self._backend, attachment_id, volume_id, states))
 
     @answering
     def force_detach(
@@ -70,7 +70,7 @@ class Endpoint(LogLevels):
     ) -> list[Attachment]:
         """See manager_api.force_detach()."""
         return _remaining(
-            detaching.force(self._backend, attachment_id, volume_id, context.user_id, states)
+            detach.force(self._backend, attachment_id, volume_id, context.user_id, states)
         )
 
     def carry_on(self, _context: RequestContext, attachment_id: str) -> None:
@@ -86,7 +86,7 @@ class Endpoint(LogLevels):
         denied: str = "",
     ) -> dict[str, Any]:
         """See manager_api.open_connection()."""
-        return connections.open_(
+        return legacy_connections.open_(
             self._backend, volume.id, volume.project_id, context.user_id, connector, denied
         )
 
@@ -100,7 +100,7 @@ class Endpoint(LogLevels):
         connection_ids: list[str] | None = None,
     ) -> int:
         """See manager_api.close_connections()."""
-        return connections.close(
+        return legacy_connections.close(
             self._backend, volume_id, connector, attachment_ids, connection_ids
         )
 

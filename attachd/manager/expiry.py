@@ -13,7 +13,7 @@ from oslo_utils import timeutils
 from attachd import exception
 from attachd.db import attachments as db
 from attachd.db import expiry
-from attachd.manager import measuring, telling
+from attachd.manager import measuring, notify
 from attachd.manager.backends import Backend
 from attachd.states import Event
 
@@ -40,9 +40,9 @@ def _expire(backend: Backend, row: db.Row) -> bool:
     except (exception.InvalidTransition, exception.NotFound, _Kept):
         return False  # Somebody has connected it at last, or removed it.
     LOG.info("Attachment %s has expired: nobody connected it", row["id"])
-    telling.of_attachment(backend, "detach.start", moved)
-    telling.of_the_others(backend, "detach.end", moved)
-    telling.of_expiry(moved.attachment)
+    notify.of_attachment(backend, "detach.start", moved)
+    notify.of_the_others(backend, "detach.end", moved)
+    notify.of_expiry(moved.attachment)
     return True
 
 

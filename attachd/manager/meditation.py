@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from attachd.conf import CONF
 from attachd.db import api as db
-from attachd.manager import turns
 from attachd.manager.backends import Backend
+from attachd.manager.ha import volume_lock
 from attachd.telemetry import gmr
 
 
@@ -29,4 +29,4 @@ def _told(backend: Backend) -> str:
 
 def _turns() -> Iterable[str]:
     """Tell who works on a volume or waits for it; nobody is waited for to find out."""
-    return [f"{name}: one at work, {many - 1} behind it" for name, many in turns.lines()]
+    return [f"{name}: one at work, {many - 1} behind it" for name, many in volume_lock.lines()]

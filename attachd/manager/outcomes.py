@@ -9,7 +9,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.db import volumes as db
-from attachd.manager import engine, messages
+from attachd.manager import flow_runner, messages
 from attachd.manager.backends import Turn
 from attachd.states import Event, VolumeState
 
@@ -17,7 +17,7 @@ LOG = log.getLogger(__name__)
 
 Row = db.Row
 
-FAILURES: Final = (engine.Failed, exception.Unavailable, exception.VolumeNotFound)
+FAILURES: Final = (flow_runner.Failed, exception.Unavailable, exception.VolumeNotFound)
 """What ends the work on a volume otherwise than well."""
 
 NO_ERROR: Final[Mapping[str, Any]] = {"error": None, "new_size_gib": None}
@@ -58,8 +58,8 @@ def fail(turn: Turn, event: Event, failed: Exception) -> None:
     """Store that it failed, and tell its user; unless another manager is to go on."""
     if turn.is_lost():
         return
-    cause = failed.cause if isinstance(failed, engine.Failed) else failed
-    if row := note(turn, event, {"error": engine.reason(cause)}):
+    cause = failed.cause if isinstance(failed, flow_runner.Failed) else failed
+    if row := note(turn, event, {"error": flow_runner.reason(cause)}):
         messages.of_volume(row, event, cause)
 
 

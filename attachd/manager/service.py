@@ -9,13 +9,13 @@ from oslo_service import service as oslo_service
 
 from attachd import notifications
 from attachd.conf import CONF
-from attachd.manager import watching
+from attachd.manager import telemetry
+from attachd.manager.agents.rpc_server import Desk
 from attachd.manager.caretaker import Caretaker
-from attachd.manager.desk import Desk
 from attachd.manager.endpoint import Endpoint
-from attachd.manager.healing import Healer
-from attachd.manager.presence import Presence
-from attachd.manager.upkeep import Upkeep
+from attachd.manager.ha.backend_heartbeat import Upkeep
+from attachd.manager.ha.ensure_exports import Healer
+from attachd.manager.ha.membership import Presence
 from attachd.rpc import transport
 
 LOG = log.getLogger(__name__)
@@ -34,7 +34,7 @@ class Post:
     answer, the process still starts, tells why in its log, and can be stopped.
     """
 
-    def __init__(self, backend: watching.Backend) -> None:
+    def __init__(self, backend: telemetry.Backend) -> None:
         self._backend = backend
         self._upkeep = Upkeep(backend)
         caretaker, healer = Caretaker(backend), Healer(backend)
@@ -109,7 +109,7 @@ class ManagerService(oslo_service.Service):
     def start(self) -> None:
         """Make everything here, in the process that uses it: nothing of it survives a fork."""
         self._presence = Presence()
-        self._posts = [Post(backend) for backend in watching.load(self._presence)]
+        self._posts = [Post(backend) for backend in telemetry.load(self._presence)]
         self._presence.start()
         for post in self._posts:
             post.start()

@@ -9,7 +9,7 @@ from oslo_utils import timeutils
 from taskflow.patterns.linear_flow import Flow
 
 from attachd.db import attachments as attachments_db
-from attachd.manager import engine, exports, outcomes, telling
+from attachd.manager import driver_args, flow_runner, notify, outcomes
 from attachd.manager.backends import Backend, Turn
 from attachd.manager.flows import create as create_flow
 from attachd.manager.flows import delete as delete_flow
@@ -28,10 +28,10 @@ def create(backend: Backend, volume_id: str) -> None:
         row = outcomes.due(volume_id, VolumeState.CREATING)
         if row is None:
             return
-        telling.of_volume(backend, "create.start", row)
+        notify.of_volume(backend, "create.start", row)
         try:
             backend.check_ready()
-            made = engine.run(_making(backend, row), {})
+            made = flow_runner.run(_making(backend, row), {})
         except outcomes.FAILURES as failed:
             outcomes.fail(turn, Event.CREATE_FAILED, failed)
             return
@@ -41,15 +41,15 @@ def create(backend: Backend, volume_id: str) -> None:
             "shared_targets": backend.driver.SHARED_TARGETS,
         }
         if after := outcomes.note(turn, Event.CREATED, {**values, **outcomes.NO_ERROR}):
-            telling.of_volume(backend, "create.end", row, **after)
+            notify.of_volume(backend, "create.end", row, **after)
 
 
 def _making(backend: Backend, row: outcomes.Row) -> Flow:
     """Return the flow that makes a volume; raises VolumeNotFound if its source is gone."""
-    ref, source = exports.volume_ref(row), outcomes.source_of(row)
+    ref, source = driver_args.volume_ref(row), outcomes.source_of(row)
     if source is None:
         return create_flow.build(backend.driver, ref)
-    return create_flow.build_copy(backend.driver, ref, exports.volume_ref(source))
+    return create_flow.build_copy(backend.driver, ref, driver_args.volume_ref(source))
 
 
 def delete(backend: Backend, volume_id: str) -> None:
@@ -64,16 +64,16 @@ def _delete(backend: Backend, volume_id: str, turn: Turn) -> bool:
     row = outcomes.due(volume_id, VolumeState.DELETING)
     if row is None:
         return False
-    telling.of_volume(backend, "delete.start", row)
+    notify.of_volume(backend, "delete.start", row)
     try:
         backend.check_ready()
-        engine.run(delete_flow.build(backend.driver, exports.volume_ref(row)), {})
+        flow_runner.run(delete_flow.build(backend.driver, driver_args.volume_ref(row)), {})
     except outcomes.FAILURES as failed:
         outcomes.fail(turn, Event.DELETE_FAILED, failed)
         return False
     if outcomes.note(turn, Event.DELETED, {}) is None:
         return False
-    telling.of_volume(backend, "delete.end", row, status="deleted")
+    notify.of_volume(backend, "delete.end", row, status="deleted")
     return True
 
 
@@ -85,17 +85,17 @@ def extend(backend: Backend, volume_id: str) -> None:
             return
         size_gib = row["new_size_gib"]
         attached = attachments_db.of_volumes([volume_id])
-        telling.of_volume(backend, "resize.start", row, attached)
-        live = exports.live(attached)
-        flow = extend_flow.build(backend.driver, exports.volume_ref(row), size_gib, live)
+        notify.of_volume(backend, "resize.start", row, attached)
+        live = driver_args.live(attached)
+        flow = extend_flow.build(backend.driver, driver_args.volume_ref(row), size_gib, live)
         try:
             backend.check_ready()
-            engine.run(flow, {})
+            flow_runner.run(flow, {})
         except outcomes.FAILURES as failed:
             outcomes.fail(turn, Event.EXTEND_FAILED, failed)
             return
         if after := outcomes.note(
             turn, Event.EXTENDED, {"size_gib": size_gib, **outcomes.NO_ERROR}
         ):
-            telling.of_volume(backend, "resize.end", row, attached, **after)
-            telling.agents_of(attached)
+            notify.of_volume(backend, "resize.end", row, attached, **after)
+            notify.agents_of(attached)

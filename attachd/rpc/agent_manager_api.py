@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent asks of the service: the client half; manager/registry.py answers.
+"""What an agent asks of the service: the client half; manager/agents/endpoint.py answers.
 
 Each message names the host and shows its key.  Only who has the key of a host learns what that is
 to connect to, and says what it has connected.

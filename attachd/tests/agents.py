@@ -17,7 +17,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import agent_moves, agents, models
-from attachd.manager.answering import answering
+from attachd.manager.rpc_decorators import answering
 from attachd.rpc import agent_api, transport
 from attachd.states import AttachmentState
 from attachd.tests import backends, rows

@@ -8,8 +8,8 @@ import unittest
 from unittest import mock
 
 from attachd.db import attachments, leases, legacy, volumes
-from attachd.manager import recovery
-from attachd.manager.presence import Presence
+from attachd.manager.ha import recovery
+from attachd.manager.ha.membership import Presence
 from attachd.manager.retries import Retries
 from attachd.tests import backends
 from attachd.tests.backends import Killed

@@ -18,7 +18,7 @@ from attachd.agent.host import Host, Identity
 from attachd.agent.mounting import users
 from attachd.conf import CONF
 from attachd.db import agents
-from attachd.manager.desk import Desk
+from attachd.manager.agents.rpc_server import Desk
 from attachd.rpc import agent_manager_api, transport
 from attachd.tests import databases, rows
 from attachd.tests.backends import override

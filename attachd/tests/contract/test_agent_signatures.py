@@ -15,7 +15,7 @@ from unittest import mock
 
 from attachd.agent.endpoint import Endpoint
 from attachd.context import RequestContext
-from attachd.manager.registry import Registry
+from attachd.manager.agents.endpoint import Registry
 from attachd.rpc import agent_api, agent_manager_api, transport
 
 CONTEXT = RequestContext(overwrite=False)

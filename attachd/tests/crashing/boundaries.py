@@ -25,7 +25,8 @@ from oslo_messaging.rpc import server as rpc_server
 from attachd.db import engines
 from attachd.drivers import base, command, fencing
 from attachd.drivers.tgt import control_socket
-from attachd.manager import backends, patience, recovery
+from attachd.manager import backends, background_tasks
+from attachd.manager.ha import recovery
 from attachd.rpc import transport
 from attachd.tests.crashing import points
 
@@ -227,7 +228,7 @@ def _is_written(path: object, _mode: object, flags: int | None) -> bool:
 
 def _of_long_work() -> None:
     """Let what a call leaves to a thread of its own be a part of it."""
-    begin = patience.LongWork.begin
+    begin = background_tasks.LongWork.begin
 
     @functools.wraps(begin)
     def begun(work: Any, volume_id: str, do: Callable[[], None]) -> None:
@@ -239,7 +240,7 @@ def _of_long_work() -> None:
 
         begin(work, volume_id, done)
 
-    _put(patience.LongWork, "begin", begun)
+    _put(background_tasks.LongWork, "begin", begun)
 
 
 def _of_recovery() -> None:

@@ -27,7 +27,8 @@ import waitress
 
 from attachd import service
 from attachd.api import app
-from attachd.manager import backends, recovery
+from attachd.manager import backends
+from attachd.manager.ha import recovery
 from attachd.manager.service import ManagerService
 from attachd.tests.crashing import boundaries, points
 

@@ -24,7 +24,7 @@ from attachd.api import app, policy
 from attachd.conf import CONF
 from attachd.manager.caretaker import Caretaker
 from attachd.manager.endpoint import Endpoint
-from attachd.manager.upkeep import Upkeep
+from attachd.manager.ha.backend_heartbeat import Upkeep
 from attachd.rpc import transport
 from attachd.tests import agents, backends, computes, rows
 from attachd.tests.functional import described

@@ -13,7 +13,7 @@ import oslo_messaging as messaging
 
 from attachd import context, service
 from attachd.conf import CONF
-from attachd.manager.answering import answering
+from attachd.manager.rpc_decorators import answering
 from attachd.rpc import agent_api, agent_manager_api, transport
 from attachd.tests import agents, backends, brokers, databases, machine
 from attachd.tests.selection import full_only

@@ -218,9 +218,9 @@ STORY = [
     _admin("service-thaw", "PUT", "/os-services/thaw", {"host": "here@fake"}),
     _admin("service-set-log", "PUT", "/os-services/set-log", {
         "level": "DEBUG", "binary": "cinder-volume", "server": "here@fake",
-        "prefix": "attachd.manager.recovery"}),
+        "prefix": "attachd.manager.ha.recovery"}),
     _admin("service-get-log", "PUT", "/os-services/get-log", {
-        "binary": "*", "server": "", "prefix": "attachd.manager.recovery"}),
+        "binary": "*", "server": "", "prefix": "attachd.manager.ha.recovery"}),
     _admin("host-list", "GET", "/os-hosts"),
     _admin("host-show", "GET", "/os-hosts/here@fake"),
     _admin("cluster-list", "GET", "/clusters"),

@@ -13,10 +13,11 @@ import testtools
 from attachd.db import api, models
 from attachd.drivers import base, file
 from attachd.drivers.tgt.driver import TgtDriver
-from attachd.manager import attachments, audit, detaching, exports, volumes
-from attachd.manager.audit_rules import MEANINGS, REPAIRED, Kind
+from attachd.manager import attach, detach, driver_args, volumes
+from attachd.manager.audit import runner
+from attachd.manager.audit.rules import MEANINGS, REPAIRED, Kind
 from attachd.manager.backends import Backend
-from attachd.manager.presence import Presence
+from attachd.manager.ha.membership import Presence
 from attachd.tests import backends, databases, rows, threeway
 from attachd.tests.functional import initiators, tgtd
 from attachd.tests.unit.drivers import configured
@@ -50,18 +51,18 @@ class AuditCase(testtools.TestCase):
     def attached(self, volume, connector, mode="rw"):
         row = rows.add_attachment(volume["id"], "reserved", asked_mode=mode)
         rows.change_volume(volume["id"], multiattach=True)
-        attachments.attach(self.backend, row["id"], volume["id"], connector)
+        attach.attach(self.backend, row["id"], volume["id"], connector)
         return rows.attachment(row["id"])
 
     def kinds(self):
-        findings = audit.compare(self.backend)
+        findings = runner.compare(self.backend)
         self.assertEqual([], findings.not_compared)
         return [each.kind for each in findings.differences]
 
     def repaired(self, *kinds):
         """Find exactly these, have them repaired, and find nothing more."""
         self.assertEqual(sorted(kinds), sorted(self.kinds()))
-        findings = audit.repair(self.backend)
+        findings = runner.repair(self.backend)
         self.assertEqual([], findings.not_compared)
         self.assertEqual(
             sorted((kind, REPAIRED if MEANINGS[kind].safe else "") for kind in kinds),
@@ -149,7 +150,7 @@ class TgtTest(AuditCase):
         self.adm("bind", "target", "--tid", tid, "--initiator-name", "iqn.2026-01.test:thief")
         self.adm("new", "account", "--user", "thief", "--password", "p" * 16)
         self.adm("bind", "account", "--tid", tid, "--user", "thief")
-        found = audit.repair(self.backend).differences
+        found = runner.repair(self.backend).differences
         self.assertEqual(
             [(Kind.EXTRA_HOST, REPAIRED), (Kind.EXTRA_PART, REPAIRED)],
             [(each.kind, each.outcome) for each in found],
@@ -169,7 +170,7 @@ class TgtTest(AuditCase):
         self.adm("new", "account", "--user", "attachd-guard.x.a", "--password", "p" * 16)
         self.adm("bind", "account", "--tid", "78", "--user", "attachd-guard.x.a")
         before = self.tgtd.targets()
-        self.assertEqual(([], []), (self.kinds(), audit.repair(self.backend).differences))
+        self.assertEqual(([], []), (self.kinds(), runner.repair(self.backend).differences))
         self.assertEqual(before, self.tgtd.targets())
 
     def test_a_session_of_a_host_that_may_not_get_in_any_more_is_ended(self):
@@ -188,7 +189,7 @@ class TgtTest(AuditCase):
         info = self.mine["connection_info"]
         rows.change_attachment(self.mine["id"], mode="ro")
         self.assertEqual({Kind.WRONG_MODE, Kind.MISSING_EXPORT}, set(self.kinds()))
-        audit.repair(self.backend)
+        runner.repair(self.backend)
         self.assertEqual([], self.kinds())
         self.assertRaises(initiators.Refused, self.host.write, info, 0, b"x" * 512)
         reading = self.driver.grant(*self.export(self.mine["id"]))
@@ -197,19 +198,21 @@ class TgtTest(AuditCase):
     @staticmethod
     def export(attachment_id):
         row = rows.attachment(attachment_id)
-        return exports.volume_ref(rows.volume(row["volume_id"])), exports.export_to_grant(row)
+        return driver_args.volume_ref(rows.volume(row["volume_id"])), driver_args.export_to_grant(
+            row
+        )
 
     def test_an_account_of_no_target_is_told_and_not_touched(self):
         user = str(uuid.uuid5(uuid.NAMESPACE_DNS, "lost"))
         self.adm("new", "account", "--user", user, "--password", "p" * 16)
-        findings = audit.repair(self.backend)
+        findings = runner.repair(self.backend)
         (found,) = findings.differences
         self.assertEqual((Kind.UNPLACED, ""), (found.kind, found.outcome))
         self.assertIn(f"--user {user}", found.action)
         self.assertIn(user, self.tgtd.accounts())
 
     def test_an_account_that_nobody_bound_does_not_keep_its_host_out(self):
-        detaching.detach(self.backend, self.mine["id"], self.volume["id"])
+        detach.detach(self.backend, self.mine["id"], self.volume["id"])
         user = self.mine["connection_info"]["data"]["auth_username"]
         self.adm("new", "account", "--user", user, "--password", "p" * 16)
         self.mine = self.attached(self.volume, self.host.connector)
@@ -224,7 +227,7 @@ class TgtTest(AuditCase):
             data.truncate(2**30)
         kinds = [Kind.VOLUME_WITHOUT_DATA, Kind.SIZE, Kind.DATA_WITHOUT_VOLUME]
         self.assertEqual(kinds, self.kinds())
-        found = audit.repair(self.backend).differences
+        found = runner.repair(self.backend).differences
         self.assertEqual([""] * 3, [each.outcome for each in found])
         self.assertEqual(kinds, self.kinds())
         self.assertEqual(2**30, (folder / strange["id"]).stat().st_size)
@@ -238,7 +241,7 @@ class TgtTest(AuditCase):
         path = self.driver._volumes.folder / volume_id
         kinds = [Kind.DATA_WITHOUT_VOLUME, Kind.LEFTOVER_EXPORT, Kind.LEFTOVER_EXPORT]
         self.assertEqual(sorted(kinds), sorted(self.kinds()))
-        audit.repair(self.backend)
+        runner.repair(self.backend)
         self.assertEqual(sorted(kinds), sorted(self.kinds()), "it may be another database")
         with path.open("rb") as data:
             data.seek(2**20)
@@ -250,14 +253,14 @@ class TgtTest(AuditCase):
 
     def test_a_tgtd_that_is_down_is_not_compared(self):
         self.tgtd.stop()
-        findings = audit.compare(self.backend)
+        findings = runner.compare(self.backend)
         self.assertEqual([], findings.differences)
         self.assertEqual(1, len(findings.not_compared))
 
     def test_what_a_dead_manager_was_at_is_left_to_the_next_one(self):
         rows.change_attachment(self.mine["id"], state="disconnecting")
         rows.change_volume(self.volume["id"], lease_holder=str(uuid.uuid4()))
-        found = audit.repair(self.backend).differences
+        found = runner.repair(self.backend).differences
         self.assertEqual([(Kind.HALF_WAY, "")], [(each.kind, each.outcome) for each in found])
         self.assertIn(f"{self.mine['id']} is disconnecting", found[0].found)
 
@@ -314,7 +317,7 @@ class FileTest(AuditCase):
         (self.driver._volumes.folder / "stranger.txt").write_text("mine")
         (self.driver._volumes.folder / "lost+found").mkdir()
         self.assertEqual([Kind.DATA_WITHOUT_VOLUME], self.kinds())
-        audit.repair(self.backend)
+        runner.repair(self.backend)
         self.assertEqual([Kind.DATA_WITHOUT_VOLUME], self.kinds())
 
 
@@ -335,7 +338,7 @@ class LoopDevicesTest(FileTest):
         info = self.theirs["connection_info"]
         self.assertRaises(initiators.Refused, self.host.write, info, 512, b"x" * 512)
         self.assertIn(Kind.WRONG_MODE, self.kinds())
-        audit.repair(self.backend)
+        runner.repair(self.backend)
         self.assertEqual([], self.kinds())
         self.host.write(info, 512, b"x" * 512)
 
@@ -343,7 +346,7 @@ class LoopDevicesTest(FileTest):
         sql(sa.delete(models.attachments).where(models.attachments.c.id == self.theirs["id"]))
         device = Path(self.theirs["connection_info"]["data"]["device_path"])
         with device.open("rb"):
-            found = audit.repair(self.backend).differences
+            found = runner.repair(self.backend).differences
             self.assertTrue(any("open on this host" in each.outcome for each in found), found)
-        audit.repair(self.backend)
+        runner.repair(self.backend)
         self.assertEqual([], self.kinds())

@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 from attachd.api import guard
-from attachd.manager import detaching
+from attachd.manager import detach
 from attachd.states import AttachmentState
 from attachd.tests import backends, computes, rows
 from attachd.tests.functional import served
@@ -77,7 +77,7 @@ class ForceTest(Case):
         mine = self.attach(connector=CONNECTOR)
         died = mock.patch.object(self.driver, "script", mock.Mock(side_effect=backends.Killed))
         with died, self.assertRaises(backends.Killed):
-            detaching.detach(self.api.backend, mine, self.volume)
+            detach.detach(self.api.backend, mine, self.volume)
         self.assertEqual("disconnecting", rows.attachment(mine)["state"])
         self.force(mine)
         self.assertEqual(([], set()), (rows.attachments(self.volume), self.driver.granted()))

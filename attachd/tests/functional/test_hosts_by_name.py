@@ -5,7 +5,7 @@ from unittest import mock
 
 from attachd import context, exception
 from attachd.conf import CONF
-from attachd.manager import registry
+from attachd.manager.agents import endpoint
 from attachd.manager.caretaker import Caretaker
 from attachd.rpc import agent_api
 from attachd.tests import agents, rows
@@ -197,7 +197,7 @@ class RegistryTest(Case):
     """The managers' registry hears the same from a host, and has it shut out by itself."""
 
     def look(self, _context, _host, attachment_id):
-        desk, proof = registry.Registry(), {"host": HOST, "key": agents.KEY}
+        desk, proof = endpoint.Registry(), {"host": HOST, "key": agents.KEY}
         duty = desk.duty(None, **proof, attachment_id=attachment_id)
         said = {**proof, "attachment_id": attachment_id, "generation": duty["generation"]}
         if duty["wanted"] == "connected":

@@ -40,7 +40,7 @@ from attachd.conf import CONF
 from attachd.db import api, leases as db
 from attachd.drivers import fencing
 from attachd.manager import leases
-from attachd.manager.presence import Presence
+from attachd.manager.ha.membership import Presence
 
 CONF.set_override("state_path", f"{here / machine}")
 CONF.set_override("connection", url, group="database")

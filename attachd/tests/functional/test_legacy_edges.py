@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 from attachd.api import guard
-from attachd.manager import detaching
+from attachd.manager import detach
 from attachd.tests import backends, computes, rows
 from attachd.tests.functional import served
 
@@ -143,13 +143,13 @@ class GuardTest(Case):
         self.act("os-reserve")
         self.let_in()
         (_hold, connection) = rows.attachments(self.volume)
-        begun = detaching.end_connection
+        begun = detach.end_connection
 
         def late(*given, **named):
             if not rows.attachment(connection["id"])["serves"]:
                 self.attached()
             return begun(*given, **named)
 
-        with mock.patch.object(detaching, "end_connection", late):
+        with mock.patch.object(detach, "end_connection", late):
             self.act("os-unreserve")
         self.assertEqual({connection["id"]}, self.driver.granted())

@@ -11,7 +11,7 @@ from unittest import mock
 import requests
 
 from attachd.manager.endpoint import Endpoint
-from attachd.manager.upkeep import Upkeep
+from attachd.manager.ha.backend_heartbeat import Upkeep
 from attachd.rpc import transport
 from attachd.tests import backends
 from attachd.tests.functional import processes, served

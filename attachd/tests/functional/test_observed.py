@@ -90,7 +90,7 @@ class ObservedTest(testtools.TestCase):
     def check_logs(self, ours, secret):
         for process, names in (
             (self.server, {"attachd.api.root"}),
-            (self.manager, {"attachd.manager.engine", "attachd.drivers.command"}),
+            (self.manager, {"attachd.manager.flow_runner", "attachd.drivers.command"}),
         ):
             self.assertNotIn(secret, process.output)
             of_it = [

@@ -5,6 +5,7 @@ from attachd.tests.functional import test_clients
 from attachd.tests.selection import full_only
 
 HOST = "all-in-one@file"
+MODULE = "attachd.manager.ha.backend_heartbeat"
 
 
 @full_only("clients")
@@ -58,15 +59,15 @@ class OpenStackCommandTest(test_clients.Case):
             f"""
             export OS_VOLUME_API_VERSION=3.71
             log="openstack block storage log level"
-            $log set DEBUG --service cinder-volume --host {HOST} --log-prefix attachd.manager.up
-            $log list --log-prefix attachd.manager.upkeep -f value
-            $log list --log-prefix attachd.manager.upkeep --service cinder-volume -f value
+            $log set DEBUG --service cinder-volume --host {HOST} --log-prefix attachd.manager.ha.b
+            $log list --log-prefix {MODULE} -f value
+            $log list --log-prefix {MODULE} --service cinder-volume -f value
             """
         )
         # In all-in-one, the API is the same process.
-        name = f"cinder-volume {HOST} attachd.manager.upkeep DEBUG"
+        name = f"cinder-volume {HOST} {MODULE} DEBUG"
         self.assertEqual([name, name], said.splitlines()[1:])
-        self.assertRegex(said, r"^cinder-api \S+ attachd.manager.upkeep DEBUG")
+        self.assertRegex(said, rf"^cinder-api \S+ {MODULE} DEBUG")
 
 
 @full_only("clients")
@@ -104,11 +105,11 @@ class CinderCommandTest(test_clients.Case):
             cinder get-pools --detail
             cinder get-capabilities {HOST}
             cinder cluster-list
-            cinder service-set-log DEBUG --binary cinder-volume --prefix attachd.manager.upkeep
-            cinder service-get-log --prefix attachd.manager.upkeep
+            cinder service-set-log DEBUG --binary cinder-volume --prefix {MODULE}
+            cinder service-get-log --prefix {MODULE}
             cinder work-cleanup --is-up true
             """
         )
         self.assertRegex(said, r"storage_protocol +\| file")
         self.assertIn(f"OS::Storage::Capabilities::{HOST}", said)
-        self.assertRegex(said, rf"cinder-volume \| {HOST} +\| attachd.manager.upkeep +\| DEBUG")
+        self.assertRegex(said, rf"cinder-volume \| {HOST} +\| {MODULE} +\| DEBUG")

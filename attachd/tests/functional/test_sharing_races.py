@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from attachd.db import api, models, retrying, types
 from attachd.db import attachments as db
-from attachd.manager import attachments, detaching
+from attachd.manager import attach, detach
 from attachd.tests import backends, databases, rows
 from attachd.tests.selection import full_only
 
@@ -44,10 +44,10 @@ class SharingOnSqlite(unittest.TestCase):
     def _connect(self, mine, volume, host, **more):
         """Return what connects an attachment, when it is called."""
         connector = {**rows.CONNECTOR, "host": host, **more}
-        return functools.partial(attachments.attach, self.backend, mine, volume, connector)
+        return functools.partial(attach.attach, self.backend, mine, volume, connector)
 
     def _detach(self, mine, volume):
-        return functools.partial(detaching.detach, self.backend, mine, volume)
+        return functools.partial(detach.detach, self.backend, mine, volume)
 
     def _reserved(self, volume, **values):
         return rows.add_attachment(volume, **values)["id"]
@@ -150,7 +150,7 @@ class SharingOnSqlite(unittest.TestCase):
         modes = Counter(each["mode"] for each in databases.together(*calls))
         self.assertEqual({"rw": 1, "ro": 19}, modes)
         (writer,) = [row["id"] for row in rows.attachments(volume) if row["mode"] == "rw"]
-        detaching.detach(self.backend, writer, volume)
+        detach.detach(self.backend, writer, volume)
         more = [self._reserved(volume) for _ in range(5)]
         calls = [self._connect(each, volume, f"host-{each}") for each in more]
         modes = Counter(each["mode"] for each in databases.together(*calls))

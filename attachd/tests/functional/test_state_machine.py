@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from attachd import exception
 from attachd.drivers.fake import Call
-from attachd.manager.healing import Healer
-from attachd.manager.upkeep import Upkeep
+from attachd.manager.ha.backend_heartbeat import Upkeep
+from attachd.manager.ha.ensure_exports import Healer
 from attachd.tests import rows
 from attachd.tests.functional import legacy_model, model, served
 from attachd.tests.functional.legacy_rules import LegacyRules as Rules

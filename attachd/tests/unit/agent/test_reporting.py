@@ -9,7 +9,7 @@ from attachd.agent.base import Device, Options
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mounting.mounttable import Mount
 from attachd.agent.reporting import CONNECTOR_AGE, Reporter
-from attachd.manager import reports
+from attachd.manager.agents import report_schema
 from attachd.tests import hosts
 
 
@@ -28,7 +28,7 @@ class ReportTest(hosts.HostCase):
         said = self.reporter.report()
         for each in entries:
             self.host.journal.remove(each)
-        reports.check(said)
+        report_schema.check(said)
         return said
 
     def entry(self, **values):

@@ -8,8 +8,8 @@ import json
 import unittest
 
 from attachd.cmd import auditing
-from attachd.manager.audit import Findings
-from attachd.manager.audit_rules import REPAIRED, Difference, Kind
+from attachd.manager.audit.rules import REPAIRED, Difference, Kind
+from attachd.manager.audit.runner import Findings
 
 
 def findings(*outcomes, **more):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects that go wrong, or lose their row; part of manager/attachments.py."""
+"""Connects that go wrong, or lose their row; part of manager/attach.py."""
 
 import tempfile
 import unittest
@@ -8,7 +8,7 @@ from unittest import mock
 from attachd import exception
 from attachd.db import attachments as db
 from attachd.db import processes
-from attachd.manager import attachments, detaching
+from attachd.manager import attach, detach
 from attachd.manager import backends as manager_backends
 from attachd.states import Event
 from attachd.tests import backends, rows
@@ -24,9 +24,7 @@ class _AttachCase(unittest.TestCase):
         self.attachment_id = rows.add_attachment(self.volume_id)["id"]
 
     def _attach(self):
-        return attachments.attach_alone(
-            self.backend, self.attachment_id, self.volume_id, CONNECTOR
-        )
+        return attach.attach_alone(self.backend, self.attachment_id, self.volume_id, CONNECTOR)
 
     def _state(self):
         volume = rows.volume(self.volume_id)
@@ -177,7 +175,7 @@ class LostRowTest(_AttachCase):
             tempfile.TemporaryDirectory() as folder,
             mock.patch.object(manager_backends, "_turns_folder", lambda: folder),
         ):
-            attachments.attach_alone(elsewhere, self.attachment_id, self.volume_id, CONNECTOR)
+            attach.attach_alone(elsewhere, self.attachment_id, self.volume_id, CONNECTOR)
 
     def test_nobody_else_works_on_the_volume_while_its_manager_lives(self):
         backends.override(self, "attach_timeout", 1, group="rpc")
@@ -223,7 +221,7 @@ class LostDatabaseTest(_AttachCase):
         self._attach()
         self.assertEqual("connected", self._state()[0])
         self.assertEqual({self.attachment_id}, self.driver.granted())
-        detaching.detach(self.backend, self.attachment_id, self.volume_id)
+        detach.detach(self.backend, self.attachment_id, self.volume_id)
         self.assertEqual(set(), self.driver.granted())
 
     def test_an_answer_that_was_stored_keeps_its_grant(self):

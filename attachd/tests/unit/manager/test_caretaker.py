@@ -8,8 +8,8 @@ from unittest import mock
 from attachd import exception
 from attachd.db import attachments as attachments_db
 from attachd.db import models
-from attachd.manager import recovery
 from attachd.manager.caretaker import Caretaker
+from attachd.manager.ha import recovery
 from attachd.manager.retries import FIRST_PAUSE
 from attachd.tests import backends, rows
 

@@ -8,7 +8,7 @@ from unittest import mock
 from attachd.db import attachments as db
 from attachd.db import expiry as expiry_db
 from attachd.db import messages, models, paging
-from attachd.manager import attachments, expiry
+from attachd.manager import attach, expiry
 from attachd.states import Event
 from attachd.tests import backends, rows
 
@@ -60,9 +60,7 @@ class ExpireTest(unittest.TestCase):
 
     def test_one_that_is_connected_at_the_last_moment_stays(self):
         mine = self._add()
-        self._meanwhile(
-            lambda: attachments.attach(self.backend, mine, self.volume_id, rows.CONNECTOR)
-        )
+        self._meanwhile(lambda: attach.attach(self.backend, mine, self.volume_id, rows.CONNECTOR))
         self.assertEqual(0, expiry.expire(self.backend))
         self.assertEqual("connected", rows.attachment(mine)["state"])
 

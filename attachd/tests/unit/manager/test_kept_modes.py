@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access ends in the mode in which it may have been granted, whatever is allowed by then.
 
-Part of manager/admission.py, and of whoever connects, repeats, recovers and detaches.
+Part of manager/attach_validation.py, and of whoever connects, repeats, recovers and detaches.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,8 @@ from attachd import exception
 from attachd.db import attachments as attachments_db
 from attachd.db import types
 from attachd.db.sharing_rules import READONLY
-from attachd.manager import attachments, connections, detaching, healing, recovery
+from attachd.manager import attach, detach, legacy_connections
+from attachd.manager.ha import ensure_exports, recovery
 from attachd.manager.retries import Retries
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
@@ -64,11 +65,11 @@ class KeptModesTest(unittest.TestCase):
     def attach(self) -> Any:
         there = rows.attachments(self.volume_id)
         mine = there[0] if there else rows.add_attachment(self.volume_id)
-        return attachments.attach(self.backend, mine["id"], self.volume_id, CONNECTOR)
+        return attach.attach(self.backend, mine["id"], self.volume_id, CONNECTOR)
 
     def open(self) -> Any:
         who = (rows.PROJECT, "u")
-        return connections.open_(self.backend, self.volume_id, *who, CONNECTOR)
+        return legacy_connections.open_(self.backend, self.volume_id, *who, CONNECTOR)
 
     def lost(self, begin):
         with self.driver.failing_late("grant"), self.driver.failing("revoke"):
@@ -100,7 +101,7 @@ class KeptModesTest(unittest.TestCase):
         rows.add_attachment(self.volume_id, state="attached", mode="rw", connector=OTHER_CONNECTOR)
 
     def detach(self, attachment_id):
-        detaching.detach(self.backend, attachment_id, self.volume_id)
+        detach.detach(self.backend, attachment_id, self.volume_id)
 
     def recover(self, _attachment_id):
         recovery.resume(self.backend, Retries())
@@ -112,4 +113,4 @@ class KeptModesTest(unittest.TestCase):
     def restart(self, attachment_id):
         self.driver.restart()
         live = attachments_db.live_of_backend(self.backend.host)
-        healing.heal(self.backend, [row for row in live if row["id"] == attachment_id])
+        ensure_exports.heal(self.backend, [row for row in live if row["id"] == attachment_id])

@@ -6,14 +6,14 @@ import unittest
 
 from attachd import exception
 from attachd.drivers.base import Export, VolumeRef
-from attachd.manager import answering, measuring
+from attachd.manager import measuring, rpc_decorators
 from attachd.tests import backends, metrics, rows
 
 
 class Served:
     _host = "h@b"
 
-    @answering.answering
+    @rpc_decorators.answering
     def attach(self, error=None):
         if error is not None:
             raise error

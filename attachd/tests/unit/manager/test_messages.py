@@ -9,7 +9,7 @@ from oslo_context import context as oslo_context
 from attachd import context, exception
 from attachd.db import messages as db
 from attachd.db.paging import Page
-from attachd.manager import attachments, detaching, volumes
+from attachd.manager import attach, detach, volumes
 from attachd.tests import backends, rows
 from attachd.tests.backends import override
 
@@ -49,10 +49,10 @@ class MessagesTest(unittest.TestCase):
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id)["id"]
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
-            attachments.attach(self.backend, mine, volume_id, rows.CONNECTOR)
+            attach.attach(self.backend, mine, volume_id, rows.CONNECTOR)
         self.assertEqual([(volume_id, rows.PROJECT, "004", "021")], self.told())
         with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
-            detaching.detach(self.backend, mine, volume_id)
+            detach.detach(self.backend, mine, volume_id)
         self.assertEqual((volume_id, rows.PROJECT, "102", "022"), self.told()[0])
 
     def test_a_backend_that_is_down_is_told_as_such(self):

@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.manager import engine, outcomes
+from attachd.manager import flow_runner, outcomes
 from attachd.states import Event, VolumeState
 from attachd.tests import backends, rows
 
@@ -50,7 +50,7 @@ class OutcomesTest(unittest.TestCase):
 
     def test_a_failure_is_stored_with_its_reason(self):
         unavailable = exception.Unavailable(reason="The cable is out.")
-        for failed in (unavailable, engine.Failed(unavailable, clean=True)):
+        for failed in (unavailable, flow_runner.Failed(unavailable, clean=True)):
             volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
             with self.backend.lock(volume_id) as turn:
                 outcomes.fail(turn, Event.CREATE_FAILED, failed)

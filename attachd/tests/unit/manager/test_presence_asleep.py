@@ -4,12 +4,12 @@
 from unittest import mock
 
 from attachd.db import processes
-from attachd.tests.unit.manager import test_presence
+from attachd.tests.unit.manager.ha import test_membership
 
-LONG = test_presence.LONG
+LONG = test_membership.LONG
 
 
-class SleeperTest(test_presence.PresenceCase):
+class SleeperTest(test_membership.PresenceCase):
     """Whoever was away judges nobody by the time it was away."""
 
     def test_whoever_was_cut_off_as_well_does_not_judge(self):

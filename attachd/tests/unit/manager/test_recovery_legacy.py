@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A manager dies while it works for the older calls; part of manager/recovery.py."""
+"""A manager dies while it works for the older calls; part of manager/ha/recovery.py."""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -8,7 +8,7 @@ import unittest
 
 from attachd import exception
 from attachd.db import legacy
-from attachd.manager import connections, detaching, exports
+from attachd.manager import detach, driver_args, legacy_connections
 from attachd.tests import backends, deaths, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
@@ -40,10 +40,10 @@ class KilledTest(unittest.TestCase):
 
     def _open(self, connector=CONNECTOR):
         who = (rows.PROJECT, "u")
-        return connections.open_(self.backend, self.volume_id, *who, connector)
+        return legacy_connections.open_(self.backend, self.volume_id, *who, connector)
 
     def _close(self):
-        return connections.close(self.backend, self.volume_id, CONNECTOR, [])
+        return legacy_connections.close(self.backend, self.volume_id, CONNECTOR, [])
 
     def _give_back(self):
         if not self._close():
@@ -119,12 +119,12 @@ class KilledTest(unittest.TestCase):
         claim = {"project_id": rows.PROJECT, "user_id": "u", "instance_uuid": SERVER}
         claim |= {"host": None, "mountpoint": "m", "mode": "rw"}
         mine = legacy.attach(self.volume_id, claim)["id"]
-        return functools.partial(detaching.detach, self.backend, mine, self.volume_id)
+        return functools.partial(detach.detach, self.backend, mine, self.volume_id)
 
     def test_a_restarted_backend_lets_connected_hosts_in_again(self):
         self._hold()
         self._open()
         self.driver.restart()
         (row,) = [each for each in rows.attachments(self.volume_id) if each["connector"]]
-        exports.grant_again(self.backend, row)
+        driver_args.grant_again(self.backend, row)
         self.assertEqual(1, self._granted())

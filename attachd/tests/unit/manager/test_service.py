@@ -14,10 +14,10 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import processes, services
 from attachd.manager import service as manager_service
-from attachd.manager.desk import Desk
-from attachd.manager.presence import Presence
+from attachd.manager.agents.rpc_server import Desk
+from attachd.manager.ha.backend_heartbeat import Upkeep
+from attachd.manager.ha.membership import Presence
 from attachd.manager.service import ManagerService
-from attachd.manager.upkeep import Upkeep
 from attachd.rpc import agent_manager_api, transport
 from attachd.tests import backends, hearing
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -131,7 +131,7 @@ class ManagerServiceTest(unittest.TestCase):
             gate.wait(TIMEOUT)
             return []
 
-        with mock.patch("attachd.manager.detaching.detach", detach):
+        with mock.patch("attachd.manager.detach.detach", detach):
             callers = [threading.Thread(target=self.ask) for _ in range(3)]
             for each in callers:
                 each.start()
@@ -154,7 +154,7 @@ class ManagerServiceTest(unittest.TestCase):
             gate.wait(TIMEOUT)
             return []
 
-        with mock.patch("attachd.manager.detaching.detach", detach):
+        with mock.patch("attachd.manager.detach.detach", detach):
             caller = threading.Thread(target=lambda: answers.append(self.ask()))
             caller.start()
             self.assertTrue(entered.wait(TIMEOUT))
@@ -197,7 +197,7 @@ class ManagerServiceTest(unittest.TestCase):
             return []
 
         with (
-            mock.patch("attachd.manager.detaching.detach", detach),
+            mock.patch("attachd.manager.detach.detach", detach),
             # The call goes on until the gate opens, which is after the end.
             mock.patch("attachd.manager.service._deadline", lambda: time.monotonic() + 0.1),
             mock.patch.object(Presence, "stop") as leave,

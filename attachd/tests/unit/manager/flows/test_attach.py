@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.drivers.base import Export, VolumeRef
-from attachd.manager import engine
+from attachd.manager import flow_runner
 from attachd.manager.flows import attach
 from attachd.tests.backends import RecordingDriver
 
@@ -26,10 +26,10 @@ class AttachFlowTest(unittest.TestCase):
 
     def _run(self, **more):
         work = attach.Work(self.driver, VOLUME, MINE, OTHERS, self.save, self.wanted, **more)
-        return engine.run_again(attach.build, {"work": work})
+        return flow_runner.run_again(attach.build, {"work": work})
 
     def _fail(self, **more):
-        with self.assertRaises(engine.Failed) as failed:
+        with self.assertRaises(flow_runner.Failed) as failed:
             self._run(**more)
         return failed.exception
 

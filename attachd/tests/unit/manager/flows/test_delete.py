@@ -4,7 +4,7 @@
 import unittest
 
 from attachd.drivers.base import VolumeRef
-from attachd.manager import engine
+from attachd.manager import flow_runner
 from attachd.manager.flows import delete
 from attachd.tests.backends import RecordingDriver
 
@@ -19,14 +19,14 @@ class DeleteFlowTest(unittest.TestCase):
         self.driver = RecordingDriver()
 
     def test_the_driver_gets_all_it_needs(self):
-        engine.run(delete.build(self.driver, VOLUME), {})
+        flow_runner.run(delete.build(self.driver, VOLUME), {})
         self.assertEqual(
             [("delete", VOLUME)], [(each.method, each.volume) for each in self.driver.handed]
         )
 
     def test_a_failure_is_told_and_nothing_is_made_again(self):
-        with self.driver.failing("delete"), self.assertRaises(engine.Failed) as failed:
-            engine.run(delete.build(self.driver, VOLUME), {})
+        with self.driver.failing("delete"), self.assertRaises(flow_runner.Failed) as failed:
+            flow_runner.run(delete.build(self.driver, VOLUME), {})
         self.assertFalse(failed.exception.clean)
         self.assertIn("burns", str(failed.exception.cause))
         self.assertEqual(["delete"], self.driver.methods)

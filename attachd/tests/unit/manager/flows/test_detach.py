@@ -4,7 +4,7 @@
 import unittest
 
 from attachd.drivers.base import Export, VolumeRef
-from attachd.manager import engine
+from attachd.manager import flow_runner
 from attachd.manager.flows import detach
 from attachd.tests.backends import RecordingDriver
 
@@ -22,7 +22,7 @@ class DetachFlowTest(unittest.TestCase):
 
     def _run(self):
         work = detach.Work(self.driver, VOLUME, MINE, OTHERS)
-        return engine.run_again(detach.build, {"work": work})
+        return flow_runner.run_again(detach.build, {"work": work})
 
     def test_the_driver_gets_all_it_needs(self):
         self._run()
@@ -31,7 +31,7 @@ class DetachFlowTest(unittest.TestCase):
         self.assertEqual((MINE, OTHERS), (handed.export, handed.others))
 
     def test_a_failure_is_told_and_nobody_is_let_in_again(self):
-        with self.driver.failing("revoke"), self.assertRaises(engine.Failed) as failed:
+        with self.driver.failing("revoke"), self.assertRaises(flow_runner.Failed) as failed:
             self._run()
         self.assertFalse(failed.exception.clean)
         self.assertIn("burns", str(failed.exception.cause))

@@ -4,7 +4,7 @@
 import unittest
 
 from attachd.drivers.base import Export, VolumeRef
-from attachd.manager import engine
+from attachd.manager import flow_runner
 from attachd.manager.flows import extend
 from attachd.tests.backends import RecordingDriver
 
@@ -20,14 +20,14 @@ class ExtendFlowTest(unittest.TestCase):
         self.driver = RecordingDriver()
 
     def test_the_driver_gets_all_it_needs(self):
-        engine.run(extend.build(self.driver, VOLUME, 5, OTHERS), {})
+        flow_runner.run(extend.build(self.driver, VOLUME, 5, OTHERS), {})
         (handed,) = self.driver.handed
         self.assertEqual(("extend", VOLUME), (handed.method, handed.volume))
         self.assertEqual((5, OTHERS), (handed.size_gib, handed.others))
 
     def test_a_failure_is_told_and_nothing_shrinks(self):
-        with self.driver.failing("extend"), self.assertRaises(engine.Failed) as failed:
-            engine.run(extend.build(self.driver, VOLUME, 5, OTHERS), {})
+        with self.driver.failing("extend"), self.assertRaises(flow_runner.Failed) as failed:
+            flow_runner.run(extend.build(self.driver, VOLUME, 5, OTHERS), {})
         self.assertFalse(failed.exception.clean)
         self.assertIn("burns", str(failed.exception.cause))
         self.assertEqual(["extend"], self.driver.methods)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What counts as a difference, and what is done about it."""
+
+import unittest
+from unittest import mock
+
+from attachd.drivers import base
+from attachd.manager.audit import rules
+from attachd.manager.audit.rules import MEANINGS, Kind, Sides
+
+VOLUME = base.VolumeRef("v", 1)
+DATA = {Kind.VOLUME_WITHOUT_DATA, Kind.DATA_WITHOUT_VOLUME, Kind.SIZE, Kind.ELSEWHERE}
+
+
+def export(name, mode="rw"):
+    return base.Export(name, {}, mode)
+
+
+def listed(*names, mode="rw", parts=None, sessions=()):
+    parts = [f"account {each}" for each in names] if parts is None else parts
+    return base.Exported("v", mode, frozenset(names), frozenset(parts), frozenset(sessions))
+
+
+def expected(_volume, exports):
+    for mode in ("rw", "ro"):
+        if names := [each.attachment_id for each in exports if each.mode == mode]:
+            yield listed(*names, mode=mode)
+
+
+class RulesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.driver = mock.create_autospec(base.Driver, instance=True)
+        self.driver.expected.side_effect = expected
+
+    def excess(self, *exported, certain=(), doubtful=()):
+        sides = Sides(VOLUME, certain, doubtful, exported)
+        return list(rules.excess(self.driver, sides))
+
+    def lacking(self, *exported, certain=(), doubtful=()):
+        sides = Sides(VOLUME, certain, doubtful, exported)
+        found = list(rules.lacking(self.driver, sides))
+        return [(to.attachment_id, kind, what) for to, (kind, what) in found]
+
+    def test_what_agrees_is_no_difference(self):
+        sides = {"certain": [export("a"), export("b", "ro")]}
+        both = listed("a"), listed("b", mode="ro")
+        self.assertEqual(([], []), (self.excess(*both, **sides), self.lacking(*both, **sides)))
+
+    def test_what_is_in_doubt_may_be_there_or_not(self):
+        for there in ((), [listed("a")]):
+            sides = {"doubtful": [export("a")]}
+            self.assertEqual([], self.excess(*there, **sides) + self.lacking(*there, **sides))
+
+    def test_an_export_that_nobody_wants_is_one_difference(self):
+        ((kind, what),) = self.excess(listed("a", sessions="a"))
+        self.assertEqual(Kind.LEFTOVER_EXPORT, kind)
+        self.assertEqual(
+            "It is exported (rw): a may get in, there is account a, a is logged in.", what
+        )
+        ((kind, what),) = self.excess(listed())
+        self.assertEqual((Kind.LEFTOVER_EXPORT, "It is exported (rw): to nobody."), (kind, what))
+
+    def test_what_is_too_much_beside_others_is_named_one_by_one(self):
+        there = listed("a", "b", sessions=("a", "b", "c"))
+        self.assertEqual(
+            [
+                (Kind.EXTRA_HOST, "b may get in (rw)."),
+                (Kind.EXTRA_PART, "There is account b (rw)."),
+                (Kind.SESSION, "c is logged in (rw)."),
+            ],
+            self.excess(there, certain=[export("a")]),
+        )
+
+    def test_whoever_is_there_in_another_mode_is_told_as_that(self):
+        mine = export("a", "ro")
+        ((kind, _what),) = self.excess(listed("a"), certain=[mine])
+        self.assertEqual(Kind.WRONG_MODE, kind)
+        found = self.excess(listed("a", "b"), certain=[mine, export("b")])
+        self.assertEqual([Kind.WRONG_MODE, Kind.EXTRA_PART], [kind for kind, _what in found])
+
+    def test_whoever_lacks_something_is_named_with_all_of_it(self):
+        self.assertEqual(
+            [("a", Kind.MISSING_EXPORT,
+              "Of attachment a: a cannot get in (rw), there is no account a (rw).")],
+            self.lacking(listed("b"), certain=[export("a"), export("b")]),
+        )  # fmt: skip
+        ((to, _kind, what),) = self.lacking(listed("a", parts=()), certain=[export("a")])
+        self.assertEqual(("a", "Of attachment a: there is no account a (rw)."), (to, what))
+
+    def test_each_kind_has_a_cause_and_nothing_is_done_to_data(self):
+        self.assertEqual(set(Kind), set(MEANINGS))
+        for kind, meaning in MEANINGS.items():
+            self.assertTrue(meaning.cause.endswith((".", "?")), kind)
+            self.assertEqual(kind is Kind.UNPLACED, meaning.action == "", kind)
+        self.assertEqual(set(), {kind for kind in DATA if MEANINGS[kind].safe})

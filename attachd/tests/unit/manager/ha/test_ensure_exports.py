@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is granted again after a backend was restarted."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.db import attachments as attachments_db
+from attachd.manager import attach, detach
+from attachd.manager.ha import ensure_exports
+from attachd.tests import backends, rows
+from attachd.tests.rows import CONNECTOR
+
+
+class HealTest(unittest.TestCase):
+    """A backend was restarted and forgot its exports."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.ids = []
+        for _ in range(3):
+            volume_id = rows.add_volume()["id"]
+            self.ids.append(rows.add_attachment(volume_id)["id"])
+            attach.attach(self.backend, self.ids[-1], volume_id, CONNECTOR)
+        self.read = attachments_db.live_of_backend(backends.HOST)
+        self.driver.restart()
+
+    def test_all_are_granted_again(self):
+        self.assertEqual([], ensure_exports.heal(self.backend, self.read))
+        self.assertEqual(set(self.ids), self.driver.granted())
+
+    def test_those_that_failed_are_returned_for_another_time(self):
+        def script(call):
+            if call.attachment == self.ids[1]:
+                raise exception.BackendError("still booting")
+
+        self.driver.script = script
+        left = ensure_exports.heal(self.backend, self.read)
+        self.assertEqual([self.ids[1]], [row["id"] for row in left])
+        self.assertEqual({self.ids[0], self.ids[2]}, self.driver.granted())
+
+    def test_what_was_detached_meanwhile_stays_out(self):
+        detach.detach(self.backend, self.ids[0], self.read[0]["volume_id"])
+        self.assertEqual([], ensure_exports.heal(self.backend, self.read))
+        self.assertEqual({self.ids[1], self.ids[2]}, self.driver.granted())
+
+
+class HealerTest(unittest.TestCase):
+    """One round after the other."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.healer = ensure_exports.Healer(self.backend)
+
+    def _attached(self):
+        volume_id = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume_id)["id"]
+        attach.attach(self.backend, mine, volume_id, CONNECTOR)
+        return mine
+
+    def test_a_restarted_backend_is_healed(self):
+        self.healer.once()
+        mine = self._attached()
+        self.driver.restart()
+        self.healer.once()
+        self.assertEqual({mine}, self.driver.granted())
+
+    def test_a_backend_that_was_not_restarted_is_left_alone(self):
+        self._attached()
+        self.healer.once()
+        granted = self.driver.methods.count("grant")
+        self.healer.once()
+        self.assertEqual(granted, self.driver.methods.count("grant"))
+
+    def test_an_attachment_that_could_not_be_healed_is_tried_again_alone(self):
+        self.healer.once()
+        mine, other = self._attached(), self._attached()
+
+        def script(call):
+            if call.attachment == mine and call.method == "grant":
+                raise exception.BackendError("still booting")
+
+        self.driver.restart()
+        self.driver.script = script
+        self.healer.once()
+        self.assertEqual({other}, self.driver.granted())
+        self.assertIsNone(self.backend.error, "one attachment does not take a backend down")
+        self.driver.script = None
+        self.driver.handed.clear()
+        self.healer.once()
+        self.assertEqual([mine], [each.export.attachment_id for each in self.driver.handed])
+        self.assertEqual({mine, other}, self.driver.granted())
+
+    def test_a_restart_is_not_forgotten_when_the_database_does_not_answer(self):
+        self.healer.once()
+        mine = self._attached()
+        self.driver.restart()
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with mock.patch.object(attachments_db, "live_of_backend", side_effect=gone):
+            self.assertRaises(exception.Unavailable, self.healer.once)
+        self.healer.once()
+        self.assertEqual({mine}, self.driver.granted())
+
+    def test_a_backend_that_does_not_tell_whether_it_lives_is_asked_again(self):
+        self.healer.once()
+        mine = self._attached()
+        self.driver.restart()
+        with self.driver.failing("epoch"):
+            self.healer.once()
+            self.assertEqual(set(), self.driver.granted())
+        self.healer.once()
+        self.assertEqual({mine}, self.driver.granted())
+
+    def test_a_backend_that_is_down_is_left_alone(self):
+        self.healer.once()
+        mine = self._attached()
+        self.driver.restart()
+        self.backend.error = "down"
+        self.healer.once()
+        self.assertEqual(set(), self.driver.granted())
+        self.backend.error = None
+        self.healer.once()
+        self.assertEqual({mine}, self.driver.granted())

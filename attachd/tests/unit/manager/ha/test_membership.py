@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process among others: how it shows that it lives, and finds out who does not."""
+
+import contextlib
+import datetime
+import fcntl
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from unittest import mock
+
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.db import api, models, processes
+from attachd.drivers import fencing
+from attachd.manager.ha import membership
+from attachd.manager.ha.membership import Presence
+from attachd.tests import backends
+from attachd.tests.wait import TIMEOUT, wait_until
+
+LONG = 3600.0
+
+_OTHER = """
+import subprocess, sys, threading
+from attachd.conf import CONF
+from attachd.drivers import fencing
+from attachd.manager.ha.membership import Presence
+CONF.set_override("state_path", sys.argv[1])
+CONF.set_override("connection", sys.argv[2], group="database")
+CONF.set_override("takeover_time", 3600.0, group="manager")
+ours = Presence()
+ours.start()
+ours.wait_until_joined(threading.Event())
+tool = subprocess.Popen(["sleep", "600"], pass_fds=fencing.lifelines())
+print(ours.id, tool.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+class PresenceCase(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        backends.use(self)
+        backends.override(self, "takeover_time", LONG, group="manager")
+        # Fixed, and a whole number: of sums of other ones it depends on the last bit who is late.
+        self.now = 1_000_000.0
+        self.enterContext(mock.patch.object(membership, "boot_clock", lambda: self.now))
+        self.ours = Presence()
+        self.addCleanup(self.ours.stop)
+        self.deaths = 0
+        self.ours.when_others_die(self.count_death)
+
+    def look(self, later=0.0):
+        """Give a sign of life some time later, and look for the dead."""
+        self.now += later
+        self.ours.beat()
+        self.ours.bury_the_dead()
+
+    def count_death(self):
+        self.deaths += 1
+
+    def living(self):
+        return [row["id"] for row in processes.living()]
+
+    def files(self):
+        return sorted(each.name for each in (Path(CONF.state_path) / "processes").iterdir())
+
+    def make_silent(self, process_id, seconds):
+        """Let a process have been seen for the last time so long ago."""
+        seen_at = models.now() - datetime.timedelta(seconds=seconds)
+        with api.writer() as connection:
+            table = models.processes
+            changed = sa.update(table).where(table.c.id == process_id).values(seen_at=seen_at)
+            self.assertEqual(1, connection.execute(changed).rowcount)
+
+    def start(self):
+        self.ours.start()
+        self.ours.wait_until_joined(threading.Event())
+        wait_until(lambda: self.ours._sure_until > 0)
+
+    def assert_unsure(self, holder):
+        with self.assertRaises(exception.BackendError) as refused:
+            self.ours.check(holder)
+        self.assertIs(False, refused.exception.final)
+
+
+class LifeTest(PresenceCase):
+    """One process alone."""
+
+    def test_it_joins_and_shows_from_then_on_that_it_lives(self):
+        self.ours.beat()
+        (row,) = processes.living()
+        name = f"{os.uname().nodename}:{os.getpid()}"
+        self.assertEqual((self.ours.id, name), (row["id"], row["name"]))
+        self.make_silent(self.ours.id, 100)
+        self.ours.beat()
+        (after,) = processes.living()
+        self.assertGreaterEqual(after["seen_at"], row["seen_at"])
+        self.assertEqual(row["started_at"], after["started_at"])
+
+    def test_a_started_one_shows_it_again_and_again(self):
+        backends.override(self, "takeover_time", 1.0, group="manager")
+        self.start()
+        for _ in range(2):
+            (row,) = processes.living()
+            wait_until(lambda row=row: processes.living()[0]["seen_at"] > row["seen_at"])
+
+    def test_one_that_never_joins_is_alone_and_may_do_anything(self):
+        self.ours.check(self.ours.id)
+        self.ours.wait_until_joined(threading.Event())
+
+    def test_it_may_change_nothing_before_others_know_of_it(self):
+        gone = exception.Unavailable(reason="The database does not answer.")
+        stop = threading.Event()
+        waiting = threading.Thread(target=self.ours.wait_until_joined, args=(stop,), daemon=True)
+        with mock.patch.object(processes, "join", side_effect=gone):
+            self.ours.start()
+            waiting.start()
+            self.assert_unsure(self.ours.id)
+            waiting.join(0.3)  # it waits longer than that, however slow it is
+            self.assertTrue(waiting.is_alive())
+        self.ours.beat()
+        waiting.join(TIMEOUT)
+        self.assertFalse(waiting.is_alive())
+        self.ours.check(self.ours.id)
+
+    def test_whoever_is_told_to_stop_does_not_wait_for_the_others(self):
+        stop = threading.Event()
+        stop.set()
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with mock.patch.object(processes, "join", side_effect=gone):
+            self.ours.start()
+            self.ours.wait_until_joined(stop)
+
+    def test_it_may_change_nothing_after_two_thirds_of_the_time(self):
+        self.ours.beat()
+        self.now += LONG * 2 / 3 - 1
+        self.ours.check(self.ours.id)
+        self.now += 2
+        self.assert_unsure(self.ours.id)
+        self.ours.beat()
+        self.ours.check(self.ours.id)
+
+    def test_the_time_counts_from_before_the_database_was_asked(self):
+        real = processes.renew
+
+        def slow(process_id):
+            found = real(process_id)
+            self.now += LONG
+            return found
+
+        self.ours.beat()
+        with mock.patch.object(processes, "renew", slow):
+            self.ours.beat()
+        self.assert_unsure(self.ours.id)
+
+    def test_its_clock_goes_on_while_the_machine_sleeps(self):
+        with mock.patch.object(time, "clock_gettime", lambda clock: clock):
+            self.assertEqual(time.CLOCK_BOOTTIME, _REAL_CLOCK())
+
+    def test_one_that_was_taken_for_dead_goes_on_as_another(self):
+        self.start()
+        before = self.ours.id
+        processes.bury(before)
+        self.ours.beat()
+        self.assertNotEqual(before, self.ours.id)
+        self.assertEqual([self.ours.id], self.living())
+        self.assertEqual([self.ours.id], self.files())
+        self.assert_unsure(before)
+        self.ours.check(self.ours.id)
+
+    def test_one_that_comes_back_while_it_is_asked_does_not_answer_for_its_former_self(self):
+        self.ours.beat()
+        before = self.ours.id
+
+        def sleeping():
+            if self.ours.id == before:
+                self.now += LONG
+                processes.bury(before)
+                with mock.patch.object(membership, "boot_clock", lambda: self.now):
+                    self.ours.beat()
+            return self.now
+
+        with mock.patch.object(membership, "boot_clock", sleeping):
+            self.assert_unsure(before)
+        self.assertNotEqual(before, self.ours.id)
+
+
+class LeavingTest(PresenceCase):
+    """How a process ends."""
+
+    def test_it_leaves_no_row_no_file_and_nothing_open(self):
+        others = fencing.lifelines()
+        self.start()
+        self.assertEqual([self.ours.id], self.files())
+        self.assertEqual(1, len(set(fencing.lifelines()) - set(others)))
+        self.assertTrue(self.is_open())
+        self.ours.stop()
+        self.assertEqual(([], []), (self.living(), self.files()))
+        self.assertEqual(others, fencing.lifelines())
+        self.assertFalse(self.is_open())
+        self.assert_unsure(self.ours.id)
+
+    def is_open(self):
+        """Tell whether this process has its lifeline open, be its file removed or not."""
+        for each in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if self.ours.id in f"{each.readlink()}":
+                    return True
+        return False
+
+    def test_it_can_end_before_it_began(self):
+        self.ours.stop()
+
+    def test_a_late_sign_of_life_does_not_bring_it_back(self):
+        self.start()
+        self.ours.stop()
+        self.ours.beat()
+        self.assertEqual(([], []), (self.living(), self.files()))
+
+    def test_a_tool_that_still_runs_keeps_it_among_the_living(self):
+        self.start()
+        tool = subprocess.Popen(["sleep", "600"], pass_fds=fencing.lifelines())
+        self.addCleanup(tool.wait)
+        self.addCleanup(tool.kill)
+        self.ours.stop()
+        self.assertEqual([self.ours.id], self.living())
+        other = Presence()
+        other.beat()
+        other.bury_the_dead()
+        self.assertIn(self.ours.id, self.living())
+        tool.kill()
+        tool.wait(TIMEOUT)
+        other.beat()
+        other.bury_the_dead()
+        self.assertEqual([other.id], self.living())
+
+    def test_others_prove_it_dead_if_it_could_not_say_so(self):
+        self.start()
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with mock.patch.object(processes, "bury", side_effect=gone):
+            self.ours.stop()
+        other = Presence()
+        other.beat()
+        other.bury_the_dead()
+        self.assertEqual([other.id], self.living())
+
+
+class OthersTest(PresenceCase):
+    """Who is alive and who is not."""
+
+    def test_who_has_been_silent_for_too_long_is_dead(self):
+        for name in ("talking", "silent"):
+            processes.join(name, name)
+        self.look()
+        self.look(LONG / 2)
+        processes.renew("talking")
+        self.look(LONG / 2)
+        self.assertCountEqual([self.ours.id, "talking", "silent"], self.living())
+        self.look(1)
+        self.assertCountEqual([self.ours.id, "talking"], self.living())
+        self.assertEqual(1, self.deaths)
+        self.look(1)
+        self.assertEqual(1, self.deaths)
+
+    def test_who_is_proved_dead_is_buried_before_others_hear_that_we_have_joined(self):
+        folder = Path(CONF.state_path) / "processes"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "gone").touch()
+        processes.join("gone", "gone")
+        self.ours.beat()
+        self.assertEqual([self.ours.id], self.living())
+        self.assertEqual([], self.files())
+
+    def test_the_clock_of_the_database_may_jump(self):
+        processes.join("talking", "talking")
+        self.look()
+        for seconds in (LONG + 60, -LONG - 60):
+            self.make_silent("talking", seconds)
+            self.look(LONG / 2)
+            self.assertIn("talking", self.living())
+
+    def test_who_is_heard_at_the_last_moment_lives(self):
+        processes.join("talking", "talking")
+        self.look()
+        self.look(LONG / 2)
+        before = processes.living()
+        processes.renew("talking")
+        with mock.patch.object(processes, "living", return_value=before):
+            self.look(LONG / 2 + 1)
+        self.assertIn("talking", self.living())
+
+    def test_a_file_that_cannot_be_opened_keeps_nobody_from_burying_the_others(self):
+        folder = Path(CONF.state_path) / "processes"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "not-a-file").mkdir()
+        processes.join("silent", "silent")
+        self.look()
+        self.look(LONG / 2)
+        self.look(LONG / 2 + 1)
+        self.assertEqual([self.ours.id], self.living())
+
+    def start_process(self):
+        """Return another process, its id, and the process id of a tool that it runs."""
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _OTHER, CONF.state_path,
+             CONF.database.connection],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        process_id, tool = process.stdout.readline().split()
+        self.addCleanup(self.kill, int(tool))
+        return process, process_id, int(tool)
+
+    def kill(self, pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def test_who_was_killed_is_dead_as_soon_as_its_tools_are(self):
+        process, other, tool = self.start_process()
+        self.look()
+        self.assertCountEqual([self.ours.id, other], self.living())
+        process.kill()
+        process.wait(TIMEOUT)
+        self.look()
+        self.assertIn(other, self.living(), "its tool may still change something")
+        self.assertEqual(0, self.deaths)
+        self.kill(tool)
+
+        def is_buried():
+            self.look()
+            return other not in self.living()
+
+        wait_until(is_buried)
+        self.assertEqual(1, self.deaths)
+        self.assertNotIn(other, self.files())
+
+    def test_a_process_that_sleeps_is_not_proved_dead(self):
+        process, other, _ = self.start_process()
+        self.look()
+        process.send_signal(signal.SIGSTOP)
+        self.look()
+        self.assertIn(other, self.living())
+        process.send_signal(signal.SIGCONT)
+
+    def test_looking_at_others_leaves_no_file_open(self):
+        self.start_process()
+        self.start()
+        opened = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(20):
+            self.look()
+        self.assertLess(len(list(Path("/proc/self/fd").iterdir())), opened + 10)
+
+    def test_a_file_that_was_taken_for_a_dead_ones_is_made_again(self):
+        real, others = fcntl.flock, fencing.lifelines()
+        taken = []
+
+        def flock(file, operation):
+            if not taken:
+                taken.append(self.ours.id)
+                (Path(CONF.state_path) / "processes" / self.ours.id).unlink()
+            real(file, operation)
+
+        with mock.patch.object(fcntl, "flock", flock):
+            self.ours._hold_lifeline()
+        self.assertEqual(taken, self.files())
+        self.assertEqual(1, len(set(fencing.lifelines()) - set(others)))
+
+
+_REAL_CLOCK = membership.boot_clock

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Round after round, in a thread of its own."""
+
+import threading
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.manager.ha import periodic_task
+from attachd.tests import backends
+from attachd.tests.wait import TIMEOUT
+
+
+class Rounds(periodic_task.Rounds):
+    def once(self):
+        raise NotImplementedError
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.rounds_ = Rounds(self.backend)
+        self.rounds = threading.Semaphore(0)
+        self.stop = threading.Event()
+
+    def _run(self, *outcomes):
+        """Run with rounds that end like this, the last one again and again."""
+        left = list(outcomes)
+
+        def once(_rounds):
+            self.rounds.release()
+            error = left.pop(0) if len(left) > 1 else left[0]
+            if error is not None:
+                raise error
+
+        self.enterContext(mock.patch.object(Rounds, "once", once))
+        thread = threading.Thread(target=self.rounds_.run, args=(self.stop,), daemon=True)
+        thread.start()
+        return thread
+
+    def _end(self, thread):
+        self.stop.set()
+        self.rounds_.wake()
+        thread.join(TIMEOUT)
+        self.assertFalse(thread.is_alive())
+
+    def test_a_death_begins_a_round_at_once_and_so_does_the_end(self):
+        backends.override(self, "report_interval", 3600, group="manager")
+        self.enterContext(mock.patch.object(periodic_task, "LONGEST_PAUSE", 3600.0))
+        thread = self._run(None)
+        self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
+        self.assertFalse(self.rounds.acquire(timeout=0.05))  # slow, there are even fewer
+        self.rounds_.wake()
+        self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
+        # Slow, there are even fewer.
+        self.assertFalse(self.rounds.acquire(timeout=0.05), "once is enough")
+        self._end(thread)
+
+    def test_rounds_follow_each_other_without_a_death(self):
+        self.enterContext(mock.patch.object(periodic_task, "LONGEST_PAUSE", 0.01))
+        thread = self._run(None)
+        for _ in range(2):
+            self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
+        self._end(thread)
+
+    def test_a_failing_round_does_not_end_it(self):
+        self.enterContext(mock.patch.object(periodic_task, "LONGEST_PAUSE", 0.01))
+        thread = self._run(exception.Unavailable(reason="gone"), RuntimeError("odd"), None)
+        for _ in range(3):
+            self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
+        self._end(thread)
+
+    def test_a_traceback_is_logged_only_where_nobody_foresaw_it(self):
+        gone = exception.Unavailable(reason="The database does not answer.")
+        for error, traced in ((gone, False), (RuntimeError("odd"), True)):
+            self.rounds_.wake()
+            with (
+                self.subTest(error=error),
+                mock.patch.object(Rounds, "once", side_effect=error),
+                self.assertLogs("attachd.manager.ha.periodic_task", "ERROR") as logged,
+            ):
+                self.rounds_.run(mock.Mock(is_set=mock.Mock(side_effect=[False, True])))
+                (record,) = logged.records
+                self.assertEqual(traced, bool(record.exc_info))
+                self.assertIn(f"{error}", record.getMessage())

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of rows that a dead manager left, at every step where it can die."""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import datetime
+import functools
+import threading
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.db import agent_moves, models, processes
+from attachd.db import attachments as attachments_db
+from attachd.db import leases as leases_db
+from attachd.db import volumes as volumes_db
+from attachd.manager import attach, detach, volumes
+from attachd.manager.ha import recovery
+from attachd.manager.retries import FIRST_PAUSE, Retries
+from attachd.states import Event
+from attachd.tests import backends, deaths, rows
+from attachd.tests.rows import CONNECTOR
+from attachd.tests.wait import TIMEOUT, wait_until
+
+
+class KilledTest(unittest.TestCase):
+    """A manager dies at any step; the next one carries its work to a state of rest."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+
+    def _deaths(self, prepare: Callable[[], deaths.Work]) -> Iterator[str]:
+        return deaths.survived(self, self.backend, prepare)
+
+    def test_a_connect_is_finished_or_was_never_begun(self):
+        for where in self._deaths(self._prepare_attach):
+            with self.subTest(where):
+                row = rows.attachment(self.attachment_id)
+                never_begun = where == "before step 1"
+                self.assertEqual("reserved" if never_begun else "connected", row["state"])
+                self.assertEqual(not never_begun, self.attachment_id in self.driver.granted())
+                if not never_begun:
+                    self.assertEqual(
+                        self.attachment_id, row["connection_info"]["data"]["attachment_id"]
+                    )
+                    self.assertIsNone(row["owner"])
+
+    def _prepare_attach(self):
+        self.volume_id = rows.add_volume()["id"]
+        self.attachment_id = rows.add_attachment(self.volume_id)["id"]
+        return functools.partial(
+            attach.attach_alone, self.backend, self.attachment_id, self.volume_id, CONNECTOR
+        )
+
+    def test_a_connect_that_fails_is_failed_and_shut_out(self):
+        for where in self._deaths(self._prepare_failing_attach):
+            with self.subTest(where):
+                state = rows.attachment(self.attachment_id)["state"]
+                rest = {"connect_failed", "connected"}
+                self.assertIn(state, {"reserved"} if where == "before step 1" else rest)
+                self.assertEqual(state == "connected", self.attachment_id in self.driver.granted())
+
+    def _prepare_failing_attach(self):
+        attach = self._prepare_attach()
+
+        def work():
+            with self.driver.failing("grant"), contextlib.suppress(exception.ConnectFailed):
+                attach()
+
+        return work
+
+    def test_a_disconnect_is_finished_or_was_never_begun(self):
+        for where in self._deaths(self._prepare_detach):
+            with self.subTest(where):
+                never_begun = where == "before step 1"
+                left = [row["state"] for row in rows.attachments(self.volume_id)]
+                self.assertEqual(["connected"] if never_begun else [], left)
+                self.assertEqual(never_begun, self.attachment_id in self.driver.granted())
+                status = "attaching" if never_begun else "available"
+                self.assertEqual(status, rows.volume(self.volume_id)["status"])
+
+    def _prepare_detach(self):
+        self._prepare_attach()()
+        return functools.partial(detach.detach, self.backend, self.attachment_id, self.volume_id)
+
+    def test_a_volume_is_created_once_its_row_says_so(self):
+        for where in self._deaths(self._prepare_create):
+            with self.subTest(where):
+                self.assertEqual("available", rows.volume(self.volume_id)["status"])
+                self.assertIn(self.volume_id, self.driver.sizes())
+
+    def _prepare_create(self):
+        self.volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        return functools.partial(volumes.create, self.backend, self.volume_id)
+
+    def test_a_volume_is_copied_once_its_row_says_so(self):
+        for where in self._deaths(self._prepare_copy):
+            with self.subTest(where):
+                wait_until(
+                    lambda: rows.volume(self.volume_id)["status"] == "available", interval=0.001
+                )
+                self.assertIn(self.volume_id, self.driver.sizes())
+
+    def _prepare_copy(self):
+        source = rows.add_volume()["id"]
+        row = rows.add_volume("creating", owner=backends.HOST, source_volid=source)
+        self.volume_id = row["id"]
+        return functools.partial(volumes.create, self.backend, self.volume_id)
+
+    def test_a_volume_is_deleted_once_its_row_says_so(self):
+        for where in self._deaths(self._prepare_delete):
+            with self.subTest(where):
+                self.assertNotIn(self.volume_id, [row["id"] for row in rows.volumes()])
+                self.assertNotIn(self.volume_id, self.driver.sizes())
+
+    def _prepare_delete(self):
+        self._prepare_create()()
+        volumes_db.move(self.volume_id, Event.DELETE)
+        return functools.partial(volumes.delete, self.backend, self.volume_id)
+
+    def test_a_volume_is_extended_once_its_row_says_so(self):
+        for where in self._deaths(self._prepare_extend):
+            with self.subTest(where):
+                row = rows.volume(self.volume_id)
+                self.assertEqual(("available", 3), (row["status"], row["size_gib"]))
+                self.assertEqual(3, self.driver.sizes()[self.volume_id])
+
+    def _prepare_extend(self):
+        self._prepare_create()()
+        volumes_db.move(self.volume_id, Event.EXTEND, {"new_size_gib": 3})
+        return functools.partial(volumes.extend, self.backend, self.volume_id)
+
+
+class ResumeTest(unittest.TestCase):
+    """Whose rows, and what if that goes wrong too."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+
+    def test_only_the_backends_own_rows_are_touched(self):
+        for host in ("here@fake2#pool", "there@fake#pool", "here@fak", None):
+            volume_id = rows.add_volume(host=host)["id"]
+            rows.add_attachment(volume_id, "connecting")
+            rows.add_volume("creating", host=host, owner=(host or "").partition("#")[0] or None)
+        self.assertEqual(0, recovery.resume(self.backend, Retries()))
+        self.assertEqual([], self.driver.handed)
+
+    def test_a_volume_without_a_pool_is_the_backends_own_too(self):
+        volume_id = rows.add_volume(host=backends.HOST)["id"]
+        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        recovery.resume(self.backend, Retries())
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_what_an_administrator_has_reset_is_nobodys_work(self):
+        for state in ("creating", "deleting", "extending"):
+            rows.add_volume(state, owner=None)
+        recovery.resume(self.backend, Retries())
+        self.assertEqual([], self.driver.handed)
+
+    def test_rows_at_rest_stay_as_they_are(self):
+        volume_id = rows.add_volume(multiattach=True)["id"]
+        for state in ("reserved", "connected", "attached", "connect_failed"):
+            rows.add_attachment(volume_id, state)
+        for state in ("connect_unknown", "disconnect_failed"):
+            rows.add_attachment(volume_id, state)
+        before = rows.attachments()
+        recovery.resume(self.backend, Retries())
+        self.assertEqual(before, rows.attachments())
+
+    def test_a_failure_of_one_does_not_keep_the_others(self):
+        def script(call):
+            if call.attachment == failing:
+                raise exception.BackendError("broken", final=True)
+
+        self.driver.script = script
+        failing, *others = (
+            rows.add_attachment(rows.add_volume()["id"], "connecting")["id"] for _ in range(3)
+        )
+        self.assertEqual(0, recovery.resume(self.backend, Retries()))
+        # What the dead manager did may have landed, and cannot be undone either.
+        self.assertEqual("connect_unknown", rows.attachment(failing)["state"])
+        self.assertEqual({"connected"}, {rows.attachment(each)["state"] for each in others})
+
+    def test_a_connect_is_finished_also_when_the_volume_got_into_error_meanwhile(self):
+        volume_id = rows.add_volume(multiattach=True)["id"]
+        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        rows.add_attachment(volume_id, "connect_unknown")
+        rows.change_volume(volume_id, state="error", status="error")
+        self.assertEqual(0, recovery.resume(self.backend, Retries()))
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_a_connect_that_a_living_worker_ended_meanwhile_is_not_begun_again(self):
+        volume_id = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume_id, "connecting", generation=1)["id"]
+        (read,) = attachments_db.to_recover(backends.HOST, "us")
+        for values in ({"state": "connect_failed"}, {"generation": 2}):
+            rows.change_attachment(mine, **{"state": "connecting", "generation": 1} | values)
+            with mock.patch.object(attachments_db, "to_recover", return_value=[read]):
+                self.assertEqual(0, recovery.resume(self.backend, Retries()))
+        self.assertEqual([], self.driver.handed)
+
+    def test_a_worker_that_lives_is_waited_for(self):
+        volume_id = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        with self.backend.lock(volume_id):
+            resuming = threading.Thread(
+                target=recovery.resume, args=(self.backend, Retries()), daemon=True
+            )
+            resuming.start()
+            resuming.join(0.1)  # it waits longer than that, however slow it is
+            self.assertTrue(resuming.is_alive())
+            self.assertEqual([], self.driver.handed)
+        resuming.join(TIMEOUT)
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_what_cannot_be_stored_is_left_for_another_time(self):
+        rows.add_volume("creating", owner=backends.HOST)
+        rows.add_attachment(rows.add_volume()["id"], "connecting")
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with (
+            mock.patch.object(attachments_db, "move", side_effect=gone),
+            mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError),
+        ):
+            self.assertEqual(2, recovery.resume(self.backend, Retries()))
+        self.assertEqual(0, recovery.resume(self.backend, Retries()))
+
+
+class WithdrawingTest(unittest.TestCase):
+    """A host is to let go of a volume: no manager does that for it."""
+
+    def test_it_waits_for_its_agent_however_long_that_takes(self):
+        backend = backends.use(self)
+        long_ago = models.now() - datetime.timedelta(days=9)
+        mine = rows.add_attachment(
+            rows.add_volume()["id"],
+            "withdrawing",
+            agent="node-1",
+            created_at=long_ago,
+            updated_at=long_ago,
+        )["id"]
+        before = rows.attachment(mine)
+        for work_off in (recovery.resume, recovery.pick_up):
+            self.assertEqual(0, work_off(backend, Retries()))
+        self.assertEqual(before, rows.attachment(mine))
+        self.assertEqual([], backend.driver.methods)
+        agent_moves.release(mine, "node-1", 0)
+        recovery.resume(backend, Retries())
+        self.assertEqual(([], ["revoke"]), (rows.attachments(), backend.driver.methods))
+
+
+class PickUpTest(unittest.TestCase):
+    """A manager that lives finds what it should have done, by its age."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        # What is new stays so, however long a test takes.
+        self.enterContext(mock.patch.object(recovery, "A_WHILE", 3600.0))
+        self.long_ago = models.now() - datetime.timedelta(seconds=recovery.A_WHILE + 1)
+
+    def test_what_a_lost_message_asked_for_is_done(self):
+        waiting = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
+        volume_id = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume_id, "disconnecting", updated_at=self.long_ago)
+        recovery.pick_up(self.backend, Retries())
+        self.assertEqual("available", rows.volume(waiting["id"])["status"])
+        self.assertEqual([], rows.attachments(volume_id))
+        self.assertIn(
+            mine["id"], [each.export.attachment_id for each in self.driver.handed if each.export]
+        )
+
+    def test_what_may_still_be_on_its_way_is_left(self):
+        rows.add_volume("creating", owner=backends.HOST)
+        long_known = {"created_at": self.long_ago, "updated_at": models.now()}
+        rows.add_attachment(rows.add_volume()["id"], "connecting", **long_known)
+        recovery.pick_up(self.backend, Retries())
+        self.assertEqual([], self.driver.handed)
+
+    def test_a_worker_that_lives_is_not_waited_for(self):
+        volume_id = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)[
+            "id"
+        ]
+        processes.join(self.backend.presence.id, "ours")
+        with self.backend.lock(volume_id):
+            upkeep = threading.Thread(
+                target=recovery.pick_up, args=(self.backend, Retries()), daemon=True
+            )
+            upkeep.start()
+            upkeep.join(TIMEOUT)
+            self.assertFalse(upkeep.is_alive())
+            self.assertEqual([], self.driver.handed)
+
+    def test_what_a_dead_process_has_left_is_done_at_once(self):
+        volume_id = rows.add_volume(lease_holder="dead", lease_generation=4)["id"]
+        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        recovery.pick_up(self.backend, Retries())
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+        row = rows.volume(volume_id)
+        self.assertEqual((None, 5), (row["lease_holder"], row["lease_generation"]))
+
+    def test_what_another_process_works_on_is_left_to_it(self):
+        processes.join("other", "elsewhere:1")
+        volume_id = rows.add_volume(lease_holder="other", lease_generation=4)["id"]
+        rows.add_attachment(volume_id, "connecting", updated_at=self.long_ago)
+        before = rows.volume(volume_id)
+        for work in (recovery.pick_up, recovery.resume):
+            self.assertEqual(0, work(self.backend, Retries()))
+        self.assertEqual([], self.driver.handed)
+        self.assertEqual(before, rows.volume(volume_id))
+        processes.bury("other")
+        recovery.pick_up(self.backend, Retries())
+        self.assertEqual(["grant"], self.driver.methods)
+
+    def test_what_fails_is_tried_again_but_not_at_once(self):
+        rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
+        retries = Retries()
+        clock = self.enterContext(mock.patch("attachd.manager.retries.time"))
+        clock.monotonic.return_value = 1000.0
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with mock.patch.object(volumes_db, "move", side_effect=gone):
+            self.assertEqual(1, recovery.pick_up(self.backend, retries))
+        self.driver.handed.clear()
+        self.assertEqual(1, recovery.pick_up(self.backend, retries))
+        self.assertEqual([], self.driver.handed)
+        clock.monotonic.return_value += FIRST_PAUSE
+        self.assertEqual(0, recovery.pick_up(self.backend, retries))
+        self.assertEqual(["create"], self.driver.methods)
+
+    def test_a_failure_of_what_is_gone_is_forgotten(self):
+        gone = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)["id"]
+        retries = Retries()
+        with mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError):
+            recovery.pick_up(self.backend, retries)
+        self.assertTrue(retries.knows(gone))
+        rows.remove_all()
+        recovery.pick_up(self.backend, retries)
+        self.assertFalse(retries.knows(gone))
+
+    def test_a_lease_that_was_left_over_is_given_back(self):
+        ours = self.backend.presence.id
+        left = [rows.add_volume(lease_holder=each)["id"] for each in (ours, "dead")]
+        busy = rows.add_volume(lease_holder=ours)["id"]
+        with self.backend.turn(busy):
+            recovery.pick_up(self.backend, Retries())
+            self.assertEqual(ours, rows.volume(busy)["lease_holder"])
+        self.assertEqual([None, None], [rows.volume(each)["lease_holder"] for each in left])
+
+    def test_a_leftover_whose_volume_is_gone_does_not_keep_the_others(self):
+        left = rows.add_volume(lease_holder="dead")["id"]
+        with mock.patch.object(leases_db, "leftovers", return_value=["gone", left]):
+            recovery.pick_up(self.backend, Retries())
+        self.assertIsNone(rows.volume(left)["lease_holder"])

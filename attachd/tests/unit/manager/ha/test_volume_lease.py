@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Having a volume for a piece of work, among processes that want it too."""
+
+import threading
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.db import leases as db
+from attachd.db import processes
+from attachd.drivers import fencing
+from attachd.manager.ha import membership, volume_lease, volume_lock
+from attachd.manager.ha.membership import Presence
+from attachd.tests import backends, rows
+from attachd.tests.wait import TIMEOUT
+
+
+class _LeaseCase(unittest.TestCase):
+    """One volume, our process, and another one on another machine."""
+
+    def setUp(self):
+        super().setUp()
+        backends.use(self)
+        # Nothing beats here in the background: the first sign of life has to last.
+        backends.override(self, "takeover_time", 3600.0, group="manager")
+        self.ours = Presence()
+        self.addCleanup(self.ours.stop)
+        self.ours.beat()
+        processes.join("other", "elsewhere:7")
+        self.volume_id = rows.add_volume()["id"]
+        self.path = f"{CONF.state_path}/one"
+
+    def turn(self):
+        return volume_lease.turn(self.ours, self.volume_id, self.path)
+
+    def stored(self):
+        row = rows.volume(self.volume_id)
+        return row["lease_holder"], row["lease_generation"]
+
+    def give_to_other(self):
+        rows.change_volume(self.volume_id, lease_holder="other")
+
+
+class TurnTest(_LeaseCase):
+    """Among processes that live or are dead."""
+
+    def test_it_is_given_back_at_the_end_of_the_work(self):
+        with self.turn() as turn:
+            turn.begin(db.take)
+            self.assertEqual((self.ours.id, 1), self.stored())
+        self.assertEqual((None, 1), self.stored())
+
+    def test_it_is_given_back_after_an_accident_as_well(self):
+        with self.assertRaises(ZeroDivisionError), self.turn() as turn:
+            turn.begin(db.take)
+            raise ZeroDivisionError
+        self.assertEqual((None, 1), self.stored())
+
+    def test_work_that_has_given_it_back_itself_costs_no_statement_more(self):
+        with mock.patch.object(db, "give_back") as again:
+            with self.turn() as turn:
+                turn.begin(db.take)
+                db.had(turn.lease, {}, ended=True)
+            with self.turn():
+                pass
+        self.assertEqual(0, again.call_count)
+
+    def test_it_is_given_back_where_nobody_knows_whether_it_was_taken(self):
+        def lost(lease):
+            db.take(lease)
+            lease.generation = None
+            raise exception.Unavailable(reason="The connection was lost at the commit.")
+
+        with self.assertRaises(exception.Unavailable), self.turn() as turn:
+            turn.begin(lost)
+        self.assertEqual((None, 1), self.stored())
+
+    def test_trouble_with_giving_back_does_not_hide_how_the_work_ended(self):
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with mock.patch.object(db, "give_back", side_effect=gone):
+            with self.turn() as turn:
+                turn.begin(db.take)
+            with self.assertRaises(ZeroDivisionError), self.turn() as turn:
+                turn.begin(db.take)
+                raise ZeroDivisionError
+        self.assertEqual((self.ours.id, 2), self.stored())
+
+    def test_what_a_living_one_has_is_waited_for(self):
+        self.give_to_other()
+        had = threading.Event()
+        asked = threading.Semaphore(0)
+
+        def take(lease):
+            asked.release()
+            db.take(lease)
+
+        def work():
+            with self.turn() as turn:
+                turn.begin(take)
+                had.set()
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        for _ in range(3):
+            self.assertTrue(asked.acquire(timeout=TIMEOUT))
+        self.assertFalse(had.is_set())
+        rows.change_volume(self.volume_id, lease_holder=None)
+        self.assertTrue(had.wait(TIMEOUT))
+        thread.join(TIMEOUT)
+
+    def test_after_some_time_the_caller_is_told_who_has_it(self):
+        self.give_to_other()
+        backends.override(self, "attach_timeout", 1, group="rpc")
+        with (
+            self.assertRaisesRegex(exception.Unavailable, "busy.*elsewhere:7"),
+            self.turn() as turn,
+        ):
+            turn.begin(db.take)
+        self.assertEqual(("other", 0), self.stored())
+
+    def test_what_a_dead_one_had_is_taken_over_at_once(self):
+        self.give_to_other()
+        processes.bury("other")
+        with self.turn() as turn:
+            turn.begin(db.take)
+            self.assertEqual((self.ours.id, 1), self.stored())
+
+    def test_it_goes_on_with_the_lease_it_has(self):
+        with self.turn() as turn:
+            turn.begin(db.take)
+            turn.begin(db.take)
+            self.assertEqual((self.ours.id, 1), self.stored())
+            self.give_to_other()
+            self.assertRaises(exception.TakenOver, turn.begin, db.take)
+        self.assertEqual(("other", 1), self.stored())
+
+    def test_another_thread_that_has_its_turn_for_too_long_is_not_waited_for(self):
+        backends.override(self, "attach_timeout", 1, group="rpc")
+        refused = []
+
+        def late():
+            try:
+                with self.turn():
+                    refused.append("nobody")
+            except exception.Unavailable as error:
+                refused.append(str(error))
+
+        with self.turn():
+            thread = threading.Thread(target=late, daemon=True)
+            thread.start()
+            thread.join(TIMEOUT)
+        self.assertIn(f"Volume {self.volume_id} is busy", refused[0])
+
+    def test_the_lease_is_given_back_before_the_turn_is(self):
+        idle = []
+        real = db.give_back
+
+        def give_back(lease):
+            idle.append(volume_lock.is_free(self.path))
+            real(lease)
+
+        with mock.patch.object(db, "give_back", give_back), self.turn() as turn:
+            turn.begin(db.take)
+        self.assertEqual([False], idle)
+
+
+class FencingTest(_LeaseCase):
+    """Whoever may count as dead."""
+
+    def setUp(self):
+        super().setUp()
+        self.later = membership.boot_clock() + CONF.manager.takeover_time
+
+    def asleep(self):
+        return mock.patch.object(membership, "boot_clock", lambda: self.later)
+
+    def test_its_drivers_change_nothing_any_more(self):
+        with self.turn() as turn:
+            turn.begin(db.take)
+            fencing.check()
+            self.assertFalse(turn.is_lost())
+            with self.asleep():
+                self.assertRaises(exception.BackendError, fencing.check)
+                self.assertTrue(turn.is_lost())
+        fencing.check()
+
+    def test_it_begins_nothing(self):
+        with self.asleep(), self.assertRaises(exception.Unavailable), self.turn() as turn:
+            turn.begin(db.take)
+        self.assertEqual((None, 0), self.stored())
+
+    def test_it_may_still_write_down_what_it_has_begun(self):
+        # The row decides: nobody has taken it over so far.
+        with self.turn() as turn:
+            turn.begin(db.take)
+            with self.asleep():
+                turn.begin(db.take)
+
+    def test_what_was_begun_under_a_former_id_is_lost(self):
+        with self.turn() as turn:
+            turn.begin(db.take)
+            processes.bury(self.ours.id)
+            self.ours.beat()
+            self.assertTrue(turn.is_lost())
+            self.assertRaises(exception.BackendError, fencing.check)
+        with self.turn() as turn:
+            turn.begin(db.take)
+            self.assertFalse(turn.is_lost())

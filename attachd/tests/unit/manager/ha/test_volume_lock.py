@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Locks that threads and processes have in turn."""
+
+import contextlib
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from attachd.manager.ha import volume_lock
+from attachd.tests.wait import TIMEOUT, wait_until
+
+_OTHER = f"""
+import sys
+from attachd.manager import turns
+sys.stdout.write("comes\\n")
+sys.stdout.flush()
+with turns.taken(sys.argv[1], {TIMEOUT}, {TIMEOUT}):
+    sys.stdout.write("has it\\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+"""
+
+
+class TurnsTest(unittest.TestCase):
+    """One lock."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix="attachd-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name) / "locks"
+        self.path = f"{self.folder}/one"
+        self.order = []
+
+    def begin(self, name):
+        """Let a thread want the lock, and return once it is in the line."""
+
+        def want():
+            with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+                self.order.append(name)
+
+        before = len(volume_lock._lines.get(self.path, ()))
+        thread = threading.Thread(target=want, daemon=True)
+        thread.start()
+        wait_until(
+            lambda: name in self.order or len(volume_lock._lines.get(self.path, ())) > before,
+            interval=0.001,
+        )
+        return thread
+
+    def start_process(self):
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _OTHER, self.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertEqual("comes\n", process.stdout.readline())
+        return process
+
+    def is_waiting(self, process):
+        """Tell whether a process waits for somebody else's lock."""
+        waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        return any("->" in line and f"{process.pid}" in line for line in waiting)
+
+    def test_threads_have_it_in_the_order_in_which_they_came(self):
+        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+            threads = [self.begin(number) for number in range(20)]
+            self.assertEqual([], self.order)
+        for each in threads:
+            each.join(TIMEOUT)
+        self.assertEqual(list(range(20)), self.order)
+
+    def test_an_accident_of_its_holder_frees_it(self):
+        with self.assertRaises(ZeroDivisionError), volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+            raise ZeroDivisionError
+        self.begin("next").join(TIMEOUT)
+        self.assertEqual(["next"], self.order)
+        self.assertEqual({}, volume_lock._lines)
+
+    def test_it_is_free_while_nobody_has_it(self):
+        self.assertTrue(volume_lock.is_free(self.path))
+        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+            self.assertFalse(volume_lock.is_free(self.path))
+            self.assertTrue(volume_lock.is_free(f"{self.folder}/two"))
+        self.assertTrue(volume_lock.is_free(self.path))
+
+    def test_it_is_not_free_while_another_process_has_it_and_free_when_that_is_killed(self):
+        other = self.start_process()
+        self.assertEqual("has it\n", other.stdout.readline())
+        self.assertFalse(volume_lock.is_free(self.path))
+        waiting = self.begin("we")
+        other.kill()
+        waiting.join(TIMEOUT)
+        self.assertEqual(["we"], self.order)
+        self.assertTrue(volume_lock.is_free(self.path))
+
+    def test_another_process_has_it_before_our_own_threads_that_came_later(self):
+        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+            other = self.start_process()
+            wait_until(lambda: self.is_waiting(other))
+            threads = [self.begin(number) for number in range(5)]
+        self.assertEqual("has it\n", other.stdout.readline())
+        self.assertEqual([], self.order)
+        other.kill()
+        for each in threads:
+            each.join(TIMEOUT)
+        self.assertEqual(list(range(5)), self.order)
+
+    def test_who_waits_for_too_long_steps_out_of_the_line(self):
+        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+            with self.assertRaises(volume_lock.Late), volume_lock.taken(self.path, 0.05, TIMEOUT):
+                self.fail("two at once")
+            next_one = self.begin("next")
+            self.assertEqual([], self.order)
+        next_one.join(TIMEOUT)
+        self.assertEqual(["next"], self.order)
+        self.assertEqual({}, volume_lock._lines)
+
+    def start_sleeping_process(self):
+        """Return a process that has it, and sleeps."""
+        other = self.start_process()
+        self.assertEqual("has it\n", other.stdout.readline())
+        other.send_signal(signal.SIGSTOP)
+        return other
+
+    def waiting_threads(self):
+        return [each for each in threading.enumerate() if each.name == "turn"]
+
+    def test_a_process_that_sleeps_with_it_is_waited_for_only_so_long(self):
+        self.start_sleeping_process()
+        begun = time.monotonic()
+        with volume_lock.taken(self.path, TIMEOUT, 0.2):
+            self.assertGreaterEqual(time.monotonic() - begun, 0.2)
+
+    def test_whoever_waits_behind_it_at_the_gate_goes_on_as_well(self):
+        self.start_sleeping_process()
+        third = self.start_process()
+        wait_until(lambda: self.is_waiting(third))
+        with volume_lock.taken(self.path, TIMEOUT, 0.2):
+            self.assertFalse(volume_lock.is_free(f"{self.path}.gate"))
+
+    def test_what_was_given_up_is_free_once_the_sleeper_has_gone(self):
+        sleeper = self.start_sleeping_process()
+        before = self.open_files()
+        for _ in range(3):
+            with volume_lock.taken(self.path, TIMEOUT, 0.01):
+                pass
+        self.assertFalse(volume_lock.is_free(self.path))
+        self.assertEqual(before + 3, self.open_files())
+        sleeper.kill()
+        wait_until(lambda: not self.waiting_threads())
+        self.assertTrue(volume_lock.is_free(self.path))
+        self.assertEqual(before, self.open_files())
+        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+            self.assertFalse(volume_lock.is_free(self.path))
+
+    def open_files(self):
+        """Return how many files of ours are open."""
+        count = 0
+        for each in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                count += each.readlink().is_relative_to(self.folder)
+        return count
+
+    def test_nothing_is_open_after_it_was_had(self):
+        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+            self.assertEqual(1, self.open_files(), "the gate is left behind us")
+            waiting = [self.begin(number) for number in range(3)]
+        for each in waiting:
+            each.join(TIMEOUT)
+        self.assertEqual(0, self.open_files())
+
+    def test_a_forgotten_one_leaves_no_file(self):
+        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+            self.assertTrue(list(self.folder.iterdir()))
+            volume_lock.forget(self.path)
+        self.assertEqual([], list(self.folder.iterdir()))
+        volume_lock.forget(self.path)

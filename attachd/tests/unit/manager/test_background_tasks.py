@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long work is done beside, a few pieces at a time, each once."""
+
+import threading
+import time
+import unittest
+
+from oslo_context import context as oslo_context
+
+from attachd import context
+from attachd.manager.background_tasks import LongWork
+from attachd.tests.wait import TIMEOUT, wait_until
+
+
+class LongWorkTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.work = LongWork("shelf", 2)
+        self.go_on = threading.Event()
+        self.addCleanup(self.go_on.set)
+        self.begun = []
+        self.done = threading.Semaphore(0)
+
+    def begin(self, name):
+        def do():
+            self.begun.append(name)
+            self.go_on.wait(TIMEOUT)
+            self.done.release()
+
+        self.work.begin(name, do)
+
+    def test_who_begins_it_does_not_wait_and_a_few_are_done_at_a_time(self):
+        for name in "abcd":
+            self.begin(name)
+        wait_until(lambda: len(self.begun) == 2)
+        time.sleep(0.05)  # for a third one that must not begin; slow, it is only not found
+        self.assertEqual({"a", "b"}, set(self.begun))
+        self.go_on.set()
+        for _ in "abcd":
+            self.assertTrue(self.done.acquire(timeout=TIMEOUT))
+        self.assertEqual({"a", "b", "c", "d"}, set(self.begun))
+
+    def test_a_volume_that_has_work_gets_no_more(self):
+        for _ in range(3):
+            self.begin("a")
+        wait_until(lambda: self.begun)
+        self.begin("a")
+        self.go_on.set()
+        self.assertTrue(self.done.acquire(timeout=TIMEOUT))
+        wait_until(lambda: not self.work._known)
+        self.assertEqual(["a"], self.begun)
+        self.begin("a")
+        wait_until(lambda: self.begun == ["a", "a"])
+
+    def test_it_is_busy_until_everything_is_done(self):
+        self.assertFalse(self.work.busy)
+        for name in "abc":
+            self.begin(name)
+        self.assertTrue(self.work.busy)
+        self.go_on.set()
+        wait_until(lambda: not self.work.busy)
+        self.assertEqual(3, len(self.begun))
+
+    def test_trouble_does_not_keep_others_from_their_work(self):
+        def fail():
+            raise ZeroDivisionError
+
+        with self.assertLogs("attachd.manager.background_tasks", "ERROR"):
+            self.work.begin("bad", fail)
+            wait_until(lambda: not self.work._known)
+        self.go_on.set()
+        for name in "abc":
+            self.begin(name)
+        wait_until(lambda: len(self.begun) == 3)
+
+    def test_who_asked_for_it_is_known_where_it_is_done(self):
+        seen = []
+        before = oslo_context.get_current()
+        context.RequestContext(request_id="req-1", overwrite=True)
+        self.work.begin("a", lambda: seen.append(oslo_context.get_current().request_id))
+        wait_until(lambda: seen)
+        self.assertEqual(["req-1"], seen)
+        oslo_context._request_store.context = before

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disconnecting, from whatever state; manager/detach.py."""
+
+import dataclasses
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.db import attachments as db
+from attachd.db import messages
+from attachd.db.paging import Page
+from attachd.manager import attach, detach
+from attachd.states import AttachmentState
+from attachd.tests import backends, rows
+from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
+
+
+class DetachTest(unittest.TestCase):
+    """The host's access is taken away, then the row."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.volume_id = rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
+
+    def _detach(self, attachment_id):
+        return detach.detach(self.backend, attachment_id, self.volume_id)
+
+    def _connected(self, connector=CONNECTOR):
+        mine = rows.add_attachment(self.volume_id)["id"]
+        attach.attach(self.backend, mine, self.volume_id, connector)
+        return mine
+
+    def test_every_state_can_be_left(self):
+        for state in set(AttachmentState) - {AttachmentState.HELD}:
+            mine = rows.add_attachment(self.volume_id, state.value)["id"]
+            self.assertEqual([], self._detach(mine), state)
+            self.assertEqual([], rows.attachments(self.volume_id), state)
+            volume = rows.volume(self.volume_id)
+            self.assertEqual(
+                ("available", "detached"), (volume["status"], volume["attach_status"])
+            )
+
+    def test_the_driver_is_asked_unless_the_attachment_never_had_a_connector(self):
+        for state in set(AttachmentState) - {AttachmentState.HELD}:
+            self.driver.handed.clear()
+            self._detach(rows.add_attachment(self.volume_id, state.value)["id"])
+            asked = [] if state == "reserved" else ["revoke"]
+            self.assertEqual(asked, self.driver.methods, state)
+
+    def test_completed_without_a_connector_it_is_unknown_to_the_driver(self):
+        mine = rows.add_attachment(self.volume_id, "attached", connector=None)["id"]
+        self._detach(mine)
+        self.assertEqual([], self.driver.handed)
+
+    def test_before_the_driver_is_touched_the_row_says_what_is_begun(self):
+        mine = self._connected()
+        seen = []
+        self.driver.script = lambda _call: seen.append(rows.attachment(mine))
+        self._detach(mine)
+        self.assertEqual(("disconnecting", 2), (seen[0]["state"], seen[0]["generation"]))
+        self.assertIsNotNone(seen[0]["owner"])
+
+    def test_the_driver_gets_what_the_grant_got_and_the_hosts_to_spare(self):
+        mine = self._connected()
+        other = self._connected(OTHER_CONNECTOR)
+        for state in ("reserved", "connect_failed", "connect_unknown", "disconnecting"):
+            rows.add_attachment(self.volume_id, state)
+        self._detach(mine)
+        granted, revoked = (
+            each for each in self.driver.handed if each.export.attachment_id == mine
+        )
+        self.assertRegex(granted.export.secret, "^[0-9a-f]{32}$")
+        # Nobody needs a secret to be shut out.
+        without = dataclasses.replace(granted.export, secret="")
+        self.assertEqual((granted.volume, without), (revoked.volume, revoked.export))
+        self.assertEqual([other], [each.attachment_id for each in revoked.others])
+        self.assertEqual(OTHER_CONNECTOR, revoked.others[0].connector)
+
+    def test_the_remaining_attachments_are_returned(self):
+        mine, other = self._connected(), self._connected(OTHER_CONNECTOR)
+        self.assertEqual([other], [row["id"] for row in self._detach(mine)])
+        self.assertEqual({other}, self.driver.granted())
+        self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
+
+    def test_a_second_time_it_is_not_found(self):
+        mine = self._connected()
+        self._detach(mine)
+        with self.assertRaises(exception.AttachmentNotFound):
+            self._detach(mine)
+
+    def test_a_backend_that_is_down_refuses_before_the_row_moves(self):
+        mine = self._connected()
+        self.backend.error = "the cable is out"
+        with self.assertRaises(exception.Unavailable):
+            self._detach(mine)
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_a_volume_in_error_is_usable_again_and_says_so_even_beside_an_uncertain_one(self):
+        doubtful = rows.add_attachment(self.volume_id, "connect_unknown")["id"]
+        mine = rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        rows.change_volume(self.volume_id, state="error", status="error")
+        self._detach(mine)
+        volume = rows.volume(self.volume_id)
+        self.assertEqual(("ready", "error"), (volume["state"], volume["status"]))
+        attach.attach_alone(self.backend, doubtful, self.volume_id, CONNECTOR)
+        self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
+
+
+class ChangedTest(unittest.TestCase):
+    """It was decided that an attachment may go; by now it is another one."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.volume_id = rows.add_volume(multiattach=True)["id"]
+
+    def _detach(self, state, seen):
+        mine = rows.add_attachment(self.volume_id, state)["id"]
+        detach.detach(self.backend, mine, self.volume_id, seen)
+
+    def test_what_is_in_one_of_the_states_goes(self):
+        for state in ("reserved", "connect_failed"):
+            self._detach(state, ["connect_failed", "reserved"])
+        self.assertEqual([], rows.attachments(self.volume_id))
+
+    def test_what_is_not_stays_as_it_is(self):
+        states = set(AttachmentState) - {AttachmentState.HELD, AttachmentState.CONNECT_FAILED}
+        for state in states:
+            with self.assertRaisesRegex(exception.InvalidTransition, f"become {state.wire} since"):
+                self._detach(state.value, ["connect_failed"])
+        self.assertEqual(states, {row["state"] for row in rows.attachments(self.volume_id)})
+        self.assertEqual([], self.backend.driver.handed)
+
+
+class ForceTest(unittest.TestCase):
+    """An administrator has one attachment go."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.volume_id = rows.add_volume(multiattach=True)["id"]
+
+    def _force(self, mine):
+        return detach.force(self.backend, mine, self.volume_id, "root")
+
+    def _told(self):
+        return [(row["detail_id"], row["facts"]) for row in messages.page({}, Page(limit=9))]
+
+    def test_whatever_its_state_it_goes_and_the_others_stay(self):
+        other = rows.add_attachment(self.volume_id, "attached", connector=OTHER_CONNECTOR)["id"]
+        for state in set(AttachmentState) - {AttachmentState.HELD}:
+            mine = rows.add_attachment(self.volume_id, state.value)["id"]
+            self.assertEqual([other], [row["id"] for row in self._force(mine)], state)
+            self.assertEqual({"user_id": "root", "attachment_id": mine}, self._told()[0][1])
+        self.assertEqual("attached", rows.attachment(other)["state"])
+
+    def test_before_the_backend_is_asked_its_owner_is_told(self):
+        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        seen = []
+        self.driver.script = lambda _call: seen.extend(self._told())
+        self._force(mine)
+        self.assertEqual([("102", {"user_id": "root", "attachment_id": mine})], seen)
+
+    def test_a_backend_that_does_not_let_it_go_is_told_as_well(self):
+        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
+            self._force(mine)
+        self.assertEqual(["022", "102"], [detail for detail, _facts in self._told()])
+
+    def test_where_nothing_is_done_nobody_is_told(self):
+        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        self._force(mine)
+        with self.assertRaises(exception.AttachmentNotFound):
+            self._force(mine)
+        self.assertEqual(1, len(self._told()))
+
+
+class FailingRevokeTest(unittest.TestCase):
+    """The backend does not shut the host out."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.volume_id = rows.add_volume()["id"]
+        self.attachment_id = rows.add_attachment(self.volume_id)["id"]
+        attach.attach(self.backend, self.attachment_id, self.volume_id, CONNECTOR)
+
+    def _detach(self):
+        return detach.detach(self.backend, self.attachment_id, self.volume_id)
+
+    def _fail(self, **how):
+        failed = self.assertRaises(exception.DisconnectFailed)
+        with self.driver.failing("revoke", **how), failed:
+            self._detach()
+        return failed.exception
+
+    def test_the_row_stays_and_the_volume_is_nobodys(self):
+        for final in (True, False):
+            error = self._fail(final=final)
+            self.assertIn(self.attachment_id, str(error))
+            self.assertIn("burns", str(error))
+            row = rows.attachment(self.attachment_id)
+            self.assertEqual(("disconnect_failed", None), (row["state"], row["owner"]))
+            self.assertIn("burns", row["error"])
+            volume = rows.volume(self.volume_id)
+            self.assertEqual(
+                ("error", "error_detaching"), (volume["status"], volume["attach_status"])
+            )
+
+    def test_it_can_be_repeated_until_it_works(self):
+        self._fail()
+        self._fail()
+        self.assertEqual([], self._detach())
+        self.assertEqual(set(), self.driver.granted())
+        self.assertEqual("available", rows.volume(self.volume_id)["status"])
+
+    def test_the_host_is_not_let_in_again(self):
+        self._fail()
+        self.assertEqual(["grant", "revoke"], self.driver.methods)
+
+    def test_a_failure_does_not_overwrite_what_somebody_else_wrote(self):
+        def script(call):
+            rows.change_attachment(self.attachment_id, generation=9)
+            raise exception.BackendError("late")
+
+        self.driver.script = script
+        with self.assertRaises(exception.DisconnectFailed):
+            self._detach()
+        row = rows.attachment(self.attachment_id)
+        self.assertEqual(("disconnecting", 9), (row["state"], row["generation"]))
+
+    def test_a_row_that_was_taken_over_is_not_removed(self):
+        self.driver.script = lambda _call: rows.change_attachment(self.attachment_id, generation=9)
+        with self.assertRaises(exception.InvalidTransition):
+            self._detach()
+        self.assertEqual("disconnecting", rows.attachment(self.attachment_id)["state"])
+
+    def test_when_the_removal_cannot_be_stored_it_can_be_repeated(self):
+        silent = exception.Unavailable(reason="The database does not answer.")
+        ending = mock.patch.object(db, "end", side_effect=silent)
+        with ending, self.assertRaises(exception.Unavailable):
+            self._detach()
+        self.assertEqual([], self._detach())
