@@ -11,10 +11,10 @@ from pathlib import Path
 import socket
 
 from attachd import exception
-from attachd.agent import blocks, ways
-from attachd.agent.base import IDENTITY, Connector, Options, Way
+from attachd.agent import block_device, ways
+from attachd.agent.connectors.base import IDENTITY, Connector, Options, Way
 from attachd.agent.journal import FOLDER, Entry, Journal, Step
-from attachd.agent.mounting import mounts
+from attachd.agent.mount import mounts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,4 +156,6 @@ def _recognized(entry: Entry) -> list[str]:
     if entry.device is None:
         return []
     noted = entry.device.info.get(IDENTITY)
-    return [entry.device.path] if noted and noted == blocks.identity(entry.device.path) else []
+    return (
+        [entry.device.path] if noted and noted == block_device.identity(entry.device.path) else []
+    )

@@ -20,7 +20,7 @@ from typing import IO, Any
 import uuid
 
 from attachd import exception
-from attachd.agent.base import Device, Options
+from attachd.agent.connectors.base import Device, Options
 
 FOLDER = Path("/var/lib/attachd/host")
 """Where the journal of a host is, unless somebody says otherwise."""

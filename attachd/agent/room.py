@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many volumes are worked on at once, and which of them take too long; for duties.py.
+"""How many volumes are worked on at once, and which of them take too long; for reconciler.py.
 
 A command of a host, or os-brick itself, may hang in the kernel, where nobody can end it.  Whoever
 hangs there keeps their place: all that can be done about it is to tell.

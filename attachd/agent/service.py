@@ -11,12 +11,12 @@ from time import monotonic
 from oslo_log import log
 
 from attachd import exception
-from attachd.agent.base import Options
-from attachd.agent.crew import Crew
-from attachd.agent.duties import Duties
+from attachd.agent.connectors.base import Options
 from attachd.agent.endpoint import Endpoint
+from attachd.agent.heartbeat import Reporter
 from attachd.agent.host import Host
-from attachd.agent.reporting import Reporter
+from attachd.agent.reconciler import Duties
+from attachd.agent.worker_pool import Crew
 from attachd.conf import CONF
 from attachd.rpc import agent_manager_api, transport
 

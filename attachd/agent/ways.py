@@ -6,9 +6,9 @@ from pathlib import Path
 
 from attachd import exception
 from attachd.agent import commands
-from attachd.agent.base import Way
-from attachd.agent.brick import KernelWay
-from attachd.agent.userspace.way import UserSpaceWay, lacks_tools
+from attachd.agent.connectors.base import Way
+from attachd.agent.connectors.brick import KernelWay
+from attachd.agent.connectors.qemu.connector import UserSpaceWay, lacks_tools
 
 AUTO = "auto"
 """Kernel, unless it has no SCSI and QEMU's tools are there."""

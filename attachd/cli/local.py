@@ -16,7 +16,7 @@ from typing import Any, Final
 from openstack import connection
 
 from attachd import exception
-from attachd.agent.base import Options
+from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Owner
 from attachd.cli import options, showing

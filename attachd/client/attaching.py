@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from attachd import exception
-from attachd.agent.base import Options
+from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import GOING, Entry, Owner, Step
-from attachd.agent.mounting import filesystems, mounts, placing
+from attachd.agent.mount import filesystems, format_and_mount, mounts
 from attachd.client.detaching import Detaching, command
 from attachd.client.service import Refused, Remote, Service, Volume
 
@@ -152,7 +152,7 @@ class Attaching:
         if entry.step in {Step.CONNECTING, Step.COMPLETING}:
             entry = self._journal.write(entry, step=Step.COMPLETING)
             self._service.complete(_known(entry))
-        entry = placing.place(self._journal, entry, self._tell, mode=mode_of(entry))
+        entry = format_and_mount.place(self._journal, entry, self._tell, mode=mode_of(entry))
         return self._attached(entry)
 
     def _let_in(self, entry: Entry, volume: Volume) -> Entry:
@@ -195,7 +195,7 @@ class Attaching:
         device = entry.device if present else None
         entry = self._journal.write(entry, restoring=True, device=device)
         try:
-            entry = placing.place(
+            entry = format_and_mount.place(
                 self._journal, self._connect(entry), self._tell, mode=mode_of(entry)
             )
         except Exception as error:

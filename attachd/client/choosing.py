@@ -8,7 +8,7 @@ from typing import Any
 from openstack import exceptions
 
 from attachd import exception
-from attachd.agent.base import Device, Options
+from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner, Step
 from attachd.client.service import Remote, Service, Volume

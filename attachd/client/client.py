@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from openstack import connection as sdk
 
 from attachd import exception
-from attachd.agent.base import Connector, Options
+from attachd.agent.connectors.base import Connector, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry
 from attachd.client import listing, restoring

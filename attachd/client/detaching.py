@@ -7,7 +7,7 @@ import dataclasses
 from attachd import exception
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Step
-from attachd.agent.mounting import placing
+from attachd.agent.mount import format_and_mount
 from attachd.client.service import FAILURES, Refused, Service
 
 
@@ -96,7 +96,9 @@ class Detaching:
             return entry
         if entry.mountpoint is not None:
             self._tell(f"Unmounting {entry.mountpoint}")
-        return placing.displace(self._journal, entry, present=self._host.is_present(entry))
+        return format_and_mount.displace(
+            self._journal, entry, present=self._host.is_present(entry)
+        )
 
     def _displaced(self, entry: Entry, *, force: bool) -> Entry:
         try:

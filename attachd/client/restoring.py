@@ -6,10 +6,9 @@ import dataclasses
 from typing import Any
 
 from attachd import exception
-from attachd.agent import restoring
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry
-from attachd.agent.restoring import Verdict
+from attachd.agent.restore import Verdict, restore_host
 from attachd.client.attaching import Attaching, current_info
 from attachd.client.service import FAILURES, Service
 
@@ -40,7 +39,7 @@ def restore(
         return None if remote is None else current_info(entry, remote)
 
     gone, errors = [], {}
-    for found in restoring.restore(host, current, tell):
+    for found in restore_host(host, current, tell):
         entry, error = found.entry, found.error
         if entry is None:
             tell(f"{found.path}: {found.error} End it by: {found.advice}")

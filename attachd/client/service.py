@@ -15,7 +15,7 @@ from keystoneauth1 import exceptions as transport
 from openstack import connection as sdk
 from openstack import exceptions
 
-from attachd.agent.base import Connector
+from attachd.agent.connectors.base import Connector
 
 MICROVERSION: Final = "3.54"
 """The oldest that has all of attachments which is used here: the mode came last."""

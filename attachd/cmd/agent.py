@@ -15,7 +15,7 @@ from oslo_service import systemd
 
 from attachd import exception, service
 from attachd.agent import key
-from attachd.agent.brick import KernelWay
+from attachd.agent.connectors.brick import KernelWay
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Owner
 from attachd.agent.service import Agent

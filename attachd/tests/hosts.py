@@ -13,9 +13,9 @@ import uuid
 import oslo_messaging as messaging
 
 from attachd import exception
-from attachd.agent.base import ConnectionInfo, Connector, Device, Options, Way
+from attachd.agent.connectors.base import ConnectionInfo, Connector, Device, Options, Way
 from attachd.agent.host import Host, Identity
-from attachd.agent.mounting import users
+from attachd.agent.mount import open_handles
 from attachd.conf import CONF
 from attachd.db import agents
 from attachd.manager.agents.rpc_server import Desk
@@ -110,8 +110,8 @@ def hide_other_processes(test: unittest.TestCase) -> None:
     test.addCleanup(folder.cleanup)
     for name in (f"{os.getpid()}", "swaps"):
         (Path(folder.name) / name).symlink_to(Path("/proc") / name)
-    test.enterContext(mock.patch.object(users, "_PROC", Path(folder.name)))
-    test.enterContext(mock.patch.object(users, "_PATIENCE_SECONDS", 0))
+    test.enterContext(mock.patch.object(open_handles, "_PROC", Path(folder.name)))
+    test.enterContext(mock.patch.object(open_handles, "_PATIENCE_SECONDS", 0))
 
 
 class HostCase(unittest.TestCase):

@@ -21,10 +21,10 @@ from typing import Any, NoReturn
 
 from oslo_messaging._drivers import impl_rabbit  # noqa: F401  loaded here, not by each child
 
-from attachd.agent.brick import KernelWay
-from attachd.agent.duties import Duties
+from attachd.agent.connectors.brick import KernelWay
+from attachd.agent.connectors.qemu.connector import UserSpaceWay
 from attachd.agent.journal import Journal
-from attachd.agent.userspace.way import UserSpaceWay
+from attachd.agent.reconciler import Duties
 from attachd.cmd import agent
 from attachd.rpc import agent_manager_api
 from attachd.tests.crashing import points

@@ -10,7 +10,7 @@ from oslo_config import cfg
 import testtools
 
 from attachd.agent import ways
-from attachd.agent.base import Options
+from attachd.agent.connectors.base import Options
 from attachd.drivers import base
 from attachd.drivers.tgt.driver import TgtDriver
 from attachd.tests import machine, wait

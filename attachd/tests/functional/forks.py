@@ -21,8 +21,8 @@ import requests
 import urllib3
 
 from attachd.agent import journal, outcomes
-from attachd.agent.brick import KernelWay
-from attachd.agent.userspace.way import UserSpaceWay
+from attachd.agent.connectors.brick import KernelWay
+from attachd.agent.connectors.qemu.connector import UserSpaceWay
 
 _CHANGING = ("mkfs", "mount", "umount", "wipefs")
 

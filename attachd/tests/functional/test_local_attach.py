@@ -13,7 +13,7 @@ import testtools
 
 from attachd import exception
 from attachd.agent.host import Host, Identity
-from attachd.agent.mounting import contents, mounts
+from attachd.agent.mount import mounts, probe
 from attachd.client import Client
 from attachd.drivers import loop
 from attachd.tests import machine
@@ -56,7 +56,7 @@ class Case(testtools.TestCase):
 
     def hasten(self):
         """Do without the reading of a whole device before a file system is made on it."""
-        self.useFixture(fixtures.MockPatchObject(contents, "check_empty"))
+        self.useFixture(fixtures.MockPatchObject(probe, "check_empty"))
 
     def new_host(self, name):
         identity = Identity(f"host-{name}", f"iqn.2026-01.internal.attachd.test:{name}")

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 from attachd import exception
-from attachd.agent.mounting import mounts, mounttable
+from attachd.agent.mount import mountinfo, mounts
 from attachd.tests import machine
 from attachd.tests.functional.loop_devices import MIB, Case
 
@@ -152,7 +152,7 @@ class MountTest(Case):
 
     def times(self, folder):
         path = os.path.realpath(folder)
-        return [each.folder for each in mounttable.mounts()].count(path)
+        return [each.folder for each in mountinfo.mounts()].count(path)
 
 
 class DirtyTest(Case):

@@ -12,7 +12,7 @@ import fixtures
 
 from attachd import exception
 from attachd.agent import commands
-from attachd.agent.userspace import processes
+from attachd.agent.connectors.qemu import processes
 from attachd.tests.wait import TIMEOUT, wait_until
 
 

@@ -9,8 +9,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.agent import blocks, ways
-from attachd.agent.base import Device, Options
+from attachd.agent import block_device, ways
+from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry, Step
 from attachd.tests import hosts
@@ -51,7 +51,7 @@ class HostTest(unittest.TestCase):
         self.way.lacking = ["iscsiadm (package open-iscsi)"]
         with (
             mock.patch("os.geteuid", return_value=1000),
-            mock.patch("attachd.agent.mounting.mounts.lacks", return_value=["mkfs.x"]),
+            mock.patch("attachd.agent.mount.mounts.lacks", return_value=["mkfs.x"]),
             self.assertRaises(exception.HostLacks) as lacking,
         ):
             self.host.check(tools=["mkfs.x"])
@@ -133,7 +133,7 @@ class HostTest(unittest.TestCase):
         with (
             Path(made.device.path).open("rb"),
             mock.patch.object(self.way, "is_present", return_value=False),
-            mock.patch.object(blocks, "identity", side_effect=["naa.6", "naa.7"]),
+            mock.patch.object(block_device, "identity", side_effect=["naa.6", "naa.7"]),
         ):
             with self.assertRaises(exception.DeviceBusy):
                 self.host.disconnect(made)

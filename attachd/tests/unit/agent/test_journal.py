@@ -15,7 +15,7 @@ from unittest import mock
 import fixtures
 
 from attachd import exception
-from attachd.agent.base import Device, Options
+from attachd.agent.connectors.base import Device, Options
 from attachd.agent.journal import Entry, Journal, Owner, Step
 from attachd.tests.wait import TIMEOUT
 

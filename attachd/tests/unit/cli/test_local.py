@@ -10,7 +10,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.agent.base import Options
+from attachd.agent.connectors.base import Options
 from attachd.cli import local
 from attachd.client import Attached, LocalAttachment
 from attachd.tests.unit.cli import programs

@@ -20,7 +20,8 @@ from wsgiref import simple_server
 import openstack
 
 from attachd import exception
-from attachd.agent import base, journal
+from attachd.agent import journal
+from attachd.agent.connectors import base
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Step
 from attachd.client import Client, attaching
@@ -122,7 +123,7 @@ class WordsWay(base.Way):
 
 
 class WordsMounts:
-    """Stands for agent/mounting/mounts.py and agent/mounting/placing.py.
+    """Stands for agent/mount/mounts.py and agent/mount/format_and_mount.py.
 
     :ivar users: devices that somebody uses
     """
@@ -202,9 +203,9 @@ class Stand:
         self.url = self._serve()
         self.mounts = WordsMounts(self.log)
         self._patch("attachd.agent.host.mounts", self.mounts)
-        self._patch("attachd.agent.mounting.mounts.mounted", self.mounts.is_mounted)
-        self._patch("attachd.agent.mounting.placing.place", self.mounts.place)
-        self._patch("attachd.agent.mounting.placing.displace", self.mounts.displace)
+        self._patch("attachd.agent.mount.mounts.mounted", self.mounts.is_mounted)
+        self._patch("attachd.agent.mount.format_and_mount.place", self.mounts.place)
+        self._patch("attachd.agent.mount.format_and_mount.displace", self.mounts.displace)
         self._patch("attachd.client.service.Service._ask", self._ticking(Service._ask))
         self.host = self.new_host("here", self.new_folder())
         self.said: list[str] = []

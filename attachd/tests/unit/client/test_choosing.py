@@ -7,7 +7,7 @@ import uuid
 from openstack import exceptions
 
 from attachd import exception
-from attachd.agent.base import Options
+from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner, Step
 from attachd.tests import rows
 from attachd.tests.unit.client.stand import Stand

@@ -6,7 +6,7 @@ import unittest
 from openstack import exceptions
 
 from attachd import client, exception
-from attachd.agent.base import Options
+from attachd.agent.connectors.base import Options
 from attachd.tests.unit.client.stand import INFO, Stand
 
 

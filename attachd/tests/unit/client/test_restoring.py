@@ -5,7 +5,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.agent.journal import Owner
-from attachd.agent.restoring import Finding, Verdict
+from attachd.agent.restore import Finding, Verdict
 from attachd.tests import rows
 from attachd.tests.unit.client.stand import AttachCase, Killed
 
@@ -104,7 +104,7 @@ class RestoreTest(AttachCase):
 
     def test_a_device_that_is_nobodys_is_told(self):
         found = Finding(Verdict.UNKNOWN, path="/dev/x", advice="kill 1", error="Nobody knows.")
-        with mock.patch("attachd.agent.restoring.look", lambda _host: [found]):
+        with mock.patch("attachd.agent.restore.check_host", lambda _host: [found]):
             self.restore()
         self.assertIn("/dev/x: Nobody knows. End it by: kill 1", self.stand.said)
 

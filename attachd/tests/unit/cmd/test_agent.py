@@ -88,7 +88,9 @@ class MainTest(unittest.TestCase):
 
     def test_without_os_brick_it_says_what_to_install(self):
         override(self, "way", "kernel", group="agent")
-        missing = mock.patch("attachd.agent.brick.KernelWay.has_library", return_value=False)
+        missing = mock.patch(
+            "attachd.agent.connectors.brick.KernelWay.has_library", return_value=False
+        )
         with missing:
             said = "attachd-agent: os-brick is missing here: pip install 'attachd[host]'\n"
             self.assertEqual(said, self.refused())

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes that are devices of this host already, "local" connections; the same for all ways."""
+
+from typing import Final
+
+from attachd import exception
+from attachd.agent import block_device
+from attachd.agent.connectors.base import ConnectionInfo, Device
+
+PROTOCOL: Final = "local"
+
+
+def is_local(info: ConnectionInfo) -> bool:
+    """Tell whether a connection is a device of this host."""
+    return str(info.get("driver_volume_type")).lower() == PROTOCOL
+
+
+def connect(info: ConnectionInfo) -> Device:
+    """Take the device as it is.
+
+    It may be a plain file, which mount(8) takes as well, but only for writing: it refuses
+    nobody.  A device is not made read-only either, since others may have it for writing.
+
+    :raises HostError: it is not there, or accepts writes that it should refuse
+    """
+    path = _path(info)
+    if not block_device.exists(path):
+        raise exception.HostError(
+            reason=f"{path} does not exist on this host. A local volume can only be attached on "
+            "the machine where its manager runs."
+        )
+    if info.get("access_mode") == "ro" and not block_device.is_read_only(path):
+        raise exception.HostError(
+            reason=f"{path} accepts writes, but the attachment is read-only. Let the backend hand "
+            "out read-only devices (file_loop_devices = always), or attach for writing."
+        )
+    return Device(path, {"type": PROTOCOL, "path": path})
+
+
+def disconnect(info: ConnectionInfo, *, force: bool = False) -> None:
+    """Have all that was written on its disk; the backend takes the device away.
+
+    :raises HostError: something is not, unless forced
+    """
+    path = _path(info)
+    try:
+        if block_device.exists(path):
+            block_device.flush(path)
+    except exception.HostError:
+        if not force:
+            raise
+
+
+def extend(info: ConnectionInfo) -> int:
+    """Return the size in bytes; the backend has told the device."""
+    return block_device.size(_path(info))
+
+
+def is_present(info: ConnectionInfo, device: Device) -> bool:
+    """Tell whether the device is there."""
+    return info.get("device_path") == device.path and block_device.exists(device.path)
+
+
+def _path(info: ConnectionInfo) -> str:
+    path = info.get("device_path")
+    if not isinstance(path, str) or not path:
+        raise exception.HostError(
+            reason="The connection names no device_path. Detach the volume, and attach it again."
+        )
+    return path

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever makes a file system and mounts it is killed at each step, and called again."""
+
+import os
+from pathlib import Path
+import subprocess
+import sys
+import time
+
+from attachd import exception
+from attachd.agent.connectors.base import Device
+from attachd.agent.journal import Entry, Journal, Step
+from attachd.agent.mount import format_and_mount, mounts
+from attachd.tests.functional.loop_devices import Case
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
+
+_PLACER = """
+import sys
+from pathlib import Path
+from attachd.agent.mount import format_and_mount
+from attachd.agent.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+print("ready", flush=True)
+format_and_mount.place(journal, journal.get(sys.argv[2]), print, mode="rw")
+"""
+
+_REAL = 'PATH=/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin mkfs.ext4 "$@" || exit'
+_HOLD = "touch {flag}; exec sleep 600"
+_DEVICE = 'for device; do :; done; exec 3<>"$device"'
+_STAGES = {
+    "before anything is written": "",
+    "with a block somewhere": f"{_DEVICE}; printf data | dd of=/dev/fd/3 seek=4096 bs=1024",
+    "before the superblock": f"{_REAL}; {_DEVICE}; head -c 4096 /dev/zero | cat 1<>/dev/fd/3",
+    "when it is whole": f"{_REAL}; {_DEVICE}",
+}
+"""What mkfs.ext4 has done when its caller is killed; it has the device open."""
+
+
+@full_only("crash")
+class KilledTest(Case):
+    """There is always somebody who comes later."""
+
+    def setUp(self):
+        super().setUp()
+        self.journal = Journal(self.folder / "host")
+        self.volume, self.there = self.device(), self.place()
+        self.told = []
+
+    def test_a_maker_of_a_file_system_that_is_killed_is_followed(self):
+        for number, (stage, script) in enumerate(_STAGES.items()):
+            with self.subTest(stage):
+                self.volume = self.device()
+                entry = self.killed(script)
+                whole = mounts.filesystem(self.volume)
+                self.assertEqual("ext4" if stage == "when it is whole" else None, whole)
+                self.assertEqual("ext4", entry.formatting)
+                self.assertFalse(mounts.mounted(self.volume, self.there))
+                self.again(entry, number)
+
+    def test_a_maker_that_is_killed_leaves_nothing_to_who_gives_up(self):
+        for stage, script in _STAGES.items():
+            with self.subTest(stage):
+                self.volume = self.device()
+                entry = format_and_mount.displace(self.journal, self.killed(script), present=True)
+                self.assertEqual((None, None), (entry.mountpoint, entry.formatting))
+                self.run_tool("sync", self.volume)
+                self.assertEqual({0}, set(Path(self.volume).read_bytes()))
+
+    def test_somebody_who_comes_without_asking_for_a_file_system_gets_none(self):
+        entry = self.killed(_STAGES["when it is whole"])
+        with self.assertRaisesRegex(exception.HostError, "only part of a file system"):
+            self.go_on(self.journal.write(entry, mkfs=None))
+        self.assertFalse(mounts.mounted(self.volume, self.there))
+
+    def test_a_file_system_that_was_used_meanwhile_is_mounted(self):
+        entry, other = self.killed(_STAGES["when it is whole"]), self.place("other")
+        mounts.mount(self.volume, other, mode="rw")
+        (Path(other) / "precious").write_text("data")
+        mounts.unmount(other)
+        with self.assertRaisesRegex(exception.HostError, "somebody else has used it since"):
+            self.go_on(entry)
+        self.go_on(self.journal.get(entry.id))
+        self.assertEqual("data", (Path(self.there) / "precious").read_text())
+
+    def test_one_who_mounts_and_is_killed_at_any_time_is_followed(self):
+        self.run_tool("mkfs.ext4", "-q", self.volume)
+        entry = self.entry()
+        for delay in range(0, 60, 12):
+            placer = self.placer(entry)
+            time.sleep(delay / 1000)  # until anywhere in its work: what follows is the same
+            self.end(placer)
+            self.assertEqual(Step.MOUNTING, self.go_on(entry).step)
+            self.assertTrue(mounts.mounted(self.volume, self.there))
+            mounts.unmount(self.there, device=self.volume)
+            self.assertFalse(mounts.mounted(self.volume, self.there))
+
+    def test_taking_away_leaves_what_others_have_mounted(self):
+        other = self.formatted()
+        mounts.mount(other, self.there, mode="rw")
+        format_and_mount.displace(self.journal, self.entry(), present=True)
+        self.assertTrue(mounts.mounted(other, self.there))
+
+    def test_what_is_in_use_stays(self):
+        self.run_tool("mkfs.ext4", "-q", self.volume)
+        entry = self.go_on(self.entry())
+        with (Path(self.there) / "file").open("w"), self.assertRaises(exception.DeviceBusy):
+            format_and_mount.displace(self.journal, entry, present=True)
+        self.assertEqual(self.there, self.journal.get(entry.id).mountpoint)
+        self.assertIsNone(
+            format_and_mount.displace(
+                self.journal, self.journal.get(entry.id), present=True
+            ).mountpoint
+        )
+        self.assertFalse(mounts.mounted(self.volume, self.there))
+
+    def again(self, entry, number):
+        entry = self.go_on(entry)
+        self.assertIsNone(entry.formatting)
+        self.assertTrue(mounts.mounted(self.volume, self.there))
+        (Path(self.there) / "file").write_text(f"{number}")
+        format_and_mount.displace(self.journal, entry, present=True)
+        subprocess.run(["e2fsck", "-fn", self.volume], check=True, capture_output=True)
+
+    def killed(self, script):
+        """Return the entry of somebody who was killed while mkfs.ext4 ran."""
+        tools, flag = self.folder / "tools", self.folder / "flag"
+        tools.mkdir(exist_ok=True)
+        flag.unlink(missing_ok=True)
+        tool = tools / "mkfs.ext4"
+        tool.write_text(f"#!/bin/sh\n{script}\n{_HOLD.format(flag=flag)}\n")
+        tool.chmod(0o755)
+        entry = self.entry(mkfs="ext4")
+        placer = self.placer(entry, PATH=f"{tools}:{os.environ['PATH']}")
+        wait_until(flag.exists)
+        self.end(placer)
+        return self.journal.get(entry.id)
+
+    def placer(self, entry, **environment):
+        words = [sys.executable, "-W", "ignore", "-c", _PLACER, self.journal.folder, entry.id]
+        return self.process(*words, env={**os.environ, **environment})
+
+    def entry(self, **values):
+        device = Device(self.volume, {})
+        return self.journal.write(Entry("v", device=device, mountpoint=self.there, **values))
+
+    def go_on(self, entry):
+        return format_and_mount.place(self.journal, entry, self.told.append, mode="rw")

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever uses a device is found, by whatever path, in whatever namespace."""
+
+import os
+from pathlib import Path
+import stat
+
+from attachd import exception
+from attachd.agent.mount import mounts, open_handles
+from attachd.tests import machine
+from attachd.tests.functional.loop_devices import MIB, Case
+from attachd.tests.wait import wait_until
+
+_MAPPER = """
+import mmap, os, signal, sys
+file = os.open(sys.argv[1], os.O_RDONLY)
+kept = mmap.mmap(file, 4096, prot=mmap.PROT_READ)
+os.closerange(3, 100)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+class UsersTest(Case):
+    """Each kind of user, and then none."""
+
+    def test_nobody_uses_a_device(self):
+        device = self.device()
+        open_handles.check_unused(device)
+        open_handles.check_unused(device)
+
+    def test_a_process_that_has_it_open(self):
+        device = self.device()
+        other = self.folder / "another name"
+        os.mknod(other, stat.S_IFBLK | 0o600, Path(device).stat().st_rdev)
+        for path in (device, other):
+            process = self.process("sh", "-c", f"exec 3<'{path}'; echo ready; exec sleep 600")
+            self.used(device, rf"process {process.pid} \(\w+: open {path}\)")
+            self.end(process)
+            open_handles.check_unused(device)
+
+    def test_a_process_that_has_it_mapped(self):
+        device = self.device()
+        process = self.python(_MAPPER, device)
+        self.used(device, rf"process {process.pid} \(.*: mapped {device}\)")
+        self.end(process)
+        open_handles.check_unused(device)
+
+    def test_a_mount(self):
+        device, folder = self.formatted(), self.place()
+        mounts.mount(device, folder, mode="rw")
+        self.used(device, f"the mount of {device} at {folder}")
+        mounts.unmount(folder)
+        open_handles.check_unused(device)
+
+    def test_a_mount_that_only_another_namespace_has(self):
+        device, folder = self.formatted(), self.place()
+        Path(folder).mkdir()
+        machine.need_mounted_root(self)
+        unshare = machine.need_tool(self, "unshare")
+        script = f"mount {device} {folder} && echo ready && exec sleep 600"
+        process = self.process(unshare, "--mount", "sh", "-c", script)
+        self.assertFalse(mounts.mounted(device, folder))
+        told = rf"the mount of {device} at {folder} of process {process.pid} \(\w+\)"
+        self.used(device, told)
+        self.end(process)
+        self.await_unused(device)
+
+    def test_a_loop_device_over_it(self):
+        device = self.device()
+        self.addCleanup(open_handles.check_unused, device)
+        loop = self.run_tool("losetup", "--find", "--show", device).strip()
+        self.addCleanup(self.run_tool, "losetup", "--detach", loop)
+        self.used(device, f"{loop} on top of {device}")
+
+    def test_swap(self):
+        for tool in ("mkswap", "swapon", "swapoff"):
+            machine.need_tool(self, tool)
+        device = self.device()
+        self.run_tool("mkswap", device)
+        self.addCleanup(open_handles.check_unused, device)
+        self.run_tool("swapon", "--priority", "0", device)
+        self.addCleanup(self.run_tool, "swapoff", device)
+        self.used(device, f"swap on {device}")
+
+    def test_a_partition_of_it(self):
+        # Not each kernel can read partition tables, but each can be told.
+        device, folder = self.device(32 * MIB, "--partscan"), self.place()
+        self.run_tool(machine.need_tool(self, "addpart"), device, "1", "2048", "40960")
+        part = f"{device}p1"
+        self.await_(Path(part).is_block_device)
+        self.run_tool("mkfs.ext4", "-q", part)
+        self.await_unused(device)
+        mounts.mount(part, folder, mode="rw")
+        self.used(device, f"the mount of {part} at {folder}")
+        mounts.unmount(folder)
+        with Path(part).open("rb"):
+            self.used(device, rf"process {os.getpid()} \(.*: open {part}\)")
+        open_handles.check_unused(device)
+
+    def used(self, device, told):
+        with self.assertRaisesRegex(exception.DeviceBusy, f"{device} is in use by {told}"):
+            open_handles.check_unused(device)
+
+    def await_unused(self, device):
+        def unused():
+            try:
+                open_handles.check_unused(device)
+            except exception.DeviceBusy:
+                return False
+            return True
+
+        self.await_(unused)
+
+    def await_(self, condition):
+        wait_until(condition)

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host is started anew, and has its volumes as before; or no longer, if they are not its own.
+
+A reboot is played: daemons are killed, loop devices and mounts are taken away, as the kernel's
+end does it; the journal and its folder stay.
+"""
+
+from importlib import metadata
+import os
+from pathlib import Path
+import subprocess
+import sys
+import time
+import unittest
+
+from attachd.agent import restore
+from attachd.agent.connectors.qemu import loop_devices, state_dir, storage_daemon
+from attachd.agent.host import Host, Identity
+from attachd.agent.journal import FOLDER, Entry, Step
+from attachd.agent.mount import format_and_mount, mounts
+from attachd.agent.restore import Verdict
+from attachd.tests import machine
+from attachd.tests.functional import processes
+from attachd.tests.functional.devices import DeviceCase, left_on_host, processes_of
+from attachd.tests.selection import full_only
+from attachd.tests.wait import wait_until
+
+_RESTORER = """
+import sys
+from pathlib import Path
+from attachd.agent import restore
+from attachd.agent.host import Host, Identity
+host = Host(Identity("h"), Path(sys.argv[1]), "user-space")
+print("ready", flush=True)
+restore.restore_host(host, lambda entry: entry.connection_info, print)
+"""
+
+
+class UnitTest(unittest.TestCase):
+    """What systemd runs when a host starts."""
+
+    def test_the_command_exists_and_its_mounts_are_seen_by_all(self):
+        path = processes.ROOT / "etc" / "systemd" / "attachd-local.service"
+        lines = path.read_text().splitlines()
+        settings = [each.split("=", 1) for each in lines if "=" in each and each[0] != "#"]
+        program, name = dict(settings)["ExecStart"].split()
+        self.assertEqual("attachd", Path(program).name)
+        self.assertIn(name, metadata.entry_points(group="attachd.cli").names)
+        alone = ("Private", "Protect", "ReadOnly", "ReadWrite", "Inaccessible", "MountFlags")
+        self.assertEqual([], [name for name, _value in settings if name.startswith(alone)])
+        folder = dict(settings)["ConditionDirectoryNotEmpty"]
+        self.assertEqual(f"{FOLDER / 'attachments'}", folder)
+
+
+@full_only("agents")
+class RestoringTest(DeviceCase):
+    """A volume over iSCSI with a file system, mounted."""
+
+    def setUp(self):
+        super().setUp()
+        for tool in ("losetup", "mkfs.ext4", "mount", "setpriv", "umount", "wipefs"):
+            machine.need_tool(self, tool)
+        self.host = Host(Identity("h"), self.folder, "user-space")
+        self.journal = self.host.journal
+        self.there = str(self.folder / "mounted here")
+        self.told = []
+
+    def test_what_was_attached_is_back_after_a_reboot(self):
+        entry = self.attached()
+        self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(restore.check_host(self.host)))
+        self.reboot(entry)
+        before = [(Verdict.MISSING, "attachd local-restore")]
+        self.assertEqual(before, self.verdicts(restore.check_host(self.host)))
+        for _ in range(2):
+            self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(self.restore()))
+            self.assertEqual("data", (Path(self.there) / "file").read_text())
+        self.assertEqual(1, len(self.tgtd.sessions()))
+
+    def test_what_is_no_longer_its_own_is_not_connected(self):
+        entry = self.attached()
+        self.reboot(entry)
+        found = restore.restore_host(self.host, lambda _entry: None, self.told.append)
+        self.assertEqual([(Verdict.GONE, "")], self.verdicts(found))
+        self.assertEqual([], self.journal.entries())
+        self.assert_nothing_is_left()
+
+    def test_what_is_there_and_no_longer_its_own_is_taken_away(self):
+        self.attached()
+        with (Path(self.there) / "file").open():
+            found = restore.restore_host(self.host, lambda _entry: None, self.told.append)
+            self.assertRegex(found[0].error, "in use by process")
+            self.assertTrue(os.path.ismount(self.there))
+        found = restore.restore_host(self.host, lambda _entry: None, self.told.append)
+        self.assertEqual([(Verdict.GONE, "")], self.verdicts(found))
+        self.assertEqual([], self.journal.entries())
+        self.assert_nothing_is_left()
+
+    def test_nothing_is_connected_while_nobody_can_be_asked(self):
+        def silent(_entry):
+            raise TimeoutError("nobody answers")
+
+        entry = self.attached()
+        self.reboot(entry)
+        (found,) = restore.restore_host(self.host, silent, self.told.append)
+        self.assertRegex(found.error, "was not connected.*nobody answers.*attachd local-restore")
+        self.assertEqual([], self.tgtd.sessions())
+        self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(self.restore()))
+
+    def test_a_restore_that_is_killed_is_repeated(self):
+        entry = self.attached()
+        for delay in (0, 0.1, 0.2, 0.4, 0.8):
+            self.reboot(self.journal.get(entry.id))
+            words = [sys.executable, "-W", "ignore", "-c", _RESTORER, str(self.folder)]
+            restorer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+            try:
+                restorer.stdout.readline()
+                time.sleep(delay)  # until anywhere in its work: what follows is the same
+            finally:
+                restorer.kill()
+                restorer.communicate()
+            self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(self.restore()), delay)
+            self.assertEqual("data", (Path(self.there) / "file").read_text())
+            self.assertEqual(1, len(self.tgtd.sessions()))
+
+    def test_a_mount_that_has_lost_its_device_is_for_people_to_end(self):
+        entry = self.attached()
+        storage_daemon.kill(self.place_of(entry))
+        (found,) = self.restore()
+        self.assertEqual(Verdict.MISSING, found.verdict)
+        self.assertTrue(found.error)
+        subprocess.run(["umount", self.there], check=True)
+        self.assertEqual([(Verdict.WHOLE, "")], self.verdicts(self.restore()))
+        self.assertTrue(os.path.ismount(self.there))
+
+    def test_a_device_that_the_journal_does_not_know_is_told_with_its_end(self):
+        entry = self.attached()
+        mounts.unmount(self.there)
+        self.journal.remove(entry)
+        (found,) = self.restore()
+        self.assertEqual((Verdict.UNKNOWN, entry.device.path), (found.verdict, found.path))
+        subprocess.run(["sh", "-c", found.advice], check=True)
+        wait_until(lambda: not processes_of(self.folder), lambda: processes_of(self.folder))
+        self.assertEqual([], restore.check_host(self.host))
+
+    def test_what_is_half_way_is_left_as_it_is(self):
+        for step in (Step.MOUNTING, Step.DISCONNECTING):
+            entry = self.journal.write(Entry("v", mountpoint=self.there), step=step)
+            self.restore()
+            self.assertEqual([entry], self.journal.entries())
+            self.journal.remove(entry)
+        self.assertEqual([], left_on_host(self.folder))
+
+    def attached(self):
+        """Attach the volume, with a file in it."""
+        _export, info = self.export(self.host.way)
+        self.addCleanup(subprocess.run, ["umount", self.there], capture_output=True, check=False)
+        entry = Entry(self.volume.id, attachment_id=info["attachment_id"])
+        entry = self.host.connect(self.journal.write(entry, connection_info=info))
+        subprocess.run(["mkfs.ext4", "-q", entry.device.path], check=True)
+        entry = self.journal.write(entry, mountpoint=self.there)
+        entry = format_and_mount.place(self.journal, entry, self.told.append, mode="rw")
+        (Path(self.there) / "file").write_text("data")
+        subprocess.run(["sync", "-f", self.there], check=True)
+        return self.journal.write(entry, step=Step.ATTACHED)
+
+    def reboot(self, entry):
+        """Leave what a host has when it starts: its journal, and files of daemons."""
+        subprocess.run(["umount", self.there], check=False, capture_output=True)
+        folder = self.place_of(entry)
+        image = storage_daemon.image_file(folder)
+        for each in loop_devices.over(image):
+            subprocess.run(["losetup", "--detach", each.path], check=True)
+        storage_daemon.kill(folder)
+        subprocess.run(["umount", "--lazy", image], check=False, capture_output=True)
+        wait_until(lambda: not self.tgtd.sessions())
+
+    def place_of(self, entry):
+        return state_dir.of(self.folder, entry.connection_info)
+
+    def restore(self):
+        return restore.restore_host(self.host, lambda each: each.connection_info, self.told.append)
+
+    @staticmethod
+    def verdicts(found):
+        return [(each.verdict, each.error or each.advice) for each in found]

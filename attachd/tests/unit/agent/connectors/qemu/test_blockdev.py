@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections as QEMU calls them."""
+
+import unittest
+
+from attachd import exception
+from attachd.agent.connectors.qemu import blockdev
+
+ISCSI = {
+    "driver_volume_type": "iscsi",
+    "target_portal": "[::1]:3260",
+    "target_iqn": "iqn.x:v",
+    "target_lun": "1",
+    "access_mode": "rw",
+}
+CHAP = {"auth_method": "CHAP", "auth_username": "u", "auth_password": "top-secret"}
+RBD = {
+    "driver_volume_type": "rbd",
+    "name": "pool/volume-1",
+    "hosts": ["10.0.0.1"],
+    "ports": ["6789"],
+    "auth_enabled": True,
+    "auth_username": "cinder",
+    "keyring": "[client.cinder]\n\tkey = AQtop-secret==\n",
+    "access_mode": "ro",
+}
+
+
+class DescribeTest(unittest.TestCase):
+    """What goes in, and what comes out."""
+
+    def test_iscsi(self):
+        (found,) = blockdev.describe(ISCSI, "iqn.x:me")
+        self.assertEqual(
+            {
+                "driver": "iscsi",
+                "transport": "tcp",
+                "initiator-name": "iqn.x:me",
+                "portal": "[::1]:3260",
+                "target": "iqn.x:v",
+                "lun": 1,
+                "read-only": False,
+                "discard": "ignore",
+            },
+            found.blockdev,
+        )
+        self.assertIsNone(found.secret)
+        self.assertTrue(found.writable)
+        self.assertEqual("[::1]:3260 iqn.x:v", found.where)
+
+    def test_a_secret_is_kept_apart(self):
+        for info in (ISCSI | CHAP, RBD):
+            (found,) = blockdev.describe(info, "iqn.x:me")
+            self.assertIn("top-secret", found.secret)
+            self.assertNotIn("top-secret", f"{found} {found.blockdev}")
+
+    def test_several_paths(self):
+        several = {
+            "target_portals": ["a:1", "b:2"],
+            "target_iqns": ["iqn.x:a", "iqn.x:b"],
+            "target_luns": [1, 2],
+        }
+        found = blockdev.describe(ISCSI | several, "iqn.x:me")
+        self.assertEqual(["a:1 iqn.x:a", "b:2 iqn.x:b"], [each.where for each in found])
+        self.assertEqual([1, 2], [each.blockdev["lun"] for each in found])
+
+    def test_rbd(self):
+        (found,) = blockdev.describe(RBD | {"discard": True}, "")
+        self.assertEqual(
+            {
+                "driver": "rbd",
+                "pool": "pool",
+                "image": "volume-1",
+                "server": [{"host": "10.0.0.1", "port": "6789"}],
+                "user": "cinder",
+                "key-secret": "secret",
+                "read-only": True,
+                "discard": "unmap",
+            },
+            found.blockdev,
+        )
+        self.assertEqual("AQtop-secret==", found.secret)
+        bare = {each: RBD[each] for each in ("driver_volume_type", "name")}
+        (found,) = blockdev.describe(bare | {"cluster_name": "east"}, "")
+        self.assertEqual("/etc/ceph/east.conf", found.blockdev["conf"])
+
+    def test_what_lacks_something_is_refused_without_its_secrets(self):
+        for broken in (
+            {"driver_volume_type": "iscsi"},
+            ISCSI | CHAP | {"target_lun": "top-secret"},
+            ISCSI | {"auth_method": "CHAP"},
+            {"driver_volume_type": "rbd"},
+            RBD | {"ports": []},
+        ):
+            with self.assertRaisesRegex(exception.HostError, "lacks what") as caught:
+                blockdev.describe(broken, "iqn.x:me")
+            self.assertNotIn("top-secret", f"{caught.exception}")
+
+    def test_other_protocols_are_for_the_kernel(self):
+        with self.assertRaisesRegex(exception.HostError, "nvmeof.*kernel"):
+            blockdev.describe({"driver_volume_type": "nvmeof"}, "iqn.x:me")
+
+    def test_a_name_does_not_change_with_the_mode(self):
+        self.assertEqual(blockdev.name(ISCSI), blockdev.name(ISCSI | CHAP | {"access_mode": "ro"}))
+        self.assertNotEqual(blockdev.name(ISCSI), blockdev.name(ISCSI | {"target_lun": 2}))

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way without kernel initiators; with real backends in functional/test_host_connectors.py."""
+
+from pathlib import Path
+from unittest import mock
+
+import fixtures
+
+from attachd import exception
+from attachd.agent.connectors.base import Device, Options
+from attachd.agent.connectors.qemu.connector import UserSpaceWay
+
+INFO = {"driver_volume_type": "iscsi", "target_portal": "a:1", "target_iqn": "i", "target_lun": 1}
+
+
+class LacksTest(fixtures.TestWithFixtures):
+    """What is missing, by protocol."""
+
+    def setUp(self):
+        super().setUp()
+        self.way = UserSpaceWay(Path(self.useFixture(fixtures.TempDir()).path))
+
+    def test_a_host_without_commands_names_them(self):
+        with fixtures.MonkeyPatch("shutil.which", lambda *_, **__: None):
+            lacking = self.way.lacks("iscsi")
+            self.assertIn("qemu-storage-daemon (package qemu-system-common)", lacking)
+            self.assertIn("losetup (package mount)", lacking)
+            self.assertEqual(["sync (package coreutils)"], self.way.lacks())
+            self.assertEqual(["sync (package coreutils)"], self.way.lacks("LOCAL"))
+
+    def test_a_protocol_that_qemu_does_not_know_is_named(self):
+        unknown = exception.HostError(reason="qemu: Unknown driver 'iscsi'")
+        with (
+            fixtures.MonkeyPatch("attachd.agent.connectors.qemu.connector.lacks_tools", list),
+            mock.patch("attachd.agent.commands.run", side_effect=unknown),
+        ):
+            self.assertEqual(
+                ["QEMU's driver for iscsi (package qemu-block-extra)"], self.way.lacks("iscsi")
+            )
+        needs_more = exception.HostError(reason="qemu: Parameter 'transport' is missing")
+        with (
+            fixtures.MonkeyPatch("attachd.agent.connectors.qemu.connector.lacks_tools", list),
+            mock.patch("attachd.agent.commands.run", side_effect=needs_more),
+        ):
+            self.assertEqual([], self.way.lacks("iscsi"))
+
+    def test_other_protocols_are_for_the_kernel(self):
+        (lacking,) = self.way.lacks("fibre_channel")
+        self.assertIn("choose the way kernel", lacking)
+
+
+class ConnectorTest(fixtures.TestWithFixtures):
+    """What the host says of itself."""
+
+    def test_it_tells_name_address_and_initiator(self):
+        way = UserSpaceWay(Path("/nowhere"), "iqn.2026-01.x:me")
+        told = way.connector("me", Options(nic="lo", multipath=True))
+        self.assertEqual(
+            ("me", "127.0.0.1", "iqn.2026-01.x:me", False),
+            tuple(told[each] for each in ("host", "ip", "initiator", "multipath")),
+        )
+
+
+class AbsentTest(fixtures.TestWithFixtures):
+    """What was never connected."""
+
+    def test_it_is_not_there_and_leaves_no_trace(self):
+        folder = Path(self.useFixture(fixtures.TempDir()).path)
+        way = UserSpaceWay(folder, "iqn.2026-01.x:me")
+        device = Device("/dev/loop0", {})
+        self.assertFalse(way.is_present(INFO, device))
+        way.disconnect(INFO, Options(), None)
+        with self.assertRaisesRegex(exception.HostError, "not connected"):
+            way.extend(INFO, Options(), device)
+        self.assertEqual([], list(folder.iterdir()))

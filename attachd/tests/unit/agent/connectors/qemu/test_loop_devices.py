@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loop devices over images."""
+
+from pathlib import Path
+
+import fixtures
+
+from attachd import exception
+from attachd.agent import block_device, commands
+from attachd.agent.connectors.qemu import loop_devices
+from attachd.tests import machine
+from attachd.tests.wait import TIMEOUT
+
+
+class LoopTest(fixtures.TestWithFixtures):
+    """From a file to a device and back."""
+
+    def setUp(self):
+        super().setUp()
+        machine.need_root(self)
+        self.useFixture(fixtures.MonkeyPatch(f"{loop_devices.__name__}._DETACH_SECONDS", TIMEOUT))
+        machine.need_device(self, "/dev/loop-control")
+        folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
+        self.image = folder / "an image"
+        self.image.write_bytes(bytes(2**20))
+        lock = (folder / "lock").open("w")
+        self.addCleanup(lock.close)
+        self.lock = lock.fileno()
+        self.addCleanup(loop_devices.detach, self.image, lock=self.lock)
+
+    def test_a_device_is_found_by_its_file(self):
+        self.assertEqual([], loop_devices.over(self.image))
+        writable = loop_devices.attach(self.image, writable=True, lock=self.lock)
+        reading = loop_devices.attach(self.image, writable=False, lock=self.lock)
+        self.assertFalse(writable.read_only)
+        self.assertTrue(reading.read_only)
+        self.assertEqual({writable, reading}, set(loop_devices.over(self.image)))
+        loop_devices.detach(self.image, lock=self.lock)
+        self.assertEqual([], loop_devices.over(self.image))
+
+    def test_a_device_takes_writes_whatever_it_was_before(self):
+        loop = loop_devices.attach(self.image, writable=True, lock=self.lock)
+        commands.run("blockdev", "--setro", loop.path)
+        self.addCleanup(commands.run, "blockdev", "--setrw", loop.path)
+        loop_devices.detach(self.image, lock=self.lock)
+        # Somebody else may have taken the device meanwhile.
+        again = loop_devices.attach(self.image, writable=True, lock=self.lock)
+        self.assertEqual([again], loop_devices.over(self.image))
+
+    def test_a_device_grows_with_its_file(self):
+        loop = loop_devices.attach(self.image, writable=True, lock=self.lock)
+        with self.image.open("r+b") as file:
+            file.truncate(2**21)
+        loop_devices.refresh(loop)
+        self.assertEqual(2**21, block_device.size(loop.path))
+
+    def test_a_device_that_is_open_goes_away_with_its_user(self):
+        loop = loop_devices.attach(self.image, writable=True, lock=self.lock)
+        hasty = fixtures.MonkeyPatch(
+            "attachd.agent.connectors.qemu.loop_devices._DETACH_SECONDS", 0.05
+        )
+        with hasty, Path(loop.path).open("rb"):
+            for _ in range(2):
+                with self.assertRaisesRegex(exception.HostError, f"{loop.path} is still"):
+                    loop_devices.detach(self.image, lock=self.lock)
+            self.assertEqual([True], [each.closing for each in loop_devices.over(self.image)])
+        loop_devices.detach(self.image, lock=self.lock)
+
+    def test_a_device_that_is_anothers_by_now_is_left_alone(self):
+        mine = loop_devices.attach(self.image, writable=True, lock=self.lock)
+        other = self.image.with_name("other")
+        other.write_bytes(bytes(2**20))
+        loop_devices._clear(mine, other, self.lock)
+        self.assertEqual([mine], loop_devices.over(self.image))

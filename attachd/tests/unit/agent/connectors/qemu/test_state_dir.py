@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a device."""
+
+import os
+from pathlib import Path
+import threading
+from unittest import mock
+
+import fixtures
+
+from attachd import exception
+from attachd.agent.connectors.qemu import state_dir
+from attachd.tests.wait import TIMEOUT
+
+ISCSI = {"target_portal": "a:1", "target_iqn": "iqn.x:v", "target_lun": 1}
+
+
+class FolderTest(fixtures.TestWithFixtures):
+    """Whose it is."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = Path(self.useFixture(fixtures.TempDir()).path)
+
+    def test_an_attachment_has_its_own(self):
+        info = ISCSI | {"attachment_id": "0d0a-1"}
+        self.assertEqual(self.folder / "devices" / "0d0a-1", state_dir.of(self.folder, info))
+
+    def test_without_one_the_target_has(self):
+        one, two = (state_dir.of(self.folder, ISCSI | {"target_lun": n}) for n in (1, 2))
+        self.assertNotEqual(one, two)
+        self.assertEqual(one, state_dir.of(self.folder, ISCSI | {"access_mode": "ro"}))
+
+    def test_no_id_leads_elsewhere(self):
+        for wrong in ("../../etc", "/etc", ".", "", "a\0b", "x" * 65, "-x", 7):
+            found = state_dir.of(self.folder, ISCSI | {"attachment_id": wrong})
+            self.assertEqual(self.folder / "devices", found.parent)
+            self.assertRegex(found.name, "^[0-9a-f]{32}$")
+
+    def test_one_has_it_at_a_time(self):
+        device = self.folder / "devices" / "x"
+        self.useFixture(fixtures.MonkeyPatch(f"{state_dir.__name__}.PATIENCE", 0.05))
+        with state_dir.held(device):
+            self.assertEqual(0o700, device.stat().st_mode & 0o777)
+            with self.assertRaises(exception.LocalConflict), state_dir.held(device):
+                pass
+        with state_dir.held(device):
+            pass
+
+    def test_whoever_waits_gets_the_folder_that_is_there_then(self):
+        device = self.folder / "devices" / "x"
+        got = []
+
+        def wait():
+            with state_dir.held(device) as lock:
+                got.append(os.path.samestat(os.fstat(lock), device.stat()))
+
+        with state_dir.held(device):
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            state_dir.remove(device)
+        waiting.join(TIMEOUT)
+        self.assertEqual([True], got)
+
+    def test_held_while_folder_is_removed_between_mkdir_and_check_gets_a_new_one(self):
+        device = self.folder / "devices" / "x"
+        device.mkdir(parents=True)
+        mkdir, is_dir = os.mkdir, Path.is_dir
+
+        def remove_after_failure(path, *args, **kwargs):
+            try:
+                mkdir(path, *args, **kwargs)
+            except FileExistsError:
+                if Path(path) == device and is_dir(device):
+                    device.rmdir()
+                raise
+
+        with mock.patch("os.mkdir", remove_after_failure), state_dir.held(device) as lock:
+            self.assertTrue(os.path.samestat(os.fstat(lock), device.stat()))
+
+    def test_held_on_a_file_is_an_error(self):
+        (self.folder / "devices").mkdir()
+        (self.folder / "devices" / "x").touch()
+        with (
+            self.assertRaisesRegex(exception.HostError, "Not a directory"),
+            state_dir.held(self.folder / "devices" / "x"),
+        ):
+            pass
+
+    def test_a_folder_with_something_in_it_stays(self):
+        device = self.folder / "devices" / "x"
+        with state_dir.held(device):
+            (device / "file").touch()
+            with self.assertRaisesRegex(exception.HostError, "cannot be removed"):
+                state_dir.remove(device)
+        state_dir.remove(self.folder / "nothing")

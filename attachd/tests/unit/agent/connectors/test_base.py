@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values that ways deal in can be kept, and a way has all its verbs."""
+
+import dataclasses
+import json
+import unittest
+
+from attachd.agent.connectors.base import Device, Options, Way
+from attachd.tests.hosts import FileWay
+
+
+class ValuesTest(unittest.TestCase):
+    def test_they_can_be_kept_as_json(self):
+        for value in (Device("/dev/sdb", {"type": "block"}), Options(True, False, "eth0")):
+            kept = json.loads(json.dumps(dataclasses.asdict(value)))
+            self.assertEqual(value, type(value)(**kept))
+
+    def test_a_host_uses_one_path_unless_it_is_told_otherwise(self):
+        self.assertEqual(Options(multipath=False, enforce_multipath=False, nic=None), Options())
+
+
+class WayTest(unittest.TestCase):
+    def test_a_way_without_one_of_its_verbs_is_none(self):
+        self.assertTrue(Way.__abstractmethods__)
+        for verb in Way.__abstractmethods__:
+            whole = {each: getattr(FileWay, each) for each in Way.__abstractmethods__}
+            del whole[verb]
+            with self.assertRaisesRegex(TypeError, verb):
+                type("Half", (Way,), whole)()
+
+    def test_a_way_whose_devices_cannot_be_torn_finds_none_that_is_not_noted(self):
+        self.assertEqual([], Way.unnoted(None, {"target": "t1"}))

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way of os-brick, as far as a machine without its initiators can show it."""
+
+from pathlib import Path
+import select
+import subprocess
+import sys
+
+import fixtures
+from oslo_concurrency import processutils
+from oslo_utils import importutils
+
+from attachd import exception
+from attachd.agent import block_device
+from attachd.agent.connectors import brick
+from attachd.agent.connectors.base import Device, Options
+
+brick_exception = importutils.import_module("os_brick.exception")
+
+SECRET = "a-secret-of-chap"
+INFO = {
+    "driver_volume_type": "iscsi",
+    "target_portal": "127.0.0.1:1",
+    "target_iqn": "iqn.2026-01.x:v",
+    "target_lun": 1,
+    "auth_method": "CHAP",
+    "auth_username": "u",
+    "auth_password": SECRET,
+    "access_mode": "rw",
+}
+OPTIONS = Options()
+
+_CALLER = """
+import sys
+from pathlib import Path
+from os_brick.initiator import connector
+from attachd.agent.connectors.base import Options
+from attachd.agent.connectors.brick import KernelWay
+
+class Standing:
+    def connect_volume(self, info):
+        print("in", flush=True)
+        sys.stdin.readline()
+        return {"path": "/dev/null"}
+
+connector.InitiatorConnector.factory = lambda *_, **__: Standing()
+shared = {"None": None, "True": True, "False": False}[sys.argv[2]]
+info = {"driver_volume_type": "iscsi", "shared_targets": shared, "service_uuid": sys.argv[3]}
+print("comes", flush=True)
+sys.stdin.readline()
+KernelWay(Path(sys.argv[1])).connect(info, Options())
+print("out", flush=True)
+"""
+
+
+class Standing:
+    """In place of a connector; fails as it is told."""
+
+    def __init__(self, error=None, path=b"/dev/null"):
+        self.calls, self.error, self.path = [], error, path
+
+    def connect_volume(self, info):
+        self.calls.append(("connect", info))
+        if self.error:
+            raise self.error
+        return {"type": "block", "path": self.path}
+
+    def disconnect_volume(self, info, known, *, force, ignore_errors):
+        self.calls.append(("disconnect", known, force, ignore_errors))
+        if self.error:
+            raise self.error
+
+    def extend_volume(self, info):
+        return 2**30
+
+    def get_volume_paths(self, info):
+        return [self.path]
+
+
+class Case(fixtures.TestWithFixtures):
+    def setUp(self):
+        super().setUp()
+        self.folder = Path(self.useFixture(fixtures.TempDir()).path)
+        self.way = brick.KernelWay(self.folder)
+
+    def stand(self, *arguments, **options):
+        standing = Standing(*arguments, **options)
+        factory = "os_brick.initiator.connector.InitiatorConnector.factory"
+        self.useFixture(fixtures.MonkeyPatch(factory, lambda *_, **__: standing))
+        return standing
+
+
+class ConnectorTest(Case):
+    """What os-brick tells of this host."""
+
+    def test_os_brick_is_asked(self):
+        told = self.way.connector("me", Options(nic="lo"))
+        self.assertEqual(("me", "127.0.0.1"), (told["host"], told["ip"]))
+        self.assertIs(False, told["multipath"])
+
+    def test_another_name_than_the_kernels_is_refused(self):
+        told = {"initiator": "iqn.2026-01.x:machine"}
+        name = "os_brick.initiator.connector.get_connector_properties"
+        self.useFixture(fixtures.MonkeyPatch(name, lambda *_, **__: told))
+        for right in (None, "iqn.2026-01.x:machine"):
+            self.assertEqual(told, brick.KernelWay(self.folder, right).connector("me", OPTIONS))
+        with self.assertRaisesRegex(exception.HostError, "x:machine, not as iqn.2026-01.x:me"):
+            brick.KernelWay(self.folder, "iqn.2026-01.x:me").connector("me", OPTIONS)
+
+    def test_enforced_multipath_without_a_daemon_is_an_error(self):
+        error = processutils.ProcessExecutionError(cmd="multipathd show status", stderr="no\nway")
+        name = "os_brick.initiator.connector.get_connector_properties"
+
+        def fail(*_, **__):
+            raise error
+
+        self.useFixture(fixtures.MonkeyPatch(name, fail))
+        with self.assertRaisesRegex(exception.HostError, "multipathd: no way"):
+            self.way.connector("me", Options(multipath=True, enforce_multipath=True))
+
+
+class LacksTest(Case):
+    """What is missing, by protocol."""
+
+    def test_commands_are_named_with_their_packages(self):
+        self.useFixture(fixtures.MonkeyPatch("shutil.which", lambda *_, **__: None))
+        self.useFixture(fixtures.MonkeyPatch("attachd.agent.connectors.brick._SYS", self.folder))
+        for protocol, names in {
+            "iscsi": ["iscsiadm (package open-iscsi)", brick._SCSI],
+            "NVMeoF": ["nvme (package nvme-cli)"],
+            "fibre_channel": ["a Fibre Channel adapter"],
+            "unheard-of": ["blockdev (package util-linux)"],
+            None: ["blockdev (package util-linux)"],
+        }.items():
+            for name in names:
+                self.assertIn(name, self.way.lacks(protocol))
+        self.assertEqual([], self.way.lacks("local"))
+
+    def test_os_brick_itself_can_be_missing(self):
+        self.useFixture(fixtures.MonkeyPatch("importlib.util.find_spec", lambda _: None))
+        self.assertIn("os-brick (pip install 'attachd[host]')", self.way.lacks())
+
+        def fail(name):
+            raise ImportError(name)
+
+        self.useFixture(fixtures.MonkeyPatch("oslo_utils.importutils.import_module", fail))
+        with self.assertRaisesRegex(exception.HostError, "pip install"):
+            self.way.connector("me", OPTIONS)
+
+
+class ConnectTest(Case):
+    """What goes to os-brick, and what comes back."""
+
+    def test_a_device_comes_back_as_text(self):
+        standing = self.stand()
+        device = self.way.connect(INFO, OPTIONS)
+        told = {"type": "block", "path": "/dev/null"}
+        self.assertEqual(Device("/dev/null", {**told, "identity": ""}), device)
+        self.assertEqual([("connect", INFO)], standing.calls)
+        self.assertEqual(2**30, self.way.extend(INFO, OPTIONS, device))
+        self.way.disconnect(INFO, OPTIONS, device)
+        self.way.disconnect(INFO, OPTIONS, None, force=True)
+        self.assertEqual(
+            [("disconnect", told, False, False), ("disconnect", {}, True, True)],
+            standing.calls[1:],
+        )
+
+    def test_a_device_is_present_if_it_is_a_path_of_the_volume(self):
+        self.stand(path=f"{self.folder / 'link'}".encode())
+        (self.folder / "disk").touch()
+        (self.folder / "link").symlink_to(self.folder / "disk")
+        (self.folder / "other").touch()
+        present = {
+            name: self.way.is_present(INFO, Device(f"{self.folder / name}", {}))
+            for name in ("disk", "link", "other", "nothing")
+        }
+        self.assertEqual({"disk": True, "link": True, "other": False, "nothing": False}, present)
+
+    def test_an_image_of_ceph_is_present_by_its_name(self):
+        self.useFixture(fixtures.MonkeyPatch("attachd.agent.connectors.brick._RBD", self.folder))
+        info = {"driver_volume_type": "rbd", "name": "pool/image"}
+        device = Device(f"{self.folder / 'pool' / 'image'}", {})
+        self.assertFalse(self.way.is_present(info, device))
+        (self.folder / "pool").mkdir()
+        for each in ("image", "other"):
+            (self.folder / "pool" / each).touch()
+        self.assertTrue(self.way.is_present(info, device))
+        self.assertEqual([device.path], self.way.unnoted(info))
+        self.assertFalse(self.way.is_present({**info, "name": "pool/other"}, device))
+
+    def test_what_a_connection_leads_to_is_found_without_a_note(self):
+        self.stand(path=f"{self.folder / 'disk'}".encode())
+        self.assertEqual([], self.way.unnoted(INFO))
+        (self.folder / "disk").touch()
+        self.assertEqual([f"{self.folder / 'disk'}"], self.way.unnoted(INFO))
+        self.assertEqual([], self.way.unnoted({"driver_volume_type": "local"}))
+
+    def test_a_read_only_device_is_told_to_the_kernel(self):
+        self.stand()
+        made = []
+        self.useFixture(
+            fixtures.MonkeyPatch("attachd.agent.block_device.make_read_only", made.append)
+        )
+        self.way.connect(INFO | {"access_mode": "ro"}, OPTIONS)
+        self.way.connect(INFO, OPTIONS)
+        self.assertEqual(["/dev/null"], made)
+
+    def test_a_device_that_stays_writable_is_given_back(self):
+        standing = self.stand()
+
+        def fail(path):
+            raise exception.HostError(reason="stays writable")
+
+        self.useFixture(fixtures.MonkeyPatch("attachd.agent.block_device.make_read_only", fail))
+        with self.assertRaisesRegex(exception.HostError, "stays writable"):
+            self.way.connect(INFO | {"access_mode": "ro"}, OPTIONS)
+        self.assertEqual(["connect", "disconnect"], [each[0] for each in standing.calls])
+
+    def test_errors_say_what_to_do_and_no_secrets(self):
+        line = f"iscsiadm -m node --op update -n node.session.auth.password -v {SECRET}"
+        chained = brick_exception.ExceptionChainer()
+        chained.add_exception(ValueError, ValueError(f"with {SECRET}"), None)
+        for error in (
+            processutils.ProcessExecutionError(cmd=line, stderr=f"bad {SECRET}", exit_code=6),
+            brick_exception.VolumeDeviceNotFound(device=SECRET),
+            brick_exception.TargetPortalNotFound(target_portal=f"x {SECRET}"),
+            ValueError(SECRET),
+            OSError(f"no {SECRET}"),
+            NotImplementedError(),
+            chained,
+        ):
+            self.stand(error)
+            for call in (
+                lambda: self.way.connect(INFO, OPTIONS),
+                lambda: self.way.disconnect(INFO, OPTIONS, None),
+            ):
+                with self.assertRaisesRegex(exception.HostError, "repeat the command") as caught:
+                    call()
+                self.assertNotIn(SECRET, f"{caught.exception!r}")
+                self.assertIsNone(caught.exception.__cause__)
+
+    def test_a_host_without_iscsiadm_is_told_so_by_os_brick_itself(self):
+        log = self.useFixture(fixtures.FakeLogger(level=0))
+        self.useFixture(fixtures.MonkeyPatch("os_brick.utils._time_sleep", lambda _: None))
+        with self.assertRaises(exception.HostError) as caught:
+            self.way.connect(INFO, OPTIONS)
+        self.assertNotIn(SECRET, f"{caught.exception}{log.output}")
+
+    def test_an_unknown_protocol_is_an_error(self):
+        with self.assertRaisesRegex(exception.HostError, "os-brick cannot be used for nosuch"):
+            self.way.connect({"driver_volume_type": "nosuch"}, OPTIONS)
+
+    def test_locks_are_the_hosts_own(self):
+        self.stand()
+        self.way.connect(INFO | {"shared_targets": None, "service_uuid": "s"}, OPTIONS)
+        self.assertEqual(["os-brick-s"], [each.name for each in (self.folder / "locks").iterdir()])
+
+    def test_files_are_devices_as_well(self):
+        path = self.folder / "volume"
+        path.write_bytes(bytes(10))
+        info = {"driver_volume_type": "local", "device_path": f"{path}", "access_mode": "rw"}
+        device = self.way.connect(info, OPTIONS)
+        self.assertTrue(self.way.is_present(info, device))
+        self.assertEqual(10, self.way.extend(info, OPTIONS, device))
+        self.way.disconnect(info, OPTIONS, device)
+        self.assertTrue(block_device.exists(device.path))
+
+
+class TurnsTest(Case):
+    """Two processes of one host."""
+
+    def callers(self, *turns):
+        """Start processes that are about to connect, all at once; importing takes its time."""
+        started = [self.start(*each) for each in turns]
+        for each in started:
+            self.assertEqual("comes\n", each.stdout.readline())
+        return started
+
+    def start(self, shared, service="service-1"):
+        line = [sys.executable, "-c", _CALLER, f"{self.folder}", f"{shared}", service]
+        process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stdin.close)
+        self.addCleanup(process.kill)
+        return process
+
+    @staticmethod
+    def go_on(process):
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+    def test_they_take_turns_where_targets_may_be_shared(self):
+        first, second, free, elsewhere = self.callers([None], [None], [False], [None, "service-2"])
+        self.go_on(first)
+        self.assertEqual("in\n", first.stdout.readline())
+        self.go_on(second)
+        for each in (free, elsewhere):
+            self.go_on(each)
+            self.assertEqual("in\n", each.stdout.readline())
+        # Time enough to get in, if it were let in.
+        self.assertEqual([], select.select([second.stdout], [], [], 0.5)[0])
+        self.go_on(first)
+        self.assertEqual("out\n", first.stdout.readline())
+        self.assertEqual("in\n", second.stdout.readline())
+
+    def test_a_killed_one_keeps_nobody_out(self):
+        first, second = self.callers([None], [None])
+        self.go_on(first)
+        self.assertEqual("in\n", first.stdout.readline())
+        self.go_on(second)
+        first.kill()
+        self.assertEqual("in\n", second.stdout.readline())
+
+
+class FactoryTest(Case):
+    """The names of os-brick that this depends on."""
+
+    def test_os_brick_has_them(self):
+        for protocol in brick._NEEDS:
+            found = self.way._connector({"driver_volume_type": protocol}, OPTIONS)
+            for verb in ("connect_volume", "disconnect_volume", "extend_volume"):
+                self.assertTrue(callable(getattr(found, verb)), f"{protocol} {verb}")

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices that are there already."""
+
+from pathlib import Path
+
+import fixtures
+
+from attachd import exception
+from attachd.agent.connectors import local
+from attachd.agent.connectors.base import Device
+
+
+class LocalTest(fixtures.TestWithFixtures):
+    """Plain files; devices are in functional/test_host_connectors.py."""
+
+    def setUp(self):
+        super().setUp()
+        self.path = Path(self.useFixture(fixtures.TempDir()).path) / "volume"
+        self.path.write_bytes(bytes(4096))
+        self.info = {
+            "driver_volume_type": "local",
+            "device_path": f"{self.path}",
+            "access_mode": "rw",
+        }
+
+    def test_only_local_is_local(self):
+        self.assertTrue(local.is_local(self.info))
+        for other in ({}, {"driver_volume_type": "iscsi"}):
+            self.assertFalse(local.is_local(other))
+
+    def test_a_file_is_taken_as_it_is(self):
+        device = local.connect(self.info)
+        self.assertEqual(f"{self.path}", device.path)
+        self.assertTrue(local.is_present(self.info, device))
+        self.assertEqual(4096, local.extend(self.info))
+        local.disconnect(self.info)
+        self.assertFalse(local.is_present(self.info, Device("/dev/null", {})))
+        self.path.unlink()
+        local.disconnect(self.info)
+        self.assertFalse(local.is_present(self.info, device))
+        with self.assertRaisesRegex(exception.HostError, "does not exist on this host"):
+            local.connect(self.info)
+
+    def test_a_file_cannot_refuse_writes(self):
+        with self.assertRaisesRegex(exception.HostError, "accepts writes"):
+            local.connect(self.info | {"access_mode": "ro"})
+
+    def test_a_connection_without_a_path_is_refused(self):
+        for wrong in ({}, {"device_path": None}, {"device_path": ""}):
+            with self.assertRaisesRegex(exception.HostError, "names no device_path"):
+                local.connect({"driver_volume_type": "local", **wrong})
+
+    def test_what_cannot_be_written_is_passed_over_only_by_force(self):
+        def fail(path):
+            raise exception.HostError(reason="input/output error")
+
+        with fixtures.MonkeyPatch("attachd.agent.block_device.flush", fail):
+            self.assertRaises(exception.HostError, local.disconnect, self.info)
+            local.disconnect(self.info, force=True)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""File systems of entries, on plain files; the functional tests mount and kill."""
+
+from pathlib import Path
+import unittest
+from unittest import mock
+import uuid
+
+import fixtures
+
+from attachd import exception
+from attachd.agent import outcomes
+from attachd.agent.connectors.base import Device
+from attachd.agent.journal import Entry, Journal
+from attachd.agent.mount import filesystems, format_and_mount, probe
+from attachd.tests import hosts, machine
+
+_MIB = 2**20
+
+
+class PlacingTest(unittest.TestCase):
+    """What an entry may do to its device."""
+
+    def setUp(self):
+        super().setUp()
+        for tool in ("blkid", "mkfs.ext4", "setpriv", "wipefs"):
+            machine.need_tool(self, tool)
+        hosts.hide_other_processes(self)
+        temporary = fixtures.TempDir()
+        temporary.setUp()
+        self.addCleanup(temporary.cleanUp)
+        self.path = Path(temporary.path) / "device"
+        self.path.write_bytes(bytes(8 * _MIB))
+        self.device = str(self.path)
+        self.journal = Journal(Path(temporary.path) / "host")
+        self.told = []
+
+    def test_an_empty_device_gets_what_the_entry_says(self):
+        entry = self.place(self.entry(mkfs="ext4"))
+        self.assertIsNone(entry.formatting)
+        self.assertEqual(entry, self.journal.get(entry.id))
+        self.assertEqual(format_and_mount.uuid_of(entry), probe.probe(self.device).uuid)
+        self.assertEqual(
+            format_and_mount.uuid_of(entry), f"{uuid.UUID(format_and_mount.uuid_of(entry))}"
+        )
+
+    def test_it_is_made_once(self):
+        self.place(self.entry(mkfs="ext4"))
+        before = self.path.read_bytes()
+        self.place(self.entry(mkfs="ext4"))
+        self.place(self.entry())
+        self.assertEqual(before, self.path.read_bytes())
+
+    def test_another_kind_or_other_data_are_refused(self):
+        self.place(self.entry(mkfs="ext4"))
+        before = self.path.read_bytes()
+        with self.assertRaisesRegex(exception.HostError, "carries ext4"):
+            self.place(self.entry(mkfs="ext2"))
+        self.assertEqual(before, self.path.read_bytes())
+        self.path.write_bytes(bytes(_MIB) + b"data" + bytes(7 * _MIB))
+        with self.assertRaisesRegex(exception.HostError, "carries data"):
+            self.place(self.entry(mkfs="ext4"))
+        self.assertEqual([None] * 3, [each.formatting for each in self.journal.entries()])
+
+    def test_what_is_half_made_is_neither_mounted_nor_data(self):
+        entry = self.half_made()
+        with self.assertRaisesRegex(
+            exception.HostError, "only part of a file system.*--mkfs ext4"
+        ):
+            self.place(self.journal.write(entry, mkfs=None))
+        self.assertIsNone(self.place(entry).formatting)
+        self.assertEqual("ext4", filesystems.filesystem(self.device))
+
+    def test_another_kind_may_be_made_of_what_is_half_made(self):
+        entry = self.half_made()
+        self.assertIsNone(self.place(self.journal.write(entry, mkfs="ext3")).formatting)
+        self.assertEqual("ext3", filesystems.filesystem(self.device))
+
+    def test_nobody_else_may_go_on(self):
+        self.half_made()
+        with self.assertRaisesRegex(exception.HostError, "carries data"):
+            self.place(self.entry(mkfs="ext4"))
+
+    def test_what_somebody_else_has_made_meanwhile_stays(self):
+        entry = self.entry(mkfs="ext4")
+        filesystems.make_filesystem(self.device, "ext4", self.told.append)
+        before = self.path.read_bytes()
+        with self.assertRaisesRegex(exception.HostError, "somebody else has used it since"):
+            self.place(self.journal.write(entry, formatting="ext4"))
+        self.assertEqual(before, self.path.read_bytes())
+        self.place(self.journal.get(entry.id))
+        self.assertEqual(before, self.path.read_bytes())
+
+    def test_what_fails_or_is_interrupted_leaves_an_empty_device(self):
+        for error in (exception.HostError(reason="mkfs failed"), KeyboardInterrupt()):
+            entry = self.entry(mkfs="ext4")
+            with self.failing(error), self.assertRaises(type(error)):
+                self.place(entry)
+            self.assertIsNone(self.journal.get(entry.id).formatting)
+            self.assertEqual(bytes(8 * _MIB), self.path.read_bytes())
+
+    def test_taking_it_away_takes_what_is_half_made(self):
+        entry = format_and_mount.displace(self.journal, self.half_made(), present=True)
+        self.assertIsNone(entry.formatting)
+        self.assertEqual(bytes(8 * _MIB), self.path.read_bytes())
+        self.assertEqual(entry, self.journal.get(entry.id))
+
+    def test_taking_it_away_leaves_a_device_that_is_another_one_by_now(self):
+        entry = self.half_made()
+        self.path.write_bytes(b"of somebody else, without a signature" + bytes(_MIB))
+        before = self.path.read_bytes()
+        entry = format_and_mount.displace(self.journal, entry, present=False)
+        self.assertEqual((before, None), (self.path.read_bytes(), entry.formatting))
+
+    def test_taking_it_away_leaves_what_is_whole(self):
+        entry = self.place(self.entry(mkfs="ext4"))
+        before = self.path.read_bytes()
+        format_and_mount.displace(self.journal, entry, present=True)
+        self.assertEqual(before, self.path.read_bytes())
+
+    def failing(self, error):
+        real = outcomes.run_long
+
+        def run_long(arguments, waiting):
+            real(arguments, waiting)
+            raise error
+
+        return mock.patch.object(outcomes, "run_long", run_long)
+
+    def half_made(self):
+        entry = self.entry(mkfs="ext4")
+        self.place(entry)
+        data = self.path.read_bytes()
+        self.path.write_bytes(bytes(4096) + data[4096:])
+        return self.journal.write(entry, formatting="ext4")
+
+    def entry(self, **values):
+        return self.journal.write(Entry("v", device=Device(self.device, {}), **values))
+
+    def place(self, entry):
+        return format_and_mount.place(self.journal, entry, self.told.append, mode="rw")

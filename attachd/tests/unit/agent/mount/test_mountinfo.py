@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of mounts, read; see functional/test_mounts.py for real ones."""
+
+import os
+from pathlib import Path
+import subprocess
+import unittest
+
+from attachd.agent.mount import mountinfo
+from attachd.tests import machine
+
+_LINE = (
+    r"36 35 98:1 /sub /mnt/with\040space\134 rw,noatime master:1 shared:2 - ext3 /dev/a\011b "
+    "rw,errors=continue"
+)
+
+
+class TableTest(unittest.TestCase):
+    """Lines and what they say."""
+
+    def test_a_line_is_read(self):
+        mount = mountinfo._read(_LINE)
+        self.assertEqual((36, 35, os.makedev(98, 1)), (mount.number, mount.parent, mount.device))
+        self.assertEqual(("/mnt/with space\\", "/dev/a\tb"), (mount.folder, mount.source))
+        self.assertEqual(("ext3", False), (mount.kind, mount.read_only))
+
+    def test_a_mount_without_tags_and_source_is_read(self):
+        mount = mountinfo._read("22 27 0:21 / /proc rw - proc  rw")
+        self.assertEqual(("proc", ""), (mount.kind, mount.source))
+
+    def test_what_the_mount_or_the_file_system_forbids_is_read_only(self):
+        for changed in (
+            _LINE.replace(" rw,noat", " ro,noat"),
+            _LINE.replace(" rw,err", " ro,err"),
+        ):
+            self.assertTrue(mountinfo._read(changed).read_only, changed)
+
+    def test_what_this_process_sees_is_told(self):
+        self.assertEqual("proc", mountinfo.at("/proc").kind)
+        self.assertIsNone(mountinfo.at("/proc/self"))
+        self.assertIsNone(mountinfo.at("/no/such/folder"))
+        self.assertEqual([], mountinfo.mounts("no-such-process"))
+
+    def test_a_mount_is_of_its_device(self):
+        mount = mountinfo.at("/proc")
+        self.assertTrue(mount.is_of(mount.device))
+        self.assertFalse(mount.is_of(os.makedev(0, 999999)))
+
+    def test_another_namespace_is_seen(self):
+        machine.need_root(self)
+        machine.need_mounted_root(self)
+        unshare = machine.need_tool(self, "unshare")
+        script = "mount -t tmpfs ours /mnt && echo && exec sleep 600"
+        process = subprocess.Popen([unshare, "-m", "sh", "-c", script], stdout=subprocess.PIPE)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        process.stdout.readline()
+        found = dict(mountinfo.namespaces())
+        self.assertIn(("ours", "/mnt"), [(m.source, m.folder) for m in found[process.pid]])
+        self.assertNotIn("ours", [each.source for each in mountinfo.mounts()])
+        self.assertNotIn(os.getpid(), found)
+        self.assertTrue(Path(f"/proc/{process.pid}").is_dir())

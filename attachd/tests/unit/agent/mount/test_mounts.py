@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said without mounting; see functional/test_mounts.py for real mounts."""
+
+from pathlib import Path
+import unittest
+
+import fixtures
+
+from attachd import exception
+from attachd.agent.mount import mounts
+
+
+class MountsTest(unittest.TestCase):
+    """Commands and folders."""
+
+    def setUp(self):
+        super().setUp()
+        temporary = fixtures.TempDir()
+        temporary.setUp()
+        self.addCleanup(temporary.cleanUp)
+        self.folder = Path(temporary.path)
+        self.device = str(self.folder / "device")
+        Path(self.device).write_bytes(bytes(2**20))
+
+    def test_missing_commands_are_told_with_their_packages(self):
+        self.assertEqual([], mounts.lacks(["sh"]))
+        self.assertEqual(["no-such-command"], mounts.lacks(["sh", "no-such-command"]))
+        environment = fixtures.MonkeyPatch("attachd.agent.outcomes.which", lambda _each: None)
+        environment.setUp()
+        self.addCleanup(environment.cleanUp)
+        expected = ["mkfs.xfs (package xfsprogs)", "mkfs.ext4 (package e2fsprogs)"]
+        self.assertEqual(expected, mounts.lacks(["mkfs.xfs", "mkfs.ext4"]))
+        self.assertEqual([], [each for each in mounts.lacks(mounts.TOOLS) if "(" not in each])
+
+    def test_a_folder_has_to_be_absolute(self):
+        with self.assertRaisesRegex(exception.HostError, "mnt is no absolute path"):
+            mounts.mount(self.device, "mnt", mode="rw")
+
+    def test_a_device_without_a_file_system_is_told_how_to_get_one(self):
+        with self.assertRaisesRegex(exception.HostError, "has no file system.* --mkfs ext4"):
+            mounts.mount(self.device, f"{self.folder / 'there'}", mode="rw")
+        self.assertFalse((self.folder / "there").exists())
+
+    def test_what_is_not_mounted_is_unmounted(self):
+        for folder in (self.folder, self.folder / "missing"):
+            mounts.unmount(f"{folder}")
+            mounts.check_unmountable(f"{folder}")
+            self.assertFalse(mounts.mounted(self.device, f"{folder}"))
+
+    def test_another_mount_than_the_one_asked_for_stays(self):
+        mounts.unmount("/proc", device=self.device)
+        self.assertTrue(Path("/proc/self").exists())
+        self.assertFalse(mounts.mounted(self.device, "/proc"))
+        with self.assertRaisesRegex(exception.HostError, "proc is mounted at /proc already"):
+            mounts.mount(self.device, "/proc", mode="rw")

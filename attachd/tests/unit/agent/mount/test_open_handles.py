@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who uses what: the words; see functional/test_open_handles.py for real devices and mounts."""
+
+import os
+from pathlib import Path
+import tempfile
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.agent.mount import device_nodes, mountinfo, open_handles
+from attachd.tests import machine
+
+
+class UsersTest(unittest.TestCase):
+    """What can be seen without root's rights."""
+
+    def test_nobody_uses_a_device_that_is_not_there(self):
+        open_handles.check_unused("/dev/no-such-device")
+
+    def test_a_folder_is_no_device(self):
+        with self.assertRaisesRegex(exception.HostError, "is no block device"):
+            open_handles.check_unused("/proc")
+
+    def test_who_has_a_plain_file_open_uses_it(self):
+        open_handles.check_unused(__file__)
+        with (
+            Path(__file__).open(),
+            self.assertRaisesRegex(exception.DeviceBusy, f"process {os.getpid()} "),
+        ):
+            open_handles.check_unused(__file__)
+
+    def test_the_files_of_a_process_are_seen(self):
+        with tempfile.NamedTemporaryFile() as file:
+            here = [each for each in open_handles._uses() if each.process == f"{os.getpid()}"]
+            name = Path("/proc/self/comm").read_text().strip()
+            expected = f"process {os.getpid()} ({name}: open {file.name})"
+            self.assertIn(expected, [each.told() for each in here])
+            whats = {each.what for each in here}
+            self.assertLessEqual({"its folder", "its root", "its program", "open"}, whats)
+
+    def test_a_mount_with_others_on_it_is_kept_by_them(self):
+        machine.need_mounted_root(self)
+        found = open_handles.of_mount(mountinfo.at("/"))
+        self.assertTrue([each for each in found if each.endswith(" at /proc")], found)
+        self.assertTrue([each for each in found if f"process {os.getpid()} (" in each], found)
+
+    def test_devices_on_top_are_told_as_sys_tells_them(self):
+        # Neither device mapper nor MD is in each kernel that tests run on.
+        with tempfile.TemporaryDirectory() as folder:
+            holders = Path(folder) / "8:16" / "holders"
+            for name, label in (("dm-3", "group-volume"), ("md0", None)):
+                (holders / name / "dm").mkdir(parents=True)
+                if label:
+                    (holders / name / "dm" / "name").write_text(f"{label}\n")
+            device = device_nodes.Node("/dev/sdb", os.makedev(8, 16), None)
+            with mock.patch.object(device_nodes, "_NUMBERS", Path(folder)):
+                found = open_handles._on_top([device])
+        expected = ["/dev/dm-3 (group-volume) on top of /dev/sdb", "/dev/md0 on top of /dev/sdb"]
+        self.assertEqual(expected, found)
+
+    def test_many_users_are_counted(self):
+        told = open_handles.told([f"process {number}" for number in range(30)])
+        self.assertTrue(told.endswith("process 11, 18 more"), told)
+        self.assertEqual("a, b", open_handles.told(["a", "b", "a"]))

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel tells of block devices and files."""
+
+from pathlib import Path
+
+import fixtures
+
+from attachd import exception
+from attachd.agent import block_device, commands
+from attachd.agent.connectors.qemu import loop_devices
+from attachd.tests import machine
+
+
+class FileTest(fixtures.TestWithFixtures):
+    """Files, and what is none."""
+
+    def test_a_file_is_written_to_whoever_asks(self):
+        path = self.useFixture(fixtures.TempDir()).path + "/file"
+        self.assertFalse(block_device.exists(path))
+        Path(path).write_bytes(bytes(700))
+        self.assertTrue(block_device.exists(path))
+        self.assertEqual(700, block_device.size(path))
+        self.assertFalse(block_device.is_read_only(path))
+        block_device.flush(path)
+
+    def test_what_is_not_there_is_an_error(self):
+        for call in (
+            block_device.size,
+            block_device.is_read_only,
+            block_device.flush,
+            block_device.check_written,
+        ):
+            with self.assertRaisesRegex(exception.HostError, "/dev/no-such"):
+                call("/dev/no-such")
+        self.assertFalse(block_device.exists("/dev/null"))
+
+
+class HoldersTest(fixtures.TestWithFixtures):
+    """What is made of a device, in a folder like the kernel's."""
+
+    def test_a_path_is_part_of_its_multipath_device_and_of_nothing_else(self):
+        folder = Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MonkeyPatch("attachd.agent.block_device._BLOCK", folder))
+        for disk, above, uuid in (("sdx", "dm-1", "mpath-3600"), ("sdy", "dm-2", "LVM-abc")):
+            made = folder / disk / "holders" / above / "dm"
+            made.mkdir(parents=True)
+            (made / "uuid").write_text(f"{uuid}\n")
+        for path, whole in (("sdx", "dm-1"), ("sdy", "sdy"), ("sdz", "sdz")):
+            self.assertEqual(f"/dev/{whole}", block_device.whole(f"/dev/{path}"))
+
+
+class IdentityTest(fixtures.TestWithFixtures):
+    """What a disk is known by, in a folder like the kernel's."""
+
+    def test_it_is_where_the_kind_of_disk_has_it(self):
+        folder = Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MonkeyPatch("attachd.agent.block_device._BLOCK", folder))
+        for name, place in (("sdx", "device/wwid"), ("nvme0n1", "wwid"), ("dm-1", "dm/uuid")):
+            file = folder / name / place
+            file.parent.mkdir(parents=True)
+            file.write_text(f"of-{name}\n")
+            self.assertEqual(f"of-{name}", block_device.identity(f"/dev/{name}"))
+        self.assertEqual("", block_device.identity("/dev/loop0"))
+
+
+class DeviceTest(fixtures.TestWithFixtures):
+    """A loop device."""
+
+    def test_a_device_can_be_made_to_refuse_writes(self):
+        machine.need_root(self)
+        machine.need_device(self, "/dev/loop-control")
+        image = Path(self.useFixture(fixtures.TempDir()).path).resolve() / "image"
+        image.write_bytes(bytes(2**20))
+        with image.open() as lock:
+            path = loop_devices.attach(image, writable=True, lock=lock.fileno()).path
+            self.addCleanup(loop_devices.detach, image, lock=0)
+        self.assertEqual(2**20, block_device.size(path))
+        self.assertFalse(block_device.is_read_only(path))
+        # The device would remember it, whatever file it is over next.
+        self.addCleanup(commands.run, "blockdev", "--setrw", path)
+        block_device.make_read_only(path)
+        self.assertTrue(block_device.is_read_only(path))
+        block_device.make_read_only(path)
+        self.assertRaises(OSError, Path(path).write_bytes, b"x")
+        block_device.flush(path)
+        block_device.check_written(path)
+        self.assertEqual([], block_device.parts(path))

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent says of its host is what there is, and passes at the registry."""
+
+from unittest import mock
+
+from attachd import service
+from attachd.agent import heartbeat
+from attachd.agent.connectors.base import Device, Options
+from attachd.agent.heartbeat import CONNECTOR_AGE, Reporter
+from attachd.agent.journal import Entry, Owner
+from attachd.agent.mount.mountinfo import Mount
+from attachd.manager.agents import report_schema
+from attachd.tests import hosts
+
+
+class ReportTest(hosts.HostCase):
+    def setUp(self):
+        super().setUp()
+        self.clock = 1000.0
+        patched = mock.patch.object(heartbeat, "monotonic", lambda: self.clock)
+        patched.start()
+        self.addCleanup(patched.stop)
+        self.reporter = Reporter(self.host, Options(multipath=True))
+
+    def report(self, *entries):
+        for each in entries:
+            self.host.journal.write(each)
+        said = self.reporter.report()
+        for each in entries:
+            self.host.journal.remove(each)
+        report_schema.check(said)
+        return said
+
+    def entry(self, **values):
+        device = self.way.connect({"target": "t1"}, Options())
+        values = {"owner": Owner.AGENT, "attachment_id": "a", "device": device, **values}
+        return Entry("v", connection_info={"target": "t1"}, **values)
+
+    def test_a_host_tells_how_it_connects(self):
+        expected = {
+            "connector": {"host": hosts.NAME, "multipath": True},
+            "devices": [],
+            "way": "file",
+            "version": service.version(),
+            "error": None,
+        }
+        self.assertEqual(expected, self.report())
+
+    def test_what_it_lacks_is_told_and_ends_nothing(self):
+        self.way.lacking.append("iscsiadm (package open-iscsi)")
+        said = self.report()
+        self.assertIsNone(said["connector"])
+        self.assertIn("iscsiadm (package open-iscsi)", said["error"])
+
+    def test_a_host_that_does_not_know_its_name_tells_so(self):
+        self.way.failing.add("connector")
+        self.assertEqual("It could not connector.", self.report()["error"])
+        self.way.failing.clear()
+        self.assertIsNone(self.report()["error"])
+
+    def test_a_connector_is_told_again_for_a_while(self):
+        for _ in range(2):
+            self.report()
+        self.assertEqual(["connector"], self.way.calls)
+        self.clock += CONNECTOR_AGE + 1
+        self.report()
+        self.assertEqual(["connector"] * 2, self.way.calls)
+
+    def test_a_journal_that_cannot_be_read_is_told(self):
+        broken = self.top / "attachments" / "x.json"
+        broken.parent.mkdir()
+        broken.write_text("{")
+        said = self.report()
+        self.assertIn("x.json cannot be read", said["error"])
+        self.assertEqual((None, []), (said["connector"], said["devices"]))
+
+    def test_a_device_is_told_with_its_size(self):
+        (device,) = self.report(self.entry())["devices"]
+        path = str(self.way.path("t1"))
+        expected = {"attachment_id": "a", "volume_id": "v", "mountpoint": None}
+        self.assertEqual({**expected, "path": path, "size_bytes": hosts.GIB}, device)
+
+    def test_a_device_that_is_not_there_is_told_as_that(self):
+        entries = [self.entry(), self.entry(device=None), self.entry(device=Device("/x", {}))]
+        self.way.reboot()
+        for entry in entries:
+            (device,) = self.report(entry)["devices"]
+            self.assertEqual((None, None), (device["path"], device["size_bytes"]))
+
+    def test_what_is_there_by_hand_is_nothing_of_the_agents(self):
+        self.assertEqual([], self.report(self.entry(owner=Owner.LOCAL))["devices"])
+
+    def test_it_tells_where_a_device_is_mounted(self):
+        path = str(self.way.path("t1"))
+        at = [Mount(1, 0, number, f"/mnt/{number}", False, "ext4", path) for number in (5, 7)]
+        with (
+            mock.patch("attachd.agent.mount.device_nodes.look") as look,
+            mock.patch("attachd.agent.mount.mountinfo.mounts", return_value=at),
+        ):
+            look.return_value.numbers.return_value = [7]
+            (device,) = self.report(self.entry())["devices"]
+        self.assertEqual("/mnt/7", device["mountpoint"])

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is due at a host is done, and nothing else is."""
+
+import contextlib
+import os
+import threading
+from unittest import mock
+
+from attachd import exception
+from attachd.agent.connectors.base import Options
+from attachd.agent.journal import Entry, Owner, Step
+from attachd.agent.reconciler import Duties
+from attachd.db import due
+from attachd.rpc import agent_manager_api, manager_api
+from attachd.tests import hosts, rows
+from attachd.tests.backends import Killed
+from attachd.tests.hosts import INFO, PROOF
+from attachd.tests.wait import TIMEOUT
+
+OTHER_INFO = {"driver_volume_type": "memory", "data": {"target": "t2"}}
+
+
+class DutiesCase(hosts.HostCase):
+    """A host with duties."""
+
+    def setUp(self):
+        super().setUp()
+        patched = mock.patch.object(manager_api, "carry_on")
+        patched.start()
+        self.addCleanup(patched.stop)
+        self.duties = self.make_duties()
+
+    def make_duties(self):
+        return Duties(self.make_host(), PROOF, Options(), at_once=2)
+
+    def attached(self, **values):
+        """Return an attachment that has its device."""
+        made = self.add(**values)
+        self.duties.look(made)
+        self.way.calls.clear()
+        return made
+
+    def withdraw(self, attachment_id):
+        due.withdraw(attachment_id, self.volume_id)
+
+    def entries(self):
+        return self.host.journal.entries()
+
+    def seen(self, attachment_id):
+        row = rows.attachment(attachment_id)
+        return row["state"], row["device"], row["error"]
+
+
+class ConnectTest(DutiesCase):
+    def test_a_device_is_made_and_told(self):
+        mine = self.add()
+        self.duties.look(mine)
+        path = str(self.way.path("t1"))
+        self.assertEqual(("attached", path, None), self.seen(mine))
+        (entry,) = self.entries()
+        found = (entry.attachment_id, entry.owner, entry.step, entry.device.path, entry.way)
+        self.assertEqual((mine, Owner.AGENT, Step.ATTACHED, path, "file"), found)
+
+    def test_it_has_the_mode_and_the_guard_of_the_attachment(self):
+        self.duties.look(self.add(mode="ro"))
+        (entry,) = self.entries()
+        self.assertEqual("ro", entry.mode)
+        self.assertEqual("ro", entry.connection_info["access_mode"])
+        self.assertIsNotNone(entry.connection_info["service_uuid"])
+
+    def test_what_is_done_is_not_done_again(self):
+        mine = self.attached()
+        before = self.entries()
+        self.duties.look(mine)
+        self.assertEqual(([], before), (self.way.calls, self.entries()))
+
+    def test_a_device_that_was_lost_is_made_again_and_told_by_its_new_path(self):
+        mine = self.attached()
+        self.way.reboot()
+        self.way.folder = self.folder()
+        with self.assertLogs("attachd.agent.reconciler", "WARNING") as logged:
+            self.make_duties().look(mine)
+        self.assertIn("made again", logged.output[0])
+        self.assertEqual((["t1"], ["connect"]), (self.way.devices(), self.way.calls))
+        self.assertEqual(("attached", str(self.way.path("t1")), None), self.seen(mine))
+
+    def test_why_a_device_could_not_be_made_again_is_not_told_any_more_when_it_was(self):
+        mine = self.attached()
+        self.way.reboot()
+        self.way.failing.add("connect")
+        with self.assertRaises(exception.HostError):
+            self.duties.look(mine)
+        self.assertEqual("It could not connect.", self.seen(mine)[2])
+        self.way.failing.clear()
+        self.duties.look(mine)
+        self.assertEqual(("attached", str(self.way.path("t1")), None), self.seen(mine))
+
+    def test_a_failure_is_told_with_its_reason_and_can_be_tried_again(self):
+        mine = self.add()
+        self.way.failing.add("connect")
+        with self.assertRaisesRegex(exception.HostError, "could not connect"):
+            self.duties.look(mine)
+        self.assertEqual(("connected", None, "It could not connect."), self.seen(mine))
+        self.way.failing.clear()
+        self.duties.look(mine)
+        self.assertEqual(("attached", None), self.seen(mine)[::2])
+
+    def test_what_the_host_lacks_is_told_and_nothing_is_begun(self):
+        mine = self.add()
+        self.way.lacking.append("iscsiadm (package open-iscsi)")
+        with self.assertRaisesRegex(exception.HostLacks, "iscsiadm"):
+            self.duties.look(mine)
+        self.assertEqual(([], []), (self.entries(), self.way.calls))
+        self.assertIn("iscsiadm", self.seen(mine)[2])
+
+    def test_nothing_is_begun_that_the_journal_does_not_take_and_that_is_told(self):
+        mine = self.add()
+        (self.top / "attachments").touch()
+        with self.assertRaisesRegex(exception.HostError, "cannot be written"):
+            self.duties.look(mine)
+        self.assertIn("cannot be written", self.seen(mine)[2])
+        self.assertEqual([], self.way.calls)
+
+    def test_a_failure_that_nobody_hears_of_is_raised_all_the_same(self):
+        self.way.failing.add("connect")
+        away = exception.Unavailable(reason="gone")
+        with (
+            mock.patch.object(agent_manager_api, "not_connected", side_effect=away),
+            self.assertRaisesRegex(exception.HostError, "could not connect"),
+        ):
+            self.duties.look(self.add())
+
+    def test_a_volume_that_is_there_by_hand_is_left_alone(self):
+        local = self.host.journal.write(Entry(self.volume_id, attachment_id="by-hand"))
+        mine = self.add()
+        with self.assertRaisesRegex(exception.LocalConflict, "by hand.*by-hand"):
+            self.duties.look(mine)
+        self.assertIn("by hand", self.seen(mine)[2])
+        self.withdraw(mine)
+        self.duties.look(mine)
+        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.assertEqual(([local], []), (self.entries(), self.way.calls))
+
+    def test_what_has_changed_before_there_was_a_device_is_taken_away_before(self):
+        mine = self.add()
+        killed = mock.patch.object(self.way, "connect", side_effect=Killed)
+        with killed, contextlib.suppress(Killed):
+            self.duties.look(mine)
+        rows.change_attachment(mine, connection_info=OTHER_INFO)
+        self.duties.look(mine)
+        self.assertEqual(["disconnect by force", "connect"], self.way.calls)
+        self.assertEqual(["t2"], self.way.devices())
+
+    def test_a_device_that_is_used_is_not_taken_away_to_connect_otherwise(self):
+        mine = self.attached()
+        (entry,) = self.entries()
+        self.host.journal.write(entry, step=Step.DISCONNECTING)
+        rows.change_attachment(mine, connection_info=OTHER_INFO)
+        with self.way.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
+            self.duties.look(mine)
+        self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
+
+    def test_what_another_attachment_has_left_is_taken_away_before(self):
+        gone = self.attached()
+        rows.remove_attachment(gone)
+        self.duties.look(self.add(connection_info=OTHER_INFO))
+        self.assertEqual(["disconnect by force", "connect"], self.way.calls)
+        self.assertEqual(["t2"], self.way.devices())
+
+    def test_a_device_grows_with_its_volume(self):
+        mine = self.attached()
+        self.way.size_gib = 3
+        rows.change_volume(self.volume_id, size_gib=3)
+        self.duties.look(mine)
+        self.assertEqual((["extend"], 3 * hosts.GIB), (self.way.calls, self.size()))
+
+    def size(self):
+        return self.way.path("t1").stat().st_size
+
+    def test_a_device_that_does_not_grow_is_an_error_of_the_host(self):
+        mine = self.attached()
+        rows.change_volume(self.volume_id, size_gib=3)
+        with self.assertRaisesRegex(exception.HostError, "3 GiB"):
+            self.duties.look(mine)
+
+
+class DisconnectTest(DutiesCase):
+    def test_the_device_is_gone_before_that_is_told(self):
+        mine = self.attached()
+        self.withdraw(mine)
+        real, seen = agent_manager_api.disconnected, []
+
+        def told(*args):
+            seen.extend([self.way.devices(), [each.step for each in self.entries()]])
+            real(*args)
+
+        with mock.patch.object(agent_manager_api, "disconnected", told):
+            self.duties.look(mine)
+        self.assertEqual([[], [Step.DISCONNECTING]], seen)
+        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.assertEqual(([], ["disconnect"]), (self.entries(), self.way.calls))
+
+    def test_a_device_in_use_is_kept_and_that_is_told(self):
+        mine = self.attached()
+        self.withdraw(mine)
+        refused = self.assertRaisesRegex(exception.DeviceBusy, "process")
+        with self.way.path("t1").open("rb"), refused:
+            self.duties.look(mine)
+        state, device, error = self.seen(mine)
+        self.assertEqual(("attached", str(self.way.path("t1"))), (state, device))
+        self.assertIn("in use by process", error)
+        self.duties.look(mine)  # which finds nothing to do
+        self.assertEqual([], self.way.calls)
+
+    def test_who_uses_a_device_is_told_even_if_its_name_is_no_text(self):
+        mine = self.attached()
+        self.withdraw(mine)
+        busy = exception.DeviceBusy(device="/dev/sdb", users=os.fsdecode(b"/mnt/caf\xe9"))
+        with (
+            mock.patch("attachd.agent.mount.mounts.check_unused", side_effect=busy),
+            self.assertRaises(exception.DeviceBusy),
+        ):
+            self.duties.look(mine)
+        state, _device, error = self.seen(mine)
+        self.assertEqual("attached", state)
+        self.assertIn(r"/mnt/caf\udce9", error)
+
+    def test_a_device_that_does_not_go_is_tried_again(self):
+        mine = self.attached()
+        self.withdraw(mine)
+        self.way.failing.add("disconnect")
+        with self.assertRaisesRegex(exception.HostError, "could not disconnect"):
+            self.duties.look(mine)
+        self.assertEqual(("withdrawing", "It could not disconnect."), self.seen(mine)[::2])
+        self.way.failing.clear()
+        self.duties.look(mine)
+        self.assertEqual("disconnecting", self.seen(mine)[0])
+
+    def test_a_lost_journal_is_no_proof(self):
+        mine = self.attached()
+        (entry,) = self.entries()
+        self.host.journal.remove(entry)
+        self.withdraw(mine)
+        self.duties.look(mine)
+        self.assertEqual(([], ["disconnect"]), (self.way.devices(), self.way.calls))
+        self.assertEqual("disconnecting", self.seen(mine)[0])
+
+    def test_a_device_in_use_is_kept_although_nobody_has_noted_it(self):
+        mine = self.attached()
+        (entry,) = self.entries()
+        self.way.tears = True
+        for change in (
+            lambda: self.host.journal.remove(entry),
+            lambda: self.host.journal.write(entry, step=Step.CONNECTING, device=None),
+        ):
+            change()
+            self.withdraw(mine)
+            with self.way.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
+                self.duties.look(mine)
+            self.assertEqual(("attached", ["t1"]), (self.seen(mine)[0], self.way.devices()))
+
+    def test_what_could_never_be_connected_is_given_back(self):
+        mine = self.add()
+        self.way.lacking.append("iscsiadm")
+        with self.assertRaises(exception.HostLacks):
+            self.duties.look(mine)
+        self.withdraw(mine)
+        self.duties.look(mine)
+        self.assertEqual(("disconnecting", []), (self.seen(mine)[0], self.way.calls))
+
+
+class ForgetTest(DutiesCase):
+    def test_what_is_not_this_hosts_any_more_is_taken_away(self):
+        for moved in (rows.remove_attachment, lambda a: rows.change_attachment(a, agent="other")):
+            mine = self.attached()
+            moved(mine)
+            with self.assertLogs("attachd.agent.reconciler", "WARNING") as logged:
+                self.duties.look(mine)
+            self.assertNotIn("ERROR", logged.output[0])
+            self.assertEqual(["disconnect by force"], self.way.calls)
+            self.assertEqual(([], []), (self.entries(), self.way.devices()))
+
+    def test_it_is_not_torn_from_under_whoever_uses_it(self):
+        """The service may have lost its memory: then only this host knows what is used."""
+        mine = self.attached()
+        rows.remove_attachment(mine)
+        for _ in range(2):
+            with self.way.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
+                self.duties.look(mine)
+            self.assertEqual([], self.way.calls)
+        self.duties.look(mine)
+        self.assertEqual(([], []), (self.entries(), self.way.devices()))
+
+    def test_nothing_is_done_about_strangers(self):
+        self.duties.look("unknown")
+        self.assertEqual([], self.way.calls)
+
+
+class MeanwhileTest(DutiesCase):
+    """Something is decided while the host works."""
+
+    def during(self, verb, decide):
+        real = getattr(self.way, verb)
+
+        def act(*args, **kwargs):
+            patched.stop()
+            decide()
+            return real(*args, **kwargs)
+
+        patched = mock.patch.object(self.way, verb, act)
+        patched.start()
+
+    def test_an_attachment_that_is_withdrawn_while_it_is_connected_is_disconnected(self):
+        mine = self.add()
+        self.during("connect", lambda: self.withdraw(mine))
+        self.duties.look(mine)
+        self.assertEqual("disconnecting", self.seen(mine)[0])
+        self.assertEqual(([], []), (self.entries(), self.way.devices()))
+
+    def test_an_attachment_that_is_removed_while_it_is_connected_is_forgotten(self):
+        mine = self.add()
+        self.during("connect", lambda: rows.remove_attachment(mine))
+        self.duties.look(mine)
+        self.assertEqual(([], []), (self.entries(), self.way.devices()))
+
+    def test_the_command_line_and_the_agent_take_turns(self):
+        mine, done = self.add(), threading.Event()
+
+        def look():
+            self.duties.look(mine)
+            done.set()
+
+        with self.host.journal.held(self.volume_id):
+            thread = threading.Thread(target=look)
+            thread.start()
+            self.assertFalse(done.wait(0.2))  # slow, it is done no sooner
+            self.assertEqual([], self.way.calls)
+        thread.join(TIMEOUT)
+        self.assertEqual("attached", self.seen(mine)[0])
+
+
+class DueTest(DutiesCase):
+    def due(self, *attachments):
+        duties = [agent_manager_api.duty(PROOF, each) for each in attachments]
+        return self.duties.due([each for each in duties if each])
+
+    def test_nothing_is_due_where_all_is_well(self):
+        self.assertEqual([], self.due(self.attached()))
+
+    def test_what_is_not_as_wanted_is_due(self):
+        new = self.add()
+        self.assertEqual([new], self.due(new))
+        self.duties.look(new)
+        rows.change_volume(self.volume_id, size_gib=2)
+        self.assertEqual([new], self.due(new))
+        rows.change_volume(self.volume_id, size_gib=1)
+        self.way.reboot()
+        self.assertEqual([new], self.due(new))
+        self.duties.look(new)
+        self.withdraw(new)
+        self.assertEqual([new], self.due(new))
+
+    def test_a_device_that_nobody_wants_is_due(self):
+        mine = self.attached()
+        rows.remove_attachment(mine)
+        self.assertEqual([mine], self.due(mine))
+
+    def test_nobody_knows_without_the_journal(self):
+        self.attached()
+        (self.top / "attachments" / "x.json").write_text("{")
+        with self.assertRaisesRegex(exception.HostError, "x.json"):
+            self.due()
+
+    def test_what_is_there_by_hand_is_not(self):
+        self.host.journal.write(Entry(self.volume_id, attachment_id="by-hand"))
+        self.assertEqual([], self.due())
+
+    def test_a_step_that_was_not_finished_is_due(self):
+        mine = self.attached()
+        (entry,) = self.entries()
+        self.host.journal.write(entry, step=Step.COMPLETING)
+        self.assertEqual([mine], self.due(mine))
+
+
+class InfoTest(DutiesCase):
+    def test_a_secret_is_in_the_journal_alone(self):
+        with self.assertLogs("attachd", "DEBUG") as logged:
+            self.attached()
+        self.assertIn("auth_password", f"{self.entries()}")
+        self.assertNotIn(INFO["data"]["auth_password"], "".join(logged.output))

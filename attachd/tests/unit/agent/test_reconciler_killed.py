@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever dies at which step of what is due at a host, the next one finishes it."""
+
+import contextlib
+import functools
+from unittest import mock
+
+from attachd import exception
+from attachd.agent.journal import Journal, Step
+from attachd.db import agent_moves
+from attachd.rpc import agent_manager_api
+from attachd.tests import rows
+from attachd.tests.backends import Killed
+from attachd.tests.hosts import PROOF
+from attachd.tests.unit.agent.test_reconciler import DutiesCase
+
+
+class Death:
+    """Ends the process before its n-th step, or after the last one."""
+
+    def __init__(self, step):
+        self.left = step
+        self.passed = []
+
+    def around(self, name, real):
+        @functools.wraps(real)
+        def called(*args, **kwargs):
+            self.left -= 1
+            self.passed.append(name)
+            if self.left == 0:
+                raise Killed
+            return real(*args, **kwargs)
+
+        return called
+
+
+def dying(way, step, act):
+    """Let something be done until its n-th step; returns what was passed on the way."""
+    death = Death(step)
+    places = [(Journal, "write"), (Journal, "remove")]
+    places += [(way, verb) for verb in ("connect", "disconnect")]
+    places += [(agent_manager_api, name) for name in ("duty", "connected", "disconnected")]
+    with contextlib.ExitStack() as stack:
+        for place, name in places:
+            around = death.around(name, getattr(place, name))
+            stack.enter_context(mock.patch.object(place, name, around))
+        stack.enter_context(contextlib.suppress(Killed))
+        act()
+    return death
+
+
+class DeathTest(DutiesCase):
+    """The agent dies before each of its steps, and the next one finishes."""
+
+    def enumerated(self, prepare, check, steps):
+        for step in range(1, 20):
+            mine = prepare()
+            death = dying(self.way, step, lambda: self.make_duties().look(mine))  # noqa: B023
+            if death.left > 0:
+                self.assertEqual(steps, death.passed)
+                return
+            with self.subTest(f"before {death.passed[-1]}, step {step}"):
+                report = [each for each in (agent_manager_api.duty(PROOF, mine),) if each]
+                for each in self.make_duties().due(report):
+                    self.make_duties().look(each)
+                check(mine)
+        self.fail("it has no end")
+
+    def test_an_attach_is_finished(self):
+        def check(mine):
+            self.assertEqual(("attached", None), self.seen(mine)[::2])
+            (entry,) = self.entries()
+            self.assertEqual((mine, Step.ATTACHED), (entry.attachment_id, entry.step))
+            self.withdraw(mine)
+            self.duties.look(mine)
+            self.assertEqual([], self.entries())
+
+        steps = ["duty", "duty", "write", "connect", "write", "write", "connected", "write"]
+        self.enumerated(self.add, check, steps)
+
+    def test_a_detach_is_finished(self):
+        def prepare():
+            mine = self.attached()
+            self.withdraw(mine)
+            return mine
+
+        def check(mine):
+            self.assertEqual("disconnecting", self.seen(mine)[0])
+            self.assertEqual(([], []), (self.entries(), self.way.devices()))
+
+        steps = ["duty", "write", "disconnect", "write", "disconnected", "remove"]
+        self.enumerated(prepare, check, steps)
+
+    def test_a_device_that_was_lost_is_made_again(self):
+        def prepare():
+            for each in rows.attachments():
+                rows.remove_attachment(each["id"])
+                self.duties.look(each["id"])
+            mine = self.attached()
+            self.way.reboot()
+            return mine
+
+        def check(mine):
+            self.assertEqual(("attached", str(self.way.path("t1")), None), self.seen(mine))
+            self.assertEqual((["t1"], 1), (self.way.devices(), len(self.entries())))
+
+        steps = ["duty", "write", "connect", "write", "write", "connected", "write"]
+        self.enumerated(prepare, check, steps)
+
+    def test_what_was_deleted_by_force_is_taken_away(self):
+        def prepare():
+            mine = self.attached()
+            rows.remove_attachment(mine)
+            return mine
+
+        def check(_mine):
+            self.assertEqual(([], []), (self.entries(), self.way.devices()))
+
+        self.enumerated(prepare, check, ["duty", "write", "disconnect", "write", "remove"])
+
+    def test_a_late_word_of_the_dead_changes_nothing(self):
+        mine = self.add()
+        self.withdraw(mine)
+        with self.assertRaises(exception.InvalidTransition):
+            agent_moves.complete(mine, PROOF.host, 1, "/dev/sdb")
+        self.duties.look(mine)
+        self.assertEqual("disconnecting", self.seen(mine)[0])

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever happens in whichever order: nobody is told of a device that is not there, or not gone.
+
+Attachments come, are withdrawn and deleted by force; the host fails, reboots, and its agent dies
+at any step.  In the end, with nothing in the way, the host has what it should, and nothing else.
+"""
+
+import contextlib
+import random
+from unittest import mock
+
+from attachd import exception
+from attachd.db import agent_moves
+from attachd.rpc import agent_manager_api
+from attachd.tests import rows
+from attachd.tests.hosts import PROOF
+from attachd.tests.unit.agent.test_reconciler import DutiesCase
+from attachd.tests.unit.agent.test_reconciler_killed import dying
+
+SEEDS = 8
+EVENTS = 25
+
+
+class RandomTest(DutiesCase):
+    """One host, a few volumes."""
+
+    def setUp(self):
+        super().setUp()
+        self.moves = []
+        for name, there in (("complete", True), ("release", False)):
+            watched = self.watched(name, getattr(agent_moves, name), there=there)
+            patched = mock.patch.object(agent_moves, name, watched)
+            patched.start()
+            self.addCleanup(patched.stop)
+
+    def watched(self, name, real, *, there):
+        """Have a look at the host whenever something is told of it."""
+
+        def told(attachment_id, *args):
+            row = rows.attachment(attachment_id)
+            target = row["connection_info"]["data"]["target"]
+            self.assertEqual(there, target in self.way.devices(), f"{name} of {target}")
+            self.moves.append(name)
+            return real(attachment_id, *args)
+
+        return told
+
+    def run_through(self, draw):
+        volumes = [rows.add_volume()["id"] for _ in range(2)]
+        events = [
+            lambda: self.come(draw, volumes),
+            lambda: self.go(draw),
+            lambda: self.vanish(draw),
+            self.way.reboot,
+            lambda: self.way.failing.symmetric_difference_update({draw.choice(self.verbs)}),
+            lambda: self.use(draw),
+        ]
+        for _ in range(EVENTS):
+            draw.choice(events)()
+            dying(self.way, draw.randint(1, 12), self.report)
+        self.way.failing.clear()
+        self.used.close()
+        for _ in range(6):
+            self.report()
+
+    verbs = ("connect", "disconnect", "disconnect by force")
+
+    def come(self, draw, volumes):
+        """Attach a volume that is free, as the service would."""
+        free = [each for each in volumes if not rows.attachments(each)]
+        if free:
+            target = {"target": f"t{draw.randrange(10**6)}"}
+            info = {"driver_volume_type": "memory", "data": target}
+            values = {"agent": PROOF.host, "generation": 1, "connection_info": info}
+            rows.add_attachment(draw.choice(free), "connected", **values)
+
+    def go(self, draw):
+        """Withdraw one, or have the backend shut out what the host has let go."""
+        for row in draw.sample(rows.attachments(), min(1, len(rows.attachments()))):
+            if row["state"] == "disconnecting":
+                rows.remove_attachment(row["id"])
+            else:
+                with contextlib.suppress(exception.InvalidTransition):
+                    self.volume_id = row["volume_id"]
+                    self.withdraw(row["id"])
+
+    def vanish(self, draw):
+        """Delete one by force."""
+        for row in draw.sample(rows.attachments(), min(1, len(rows.attachments()))):
+            rows.remove_attachment(row["id"])
+
+    def use(self, draw):
+        """Use a device, instead of what was used before."""
+        self.used.close()
+        self.used = contextlib.ExitStack()
+        for target in draw.sample(self.way.devices(), min(1, len(self.way.devices()))):
+            self.used.enter_context(self.way.path(target).open("rb"))
+
+    def report(self):
+        """Do what a new process does after its first report."""
+        duties = self.make_duties()
+        ids = [each["id"] for each in rows.attachments()]
+        due = [each for each in (agent_manager_api.duty(PROOF, each) for each in ids) if each]
+        for each in duties.due(due):
+            with contextlib.suppress(exception.HostError):
+                duties.look(each)
+
+    def test_the_host_has_what_it_should_and_nothing_else(self):
+        for seed in range(SEEDS):
+            with self.subTest(seed=seed), contextlib.ExitStack() as self.used:
+                self.run_through(random.Random(seed))
+                attached = [row for row in rows.attachments() if row["state"] != "disconnecting"]
+                self.assertEqual({"attached"}, {"attached", *(row["state"] for row in attached)})
+                targets = [row["connection_info"]["data"]["target"] for row in attached]
+                self.assertEqual(sorted(targets), self.way.devices())
+                known = {each.attachment_id for each in self.entries()}
+                self.assertEqual({row["id"] for row in attached}, known)
+                for row in rows.attachments():
+                    rows.remove_attachment(row["id"])
+                self.report()
+        self.assertGreater(self.moves.count("complete"), SEEDS)
+        self.assertGreater(self.moves.count("release"), SEEDS // 2)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Journals and "local" devices, compared; functional/test_restore.py has mounts and daemons."""
+
+from pathlib import Path
+import unittest
+
+import fixtures
+
+from attachd.agent import restore
+from attachd.agent.connectors.base import Device
+from attachd.agent.host import Host, Identity
+from attachd.agent.journal import Entry, Owner, Step
+from attachd.agent.restore import Verdict
+from attachd.tests import machine
+
+
+class RestoringTest(unittest.TestCase):
+    """A host whose volumes are files of its own."""
+
+    def setUp(self):
+        super().setUp()
+        machine.need_root(self)
+        temporary = fixtures.TempDir()
+        temporary.setUp()
+        self.addCleanup(temporary.cleanUp)
+        self.folder = Path(temporary.path)
+        self.host = Host(Identity("h", "iqn.2026-01.test:h"), self.folder / "host", "user-space")
+        self.told = []
+
+    def test_what_is_as_it_was_stays(self):
+        entry = self.attached("v")
+        self.assertEqual([(Verdict.WHOLE, "", None)], self.told_of(restore.check_host(self.host)))
+        found = restore.restore_host(self.host, self.current, self.told.append)
+        self.assertEqual([(Verdict.WHOLE, "", None)], self.told_of(found))
+        self.assertEqual([entry], self.host.journal.entries())
+
+    def test_what_is_missing_is_connected_as_the_service_says_now(self):
+        entry = self.attached("v")
+        Path(entry.device.path).rename(self.folder / "moved")
+        (found,) = restore.check_host(self.host)
+        self.assertEqual((Verdict.MISSING, False), (found.verdict, found.present))
+        self.assertEqual("attachd local-restore", found.advice)
+        (found,) = self.restore({"v": self.info(self.folder / "moved")})
+        self.assertEqual((Verdict.WHOLE, True), (found.verdict, found.present))
+        (entry,) = self.host.journal.entries()
+        self.assertEqual(str(self.folder / "moved"), entry.device.path)
+        self.assertEqual((Step.ATTACHED, False), (entry.step, entry.restoring))
+
+    def test_nothing_is_connected_if_the_service_cannot_be_asked(self):
+        first, second = self.missing("v"), self.attached("w")
+
+        def current(entry):
+            raise ConnectionError("no route to host")
+
+        found = {each.entry.id: each for each in restore.restore_host(self.host, current, print)}
+        self.assertEqual(Verdict.MISSING, found[first.id].verdict)
+        self.assertRegex(found[first.id].error, "service does not say.*no route to host")
+        self.assertEqual(first.device, self.host.journal.get(first.id).device)
+        self.assertEqual(second, self.host.journal.get(second.id))
+        self.assertIsNone(found[second.id].error)
+
+    def test_what_the_service_has_deleted_is_taken_away(self):
+        self.missing("v")
+        self.attached("w")
+        found = self.restore({"v": None, "w": None})
+        self.assertEqual([Verdict.GONE] * 2, [each.verdict for each in found])
+        self.assertEqual([], self.host.journal.entries())
+        self.assertTrue((self.folder / "w").exists())
+
+    def test_what_the_service_has_deleted_stays_while_it_is_used(self):
+        entry = self.attached("v")
+        with Path(entry.device.path).open("rb"):
+            (found,) = self.restore({"v": None})
+        self.assertEqual(Verdict.WHOLE, found.verdict)
+        self.assertRegex(found.error, "in use by process")
+        (left,) = self.host.journal.entries()
+        self.assertRegex(left.error, "service has deleted attachment a-v, but .*in use")
+        (found,) = self.restore({"v": None})
+        self.assertEqual(Verdict.GONE, found.verdict)
+
+    def test_what_fails_can_be_tried_again(self):
+        entry = self.missing("v")
+        (found,) = self.restore({"v": self.info(self.folder / "v")})
+        self.assertEqual((Verdict.MISSING, entry.id), (found.verdict, found.entry.id))
+        self.assertIn("does not exist on this host", found.error)
+        (found,) = restore.check_host(self.host)
+        self.assertEqual(Verdict.MISSING, found.verdict)
+        (self.folder / "v").write_bytes(bytes(512))
+        (found,) = self.restore({"v": self.info(self.folder / "v")})
+        self.assertEqual((Verdict.WHOLE, None), (found.verdict, found.error))
+
+    def test_one_that_fails_is_no_others_misfortune(self):
+        self.missing("a")
+        self.missing("b")
+        (self.folder / "b").write_bytes(bytes(512))
+        with self.host.journal.held("a"):
+            found = self.restore({"b": self.info(self.folder / "b")})
+        verdicts = {each.entry.volume_id: (each.verdict, each.error) for each in found}
+        self.assertEqual((Verdict.WHOLE, None), verdicts["b"])
+        self.assertRegex(verdicts["a"][1], "Another process of this host works on volume a")
+
+    def test_what_was_killed_while_it_was_restored_is_restored(self):
+        entry = self.attached("v")
+        self.host.journal.write(entry, step=Step.CONNECTING, restoring=True, device=None)
+        (found,) = restore.check_host(self.host)
+        self.assertEqual(Verdict.MISSING, found.verdict)
+        (found,) = self.restore({"v": entry.connection_info})
+        self.assertEqual(Verdict.WHOLE, found.verdict)
+
+    def test_half_way_ones_are_told_with_what_finishes_them(self):
+        there = {
+            Step.RESERVING: "attachd local-attach v",
+            Step.CONNECTING: "attachd local-attach v",
+            Step.COMPLETING: "attachd local-attach v",
+            Step.MOUNTING: "attachd local-attach v",
+            Step.UNMOUNTING: "attachd local-detach --attachment-id a-v v",
+            Step.DISCONNECTING: "attachd local-detach --attachment-id a-v v",
+            Step.DELETING: "attachd local-detach --attachment-id a-v v",
+        }
+        self.assertEqual({*Step} - {Step.ATTACHED}, {*there})
+        for step, advice in there.items():
+            entry = self.host.journal.write(self.attached("v"), step=step)
+            (found,) = self.restore({})
+            verdict = Verdict.LEAVING if "detach" in advice else Verdict.HALF_WAY
+            self.assertEqual((verdict, advice), (found.verdict, found.advice), step)
+            self.assertEqual([entry], self.host.journal.entries())
+            self.host.journal.remove(entry)
+
+    def test_the_command_that_finishes_it_says_what_was_wanted(self):
+        entry = Entry("v", mode="ro", mountpoint="/mnt/my disk", mkfs="ext4", step=Step.MOUNTING)
+        self.host.journal.write(entry)
+        (found,) = restore.check_host(self.host)
+        expected = "attachd local-attach --mode ro --mountpoint '/mnt/my disk' --mkfs ext4 v"
+        self.assertEqual(expected, found.advice)
+
+    def test_what_is_the_agents_is_left_to_it(self):
+        entry = self.host.journal.write(self.missing("v"), owner=Owner.AGENT)
+        (found,) = self.restore({})
+        self.assertEqual((Verdict.OF_AGENT, ""), (found.verdict, found.advice))
+        self.assertEqual([entry], self.host.journal.entries())
+
+    def test_a_way_that_is_not_known_is_told(self):
+        self.host.journal.write(self.attached("v"), way="no-such-way")
+        (found,) = restore.check_host(self.host)
+        self.assertEqual((Verdict.MISSING, False), (found.verdict, found.present))
+        self.assertIn("no-such-way", found.error)
+
+    def test_a_folder_in_which_nothing_runs_is_no_device(self):
+        (self.folder / "host" / "devices" / "left").mkdir(parents=True)
+        self.assertEqual([], restore.check_host(self.host))
+
+    def attached(self, volume):
+        path = self.folder / volume
+        path.write_bytes(bytes(512))
+        entry = Entry(volume, attachment_id=f"a-{volume}", way="user-space", step=Step.ATTACHED)
+        device = Device(str(path), {"type": "local", "path": str(path)})
+        return self.host.journal.write(entry, connection_info=self.info(path), device=device)
+
+    def missing(self, volume):
+        entry = self.attached(volume)
+        Path(entry.device.path).unlink()
+        return entry
+
+    def info(self, path):
+        return {"driver_volume_type": "local", "device_path": str(path), "access_mode": "rw"}
+
+    def current(self, entry):
+        return entry.connection_info
+
+    def restore(self, infos):
+        return restore.restore_host(
+            self.host, lambda each: infos[each.volume_id], self.told.append
+        )
+
+    @staticmethod
+    def told_of(found):
+        return [(each.verdict, each.advice, each.error) for each in found]
