@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An administrator takes Compute's part, and says why; called by guard.py and forced.py.
+"""An administrator takes Compute's part, and says why.
 
 ``?override_reason=...`` under attachd 1.0; who and why is logged and told to listeners.
 """

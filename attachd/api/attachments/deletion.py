@@ -1,62 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deleting attachments, unless a server uses them, see guard.py; or by force, see forced.py.
+"""Deletion of attachments: by the guard's leave (guard.py), or by force.
 
-Where the host has an agent, that lets go of the volume first, see withdrawal.py.
+Where the host has an agent, it releases the device first (agent_detach.py).  A deletion by force
+is logged, notified, and recorded as a message to the volume's owner.  The manager writes that
+message when it begins; without a manager's part it is written here.
 """
 
-from typing import Any, NotRequired
+from collections.abc import Collection
+from typing import Any, Final
 
+from oslo_log import log
 import webob
 
-from attachd.api import guard
+from attachd import notifications
+from attachd.api import fields, guard, override
 from attachd.api import microversions as mv
-from attachd.api.attachments import forced, policy, reservation, view, withdrawal
-from attachd.api.endpoint import EndpointDoc, endpoint
+from attachd.api.async_response import AsyncPreference
+from attachd.api.attachments import agent_detach, reservation, view
+from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.db import messages
 from attachd.objects import Attachment
+from attachd.rpc import manager_api
 
-_DOC = EndpointDoc(
-    {
-        "attachments": NotRequired[list[view.Summary]],
-        "shared_connections_by_attachment": NotRequired[list[str]],
-        "attachment": NotRequired[view.Detail | view.ExtDetail],
-    },
-    forced.QUERY_PARAMETERS,
-    (409, 504),
-)
+LOG = log.getLogger(__name__)
+
+FORCE: Final = "force"
+QUERY_PARAMETERS: Final = {
+    **override.QUERY_PARAMETERS,
+    FORCE: fields.query_flag("attachd 1.0. Whatever its state, for administrators."),
+}
+"""What clients are told of the parameters of a deletion."""
 
 
-@endpoint(
-    "DELETE", "/attachments/{attachment_id}", since=mv.NEW_ATTACH, policy=policy.DELETE, doc=_DOC
-)
 def delete(
-    ctx: RequestContext,
-    attachment_id: str,
-    request: webob.Request,
-    ext_version: mv.Version | None,
-    async_response: withdrawal.AsyncPreference | None = None,
-) -> dict[str, Any]:
-    """Take the host's access away; answers the volume's remaining attachments.
-
-    Under attachd 1.0 it answers those that still use the connection which it had.  Whoever
-    prefers not to wait gets the attachment as it is until it goes; with force everybody waits.
-    """
-    by_force = forced.is_wanted(request)
-    attachment = Attachment.get(ctx, attachment_id)
-    ctx.authorize(policy.DELETE, attachment)
-    if by_force:
-        ctx.authorize(policy.FORCE, attachment)
-    connection = None if ext_version is None else view.Connection(ctx, attachment)
-    if by_force:
-        remaining = forced.remove(ctx, request, attachment)
-    elif async_response is not None:
-        return _remove_async(ctx, request, attachment, ext_version, async_response)
-    else:
-        remaining = remove(ctx, request, attachment, guard.check(ctx, request, attachment))
-    return remaining if connection is None else view.still_connected(connection)
-
-
-def remove(
     ctx: RequestContext,
     request: webob.Request,
     attachment: Attachment,
@@ -69,25 +46,28 @@ def remove(
     rows = reservation.cancel(attachment)
     if rows is not None:
         return view.listed(rows)
-    return withdrawal.disconnected(
+    return agent_detach.disconnected(
         ctx, attachment, _allowed_states(ctx, request, attachment, allowed_states)
     )
 
 
-def _remove_async(
+def delete_async(
     ctx: RequestContext,
     request: webob.Request,
     attachment: Attachment,
     ext_version: mv.Version | None,
-    async_response: withdrawal.AsyncPreference,
+    async_response: AsyncPreference,
 ) -> dict[str, Any]:
+    """Note that an attachment is to be removed, and answer it as it is until then."""
     allowed_states = guard.check(ctx, request, attachment)
     rows = reservation.cancel(attachment)
     if rows is not None:
         return dict(view.listed(rows))
     allowed_states = _allowed_states(ctx, request, attachment, allowed_states)
     return dict(
-        withdrawal.disconnected_async(ctx, attachment, allowed_states, ext_version, async_response)
+        agent_detach.disconnected_async(
+            ctx, attachment, allowed_states, ext_version, async_response
+        )
     )
 
 
@@ -102,3 +82,64 @@ def _allowed_states(
         return allowed_states
     # It was; somebody connects it at this very moment.
     return guard.check(ctx, request, Attachment.get(ctx, attachment.id))
+
+
+def is_force_requested(request: webob.Request) -> bool:
+    """Tell whether a request asks for it, which only those under attachd 1.0 can.
+
+    :raises InvalidInput: it is neither true nor false
+    """
+    return fields.truth(FORCE, override.parameters(request).get(FORCE, "false"))
+
+
+def force_delete(
+    ctx: RequestContext,
+    request: webob.Request,
+    attachment: Attachment,
+    allowed_states: Collection[str] | None = None,
+) -> dict[str, list[view.Summary]]:
+    """Remove an attachment whatever its state, and answer those that remain.
+
+    :param request: may give a reason, as for override.py
+    :param allowed_states: what the guard said, where it was asked
+    :raises: as manager_api.force_detach()
+    """
+    _record_force_delete(ctx, attachment, override.reason(request))
+    rows = reservation.cancel(attachment)
+    if rows is None:
+        return view.remaining(manager_api.force_detach(ctx, attachment, allowed_states))
+    _notify_owner(ctx, attachment)
+    return view.listed(rows)
+
+
+def _record_force_delete(ctx: RequestContext, attachment: Attachment, reason: str | None) -> None:
+    LOG.warning(
+        "Attachment %s of volume %s, of server %s on host %s, which is %s, is deleted by force: "
+        "user %s of project %s has it done, because: %s",
+        attachment.id,
+        attachment.volume_id,
+        attachment.instance_uuid,
+        attachment.host,
+        attachment.wire_state,
+        ctx.user_id,
+        ctx.project_id,
+        reason,
+    )
+    told = override.note(ctx, override.Held.of(attachment), reason)
+    notifications.urgent_volume("detach.force", attachment.volume_id, force=told)
+
+
+def _notify_owner(ctx: RequestContext, attachment: Attachment) -> None:
+    """Do what the manager does where it is asked."""
+    news = messages.News(
+        attachment.volume_id,
+        attachment.project_id,
+        messages.DISCONNECT,
+        messages.FORCED,
+        ctx.request_id,
+        {"user_id": ctx.user_id, "attachment_id": attachment.id},
+    )
+    try:
+        messages.create(news, CONF.manager.message_ttl)
+    except Exception:
+        LOG.exception("The user of volume %s could not be told of it", attachment.volume_id)

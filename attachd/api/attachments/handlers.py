@@ -1,19 +1,127 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attachments: connect, complete, look at; creation.py makes, lists.py lists, deletion.py deletes.
+"""Endpoints of attachments.
 
-Every call that changes something loads, authorises, acts and shows.
+Each handler that changes something loads, authorises, acts and shows.  A reservation is committed
+before the manager is asked to connect, and only the manager writes after that.
 """
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NotRequired
 
+import webob
+
+from attachd.api import filters as register
+from attachd.api import guard, idempotency, paging
 from attachd.api import microversions as mv
-from attachd.api.attachments import connecting, policy, reservation, schema, telling, view
+from attachd.api.async_response import AsyncPreference
+from attachd.api.attachments import (
+    agent_attach,
+    connection,
+    deletion,
+    filters,
+    notify,
+    policy,
+    reservation,
+    schema,
+    view,
+)
 from attachd.api.endpoint import EndpointDoc, action, endpoint
 from attachd.context import RequestContext
-from attachd.objects import Attachment
+from attachd.db import attachment_queries
+from attachd.objects import Attachment, Volume
 
 ITEM = "/attachments/{attachment_id}"
 ACTION = "/attachments/{attachment_id}/action"
+
+
+_LIST_PARAMETERS = {
+    **paging.PAGE_PARAMETERS,
+    **paging.ALL_PROJECTS_PARAMETER,
+    **register.ATTACHMENT.parameters,
+    **filters.EXT_FILTERS,
+}
+_DELETE_DOC = EndpointDoc(
+    {
+        "attachments": NotRequired[list[view.Summary]],
+        "shared_connections_by_attachment": NotRequired[list[str]],
+        "attachment": NotRequired[view.Detail | view.ExtDetail],
+    },
+    deletion.QUERY_PARAMETERS,
+    (409, 504),
+)
+
+
+_CONNECTION: Final = "connection_info"
+
+
+def _keep(answer: Mapping[str, Any]) -> dict[str, Any]:
+    shown = answer["attachment"]
+    kept = None if shown[_CONNECTION] else shown[_CONNECTION]
+    return {"attachment": {**shown, _CONNECTION: kept}}
+
+
+def _remake(ctx: RequestContext, resource_id: str, kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer what was answered; raises KeyOutlived if the attachment is gone."""
+    attachment = idempotency.still_there(
+        resource_id, "attachment", lambda: Attachment.get(ctx, resource_id)
+    )
+    shown = kept["attachment"]
+    if attachment.agent is not None:
+        # What an agent did since then is what whoever repeats the request wants to know.
+        now = view.shown(ctx, attachment, mv.EXT_BASE)["attachment"]
+        return {"attachment": {name: now[name] for name in shown}}  # type: ignore[literal-required]
+    if shown[_CONNECTION] is None:
+        now = view.shown(ctx, attachment, None)["attachment"]
+        shown = {**shown, _CONNECTION: now["connection_info"]}
+    return {"attachment": shown}
+
+
+RECIPE: Final = idempotency.Recipe(_keep, _remake)
+
+
+@endpoint(
+    "POST",
+    "/attachments",
+    since=mv.NEW_ATTACH,
+    policy=policy.CREATE,
+    body=schema.CREATE,
+    idempotent=RECIPE,
+    doc=connection.DOC,
+)
+def create(
+    ctx: RequestContext,
+    body: dict[str, Any],
+    ext_version: mv.Version | None,
+    idempotency_claim: idempotency.IdempotencyClaim | None = None,
+    async_response: AsyncPreference | None = None,
+) -> connection.Shown:
+    """Reserve a volume, and connect it at once when a connector is given, or attach it to a host.
+
+    The answer tells the state before the connection, as the API has always done.  That of a host
+    which attaches by itself tells the state after it.
+    """
+    wanted = body["attachment"]
+    host = wanted.get("connector")
+    if agent_attach.FIELD in wanted:
+        agent_attach.check_fields(wanted, ext_version)
+    elif host:
+        schema.check_connector(host)
+    volume = Volume.get(ctx, schema.identity(wanted, "volume_uuid"))
+    ctx.authorize(policy.CREATE, volume)
+    if agent_attach.FIELD in wanted:
+        ctx.authorize(policy.CREATE_ON_HOST, volume)
+        return agent_attach.attach(
+            ctx, volume, wanted, ext_version, idempotency_claim, async_response
+        )
+    attachment = reservation.make(ctx, volume, wanted, ext_version, idempotency_claim)
+    if not host:
+        return connection.shown(ctx, attachment, ext_version)
+    try:
+        return connection.connect_shared(ctx, attachment, host, ext_version, async_response)
+    except Exception:
+        # The caller never learns of a reservation that no manager has taken up.
+        reservation.give_up(attachment, idempotency_claim)
+        raise
 
 
 @endpoint(
@@ -22,23 +130,23 @@ ACTION = "/attachments/{attachment_id}/action"
     since=mv.NEW_ATTACH,
     policy=policy.UPDATE,
     body=schema.UPDATE,
-    doc=connecting.DOC,
+    doc=connection.DOC,
 )
 def update(
     ctx: RequestContext,
     attachment_id: str,
     body: dict[str, Any],
     ext_version: mv.Version | None,
-    async_response: connecting.AsyncPreference | None = None,
+    async_response: AsyncPreference | None = None,
 ) -> dict[str, view.Detail]:
     """Connect a reserved attachment; the answer tells the state before, as in create()."""
     host = body["attachment"]["connector"]
     schema.check_connector(host)
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.UPDATE, attachment)
-    connecting.check_no_agent(attachment)
-    denied = reservation.denied(ctx, attachment)
-    return connecting.alone(ctx, attachment, host, denied, ext_version, async_response)
+    connection.check_no_agent(attachment)
+    denied = reservation.reconnect_denied_rule(ctx, attachment)
+    return connection.connect_exclusive(ctx, attachment, host, denied, ext_version, async_response)
 
 
 @action(
@@ -54,10 +162,10 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.COMPLETE, attachment)
     if attachment.wire_state != "attached":
-        connecting.check_no_agent(attachment)
+        connection.check_no_agent(attachment)
     before = attachment.state
     attachment.complete()
-    telling.of_completion(attachment, before)
+    notify.attach_completed(attachment, before)
 
 
 @endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW, doc=view.ONE)
@@ -68,3 +176,78 @@ def show(
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.SHOW, attachment)
     return view.shown(ctx, attachment, ext_version)
+
+
+@endpoint(
+    "GET",
+    "/attachments",
+    since=mv.NEW_ATTACH,
+    policy=policy.LIST,
+    doc=EndpointDoc({"attachments": list[view.Summary]}, _LIST_PARAMETERS),
+)
+def index(
+    ctx: RequestContext,
+    query: Mapping[str, str],
+    version: mv.Version,
+    ext_version: mv.Version | None,
+) -> dict[str, list[view.Summary]]:
+    """List attachments, newest first."""
+    page = paging.read(query, filters.SORT_KEYS)
+    return view.listed(
+        attachment_queries.page(filters.read(ctx, query, version, ext_version), page)
+    )
+
+
+@endpoint(
+    "GET",
+    "/attachments/detail",
+    since=mv.NEW_ATTACH,
+    policy=policy.LIST,
+    doc=EndpointDoc({"attachments": list[view.Detail | view.ExtDetail]}, _LIST_PARAMETERS),
+)
+def detail(
+    ctx: RequestContext,
+    query: Mapping[str, str],
+    version: mv.Version,
+    ext_version: mv.Version | None,
+) -> dict[str, Sequence[view.Detail]]:
+    """List attachments, newest first, with all that is needed to connect."""
+    page = paging.read(query, filters.SORT_KEYS)
+    rows = attachment_queries.page_in_full(filters.read(ctx, query, version, ext_version), page)
+    return view.listed_in_full(ctx, rows, ext_version)
+
+
+@endpoint(
+    "DELETE",
+    "/attachments/{attachment_id}",
+    since=mv.NEW_ATTACH,
+    policy=policy.DELETE,
+    doc=_DELETE_DOC,
+)
+def delete(
+    ctx: RequestContext,
+    attachment_id: str,
+    request: webob.Request,
+    ext_version: mv.Version | None,
+    async_response: AsyncPreference | None = None,
+) -> dict[str, Any]:
+    """Take the host's access away; answers the volume's remaining attachments.
+
+    Under attachd 1.0 it answers those that still use the connection which it had.  Whoever
+    prefers not to wait gets the attachment as it is until it goes; with force everybody waits.
+    """
+    by_force = deletion.is_force_requested(request)
+    attachment = Attachment.get(ctx, attachment_id)
+    ctx.authorize(policy.DELETE, attachment)
+    if by_force:
+        ctx.authorize(policy.FORCE, attachment)
+    shared = None if ext_version is None else view.SharedConnection(ctx, attachment)
+    if by_force:
+        remaining = deletion.force_delete(ctx, request, attachment)
+    elif async_response is not None:
+        return deletion.delete_async(ctx, request, attachment, ext_version, async_response)
+    else:
+        remaining = deletion.delete(
+            ctx, request, attachment, guard.check(ctx, request, attachment)
+        )
+    return remaining if shared is None else view.still_connected(shared)

@@ -4,14 +4,19 @@
 from collections.abc import Mapping
 import contextlib
 import datetime
-from typing import Any
+from typing import Any, Final
+
+from oslo_utils import timeutils
 
 from attachd import exception
 from attachd.api import idempotency
-from attachd.api.attachments import expiry, schema, several, telling
+from attachd.api import policy as rules
+from attachd.api.attachments import notify, policy, schema
 from attachd.api.idempotency import AlreadyMade, IdempotencyClaim
+from attachd.api.volumes import policy as volume_policy
+from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import attachment_queries
+from attachd.db import attachment_queries, sharing_rules, types
 from attachd.objects import Attachment, Volume
 from attachd.states import UNREACHABLE, AttachmentState
 
@@ -35,7 +40,7 @@ def make(
     """
     found = earlier(ctx, idempotency_claim)
     return found or _reserve(
-        ctx, volume, wanted, expiry.moment(wanted, ext_version), idempotency_claim, agent
+        ctx, volume, wanted, expiry_time(wanted, ext_version), idempotency_claim, agent
     )
 
 
@@ -60,8 +65,8 @@ def _reserve(
     agent: str | None,
 ) -> Attachment:
     mode = wanted.get("mode")
-    several.check_mode(volume, mode)
-    denied = several.denied(ctx, volume)
+    check_requested_mode(volume, mode)
+    denied = sharing_denied_rule(ctx, volume)
     server = schema.identity(wanted, "instance_uuid") if "instance_uuid" in wanted else None
     made = Attachment.reserve(
         ctx,
@@ -79,7 +84,7 @@ def _reserve(
     return made
 
 
-def denied(ctx: RequestContext, attachment: Attachment) -> str:
+def reconnect_denied_rule(ctx: RequestContext, attachment: Attachment) -> str:
     """Name the rule that keeps the caller from joining others when a connect is repeated.
 
     One that failed had given the volume back; a reservation was asked when it was made.
@@ -88,7 +93,7 @@ def denied(ctx: RequestContext, attachment: Attachment) -> str:
     """
     if AttachmentState(attachment.state) not in UNREACHABLE:
         return ""
-    return several.denied(ctx, Volume.get(ctx, attachment.volume_id))
+    return sharing_denied_rule(ctx, Volume.get(ctx, attachment.volume_id))
 
 
 def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:
@@ -99,7 +104,7 @@ def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:
     if not _cancelled(attachment):
         return None
     rows = attachment_queries.brief_of_volumes([attachment.volume_id])[attachment.volume_id]
-    telling.of_cancellation(attachment, rows)
+    notify.reservation_cancelled(attachment, rows)
     return rows
 
 
@@ -134,3 +139,56 @@ def _cancelled(attachment: Attachment) -> bool:
     except exception.InvalidTransition:
         return False  # It is no reservation any more.
     return True
+
+
+def sharing_denied_rule(ctx: RequestContext, volume: Volume) -> str:
+    """Name the rule that keeps the caller from joining others at a volume; "" if none does.
+
+    Whether there are others is looked up later, where nobody can come in between.
+    """
+    if not volume.multiattach:
+        return ""
+    asked = [volume_policy.MULTIATTACH, *([policy.BOOTABLE] if volume.bootable else [])]
+    owner = {"project_id": volume.project_id, "user_id": volume.user_id}
+    return next((rule for rule in asked if not rules.allows(ctx, rule, owner)), "")
+
+
+def check_requested_mode(volume: Volume, asked: str | None) -> None:
+    """Refuse to let a volume be written that nobody may write, whoever else has it.
+
+    :param asked: "rw", "ro", or None: as much as is allowed
+    :raises ModeNotAllowed: naming what forbids it
+    """
+    if asked != "rw":
+        return
+    specs = types.get(volume.volume_type_id)["extra_specs"] if volume.volume_type_id else {}
+    row = {"id": volume.id, "admin_metadata": volume.admin_metadata, "type_specs": specs}
+    sharing_rules.mode(row, {}, (), asked)
+
+
+FIELD: Final = "expires_in"
+
+
+def expiry_time(
+    wanted: Mapping[str, Any], ext_version: tuple[int, int] | None
+) -> datetime.datetime | None:
+    """Return when a new reservation ends; None: never.
+
+    :param wanted: ``attachment`` of the body, as its schema lets it through
+    :param ext_version: the version of attachd's own API that is asked for
+    :raises InvalidInput: it is to last longer than it may, or nothing may be said of it
+    """
+    most = CONF.api.reservation_ttl
+    asked = wanted.get(FIELD)
+    if FIELD in wanted and ext_version is None:
+        raise _refused(asked, "It needs the header OpenStack-API-Version: attachd 1.0.")
+    if asked is not None and wanted.get("connector"):
+        raise _refused(asked, "What is connected at once does not expire: leave it out.")
+    if asked is not None and 0 < most < asked:
+        raise _refused(asked, f"Reservations last {most} seconds here, at most.")
+    seconds = asked or most
+    return timeutils.utcnow() + datetime.timedelta(seconds=seconds) if seconds else None
+
+
+def _refused(asked: Any, reason: str) -> exception.InvalidInput:
+    return exception.InvalidInput(field=f"attachment.{FIELD}", value=asked, reason=reason)

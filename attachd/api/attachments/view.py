@@ -6,37 +6,23 @@ Under attachd 1.0 there is more: whoever has an argument ``ext_version`` adds it
 
 from collections.abc import Iterable, Mapping, Sequence
 import datetime
+import re
 from typing import Any, Final, TypedDict
 
 from oslo_log import log
 
 from attachd import exception
-from attachd.api.attachments import secrecy
-from attachd.api.attachments.shared import Connection, beside
+from attachd.api import guard
+from attachd.api import policy as rules
+from attachd.api.attachments import policy
 from attachd.api.endpoint import EndpointDoc
 from attachd.context import RequestContext
-from attachd.objects import Attachment, connections
+from attachd.db import shared_connections
+from attachd.objects import Attachment, base, connections
 from attachd.rpc import manager_api
 from attachd.states import AttachmentKind, AttachmentState
 
 LOG = log.getLogger(__name__)
-
-__all__ = [
-    "ONE",
-    "Connection",
-    "Detail",
-    "ExtDetail",
-    "Summary",
-    "accepted",
-    "connected",
-    "detail",
-    "listed",
-    "listed_in_full",
-    "remaining",
-    "shown",
-    "still_connected",
-    "summary",
-]
 
 Row = Mapping[str, Any]
 ExtVersion = tuple[int, int] | None
@@ -100,6 +86,67 @@ ONE: Final = EndpointDoc({"attachment": Detail | ExtDetail})
 """What an answer with one attachment has."""
 
 
+SECRET: Final = re.compile(
+    r"passw(or)?d|passphrase|keyring|credential|(^|_)(secret|token|key)s?$", re.IGNORECASE
+)
+"""Found in names such as auth_password, keyring and dhchap_key, not in secret_uuid."""
+
+
+class SecretVisibility:
+    """Tells which attachments a caller may see with their secrets; for one request."""
+
+    def __init__(self, ctx: RequestContext) -> None:
+        self._ctx = ctx
+        self._decided: dict[tuple[str, str | None], bool] = {}
+
+    def sees(self, project_id: str, user_id: str | None) -> bool:
+        """Tell whether the caller sees the secrets of an attachment of this project and user."""
+        owner = (project_id, user_id)
+        if owner not in self._decided:
+            target = {"project_id": project_id, "user_id": user_id}
+            self._decided[owner] = rules.allows(self._ctx, policy.CONNECTION_INFO, target)
+        return self._decided[owner]
+
+
+def without_secrets(value: Any) -> Any:
+    """Return a connection, or a part of it, without what is secret."""
+    if isinstance(value, Mapping):
+        return {
+            key: without_secrets(each)
+            for key, each in value.items()
+            if not SECRET.search(str(key))
+        }
+    if isinstance(value, list | tuple):
+        return [without_secrets(each) for each in value]
+    return value
+
+
+def sharing_connection(ctx: RequestContext, rows: Sequence[Row]) -> Mapping[str, list[str]]:
+    """Return the ids of those who share a connection with each of these, by its id.
+
+    :param rows: with ``id`` and ``volume_id``
+    """
+    return shared_connections.beside(rows, _scope(ctx))
+
+
+class SharedConnection:
+    """The connection of an attachment that is about to be deleted."""
+
+    def __init__(self, ctx: RequestContext, attachment: Attachment) -> None:
+        self._ctx = ctx
+        self._mine = attachment.id
+        self._keys = shared_connections.keys_of(attachment.id, attachment.volume_id)
+
+    def users(self) -> list[Row]:
+        """Return the rows of those who still use it."""
+        found = shared_connections.users_of(self._keys, _scope(self._ctx))
+        return [row for row in found if row["id"] != self._mine]
+
+
+def _scope(ctx: RequestContext) -> str | None:
+    return None if guard.is_service(ctx) else base.scope(ctx)
+
+
 def summary(row: Row) -> Summary:
     """Show what every list shows."""
     return {
@@ -159,7 +206,7 @@ def accepted(
 def _shown(
     ctx: RequestContext, row: Row, full: Detail, ext_version: ExtVersion
 ) -> dict[str, Detail]:
-    (full,) = _widened(ctx, ext_version, [row], [_seen(secrecy.Seer(ctx), row, full)])
+    (full,) = _widened(ctx, ext_version, [row], [_seen(SecretVisibility(ctx), row, full)])
     return {"attachment": full}
 
 
@@ -168,7 +215,7 @@ def _widened(
 ) -> Sequence[Detail]:
     if ext_version is None:
         return details
-    sharing = beside(ctx, rows)
+    sharing = sharing_connection(ctx, rows)
     return [_own(row, each, sharing[row["id"]]) for row, each in zip(rows, details, strict=True)]
 
 
@@ -186,10 +233,10 @@ def _own(row: Row, full: Detail, sharing: list[str]) -> ExtDetail:
     }
 
 
-def _seen(seer: secrecy.Seer, row: Row, full: Detail) -> Detail:
+def _seen(seer: SecretVisibility, row: Row, full: Detail) -> Detail:
     if seer.sees(row["project_id"], row["user_id"]):
         return full
-    return {**full, "connection_info": secrecy.without_secrets(full["connection_info"])}
+    return {**full, "connection_info": without_secrets(full["connection_info"])}
 
 
 def connected(
@@ -204,7 +251,7 @@ def connected(
     now = {**row, **answer, "connector": connector, **_place(connector)}
     before = detail({**row, "connection_info": None})
     full: Detail = {**before, "connection_info": _connection_info(now)}
-    (full,) = _widened(ctx, ext_version, [now], [_seen(secrecy.Seer(ctx), row, full)])
+    (full,) = _widened(ctx, ext_version, [now], [_seen(SecretVisibility(ctx), row, full)])
     return {"attachment": full}
 
 
@@ -222,7 +269,7 @@ def listed(rows: Iterable[Row]) -> dict[str, list[Summary]]:
     return {"attachments": [summary(row) for row in rows]}
 
 
-def still_connected(connection: Connection) -> dict[str, Any]:
+def still_connected(connection: SharedConnection) -> dict[str, Any]:
     """Answer who uses the connection that a deleted attachment had, for attachd 1.0."""
     users = connection.users()
     return {**listed(users), "shared_connections_by_attachment": [row["id"] for row in users]}
@@ -232,7 +279,7 @@ def listed_in_full(
     ctx: RequestContext, rows: Sequence[Row], ext_version: ExtVersion
 ) -> dict[str, Sequence[Detail]]:
     """Answer a list in full, as much of each as the caller may see."""
-    seer = secrecy.Seer(ctx)
+    seer = SecretVisibility(ctx)
     details = [_seen(seer, row, _as_far_as_readable(row)) for row in rows]
     return {"attachments": _widened(ctx, ext_version, rows, details)}
 

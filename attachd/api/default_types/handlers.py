@@ -2,12 +2,13 @@
 """Default types: what volumes are that a project creates without naming a type."""
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api.default_types import policy, schema
+from attachd.api.default_types import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
+from attachd.api.fields import NAME, enclosed, fields
 from attachd.api.types import lookup
 from attachd.context import RequestContext
 from attachd.db import default_types
@@ -16,6 +17,8 @@ ITEM = "/default-types/{default_project_id}"
 SINCE = mv.DEFAULT_TYPE_OVERRIDES
 _LONGEST = 64
 """Characters of a project id, as the tables keep it."""
+
+PUT: Final = enclosed("default_type", fields({"volume_type": NAME}, "volume_type"))
 
 Body = dict[str, Any]
 
@@ -50,7 +53,7 @@ def show(default_project_id: str) -> Body:
     ITEM,
     since=SINCE,
     policy=policy.PUT,
-    body=schema.PUT,
+    body=PUT,
     doc=EndpointDoc({"default_type": _Default}),
 )
 def put(ctx: RequestContext, default_project_id: str, body: Body) -> Body:

@@ -7,15 +7,21 @@ os-terminate_connection, os-detach).  Bare-metal services do it like this to the
 """
 
 from collections.abc import Mapping
+import contextlib
 from typing import Any
 
-from attachd.api.attachments import several, telling
+import webob
+
+from attachd import exception
+from attachd.api.attachments import notify, reservation
 from attachd.api.endpoint import EndpointDoc, action
-from attachd.api.legacy import giving_back, policy, schema
-from attachd.api.legacy.there import PATH, There
+from attachd.api.legacy import policy, release, schema, view
+from attachd.api.legacy.holders import DOC, PATH, Row, VolumeHolders
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 from attachd.db import legacy
+from attachd.objects import Attachment
+from attachd.rpc import manager_api
 
 Body = Mapping[str, Any]
 
@@ -24,14 +30,16 @@ Body = Mapping[str, Any]
 def reserve(ctx: RequestContext, volume_id: str) -> None:
     """Take a volume for an attachment that is to come."""
     volume = load.volume(ctx, volume_id, policy.RESERVE)
-    legacy.hold(volume.id, volume.project_id, ctx.user_id, several.denied(ctx, volume))
+    legacy.hold(
+        volume.id, volume.project_id, ctx.user_id, reservation.sharing_denied_rule(ctx, volume)
+    )
 
 
 @action(PATH, "os-unreserve", policy=policy.UNRESERVE, doc=EndpointDoc(faults=(504,)))
 def unreserve(ctx: RequestContext, volume_id: str) -> None:
     """Give a volume back, and what was opened in the meantime with it; or do nothing."""
     volume = load.volume(ctx, volume_id, policy.UNRESERVE)
-    giving_back.as_begun(ctx, volume, There.of(volume.id))
+    release.release_callers(ctx, volume, VolumeHolders.of(volume.id))
 
 
 @action(PATH, "os-begin_detaching", policy=policy.BEGIN_DETACHING)
@@ -62,6 +70,122 @@ def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
             "mountpoint": body["mountpoint"],
             "mode": body.get("mode"),
         },
-        several.denied(ctx, volume),
+        reservation.sharing_denied_rule(ctx, volume),
     )
-    telling.of_claim(volume)
+    notify.legacy_attach(volume)
+
+
+@action(
+    PATH,
+    "os-detach",
+    policy=policy.DETACH,
+    body=schema.DETACH,
+    doc=DOC,
+)
+def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webob.Request) -> None:
+    """Remove an attachment, and close what is still open for it; the only one needs no name."""
+    volume = load.writable(ctx, volume_id, policy.DETACH)
+    wanted = schema.attachment(body)
+    there = VolumeHolders.unguarded(ctx, request, volume.id, wanted)
+    chosen = _choose(ctx, volume.id, there, wanted)
+    if chosen is not None:
+        release.remove(ctx, request, volume, there, chosen)
+    elif wanted is None:
+        release.release_callers(ctx, volume, there)
+
+
+@action(
+    PATH,
+    "os-force_detach",
+    policy=policy.FORCE_DETACH,
+    body=schema.FORCE_DETACH,
+    doc=DOC,
+)
+def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob.Request) -> None:
+    """Remove one attachment whatever state it is in, and what is left of the host's connection."""
+    volume = load.writable(ctx, volume_id, policy.FORCE_DETACH)
+    wanted = schema.attachment(body)
+    there = VolumeHolders.unguarded(ctx, request, volume.id, wanted)
+    chosen = _choose(ctx, volume.id, there, wanted)
+    if chosen is not None:
+        release.remove_by_force(ctx, request, volume, there, chosen)
+        unused = there.unused_by(chosen["user_id"])
+        if unused and body.get("connector"):
+            manager_api.close_connections(ctx, volume, body["connector"], (), unused)
+    elif wanted is None:
+        release.release_all(ctx, volume, there)
+    else:
+        raise exception.AttachmentNotFound(attachment_id=wanted)
+
+
+def _choose(
+    ctx: RequestContext, volume_id: str, there: VolumeHolders, attachment_id: str | None
+) -> Row | None:
+    """Return the attachment that is meant, or None if there is none (any more).
+
+    :raises InvalidVolume: there are several, and none was named
+    :raises InvalidInput: the attachment is one of another volume
+    """
+    if attachment_id is None:
+        if len(there.used) > 1:
+            raise exception.InvalidVolume(
+                reason=f"Volume {volume_id} has {len(there.used)} attachments: name the one to be "
+                f"detached, with attachment_id. There are {there.listed()}."
+            )
+        return next(iter(there.used or there.attachments), None)
+    found = [row for row in there.attachments if row["id"] == attachment_id]
+    if not found:
+        with contextlib.suppress(exception.AttachmentNotFound):
+            other = Attachment.get(ctx, attachment_id)
+            if other.volume_id != volume_id:
+                raise exception.InvalidInput(
+                    field="attachment_id",
+                    value=attachment_id,
+                    reason=f"It is an attachment of volume {other.volume_id}, not of {volume_id}.",
+                )
+    return next(iter(found), None)
+
+
+@action(
+    PATH,
+    "os-initialize_connection",
+    policy=policy.INITIALIZE,
+    body=schema.INITIALIZE,
+    status=200,
+    doc=EndpointDoc({"connection_info": view.Connection}, faults=(409, 504)),
+)
+def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> dict[str, Any]:
+    """Let a host reach a volume, and tell how."""
+    connector = body["connector"]
+    schema.check_connector(connector)
+    volume = load.writable(ctx, volume_id, policy.INITIALIZE)
+    denied = reservation.sharing_denied_rule(ctx, volume)
+    return view.connection(manager_api.open_connection(ctx, volume, connector, denied), connector)
+
+
+@action(
+    PATH,
+    "os-terminate_connection",
+    policy=policy.TERMINATE,
+    body=schema.TERMINATE,
+    doc=DOC,
+)
+def terminate_connection(
+    ctx: RequestContext, volume_id: str, body: Body, request: webob.Request
+) -> None:
+    """Take a host's access away, and give the volume back if that was not used."""
+    volume = load.volume(ctx, volume_id, policy.TERMINATE)
+    there = VolumeHolders.unguarded(ctx, request, volume.id)
+    connector = body["connector"] or None
+    several = len(there.used) > 1 or (volume.multiattach and len(there.connections) > 1)
+    if connector is None and several:
+        raise exception.InvalidInput(
+            field="os-terminate_connection.connector",
+            value=connector,
+            reason="The volume has several attachments or connections: name the host.",
+        )
+    # Without any, the call has come late, or twice: a hold may be somebody else's by now.
+    if there.connections:
+        # Whoever names a host means it, whatever the connection may be used for by then.
+        ids = None if connector else [row["id"] for row in there.attachments]
+        manager_api.close_connections(ctx, volume, connector, ids)

@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QoS specs: what a volume may take, and who sees to it; associations.py says of which types."""
+"""Endpoints of QoS specs and of their association with volume types.
+
+The Block Storage API changes associations by GET.  No driver of attachd limits anything by
+itself: specs for the back end are stored and shown without effect, and a warning is logged.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NotRequired, cast
 
+from oslo_log import log
+
+from attachd import exception
 from attachd.api import fields, paging
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.links import Link, Links
 from attachd.api.qos_specs import policy, schema, view
-from attachd.db import qos_specs
+from attachd.db import qos_specs, types
+
+LOG = log.getLogger(__name__)
 
 ITEM = "/qos-specs/{qos_specs_id}"
 
@@ -22,16 +31,16 @@ _USUAL_CONSUMER: Final = "back-end"
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
-_DOC: Final = EndpointDoc(
+_LIST_DOC: Final = EndpointDoc(
     {"qos_specs": list[view.Brief], "qos_specs_links": NotRequired[list[Link]]},
     paging.PAGE_PARAMETERS,
 )
-_DOC_DELETE: Final = EndpointDoc(
+_DELETE_DOC: Final = EndpointDoc(
     parameters={"force": fields.query_flag("Although volume types have them.")}
 )
 
 
-@endpoint("GET", "/qos-specs", policy=policy.GET_ALL, doc=_DOC)
+@endpoint("GET", "/qos-specs", policy=policy.GET_ALL, doc=_LIST_DOC)
 def index(query: Query, version: mv.Version, links: Links) -> Body:
     """Answer a page of QoS specs."""
     wanted = paging.read(query, SORT_KEYS)
@@ -86,10 +95,64 @@ def delete_keys(qos_specs_id: str, body: Body) -> None:
     qos_specs.delete_keys(qos_specs_id, body["keys"])
 
 
-@endpoint("DELETE", ITEM, policy=policy.DELETE, status=202, doc=_DOC_DELETE)
+@endpoint("DELETE", ITEM, policy=policy.DELETE, status=202, doc=_DELETE_DOC)
 def delete(qos_specs_id: str, query: Query) -> None:
     """Remove QoS specs; with ``force`` also those that volume types have."""
     if fields.truth("force", query.get("force", "false")):
         qos_specs.delete_and_disassociate(qos_specs_id)
     else:
         qos_specs.delete(qos_specs_id)
+
+
+@endpoint(
+    "GET",
+    f"{ITEM}/associations",
+    policy=policy.GET_ALL,
+    doc=EndpointDoc({"qos_associations": list[view.Association]}),
+)
+def list_associations(qos_specs_id: str) -> Body:
+    """Answer the volume types that have the QoS specs."""
+    qos_specs.get(qos_specs_id)
+    kinds = qos_specs.types_with(qos_specs_id)
+    return {"qos_associations": [view.association(kind) for kind in kinds]}
+
+
+_ASSOCIATE_DOC = EndpointDoc(
+    parameters={"vol_type_id": fields.query_text("The id of the volume type.")}
+)
+
+
+@endpoint("GET", f"{ITEM}/associate", policy=policy.UPDATE, status=202, doc=_ASSOCIATE_DOC)
+def associate(qos_specs_id: str, query: Query) -> None:
+    """Give a volume type the QoS specs: hosts that connect from now on hear of them."""
+    type_id = _type_id(query)
+    row = qos_specs.get(qos_specs_id)
+    qos_specs.associate(qos_specs_id, type_id)
+    if row["consumer"] != "front-end":
+        LOG.warning(
+            "Volume type %s has QoS specs %s for %s: no backend limits anything by itself",
+            type_id, qos_specs_id, row["consumer"],
+        )  # fmt: skip
+
+
+@endpoint("GET", f"{ITEM}/disassociate", policy=policy.UPDATE, status=202, doc=_ASSOCIATE_DOC)
+def disassociate(qos_specs_id: str, query: Query) -> None:
+    """Take the QoS specs from a volume type, if it has them."""
+    type_id = _type_id(query)
+    qos_specs.get(qos_specs_id)
+    types.get(type_id)
+    qos_specs.disassociate(qos_specs_id, type_id)
+
+
+@endpoint("GET", f"{ITEM}/disassociate_all", policy=policy.UPDATE, status=202)
+def disassociate_all(qos_specs_id: str) -> None:
+    """Take the QoS specs from all volume types that have them."""
+    qos_specs.get(qos_specs_id)
+    qos_specs.disassociate_all(qos_specs_id)
+
+
+def _type_id(query: Query) -> str:
+    wanted = query.get("vol_type_id")
+    if not wanted:
+        raise exception.BadRequest(reason="Volume Type id must not be None.")
+    return wanted

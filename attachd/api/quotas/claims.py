@@ -9,7 +9,7 @@ from attachd.db import quota_claims
 
 
 @contextlib.contextmanager
-def told_first(project_id: str, claim: quota_claims.Claim) -> Iterator[None]:
+def quota_error_first(project_id: str, claim: quota_claims.Claim) -> Iterator[None]:
     """Look for a place, where a project that may not have as much is told that instead.
 
     Whether a project may have it is decided later, where it is stored.

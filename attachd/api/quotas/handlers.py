@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas of projects: see, set, forget; classes.py has those that hold for many."""
+"""Endpoints of quota sets and quota classes.
 
-from collections.abc import Mapping
+The class ``default`` holds for all projects; no project belongs to another one.
+"""
+
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from attachd import exception
-from attachd.api import fields
+from attachd.api import fields, validation
 from attachd.api.endpoint import endpoint
-from attachd.api.quotas import limits, policy, schema, view
+from attachd.api.quotas import policy, schema, view
 from attachd.context import RequestContext
 from attachd.db import quotas, types
 
@@ -19,7 +22,7 @@ Query = Mapping[str, str]
 _LONGEST_PROJECT = 64
 """Characters of a project's id, as the tables keep it."""
 
-_DOC = view.LIMITS._replace(
+_UPDATE_DOC = view.LIMITS._replace(
     parameters={"skip_validation": fields.query_flag("Although the project has more.")}
 )
 
@@ -51,7 +54,7 @@ def defaults(ctx: RequestContext, target_project_id: str) -> Body:
     return {"quota_set": {**shown, "id": target_project_id}}
 
 
-@endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, doc=_DOC)
+@endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, doc=_UPDATE_DOC)
 def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query) -> Body:
     """Set some of a project's quotas; below what it has only by ``force``."""
     ctx.authorize(policy.UPDATE, _Project(target_project_id))
@@ -65,7 +68,7 @@ def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query
     forced = fields.truth("quota_set.force", said.get("force", False))
     forced = fields.truth("skip_validation", query.get("skip_validation", forced))
     asked = {key: value for key, value in said.items() if key not in schema.NO_LIMITS}
-    wanted = limits.wanted(asked, "quota set", _resources(ctx, target_project_id))
+    wanted = requested_limits(asked, "quota set", _resources(ctx, target_project_id))
     (quotas.store if forced else quotas.store_if_kept)(target_project_id, wanted)
     return {"quota_set": _limits(ctx, target_project_id)}
 
@@ -85,3 +88,41 @@ def _resources(ctx: RequestContext, project_id: str) -> list[str]:
 
 def _limits(ctx: RequestContext, project_id: str) -> dict[str, int]:
     return view.effective(_resources(ctx, project_id), quotas.of_project(project_id))
+
+
+CLASS = "/os-quota-class-sets/{class_name}"
+
+
+@endpoint("GET", CLASS, policy=policy.GET_CLASS, doc=view.NAMED_CLASS)
+def show_class(class_name: str) -> Body:
+    """Answer the quotas of a class; what is not set in it is what holds by default."""
+    return {"quota_class_set": {**_class_limits(class_name), "id": class_name}}
+
+
+@endpoint("PUT", CLASS, policy=policy.UPDATE_CLASS, body=schema.UPDATE_CLASS, doc=view.CLASS)
+def update_class(class_name: str, body: Body) -> Body:
+    """Set some of the quotas of a class, which there is from then on."""
+    known = view.resources(types.names({}))
+    wanted = requested_limits(body["quota_class_set"], "quota class set", known)
+    quotas.store_of_class(class_name, wanted)
+    return {"quota_class_set": _class_limits(class_name)}
+
+
+def _class_limits(class_name: str) -> dict[str, int]:
+    of_all = quotas.of_class(quotas.DEFAULT_CLASS)
+    return view.effective(view.resources(types.names({})), of_all, quotas.of_class(class_name))
+
+
+_SHOWN = 10
+
+
+def requested_limits(body: Mapping[str, Any], kind: str, known: Collection[str]) -> dict[str, int]:
+    """Return the limits to be set.
+
+    :param kind: what the body is, in words
+    :param known: what can be limited
+    :raises BadRequest: naming what cannot
+    """
+    if bad := [validation.shown(key) for key in body if key not in known]:
+        raise exception.BadRequest(reason=f"Bad key(s) in {kind}: {', '.join(bad[:_SHOWN])}")
+    return {name: int(limit) for name, limit in body.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies of requests on quotas look like; used by handlers.py and classes.py."""
+"""What bodies of requests on quotas look like; used by handlers.py."""
 
 from typing import Final
 

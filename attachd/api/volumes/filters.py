@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the filters of lists of volumes mean; used by lists.py, registered in api/filters.py."""
+"""What the filters of lists of volumes mean; registered in api/filters.py."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

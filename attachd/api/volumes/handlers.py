@@ -1,18 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes: create, look at, change; lists.py lists them, deletion.py deletes them."""
+"""Endpoints of volumes; metadata.py has those of their metadata."""
 
+from collections.abc import Mapping
 import functools
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Annotated, Any, Final
 
-from attachd.api import idempotency
+import webob
+
+from attachd import exception
+from attachd.api import fields, idempotency, paging
+from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.volumes import description, load, policy, schema, view, wishes, work
+from attachd.api.volumes import (
+    backend_calls,
+    create_params,
+    filters,
+    force_delete,
+    load,
+    notify,
+    policy,
+    schema,
+    view,
+)
 from attachd.context import RequestContext
+from attachd.db import volume_metadata, volume_queries, volumes
+from attachd.objects import Volume
 
 ITEM = "/volumes/{volume_id}"
 
 Body = dict[str, Any]
-RECIPE: Final = idempotency.Recipe(keep=lambda answer: answer, remake=work.remake)
+RECIPE: Final = idempotency.Recipe(keep=lambda answer: answer, remake=backend_calls.replay_create)
 """There are no secrets in a volume's answer."""
 
 
@@ -23,7 +41,7 @@ RECIPE: Final = idempotency.Recipe(keep=lambda answer: answer, remake=work.remak
     body=schema.CREATE,
     status=202,
     idempotent=RECIPE,
-    doc=EndpointDoc({"volume": view.Whole}, faults=(409,)),
+    doc=EndpointDoc({"volume": view.VolumeDetail}, faults=(409,)),
 )
 def create(
     ctx: RequestContext,
@@ -35,10 +53,10 @@ def create(
 ) -> Body:
     """Store a volume at the backend that fits best, and have that make it."""
     if idempotency_claim is None:
-        volume = work.create(ctx, wishes.of_new_volume(ctx, body["volume"]))
+        volume = backend_calls.create(ctx, create_params.build(ctx, body["volume"]))
     else:
-        values = functools.partial(wishes.of_new_volume, ctx, body["volume"])
-        volume = work.create_once(ctx, idempotency_claim, values)
+        values = functools.partial(create_params.build, ctx, body["volume"])
+        volume = backend_calls.create_once(ctx, idempotency_claim, values)
     return {"volume": view.created(volume, view.Viewer.of(ctx, version, links, ext_version))}
 
 
@@ -57,7 +75,11 @@ def show(
 
 
 @endpoint(
-    "PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, doc=EndpointDoc({"volume": view.Whole})
+    "PUT",
+    ITEM,
+    policy=policy.UPDATE,
+    body=schema.UPDATE,
+    doc=EndpointDoc({"volume": view.VolumeDetail}),
 )
 def update(
     ctx: RequestContext,
@@ -69,7 +91,169 @@ def update(
 ) -> Body:
     """Change name, description or all metadata."""
     volume = load.writable(ctx, volume_id, policy.UPDATE)
-    description.change(volume, body["volume"])
+    _apply_update(volume, body["volume"])
     volume = load.volume(ctx, volume_id, policy.UPDATE)
     viewer = view.Viewer.of(ctx, version, links, ext_version)
     return {"volume": view.changed(volume, load.attachments(volume), viewer)}
+
+
+def _apply_update(volume: Volume, wanted: Mapping[str, Any]) -> None:
+    """Change name, description or all metadata, and tell of it.
+
+    :param wanted: the body's fields
+    """
+    with notify.change(volume, "update"):
+        if texts := create_params.name_and_description(wanted):
+            volumes.update(volume.id, texts)
+        if "metadata" in wanted:
+            volume_metadata.replace(volume.id, wanted["metadata"])
+
+
+Query = Mapping[str, str]
+
+SORT_KEYS: Final = MappingProxyType(
+    {
+        **{name: name for name in volume_queries.SORTABLE - {"size_gib", "host"}},
+        "display_name": "name",
+        "size": "size_gib",
+    }
+)
+WITH_COUNT: Final = "with_count"
+
+_LIST_PARAMETERS: Final = {
+    **filters.QUERY_PARAMETERS,
+    WITH_COUNT: fields.query_flag("Whether to answer how many there are on all pages."),
+}
+_LIST_DOC: Final = EndpointDoc(
+    {"volumes": list[view.VolumeSummary], **view.LIST_EXTRAS}, _LIST_PARAMETERS
+)
+_DETAIL_DOC: Final = EndpointDoc(
+    {"volumes": list[view.Detail], **view.LIST_EXTRAS}, _LIST_PARAMETERS
+)
+_SUMMARY_DOC: Final = EndpointDoc(
+    {
+        "volume-summary": {
+            "total_count": int,
+            "total_size": int,
+            "metadata": Annotated[dict[str, list[str]], mv.VOLUME_SUMMARY_METADATA],
+        }
+    },
+    paging.ALL_PROJECTS_PARAMETER,
+)
+
+
+@endpoint("GET", "/volumes", policy=policy.GET_ALL, doc=_LIST_DOC)
+def index(
+    ctx: RequestContext,
+    query: Query,
+    version: mv.Version,
+    links: view.Links,
+    ext_version: view.ExtVersion,
+) -> Body:
+    """Answer ids and names, and under attachd 1.0 how many times each is attached."""
+    viewer = view.Viewer.of(ctx, version, links, ext_version)
+    rows, answer = _page(ctx, query, viewer, "/volumes")
+    if ext_version is None:
+        return {"volumes": [view.brief(each, viewer) for each in load.listed(ctx, rows)], **answer}
+    found = load.listed_and_counted(ctx, rows)
+    return {"volumes": [view.counted(*each, viewer) for each in found], **answer}
+
+
+@endpoint("GET", "/volumes/detail", policy=policy.GET_ALL, doc=_DETAIL_DOC)
+def detail(
+    ctx: RequestContext,
+    query: Query,
+    version: mv.Version,
+    links: view.Links,
+    ext_version: view.ExtVersion,
+) -> Body:
+    """Answer all of each volume."""
+    viewer = view.Viewer.of(ctx, version, links, ext_version)
+    rows, answer = _page(ctx, query, viewer, "/volumes/detail")
+    found = load.listed_in_full(ctx, rows)
+    return {"volumes": [view.detail(*each, viewer) for each in found], **answer}
+
+
+def _page(
+    ctx: RequestContext, query: Query, viewer: view.Viewer, path: str
+) -> tuple[list[volume_queries.Row], Body]:
+    """Return the rows of a page, and what is answered beside them."""
+    asked = dict(query)
+    wanted = paging.read(asked, SORT_KEYS)
+    counted = viewer.version >= mv.SUPPORT_COUNT_INFO and fields.truth(
+        WITH_COUNT, asked.pop(WITH_COUNT, "false")
+    )
+    found = filters.parse(ctx, asked, viewer.version)
+    rows = [] if found is None else volume_queries.page(found, wanted)
+    answer: Body = {}
+    if more := paging.next_link(viewer.links, path, query, wanted, rows):
+        answer["volumes_links"] = more
+    if counted:
+        answer["count"] = 0 if found is None else volume_queries.count(found)
+    return rows, answer
+
+
+@endpoint(
+    "GET", "/volumes/summary", since=mv.VOLUME_SUMMARY, policy=policy.GET_ALL, doc=_SUMMARY_DOC
+)
+def summary(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
+    """Answer how many volumes there are and how large they are together."""
+    project = paging.project(ctx, query)
+    wanted: volume_queries.Filters = {} if project is None else {"project_id": project}
+    usage = volume_queries.usage(wanted)
+    answer: Body = {"total_count": usage.volumes, "total_size": usage.gib}
+    if version >= mv.VOLUME_SUMMARY_METADATA:
+        answer["metadata"] = volume_queries.metadata_values(wanted)
+    return {"volume-summary": answer}
+
+
+_DELETE_DOC = EndpointDoc(
+    parameters={
+        "cascade": fields.query_flag("Means nothing: there are no snapshots."),
+        "force": fields.query_flag("Whatever its state, for administrators."),
+    },
+)
+
+
+@endpoint("DELETE", "/volumes/{volume_id}", policy=policy.DELETE, status=202, doc=_DELETE_DOC)
+def delete(
+    ctx: RequestContext,
+    volume_id: str,
+    query: Mapping[str, str],
+    version: mv.Version,
+    request: webob.Request,
+) -> None:
+    """Mark a volume and have its backend remove it; ``cascade`` finds nothing to go along."""
+    fields.truth("cascade", query.get("cascade", "false"))
+    force = fields.truth("force", query.get("force", "false"))
+    volume = load.volume(ctx, volume_id, policy.DELETE)
+    if force and version >= mv.VOLUME_DELETE_FORCE:
+        ctx.authorize(policy.FORCE_DELETE, volume)
+        force_delete.delete(ctx, volume, request)
+        return
+    try:
+        backend_calls.delete(ctx, volume)
+    except exception.InvalidTransition as error:
+        raise exception.InvalidVolume(
+            reason=f"Volume {volume.id} must be available, or in an error, to be deleted, "
+            f"but its status is {volume.status}."
+        ) from error
+
+
+ENCRYPTION = "/volumes/{volume_id}/encryption"
+
+
+@endpoint(
+    "GET", ENCRYPTION, policy=policy.ENCRYPTION, doc=EndpointDoc({"encryption_key_id": None})
+)
+def show_encryption(ctx: RequestContext, volume_id: str) -> dict[str, None]:
+    """Answer how a volume is encrypted: not at all."""
+    load.volume(ctx, volume_id, policy.ENCRYPTION)
+    return {"encryption_key_id": None}
+
+
+@endpoint("GET", f"{ENCRYPTION}/{{key}}", policy=policy.ENCRYPTION)
+def show_encryption_field(ctx: RequestContext, volume_id: str, key: str) -> None:
+    """Answer one of the fields: the one that there is has no value."""
+    if key not in show_encryption(ctx, volume_id):
+        raise exception.NotFound(f"Volume {volume_id} is not encrypted: it has no {key}.")

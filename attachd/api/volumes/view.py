@@ -21,7 +21,7 @@ ExtVersion = mv.Version | None
 Links = made.Links
 
 
-class Brief(TypedDict):
+class VolumeSummary(TypedDict):
     """A volume in a list without details.
 
     :ivar attachment_count: how many of its attachments are ``attached``
@@ -33,7 +33,7 @@ class Brief(TypedDict):
     attachment_count: NotRequired[Annotated[int, mv.EXT_BASE]]
 
 
-class Attached(TypedDict):
+class VolumeAttachment(TypedDict):
     """An attachment inside of its volume.
 
     :ivar id: of the volume
@@ -53,7 +53,7 @@ class Attached(TypedDict):
     created_at: NotRequired[Annotated[datetime.datetime, mv.EXT_BASE]]
 
 
-class Whole(TypedDict):
+class VolumeDetail(TypedDict):
     """A volume.
 
     :ivar size: in GiB
@@ -82,7 +82,7 @@ class Whole(TypedDict):
     replication_status: None
     consistencygroup_id: None
     multiattach: bool
-    attachments: list[Attached]
+    attachments: list[VolumeAttachment]
     attachment_count: NotRequired[Annotated[int, mv.EXT_BASE]]
     migration_status: NotRequired[None]
     group_id: Annotated[None, mv.GROUP_VOLUME]
@@ -105,7 +105,7 @@ _Extended = TypedDict(
 )
 
 
-class Detail(Whole, _Extended):
+class Detail(VolumeDetail, _Extended):
     """A volume with what not everybody may see.
 
     :ivar volume_image_metadata: of the image that is on it, if there is one
@@ -114,7 +114,7 @@ class Detail(Whole, _Extended):
     volume_image_metadata: NotRequired[dict[str, str]]
 
 
-BESIDE: Final = {
+LIST_EXTRAS: Final = {
     "volumes_links": NotRequired[list[made.Link]],
     "count": NotRequired[Annotated[int, mv.SUPPORT_COUNT_INFO]],
 }

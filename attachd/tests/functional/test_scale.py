@@ -11,8 +11,8 @@ from unittest import mock
 from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api import policy
-from attachd.api.attachments import lists as attachment_lists
-from attachd.api.volumes import lists as volume_lists
+from attachd.api.attachments import handlers as attachment_lists
+from attachd.api.volumes import handlers as volume_lists
 from attachd.conf import CONF
 from attachd.db import api
 from attachd.tests import asking

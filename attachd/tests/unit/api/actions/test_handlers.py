@@ -2,9 +2,13 @@
 """Setting a volume's status by hand."""
 
 import unittest
+from unittest import mock
+
+import webob
 
 from attachd import exception
 from attachd.api.actions import handlers
+from attachd.api.volumes import backend_calls
 from attachd.tests import asking, rows
 
 
@@ -53,3 +57,131 @@ class ResetTest(unittest.TestCase):
     def test_only_administrators_may(self):
         with self.assertRaisesRegex(exception.Forbidden, "reset_status"):
             self.reset(rows.add_volume(), *asking.MEMBER, status="error")
+
+
+class ForceDeleteTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
+
+    def test_whatever_its_status(self):
+        for state in ("ready", "creating", "deleting", "maintenance", "error", "extending"):
+            volume_id = rows.add_volume(state)["id"]
+            handlers.force_delete(
+                asking.context(*asking.ADMIN), volume_id, webob.Request.blank("/")
+            )
+            self.assertEqual("deleting", rows.volume(volume_id)["status"])
+            self.assertEqual(volume_id, self.manager_api.delete_volume.call_args.args[1].id)
+
+    def test_not_while_it_is_attached(self):
+        volume_id = rows.add_volume()["id"]
+        rows.add_attachment(volume_id, "attached")
+        with self.assertRaisesRegex(exception.InvalidVolume, "is attached"):
+            handlers.force_delete(
+                asking.context(*asking.ADMIN), volume_id, webob.Request.blank("/")
+            )
+        self.assertEqual("in-use", rows.volume(volume_id)["status"])
+
+    def test_only_administrators_may(self):
+        volume_id = rows.add_volume()["id"]
+        with self.assertRaisesRegex(exception.Forbidden, "admin_actions:force_delete"):
+            handlers.force_delete(asking.context(), volume_id, webob.Request.blank("/"))
+
+
+class BootableTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def test_it_is_set_and_taken_back(self):
+        volume_id = rows.add_volume()["id"]
+        for said, expected in (("true", True), (False, False), ("on", True), ("0", False)):
+            handlers.set_bootable(asking.context(), volume_id, {"bootable": said})
+            self.assertIs(expected, rows.volume(volume_id)["bootable"])
+
+    def test_not_in_maintenance(self):
+        volume_id = rows.add_volume("maintenance")["id"]
+        with self.assertRaises(exception.InvalidVolume):
+            handlers.set_bootable(asking.context(), volume_id, {"bootable": True})
+
+    def test_a_reader_may_not(self):
+        volume_id = rows.add_volume()["id"]
+        with self.assertRaisesRegex(exception.Forbidden, "volume:update"):
+            handlers.set_bootable(asking.context("reader"), volume_id, {"bootable": True})
+
+
+class ReadonlyTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def test_it_is_set_and_taken_back(self):
+        volume_id = rows.add_volume()["id"]
+        for said, expected in (("True", "True"), (False, "False"), (True, "True")):
+            handlers.update_readonly_flag(asking.context(), volume_id, {"readonly": said})
+            self.assertEqual({"readonly": expected}, rows.volume(volume_id)["admin_metadata"])
+
+    def test_a_reader_may_not(self):
+        volume_id = rows.add_volume()["id"]
+        with self.assertRaisesRegex(exception.Forbidden, "update_readonly_flag"):
+            handlers.update_readonly_flag(asking.context("reader"), volume_id, {"readonly": True})
+
+    def test_another_projects_volume_is_not_there(self):
+        volume_id = rows.add_volume(project_id=asking.OTHER_PROJECT)["id"]
+        for act, body in (
+            (handlers.update_readonly_flag, {"readonly": True}),
+            (handlers.set_bootable, {"bootable": True}),
+        ):
+            with self.assertRaises(exception.VolumeNotFound):
+                act(asking.context(), volume_id, body)
+
+
+class ImageMetadataTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.ctx = asking.context()
+        self.volume_id = rows.add_volume()["id"]
+
+    def merge(self, volume_id, *roles, **pairs):
+        return handlers.set_image_metadata(asking.context(*roles), volume_id, {"metadata": pairs})
+
+    def test_pairs_are_set_shown_and_removed(self):
+        self.merge(self.volume_id, os_type="linux")
+        self.assertEqual(
+            {"metadata": {"os_type": "linux", "min_disk": "1"}},
+            self.merge(self.volume_id, min_disk="1"),
+        )
+        handlers.unset_image_metadata(self.ctx, self.volume_id, {"key": "os_type"})
+        shown = handlers.show_image_metadata(asking.context("reader"), self.volume_id)
+        self.assertEqual({"metadata": {"min_disk": "1"}}, shown)
+        with self.assertRaisesRegex(exception.NotFound, "os_type"):
+            handlers.unset_image_metadata(self.ctx, self.volume_id, {"key": "os_type"})
+
+    def test_what_has_none_is_not_found(self):
+        with self.assertRaisesRegex(exception.NotFound, self.volume_id):
+            handlers.show_image_metadata(self.ctx, self.volume_id)
+
+    def test_a_reader_only_looks(self):
+        with self.assertRaisesRegex(exception.Forbidden, "image_metadata:set"):
+            self.merge(self.volume_id, "reader", a="b")
+        with self.assertRaisesRegex(exception.Forbidden, "image_metadata:remove"):
+            handlers.unset_image_metadata(asking.context("reader"), self.volume_id, {"key": "a"})
+
+    def test_not_in_maintenance(self):
+        volume_id = rows.add_volume("maintenance")["id"]
+        with self.assertRaises(exception.InvalidVolume):
+            self.merge(volume_id, a="b")
+        with self.assertRaises(exception.InvalidVolume):
+            handlers.unset_image_metadata(self.ctx, volume_id, {"key": "a"})
+
+    def test_another_projects_volume_is_not_there(self):
+        volume_id = rows.add_volume(project_id=asking.OTHER_PROJECT)["id"]
+        for act in (
+            lambda: self.merge(volume_id, a="b"),
+            lambda: handlers.unset_image_metadata(self.ctx, volume_id, {"key": "a"}),
+            lambda: handlers.show_image_metadata(self.ctx, volume_id),
+        ):
+            with self.assertRaises(exception.VolumeNotFound):
+                act()

@@ -7,8 +7,13 @@ from unittest import mock
 import webob
 
 from attachd import exception
-from attachd.api.attachments import deletion, policy
+from attachd.api.attachments import connection, deletion, handlers, policy
 from attachd.conf import CONF
+from attachd.db import messages
+from attachd.db.paging import Page
+from attachd.objects import Attachment
+from attachd.rpc import manager_api
+from attachd.tests import asking, hearing, rows
 from attachd.tests.unit.api.attachments import test_view
 
 SEEN = frozenset({"reserved"})
@@ -19,9 +24,12 @@ class DeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
-        for name in ("Attachment", "manager_api", "reservation", "guard"):
-            where = deletion.withdrawal.connecting if name == "manager_api" else deletion
-            setattr(self, name, self.enterContext(mock.patch.object(where, name)))
+        self.Attachment, self.guard = mock.Mock(), mock.Mock()
+        for module in (handlers, deletion):
+            self.enterContext(mock.patch.object(module, "Attachment", self.Attachment))
+            self.enterContext(mock.patch.object(module, "guard", self.guard))
+        self.reservation = self.enterContext(mock.patch.object(deletion, "reservation"))
+        self.manager_api = self.enterContext(mock.patch.object(connection, "manager_api"))
         self.ctx = mock.Mock()
         self.request = webob.Request.blank("/")
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
@@ -31,7 +39,12 @@ class DeleteTest(unittest.TestCase):
         self.guard.check.return_value = SEEN
 
     def delete(self):
-        return deletion.delete(self.ctx, "a1", self.request, None)
+        return handlers.delete(self.ctx, "a1", self.request, None)
+
+    def request_force(self):
+        """Have the request ask for force; returns the replaced force_delete()."""
+        self.enterContext(mock.patch.object(deletion, "is_force_requested", return_value=True))
+        return self.enterContext(mock.patch.object(deletion, "force_delete"))
 
     def test_a_reservation_is_given_up_without_the_manager(self):
         self.reservation.cancel.return_value = [test_view.row(id="a2")]
@@ -65,29 +78,27 @@ class DeleteTest(unittest.TestCase):
 
     def test_under_attachd_1_0_those_are_answered_that_share_its_connection(self):
         answer = {"attachments": [], "shared_connections_by_attachment": []}
-        view = self.enterContext(mock.patch.object(deletion, "view"))
+        view = self.enterContext(mock.patch.object(handlers, "view"))
         view.still_connected.return_value = answer
         self.attachment.wire_state = "attached"
-        self.assertEqual(answer, deletion.delete(self.ctx, "a1", self.request, (1, 0)))
+        self.assertEqual(answer, handlers.delete(self.ctx, "a1", self.request, (1, 0)))
         names = [name for name, _args, _kwargs in view.mock_calls]
-        self.assertEqual(["Connection", "still_connected"], names)
+        self.assertEqual(["SharedConnection", "still_connected"], names)
 
     def test_by_force_nobody_is_asked_but_the_policy(self):
-        forced = self.enterContext(mock.patch.object(deletion, "forced"))
-        forced.is_wanted.return_value = True
+        force_delete = self.request_force()
         self.delete()
-        forced.remove.assert_called_once_with(self.ctx, self.request, self.attachment)
+        force_delete.assert_called_once_with(self.ctx, self.request, self.attachment)
         self.guard.check.assert_not_called()
         asked = [call.args[0] for call in self.ctx.authorize.call_args_list]
         self.assertEqual([policy.DELETE, policy.FORCE], asked)
 
     def test_force_without_permission_changes_nothing(self):
-        forced = self.enterContext(mock.patch.object(deletion, "forced"))
-        forced.is_wanted.return_value = True
+        force_delete = self.request_force()
         self.ctx.authorize.side_effect = [None, exception.Forbidden(action=policy.FORCE)]
         with self.assertRaisesRegex(exception.Forbidden, "attachment_delete_force"):
             self.delete()
-        forced.remove.assert_not_called()
+        force_delete.assert_not_called()
 
     def test_without_permission_nothing_happens(self):
         self.ctx.authorize.side_effect = exception.Forbidden(action=policy.DELETE)
@@ -95,3 +106,93 @@ class DeleteTest(unittest.TestCase):
             self.delete()
         self.guard.check.assert_not_called()
         self.reservation.cancel.assert_not_called()
+
+
+OWN = {"OpenStack-API-Version": "volume 3.71, attachd 1.0"}
+SERVER = "11111111-2222-3333-4444-555555555555"
+
+
+def request(query="", **headers):
+    return webob.Request.blank(f"/?{query}", headers=headers or OWN)
+
+
+class WantedTest(unittest.TestCase):
+    def test_it_is_asked_for_by_a_truth_value(self):
+        for query, expected in (("", False), ("force=true", True), ("force=0", False)):
+            self.assertIs(expected, deletion.is_force_requested(request(query)), query)
+
+    def test_what_is_neither_true_nor_false_is_refused_by_name(self):
+        for value in ("", "maybe", "%20", "2"):
+            with self.assertRaisesRegex(exception.InvalidInput, "force.*true or false"):
+                deletion.is_force_requested(request(f"force={value}"))
+
+    def test_without_the_opt_in_it_does_not_exist(self):
+        plain = {"OpenStack-API-Version": "volume 3.71"}
+        self.assertFalse(deletion.is_force_requested(request("force=true", **plain)))
+        self.assertFalse(deletion.is_force_requested(request("force=maybe", **plain)))
+
+
+class RemoveTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.detach = self.enterContext(mock.patch.object(manager_api, "force_detach"))
+        self.detach.return_value = []
+        self.ctx = asking.context(*asking.ADMIN)
+        self.volume = rows.add_volume(multiattach=True)["id"]
+
+    def attachment(self, state):
+        row = rows.add_attachment(self.volume, state, instance_uuid=SERVER)
+        return Attachment.get(self.ctx, row["id"])
+
+    def remove(self, state, query="", allowed_states=None):
+        attachment = self.attachment(state)
+        answer = deletion.force_delete(self.ctx, request(query), attachment, allowed_states)
+        return attachment, answer
+
+    def told(self):
+        return [row["facts"] for row in messages.page({}, Page(limit=9))]
+
+    def test_whatever_may_be_connected_is_the_managers_who_tells_its_owner(self):
+        seen = frozenset({"connect_failed"})
+        attachment, answer = self.remove("attached", allowed_states=seen)
+        self.detach.assert_called_once_with(self.ctx, attachment, seen)
+        self.assertEqual({"attachments": []}, answer)
+        self.assertEqual([], self.told())
+
+    def test_a_reservation_needs_no_manager_and_its_owner_is_told(self):
+        other = self.attachment("attached").id
+        attachment, answer = self.remove("reserved")
+        self.detach.assert_not_called()
+        self.assertEqual([other], [each["id"] for each in answer["attachments"]])
+        self.assertEqual([{"user_id": "u", "attachment_id": attachment.id}], self.told())
+
+    def test_an_owner_who_cannot_be_told_keeps_nothing(self):
+        with mock.patch.object(messages, "create", side_effect=ZeroDivisionError):
+            self.remove("reserved")
+        self.assertEqual([], rows.attachments(self.volume))
+
+    def test_it_is_logged(self):
+        with self.assertLogs("attachd.api.attachments.deletion", "WARNING") as logged:
+            attachment, _answer = self.remove("attached", "override_reason=burnt")
+        (text,) = logged.output
+        for word in (attachment.id, self.volume, SERVER, "compute-1", "is attached", "user u",
+                     "because: burnt"):  # fmt: skip
+            self.assertIn(word, text)
+
+    def test_listeners_are_told(self):
+        heard = hearing.use(self)
+        attachment, _answer = self.remove("attached", "override_reason=burnt")
+        (message,) = heard.messages()
+        self.assertEqual(
+            ("volume.detach.force", "WARN"), (message["event_type"], message["priority"])
+        )
+        expected = {"attachment_id": attachment.id, "instance_uuid": SERVER,
+                    "attached_host": "compute-1", "user_id": "u", "project_id": rows.PROJECT,
+                    "reason": "burnt"}  # fmt: skip
+        self.assertEqual(expected, message["payload"]["force"])
+
+    def test_a_reason_that_cannot_be_read_stops_it(self):
+        with self.assertRaisesRegex(exception.InvalidInput, "override_reason"):
+            self.remove("attached", "override_reason=")
+        self.detach.assert_not_called()

@@ -5,6 +5,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception
+from attachd.api import idempotency
+from attachd.api import microversions as mv
 from attachd.api.attachments import handlers, policy
 from attachd.conf import CONF
 from attachd.tests.unit.api.attachments import test_view
@@ -18,8 +20,8 @@ class Case(unittest.TestCase):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
         self.calls = mock.Mock()
-        for name in ("Attachment", "manager_api", "reservation", "telling"):
-            where = handlers.connecting if name == "manager_api" else handlers
+        for name in ("Attachment", "manager_api", "reservation", "notify"):
+            where = handlers.connection if name == "manager_api" else handlers
             patched = self.enterContext(mock.patch.object(where, name))
             setattr(self, name, patched)
             self.calls.attach_mock(patched, name)
@@ -34,7 +36,10 @@ class UpdateTest(Case):
         shown = handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
         self.assertEqual("reserved", shown["attachment"]["status"])
         self.manager_api.attach_alone.assert_called_once_with(
-            self.ctx, self.attachment, CONNECTOR, self.reservation.denied.return_value
+            self.ctx,
+            self.attachment,
+            CONNECTOR,
+            self.reservation.reconnect_denied_rule.return_value,
         )
         self.ctx.authorize.assert_called_once_with(policy.UPDATE, self.attachment)
 
@@ -55,7 +60,7 @@ class CompleteTest(Case):
         self.assertIsNone(handlers.complete(self.ctx, "a1"))
         self.ctx.authorize.assert_called_once_with(policy.COMPLETE, self.attachment)
         self.attachment.complete.assert_called_once_with()
-        self.telling.of_completion.assert_called_once_with(self.attachment, "reserved")
+        self.notify.attach_completed.assert_called_once_with(self.attachment, "reserved")
 
     def test_what_an_agent_completes_nobody_else_does(self):
         self.attachment.agent = "node-1"
@@ -70,3 +75,145 @@ class ShowTest(Case):
     def test_it_authorises_on_the_attachment(self):
         self.assertEqual("v1", handlers.show(self.ctx, "a1", None)["attachment"]["volume_id"])
         self.ctx.authorize.assert_called_once_with(policy.SHOW, self.attachment)
+
+
+ID = "11111111-2222-3333-4444-555555555555"
+
+
+class CreateTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        self.calls = mock.Mock()
+        for name in ("Volume", "manager_api", "reservation"):
+            where = handlers.connection if name == "manager_api" else handlers
+            patched = self.enterContext(mock.patch.object(where, name))
+            setattr(self, name, patched)
+            self.calls.attach_mock(patched, name)
+        self.ctx = self.calls.ctx
+        self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
+        self.volume = self.Volume.get.return_value
+        self.reservation.make.return_value = self.attachment
+        self.manager_api.attach.return_value = CONNECTED
+
+    def create(self, **fields):
+        return handlers.create(self.ctx, {"attachment": {"volume_uuid": ID, **fields}}, None)
+
+    def test_without_a_connector_it_only_reserves(self):
+        for connector in ({}, {"connector": {}}, {"connector": None}):
+            with self.subTest(connector):
+                shown = self.create(instance_uuid="i", mode="ro", **connector)["attachment"]
+                self.assertEqual({}, shown["connection_info"])
+                wanted = {"volume_uuid": ID, "instance_uuid": "i", "mode": "ro", **connector}
+                self.reservation.make.assert_called_with(self.ctx, self.volume, wanted, None, None)
+        self.manager_api.attach.assert_not_called()
+
+    def test_it_authorises_before_it_reserves_and_reserves_before_it_connects(self):
+        shown = self.create(connector=CONNECTOR)["attachment"]
+        self.assertEqual("iscsi", shown["connection_info"]["driver_volume_type"])
+        names = [name for name, _, _ in self.calls.mock_calls if "()" not in name]
+        self.assertEqual(
+            [
+                "Volume.get",
+                "ctx.authorize",
+                "reservation.make",
+                "manager_api.attach",
+            ],
+            names,
+        )
+        self.ctx.authorize.assert_called_once_with(policy.CREATE, self.volume)
+
+    def test_a_wrong_connector_reserves_nothing(self):
+        with self.assertRaises(exception.InvalidInput):
+            self.create(connector={"ip": "1"})
+        self.reservation.make.assert_not_called()
+
+    def test_a_failed_connection_is_told(self):
+        self.manager_api.attach.side_effect = exception.ConnectFailed(
+            attachment_id="a1", reason="no"
+        )
+        with self.assertRaisesRegex(exception.ConnectFailed, "Attachment a1"):
+            self.create(connector=CONNECTOR)
+
+    def test_a_reservation_that_no_manager_took_up_is_given_up(self):
+        self.manager_api.attach.side_effect = exception.Unavailable(reason="nobody there")
+        with self.assertRaisesRegex(exception.Unavailable, "nobody there"):
+            self.create(connector=CONNECTOR)
+        self.reservation.give_up.assert_called_once_with(self.attachment, None)
+
+    def test_a_reservation_without_a_connector_stays(self):
+        self.create()
+        self.reservation.give_up.assert_not_called()
+
+
+class ListsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        CONF([], project="attachd", default_config_files=[])
+        self.db = self.enterContext(mock.patch.object(handlers, "attachment_queries"))
+        self.db.page.return_value = [test_view.row()]
+        self.db.page_in_full.return_value = [test_view.row()]
+        self.ctx = mock.Mock(is_admin=False, project_id="p", service_roles=[])
+
+    def test_a_short_list_reads_no_secrets(self):
+        (shown,) = handlers.index(self.ctx, {"limit": "5"}, mv.LATEST, None)["attachments"]
+        self.assertEqual({"id", "status", "instance", "volume_id"}, set(shown))
+        self.db.page_in_full.assert_not_called()
+        asked, page = self.db.page.call_args.args
+        self.assertEqual(({"project_id": "p"}, 5), (asked, page.limit))
+
+    def test_a_full_list_is_one_query_too(self):
+        (shown,) = handlers.detail(self.ctx, {}, mv.LATEST, None)["attachments"]
+        self.assertIn("connection_info", shown)
+        self.db.page_in_full.assert_called_once()
+
+    def test_both_take_the_filters_of_attachd(self):
+        query = {"agent": "node1"}
+        for list_, asked in (
+            (handlers.index, self.db.page),
+            (handlers.detail, self.db.page_in_full),
+        ):
+            asked.return_value = []
+            list_(self.ctx, query, mv.LATEST, mv.EXT_BASE)
+            self.assertEqual({"project_id": "p", **query}, asked.call_args.args[0])
+
+
+RESERVED = {"attachment": {"id": "a1", "status": "reserved", "connection_info": {}}}
+SHOWN = {
+    "attachment": {"id": "a1", "connection_info": {"auth_password": "x"}, "attached_host": "h"}
+}
+
+
+class RecipeTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        for name in ("Attachment", "view"):
+            setattr(self, name, self.enterContext(mock.patch.object(handlers, name)))
+        self.view.shown.return_value = {
+            "attachment": {"id": "a1", "status": "attached", "connection_info": {"now": 1}}
+        }
+        self.Attachment.get.return_value = mock.Mock(agent=None)
+        self.ctx = mock.Mock()
+
+    def remade(self, answer):
+        return handlers.RECIPE.remake(self.ctx, "a1", handlers.RECIPE.keep(answer))
+
+    def test_a_reservation_is_answered_as_it_was(self):
+        self.assertEqual(RESERVED, self.remade(RESERVED))
+        self.view.shown.assert_not_called()
+
+    def test_a_connection_is_read_again_and_stands_where_it_stood(self):
+        self.assertNotIn("auth_password", str(handlers.RECIPE.keep(SHOWN)))
+        again = self.remade(SHOWN)["attachment"]
+        self.assertEqual({**SHOWN["attachment"], "connection_info": {"now": 1}}, again)
+        self.assertEqual(list(SHOWN["attachment"]), list(again))
+
+    def test_what_an_agent_sees_to_is_answered_as_it_is(self):
+        self.Attachment.get.return_value = mock.Mock(agent="node-1")
+        self.assertEqual(self.view.shown.return_value, self.remade(RESERVED))
+
+    def test_what_is_gone_is_said_to_be(self):
+        self.Attachment.get.side_effect = exception.AttachmentNotFound(attachment_id="a1")
+        for answer in (RESERVED, SHOWN):
+            with self.assertRaisesRegex(idempotency.KeyOutlived, "attachment a1, has been"):
+                self.remade(answer)

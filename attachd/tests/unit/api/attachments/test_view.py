@@ -3,7 +3,9 @@
 
 import datetime
 import unittest
+from unittest import mock
 
+from attachd.api import policy
 from attachd.api.attachments import view
 from attachd.objects import Attachment
 from attachd.tests import asking, rows
@@ -162,3 +164,114 @@ class ViewTest(unittest.TestCase):
             seen = tuple("auth_password" in each["connection_info"] for each in full)
             self.assertEqual(expected, seen, roles)
             self.assertEqual({1}, {each["connection_info"]["target_lun"] for each in full})
+
+
+CONNECTION = {
+    "driver_volume_type": "iscsi",
+    "auth_method": "CHAP",
+    "auth_username": "u",
+    "auth_password": "x",
+    "discovery_auth_password": "x",
+    "keyring": "x",
+    "secret_type": "ceph",
+    "secret_uuid": "1",
+    "encryption_key_id": "2",
+    "portals": [{"host": "h", "Dhchap_Key": "x", "ports": ["1"]}, ("a", {"token": "x"})],
+    "data": {"volume_passwd": "x", "secret": "x", "target_lun": 1, "credentials": {"user": "u"}},
+    "qos_specs": None,
+}
+
+
+class SecretsTest(unittest.TestCase):
+    def test_what_is_no_secret_is_left(self):
+        self.assertEqual(
+            {
+                "driver_volume_type": "iscsi",
+                "auth_method": "CHAP",
+                "auth_username": "u",
+                "secret_type": "ceph",
+                "secret_uuid": "1",
+                "encryption_key_id": "2",
+                "portals": [{"host": "h", "ports": ["1"]}, ["a", {}]],
+                "data": {"target_lun": 1},
+                "qos_specs": None,
+            },
+            view.without_secrets(CONNECTION),
+        )
+        self.assertEqual({}, view.without_secrets({}))
+        self.assertIsNone(view.without_secrets(None))
+
+
+class SeerTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def sees(self, *roles, project=rows.PROJECT, service=()):
+        ctx = asking.context(*roles)
+        ctx.service_roles = list(service)
+        return view.SecretVisibility(ctx).sees(project, "u")
+
+    def test_those_who_connect_see_them(self):
+        self.assertTrue(self.sees("member", "reader"))
+        self.assertTrue(self.sees("admin", project="other"))
+        self.assertTrue(self.sees("service"))
+        self.assertTrue(self.sees("reader", service=["service"]))
+
+    def test_those_who_look_do_not(self):
+        self.assertFalse(self.sees("reader"))
+        self.assertFalse(self.sees("guest", service=["guest"]))
+        self.assertFalse(self.sees("member", project="other"))
+
+    def test_a_page_of_one_project_is_decided_once(self):
+        seer = view.SecretVisibility(asking.context())
+        with mock.patch.object(policy, "allows", return_value=True) as allows:
+            for _ in range(10):
+                seer.sees("p", "u")
+            seer.sees("q", "u")
+        self.assertEqual(2, allows.call_count)
+
+
+KEY = "1" * 64
+
+
+class SharedTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.mine, self.same, self.others = (
+            rows.add_attachment(
+                rows.add_volume(project_id=project)["id"],
+                "attached",
+                project_id=project,
+                connection_key=KEY,
+            )
+            for project in (rows.PROJECT, rows.PROJECT, asking.OTHER_PROJECT)
+        )
+        self.all = [self.same["id"], self.others["id"]]
+
+    def beside(self, ctx):
+        return view.sharing_connection(ctx, [self.mine])[self.mine["id"]]
+
+    def test_a_project_sees_its_own(self):
+        self.assertEqual([self.same["id"]], self.beside(asking.context()))
+
+    def test_an_administrator_sees_all(self):
+        self.assertEqual(self.all, self.beside(asking.context(*asking.ADMIN)))
+
+    def test_a_service_that_vouches_for_a_request_sees_all(self):
+        ctx = asking.context()
+        ctx.service_roles = ["service"]
+        self.assertEqual(self.all, self.beside(ctx))
+
+    def test_a_connection_is_looked_at_when_its_attachment_is_gone(self):
+        for ctx, expected in (
+            (asking.context(), [self.same["id"]]),
+            (asking.context(*asking.ADMIN), self.all),
+        ):
+            connection = view.SharedConnection(ctx, Attachment.get(ctx, self.mine["id"]))
+            self.assertEqual(expected, [row["id"] for row in connection.users()])
+        rows.remove_attachment(self.mine["id"])
+        self.assertEqual(self.all, [row["id"] for row in connection.users()])
+        rows.change_attachment(self.same["id"], state="disconnecting")
+        self.assertEqual([self.others["id"]], [row["id"] for row in connection.users()])

@@ -15,7 +15,7 @@ class ToldFirstTest(unittest.TestCase):
         asking.use(self)
 
     def ask(self, error=None):
-        with claims.told_first(rows.PROJECT, quota_claims.of_new_volume(None, 5)):
+        with claims.quota_error_first(rows.PROJECT, quota_claims.of_new_volume(None, 5)):
             if error:
                 raise error
 

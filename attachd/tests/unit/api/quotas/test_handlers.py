@@ -117,3 +117,49 @@ class DeleteTest(Case):
         handlers.delete(self.ctx, rows.PROJECT)
         handlers.delete(self.ctx, rows.PROJECT)
         self.assertEqual(-1, self.show()["volumes"])
+
+
+class ClassesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def update(self, name, **body):
+        return handlers.update_class(name, {"quota_class_set": body})["quota_class_set"]
+
+    def show(self, name):
+        return handlers.show_class(name)["quota_class_set"]
+
+    def test_what_is_set_is_shown(self):
+        asking.add_type("gold")
+        shown = self.update("default", volumes=5, gigabytes_gold="9")
+        self.assertEqual((5, 9, -1), tuple(shown[name] for name in
+                         ("volumes", "gigabytes_gold", "gigabytes")))  # fmt: skip
+        self.assertNotIn("id", shown)
+        self.assertEqual({**shown, "id": "default"}, self.show("default"))
+
+    def test_what_a_class_does_not_set_is_what_holds_by_default(self):
+        self.update("default", volumes=5)
+        self.update("big", gigabytes=7)
+        shown = self.show("big")
+        self.assertEqual((5, 7, "big"), (shown["volumes"], shown["gigabytes"], shown["id"]))
+        self.assertEqual(-1, self.show("default")["gigabytes"])
+
+    def test_what_is_not_limited_is_named(self):
+        with self.assertRaisesRegex(exception.BadRequest, "quota class set: 'id', 'volumes_x'$"):
+            self.update("default", id=1, volumes_x=2)
+
+
+class LimitsTest(unittest.TestCase):
+    def test_numbers_are_read_from_text(self):
+        self.assertEqual(
+            {"a": -1, "b": 12},
+            handlers.requested_limits({"a": "-1", "b": "012"}, "set", ["a", "b", "c"]),
+        )
+
+    def test_what_nobody_knows_is_named_as_far_as_anybody_reads(self):
+        many = {f"k{number}": 1 for number in range(100)}
+        with self.assertRaises(exception.BadRequest) as caught:
+            handlers.requested_limits({**many, "x" * 500: 1}, "quota set", [])
+        self.assertRegex(str(caught.exception), "^Bad key.s. in quota set: 'k0', 'k1'")
+        self.assertLess(len(str(caught.exception)), 200)

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Create, show and update, below HTTP."""
 
+import datetime
 import unittest
 from unittest import mock
+import urllib.parse
+
+import webob
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api.volumes import handlers, work
-from attachd.db import volume_metadata
-from attachd.tests import asking, rows
+from attachd.api.volumes import backend_calls, handlers, load
+from attachd.db import api, volume_metadata
+from attachd.objects import Volume
+from attachd.states import Event
+from attachd.tests import asking, hearing, rows
 
 
 class Case(unittest.TestCase):
@@ -17,7 +23,7 @@ class Case(unittest.TestCase):
         asking.use(self)
         asking.report()
         self.ctx = asking.context()
-        self.manager_api = self.enterContext(mock.patch.object(work, "manager_api"))
+        self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
 
     def call(self, handler, *arguments, ctx=None):
         return handler(ctx or self.ctx, *arguments, mv.LATEST, asking.links(), None)["volume"]
@@ -89,3 +95,287 @@ class UpdateTest(Case):
 
     def test_the_answer_lacks_the_extended_attributes(self):
         self.assertNotIn("os-vol-tenant-attr:tenant_id", self.update(rows.add_volume(), name="n"))
+
+
+class DescriptionTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.heard = hearing.use(self)
+        self.volume = rows.add_volume(name="disk")["id"]
+
+    def changed(self, **wanted):
+        handlers._apply_update(Volume.get(asking.context(), self.volume), wanted)
+        volume = Volume.get(asking.context(), self.volume)
+        return volume.name, volume.description, volume.metadata
+
+    def test_what_is_not_named_stays(self):
+        self.assertEqual(("disk", "mine", {}), self.changed(description="mine"))
+        self.assertEqual(("disk", "mine", {"a": "b"}), self.changed(metadata={"a": "b"}))
+        self.assertEqual(("new", "mine", {"a": "b"}), self.changed(name="new"))
+
+    def test_it_is_told(self):
+        self.changed(name="new")
+        told = [each["payload"]["display_name"] for each in self.heard.messages()]
+        self.assertEqual(["disk", "new"], told)
+
+
+class ListCase(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.ctx = asking.context()
+
+    def add(self, name, **values):
+        first = datetime.datetime.fromisoformat("2026-01-01")
+        day = first + datetime.timedelta(days=len(rows.volumes()))
+        return rows.add_volume(name=name, created_at=day, **values)
+
+    def remove(self, volume_id):
+        volume = Volume.get(self.ctx, volume_id)
+        volume.fire(Event.DELETE)
+        volume.fire(Event.DELETED)
+
+    def list(self, handler=handlers.detail, version=mv.LATEST, own=None, **query):
+        return handler(self.ctx, query, version, asking.links(), own)
+
+    def names(self, **query):
+        return "".join(each["name"] for each in self.list(**query)["volumes"])
+
+
+class OwnTest(ListCase):
+    def test_attachd_1_0_tells_how_many_times_each_is_attached(self):
+        often = self.add("a", multiattach=True)["id"]
+        self.add("b")
+        for _each in range(3):
+            rows.add_attachment(often, "attached")
+        rows.add_attachment(often, "reserved")
+        for handler in (handlers.index, handlers.detail):
+            found = self.list(handler, own=mv.EXT_BASE)["volumes"]
+            self.assertEqual([0, 3], [each["attachment_count"] for each in found])
+            self.assertNotIn("attachment_count", self.list(handler)["volumes"][0])
+
+
+class PagesTest(ListCase):
+    def setUp(self):
+        super().setUp()
+        for name in "abcde":
+            self.add(name)
+
+    def test_newest_first(self):
+        self.assertEqual("edcba", self.names())
+
+    def test_a_link_leads_through_all_pages(self):
+        for handler, path in ((handlers.index, "volumes"), (handlers.detail, "volumes/detail")):
+            query, seen = {"limit": "2", "consumes_quota": "true"}, ""
+            while query:
+                answer = self.list(handler, **query)
+                seen += "".join(each["name"] for each in answer["volumes"])
+                query = {}
+                for link in answer.get("volumes_links", ()):
+                    url = urllib.parse.urlsplit(link["href"])
+                    self.assertEqual(f"/v3/{rows.PROJECT}/{path}", url.path)
+                    query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+                    self.assertIn("consumes_quota", query)
+            self.assertEqual("edcba", seen)
+
+    def test_links_stay_right_while_volumes_come_and_go(self):
+        ids = {row["name"]: row["id"] for row in rows.volumes()}
+        answer = self.list(limit="2")
+        self.assertEqual(["e", "d"], [each["name"] for each in answer["volumes"]])
+        self.add("new")
+        for name in "eb":  # one that was seen already, and one that was not
+            self.remove(ids[name])
+        url = urllib.parse.urlsplit(answer["volumes_links"][0]["href"])
+        self.assertEqual("ca", self.names(**dict(urllib.parse.parse_qsl(url.query))))
+
+    def test_a_link_whose_marker_is_gone_says_to_start_again(self):
+        query = {"limit": "2", "marker": rows.volumes()[1]["id"]}
+        self.remove(query["marker"])
+        with self.assertRaisesRegex(exception.MarkerNotFound, "start again"):
+            self.list(**query)
+
+    def test_the_last_page_has_no_link(self):
+        self.assertNotIn("volumes_links", self.list(limit="6"))
+
+    def test_a_count_is_of_all_pages_and_of_the_filters(self):
+        answer = self.list(limit="2", with_count="True")
+        self.assertEqual((2, 5), (len(answer["volumes"]), answer["count"]))
+        self.assertEqual(1, self.list(name="c", with_count="1")["count"])
+        self.assertEqual(0, self.list(group_id="g", with_count="1")["count"])
+
+    def test_a_count_is_refused_from_3_31_and_ignored_before(self):
+        query = {"with_count": "True"}
+        self.assertNotIn("count", self.list(version=mv.Version(3, 30), **query))
+        for minor in (31, 44):
+            with self.assertRaisesRegex(exception.BadRequest, "with_count"):
+                self.list(version=mv.Version(3, minor), **query)
+        self.assertNotIn("count", self.list())
+
+    def test_a_page_is_three_statements(self):
+        volume_metadata.merge(rows.volumes()[0]["id"], {"k": "v"})
+        before = api.counters().statements
+        self.list()
+        self.assertEqual(3, api.counters().statements - before)
+
+    def test_sizes_do_not_make_more_statements(self):
+        for number in range(50):
+            volume = self.add(str(number))
+            volume_metadata.merge(volume["id"], {"k": "v"})
+            rows.add_attachment(volume["id"], "attached")
+        before = api.counters().statements
+        self.assertEqual(55, len(self.list()["volumes"]))
+        self.assertEqual(3, api.counters().statements - before)
+
+
+class OrderTest(ListCase):
+    def test_by_what_clients_call_the_columns(self):
+        self.add("b", size_gib=1)
+        self.add("a", size_gib=3)
+        self.add("c", size_gib=2)
+        self.assertEqual("abc", self.names(sort="name:asc"))
+        self.assertEqual("abc", self.names(sort_key="display_name", sort_dir="asc"))
+        self.assertEqual("acb", self.names(sort="size"))
+
+    def test_not_by_where_volumes_are(self):
+        for key in ("host", "size_gib", "nonsense", ""):
+            with self.assertRaisesRegex(exception.BadRequest, "sort key"):
+                self.list(sort=key)
+
+
+class FiltersTest(ListCase):
+    def test_what_is_found(self):
+        self.add("free", availability_zone="z")
+        shared = self.add("used", size_gib=7)
+        rows.add_attachment(shared["id"], "attached")
+        volume_metadata.merge(shared["id"], {"k": "v"})
+        self.add("other", project_id=asking.OTHER_PROJECT)
+        cases = {
+            "free": {"status": "available"},
+            "used": {"metadata": "{'k': 'v'}"},
+            "": {"metadata": "{'k': 'w'}"},
+        }
+        for expected, query in cases.items():
+            with self.subTest(query):
+                self.assertEqual(expected, self.names(**query))
+        self.assertEqual("used", self.names(size="7"))
+        self.assertEqual("free", self.names(created_at="lt:2026-01-02"))
+        self.ctx = asking.context(*asking.ADMIN)
+        self.assertEqual("usedfree", self.names(**{"name~": "e"}))
+        self.assertEqual("otherusedfree", self.names(all_tenants="1"))
+        self.assertEqual("other", self.names(all_tenants="1", project_id=asking.OTHER_PROJECT))
+
+
+class SummaryTest(ListCase):
+    def summary(self, version=mv.LATEST, **query):
+        return handlers.summary(self.ctx, query, version)["volume-summary"]
+
+    def test_of_the_own_project(self):
+        for size in (1, 2):
+            volume = self.add("v", size_gib=size)
+            volume_metadata.merge(volume["id"], {"k": str(size)})
+        self.add("x", project_id=asking.OTHER_PROJECT, size_gib=4)
+        own = {"total_count": 2, "total_size": 3, "metadata": {"k": ["1", "2"]}}
+        self.assertEqual(own, self.summary())
+        self.assertEqual(own, self.summary(all_tenants="1"))
+        self.ctx = asking.context(*asking.ADMIN)
+        self.assertEqual((3, 7), tuple(self.summary(all_tenants="1").values())[:2])
+
+    def test_its_metadata_came_with_3_36(self):
+        self.assertNotIn("metadata", self.summary(mv.Version(3, 35)))
+
+    def test_of_nothing(self):
+        self.assertEqual({"total_count": 0, "total_size": 0, "metadata": {}}, self.summary())
+
+
+class DeletionTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
+
+    def delete(self, volume_id, *roles, version=mv.LATEST, **query):
+        request = webob.Request.blank("/")
+        handlers.delete(asking.context(*roles), volume_id, query, version, request)
+
+    def test_a_free_volume_is_marked_and_sent(self):
+        for state in ("ready", "error", "error_deleting", "error_extending"):
+            with self.subTest(state):
+                volume = rows.add_volume(state)
+                self.delete(volume["id"], cascade="True")
+                found = rows.volume(volume["id"])
+                self.assertEqual(("deleting", "here@fake"), (found["status"], found["owner"]))
+                self.assertEqual(volume["id"], self.manager_api.delete_volume.call_args.args[1].id)
+
+    def test_what_it_goes_through_is_named(self):
+        for state in ("creating", "extending", "deleting", "maintenance"):
+            volume = rows.add_volume(state)
+            with self.subTest(state), self.assertRaisesRegex(exception.InvalidVolume, state):
+                self.delete(volume["id"])
+        self.manager_api.delete_volume.assert_not_called()
+
+    def test_attachments_are_named(self):
+        volume = rows.add_volume()
+        attachment = rows.add_attachment(volume["id"], "attached")
+        with self.assertRaisesRegex(exception.InvalidVolume, attachment["id"]):
+            self.delete(volume["id"])
+        self.assertEqual("in-use", rows.volume(volume["id"])["status"])
+
+    def test_force_is_for_administrators(self):
+        volume = rows.add_volume("creating")
+        with self.assertRaisesRegex(exception.Forbidden, "volume:force_delete"):
+            self.delete(volume["id"], force="True")
+        self.delete(volume["id"], *asking.ADMIN, force="True")
+        self.assertEqual("deleting", rows.volume(volume["id"])["status"])
+
+    def test_force_is_ignored_before_3_23(self):
+        volume = rows.add_volume("creating")
+        with self.assertRaises(exception.InvalidVolume):
+            self.delete(volume["id"], *asking.ADMIN, version=mv.Version(3, 22), force="True")
+
+    def test_force_does_not_delete_what_is_attached(self):
+        volume = rows.add_volume()
+        rows.add_attachment(volume["id"], "attached")
+        with self.assertRaises(exception.InvalidVolume):
+            self.delete(volume["id"], *asking.ADMIN, force="True")
+        self.assertEqual("in-use", rows.volume(volume["id"])["status"])
+
+    def test_nonsense_is_refused_before_anything_is_done(self):
+        volume = rows.add_volume()
+        for query in ({"force": "perhaps"}, {"cascade": ""}):
+            with self.assertRaises(exception.InvalidInput):
+                self.delete(volume["id"], **query)
+        self.assertEqual("available", rows.volume(volume["id"])["status"])
+
+    def test_who_may_delete(self):
+        volume = rows.add_volume()
+        with self.assertRaises(exception.Forbidden):
+            self.delete(volume["id"], "reader")
+        strange = rows.add_volume(project_id=asking.OTHER_PROJECT)
+        with self.assertRaises(exception.VolumeNotFound):
+            self.delete(strange["id"])
+
+
+class EncryptionTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        patched = mock.patch.object(load, "volume")
+        self.loaded = patched.start()
+        self.addCleanup(patched.stop)
+
+    def test_there_is_no_key(self):
+        self.assertEqual(
+            {"encryption_key_id": None}, handlers.show_encryption(mock.sentinel.ctx, "v")
+        )
+
+    def test_the_volume_has_to_be_the_callers(self):
+        self.loaded.side_effect = exception.VolumeNotFound(volume_id="v")
+        with self.assertRaises(exception.VolumeNotFound):
+            handlers.show_encryption_field(mock.sentinel.ctx, "v", "encryption_key_id")
+
+    def test_another_field_is_not_there(self):
+        self.assertIsNone(
+            handlers.show_encryption_field(mock.sentinel.ctx, "v", "encryption_key_id")
+        )
+        with self.assertRaisesRegex(exception.NotFound, "has no cipher"):
+            handlers.show_encryption_field(mock.sentinel.ctx, "v", "cipher")

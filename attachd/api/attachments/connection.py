@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Having attachments connected and disconnected, at once or later; used by the handlers.
+
+At once means that the manager is asked and waited for.  Later means that the row says what is
+due, and the manager is told to look at it; if that message is lost, it finds the row by itself.
+So does the agent of a host, see agent_detach.py.
+"""
+
+from collections.abc import Callable, Collection
+import functools
+from typing import Any, Final
+
+from oslo_log import log
+
+from attachd import exception
+from attachd.api.async_response import AsyncPreference
+from attachd.api.attachments import view
+from attachd.context import RequestContext
+from attachd.db import attachment_queries, due
+from attachd.objects import Attachment, Volume
+from attachd.rpc import agent_api, manager_api, version_compat
+
+LOG = log.getLogger(__name__)
+
+_WITH_AGENTS: Final = "1.7"
+"""The version of manager_api that came with agents, and their states."""
+
+Connector = dict[str, Any]
+ExtVersion = view.ExtVersion
+Shown = dict[str, view.Detail]
+DOC: Final = view.ONE._replace(faults=(409, 504))
+Remaining = dict[str, list[view.Summary]]
+
+
+def shown(ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion) -> Shown:
+    """Answer an attachment as it is."""
+    return view.shown(ctx, attachment, ext_version)
+
+
+def check_no_agent(attachment: Attachment) -> None:
+    """Let a caller connect and complete what no agent does by itself.
+
+    :raises Conflict: one does
+    """
+    if attachment.agent is not None:
+        raise exception.Conflict(
+            reason=f"Attachment {attachment.id} is connected and completed by the agent of host "
+            f"{attachment.agent}, and by nobody else."
+        )
+
+
+def check_managers(volume: Volume) -> None:
+    """Let a volume get an attachment that an agent sees to, which ends in a state of its own.
+
+    A manager of a former release does not know that state: it exports nothing anew to a host that
+    still writes, and can do nothing else with the volume.
+
+    :raises Unavailable: one of the backend's managers is of such a release
+    """
+    version_compat.check(volume.backend, manager_api.VERSION, _WITH_AGENTS)
+
+
+def connect(ctx: RequestContext, attachment: Attachment) -> None:
+    """Connect with the connector that the attachment was reserved with.
+
+    :raises: as manager_api.attach()
+    """
+    manager_api.attach(ctx, attachment, attachment.connector or {})
+
+
+def connect_shared(
+    ctx: RequestContext,
+    attachment: Attachment,
+    connector: Connector,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference | None,
+) -> Shown:
+    """Connect, beside others of the same server; the answer tells the state before.
+
+    :param async_response: where the caller prefers not to wait: then it tells the state now
+    :raises: as manager_api.attach()
+    """
+    if async_response is not None:
+        note = functools.partial(due.connect, attachment.id, attachment.volume_id, connector)
+        return _async(ctx, attachment, connector, ext_version, async_response, note)
+    answer = manager_api.attach(ctx, attachment, connector)
+    return view.connected(ctx, attachment, answer, connector, ext_version)
+
+
+def connect_exclusive(
+    ctx: RequestContext,
+    attachment: Attachment,
+    connector: Connector,
+    denied: str,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference | None,
+) -> Shown:
+    """Do as :func:`connect_shared`, with no other connection of an ordinary volume.
+
+    :param denied: as of manager_api.attach()
+    """
+    if async_response is not None:
+        what = (attachment.id, attachment.volume_id, connector, denied)
+        note = functools.partial(due.connect_alone, *what)
+        return _async(ctx, attachment, connector, ext_version, async_response, note)
+    answer = manager_api.attach_alone(ctx, attachment, connector, denied)
+    return view.connected(ctx, attachment, answer, connector, ext_version)
+
+
+def _async(
+    ctx: RequestContext,
+    attachment: Attachment,
+    connector: Connector,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference,
+    note: Callable[[], None],
+) -> Shown:
+    try:
+        note()
+    except due.Replay as replay:
+        row = replay.row
+        answer = manager_api.Connected(connection_info=row["connection_info"], mode=row["mode"])
+        return view.connected(ctx, attachment, answer, connector, ext_version)
+    return accepted(ctx, attachment, ext_version, async_response)
+
+
+def disconnected(
+    ctx: RequestContext, attachment: Attachment, allowed_states: Collection[str] | None
+) -> Remaining:
+    """Disconnect and remove an attachment; answers those that remain.
+
+    :param allowed_states: what the guard said, where it was asked
+    :raises: as manager_api.detach()
+    """
+    return view.remaining(manager_api.detach(ctx, attachment, allowed_states))
+
+
+def remaining_after_delete(attachment: Attachment) -> Remaining:
+    """Answer those that remain where somebody else has removed an attachment."""
+    rows = attachment_queries.brief_of_volumes([attachment.volume_id])
+    return view.listed(rows[attachment.volume_id])
+
+
+def disconnected_async(
+    ctx: RequestContext,
+    attachment: Attachment,
+    allowed_states: Collection[str] | None,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference,
+) -> Shown:
+    """Do as :func:`disconnected`, but later; answers the attachment as it is until then.
+
+    :raises: as due.disconnect()
+    """
+    due.disconnect(attachment.id, attachment.volume_id, allowed_states)
+    return accepted(ctx, attachment, ext_version, async_response)
+
+
+Tell = Callable[[RequestContext, Attachment], None]
+"""Sends a message that something is due."""
+
+
+def _tell_manager(ctx: RequestContext, attachment: Attachment) -> None:
+    manager_api.carry_on(ctx, attachment)
+
+
+def tell_agent(ctx: RequestContext, attachment: Attachment) -> None:
+    """Have the agent of an attachment look at it soon; raises as agent_api.nudge()."""
+    agent_api.nudge(ctx, str(attachment.agent), attachment.id)
+
+
+def accepted(
+    ctx: RequestContext,
+    attachment: Attachment,
+    ext_version: ExtVersion,
+    async_response: AsyncPreference,
+    tell: Tell = _tell_manager,
+) -> Shown:
+    """Have somebody told that something is due, and answer the attachment as it is until then."""
+    shown = view.accepted(ctx, Attachment.get(ctx, attachment.id), ext_version)
+    try:
+        tell(ctx, attachment)
+    except (exception.Unavailable, exception.AgentAway) as error:
+        LOG.warning("Attachment %s waits until somebody finds it: %s", attachment.id, error)
+    async_response.accept("attachments", attachment.id)
+    return shown

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deleting volumes by force; used by DELETE with ``force`` and by the action os-force_delete."""
+
+from collections.abc import Mapping
+import contextlib
+from typing import Any
+
+import webob
+
+from attachd import exception
+from attachd.api import guard
+from attachd.api.volumes import backend_calls
+from attachd.context import RequestContext
+from attachd.db import attachments, holders, volumes
+from attachd.objects import Attachment, Volume
+from attachd.rpc import manager_api
+from attachd.states import REACHING, UNREACHABLE, AttachmentState, Event
+
+
+def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
+    """Have a volume deleted whatever its status is, unless it is attached.
+
+    Hosts which may reach it all the same, because an attach or a detach did not come to its
+    end, lose their access first: nothing of the volume stays exported.
+
+    :raises AttachmentInUse: a server has it, as Compute says
+    :raises InvalidVolume: it is attached, or a copy of it is being made
+    :raises DisconnectFailed: a host may still reach it; the volume stays
+    :raises Unavailable: its backend cannot be asked; the volume stays
+    """
+    rows = attachments.of_volumes([volume.id])
+    if attached := [row["id"] for row in rows if _is_attached(row)]:
+        raise exception.InvalidVolume(
+            reason=f"Volume {volume.id} is attached by {', '.join(attached[:5])}: it is not "
+            "deleted, not even by force, before it has been detached."
+        )
+    allowed_states = {
+        row["id"]: guard.check(ctx, request, Attachment.from_row(ctx, row))
+        for row in holders.shown(rows)
+    }
+    for row in rows:
+        # It may go along with another one, or be gone already.
+        with contextlib.suppress(exception.NotFound):
+            _take_back(ctx, volume, row, allowed_states.get(row["id"]))
+    try:
+        backend_calls.delete(ctx, volume)
+    except exception.InvalidTransition:
+        # What its backend still does to it comes to its end first, and finds it in another state.
+        volumes.reset(volume.id, "error", None)
+        backend_calls.delete(ctx, volume)
+
+
+def _is_attached(row: Mapping[str, Any]) -> bool:
+    """Tell whether there is, or may be, a device: that of an agent is not told of at once."""
+    state = AttachmentState(row["state"])
+    return state is AttachmentState.ATTACHED or (row["agent"] is not None and state in REACHING)
+
+
+def _take_back(
+    ctx: RequestContext,
+    volume: Volume,
+    row: Mapping[str, Any],
+    allowed_states: guard.AllowedStates,
+) -> None:
+    state = AttachmentState(row["state"])
+    if state is AttachmentState.HELD:
+        attachments.move(row["id"], volume.id, Event.RELEASE)
+    elif state is AttachmentState.RESERVED:
+        attachments.move(row["id"], volume.id, Event.CANCEL)
+    elif state not in UNREACHABLE:
+        known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
+        # Its agent makes a device as soon as it is connected.
+        allowed = allowed_states if row["agent"] is None else guard.without_device(allowed_states)
+        manager_api.detach(ctx, Attachment.from_row(ctx, known), allowed)

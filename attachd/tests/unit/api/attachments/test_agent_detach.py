@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host lets go before the backend shuts it out: with agent and manager acted, rows real."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.api.attachments import agent_detach
+from attachd.db import agent_moves
+from attachd.objects import Attachment
+import attachd.rpc.agent_api
+import attachd.rpc.manager_api
+from attachd.states import AttachmentState
+from attachd.tests import agents, asking, rows
+
+HOST = "node-1"
+WITH_DEVICE = ("connected", "attached", "withdrawing")
+WITHOUT_DEVICE = sorted(set(AttachmentState) - {"held", *WITH_DEVICE})
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        agents.report(HOST)
+        self.ctx = asking.context()
+        for name in ("look", "nudge"):
+            self.patch(attachd.rpc.agent_api, name)
+        for name in ("detach", "carry_on"):
+            self.patch(attachd.rpc.manager_api, name)
+        self.detach.return_value = []
+        self.look.side_effect = self.let_go
+
+    def patch(self, where, name):
+        setattr(self, name, self.enterContext(mock.patch.object(where, name)))
+
+    def let_go(self, _ctx, host, attachment_id):
+        agent_moves.release(attachment_id, host, rows.attachment(attachment_id)["generation"])
+
+    def attachment(self, state, **values):
+        values = {"agent": HOST, "device": "/dev/sdb", **values}
+        row = rows.add_attachment(rows.add_volume()["id"], state, **values)
+        return Attachment.get(self.ctx, row["id"])
+
+    def state(self, attachment):
+        return rows.attachment(attachment.id)["state"]
+
+    def disconnect(self, attachment, allowed_states=None):
+        return agent_detach.disconnected(self.ctx, attachment, allowed_states)
+
+
+class DisconnectedTest(Case):
+    def test_the_backend_is_asked_once_the_host_has_let_go(self):
+        for state in WITH_DEVICE:
+            mine = self.attachment(state)
+            found = []
+            self.detach.side_effect = lambda _ctx, now, _states, f=found: (
+                f.append(self.state(now)) or []
+            )
+            with self.subTest(state):
+                self.assertEqual({"attachments": []}, self.disconnect(mine))
+                self.look.assert_called_with(self.ctx, HOST, mine.id)
+                self.assertEqual(["disconnecting"], found)
+
+    def test_where_there_can_be_no_device_nobody_is_asked(self):
+        for state in WITHOUT_DEVICE:
+            mine = self.attachment(state)
+            self.disconnect(mine)
+            self.assertEqual(state, self.state(mine))
+        self.look.assert_not_called()
+        self.assertEqual(len(WITHOUT_DEVICE), self.detach.call_count)
+
+    def test_the_backend_shuts_nobody_out_who_has_got_a_device_meanwhile(self):
+        mine = self.attachment("connecting")
+        allowed = []
+
+        def detach(_ctx, _attachment, states):
+            allowed.append(states)
+            if len(allowed) == 1:
+                rows.change_attachment(mine.id, state="connected")
+                raise exception.InvalidTransition("It has become attaching.")
+            return []
+
+        self.detach.side_effect = detach
+        self.disconnect(mine)
+        self.look.assert_called_once_with(self.ctx, HOST, mine.id)
+        for states in allowed:
+            self.assertFalse(set(WITH_DEVICE) & {each.value for each in states})
+        self.assertEqual("disconnecting", self.state(mine))
+
+    def test_what_the_guard_has_not_seen_is_not_withdrawn(self):
+        mine = self.attachment("attached")
+        with self.assertRaisesRegex(exception.InvalidTransition, "has become attached"):
+            self.disconnect(mine, frozenset({AttachmentState.RESERVED}))
+        self.assertEqual("attached", self.state(mine))
+        self.look.assert_not_called()
+
+    def test_what_its_caller_connects_is_the_managers_alone(self):
+        mine = self.attachment("attached", agent=None)
+        self.disconnect(mine)
+        self.detach.assert_called_once_with(self.ctx, mine, None)
+        self.look.assert_not_called()
+
+    def test_who_is_away_is_left_alone_and_force_is_named(self):
+        agents.silence(HOST)
+        for state in WITH_DEVICE:
+            mine = self.attachment(state)
+            with self.assertRaisesRegex(exception.AgentAway, f"{mine.id}.force=true"):
+                self.disconnect(mine)
+            self.assertEqual(state, self.state(mine))
+        self.look.assert_not_called()
+        self.detach.assert_not_called()
+
+    def test_a_device_in_use_is_told_and_stays(self):
+        mine = self.attachment("attached")
+
+        def keep(_ctx, host, attachment_id):
+            agent_moves.keep(attachment_id, host, 1, "mounted")
+            raise exception.DeviceBusy(device="/dev/sdb", users="/mnt")
+
+        self.look.side_effect = keep
+        with self.assertRaisesRegex(exception.DeviceBusy, "/mnt"):
+            self.disconnect(mine)
+        self.assertEqual("attached", self.state(mine))
+        self.detach.assert_not_called()
+
+    def test_an_answer_without_the_deed_is_not_believed(self):
+        mine = self.attachment("attached")
+        self.look.side_effect = None
+        with self.assertRaisesRegex(exception.Conflict, "has not let go"):
+            self.disconnect(mine)
+        self.look.side_effect = lambda *_args: agent_moves.keep(mine.id, HOST, 1, "mounted")
+        with self.assertRaisesRegex(exception.Conflict, "has not let go of .*: mounted"):
+            self.disconnect(mine)
+        self.detach.assert_not_called()
+
+    def test_who_does_not_answer_may_have_done_it_all_the_same(self):
+        for error in (
+            exception.AgentTimeout(host=HOST, attachment_id="a"),
+            exception.AgentAway(host=HOST, since="yet"),
+            exception.Unavailable(reason="The queue is away."),
+            exception.AttachmentNotFound(attachment_id="a"),
+            exception.InvalidTransition("It has changed."),
+        ):
+            mine = self.attachment("attached")
+
+            def silent(*args, raised=error):
+                self.let_go(*args)
+                raise raised
+
+            self.look.side_effect = silent
+            with self.subTest(type(error).__name__):
+                self.assertEqual({"attachments": []}, self.disconnect(mine))
+
+    def test_who_does_not_answer_goes_on_and_so_does_whoever_repeats_it(self):
+        for error in (
+            exception.AgentTimeout(host=HOST, attachment_id="a"),
+            exception.AgentAway(host=HOST, since="yet"),
+            exception.Unavailable(reason="The queue is away."),
+        ):
+            mine = self.attachment("attached")
+            self.look.side_effect = error
+            with self.assertRaises(type(error)):
+                self.disconnect(mine)
+            self.assertEqual("withdrawing", self.state(mine))
+            self.look.side_effect = self.let_go
+            self.disconnect(Attachment.get(self.ctx, mine.id))
+            self.assertEqual("disconnecting", self.state(mine))
+
+    def test_what_has_changed_under_the_agent_is_looked_at_again(self):
+        mine = self.attachment("attached")
+        changed = exception.InvalidTransition("It has changed.")
+        self.look.side_effect = [changed, changed, changed]
+        with self.assertRaises(exception.InvalidTransition):
+            self.disconnect(mine)
+
+        def look(*_args):
+            self.look.side_effect = self.let_go
+            raise changed
+
+        self.look.side_effect = look
+        self.assertEqual({"attachments": []}, self.disconnect(mine))
+
+    def test_whoever_is_faster_has_done_it(self):
+        for faster in (
+            lambda mine: rows.remove_attachment(mine.id),
+            lambda mine: self.let_go(None, HOST, mine.id),
+        ):
+            mine = self.attachment("attached")
+            other = rows.add_attachment(mine.volume_id)["id"]
+            self.look.side_effect = lambda *_args, f=faster, m=mine: f(m)
+            gone = exception.AttachmentNotFound(attachment_id=mine.id)
+            self.detach.side_effect = gone
+            found = self.disconnect(mine)["attachments"]
+            self.assertIn(other, [each["id"] for each in found])
+
+    def test_what_was_gone_before_is_not_found(self):
+        mine = self.attachment("attached")
+        rows.remove_attachment(mine.id)
+        with self.assertRaises(exception.AttachmentNotFound):
+            self.disconnect(mine)
+
+
+class LetGoTest(Case):
+    def test_the_host_lets_go_and_nothing_else_happens(self):
+        mine = self.attachment("attached")
+        agent_detach.release_device(self.ctx, mine, None)
+        self.assertEqual("disconnecting", self.state(mine))
+        agent_detach.release_device(self.ctx, Attachment.get(self.ctx, mine.id), None)
+        self.look.assert_called_once_with(self.ctx, HOST, mine.id)
+        self.detach.assert_not_called()
+
+    def test_what_goes_meanwhile_may_go(self):
+        mine = self.attachment("attached")
+        self.look.side_effect = lambda *_args: rows.remove_attachment(mine.id)
+        agent_detach.release_device(self.ctx, mine, None)
+
+
+class LaterTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.async_response = mock.Mock()
+
+    def disconnect(self, attachment, allowed_states=None):
+        return agent_detach.disconnected_async(
+            self.ctx, attachment, allowed_states, (1, 0), self.async_response
+        )
+
+    def test_the_agent_is_told_and_not_waited_for(self):
+        mine = self.attachment("attached")
+        shown = self.disconnect(mine)["attachment"]
+        self.assertEqual(("detaching", "/dev/sdb"), (shown["status"], shown["device"]))
+        self.nudge.assert_called_once_with(self.ctx, HOST, mine.id)
+        self.async_response.accept.assert_called_once_with("attachments", mine.id)
+        self.look.assert_not_called()
+        self.carry_on.assert_not_called()
+        self.assertEqual("withdrawing", self.state(mine))
+
+    def test_who_is_away_is_left_alone(self):
+        mine = self.attachment("attached")
+        agents.silence(HOST)
+        with self.assertRaises(exception.AgentAway):
+            self.disconnect(mine)
+        self.assertEqual("attached", self.state(mine))
+        self.async_response.accept.assert_not_called()
+
+    def test_without_a_device_it_is_the_managers_at_once(self):
+        for mine in (self.attachment("connecting"), self.attachment("attached", agent=None)):
+            self.disconnect(mine)
+            self.assertEqual("disconnecting", self.state(mine))
+        self.assertEqual(2, self.carry_on.call_count)
+        self.nudge.assert_not_called()
+
+    def test_what_gets_a_device_meanwhile_is_withdrawn(self):
+        mine = self.attachment("connecting")
+        rows.change_attachment(mine.id, state="connected")
+        self.assertEqual("detaching", self.disconnect(mine)["attachment"]["status"])
+        self.assertEqual("withdrawing", self.state(mine))

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of a manager at once or later, with it and the database replaced."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.api.attachments import connection
+from attachd.tests.unit.api.attachments import test_view
+
+CONNECTOR = {"host": "h"}
+CONNECTED = {"connection_info": test_view.ISCSI, "mode": "rw"}
+
+
+class ConnectingTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        for name in ("Attachment", "agent_api", "manager_api", "view"):
+            setattr(self, name, self.enterContext(mock.patch.object(connection, name)))
+        for name in ("connect", "connect_alone", "disconnect"):
+            setattr(self, name, self.enterContext(mock.patch.object(connection.due, name)))
+        self.ctx, self.async_response = mock.Mock(), mock.Mock()
+        self.attachment = mock.Mock(id="a1", volume_id="v1", agent="h", connector=CONNECTOR)
+
+    def beside(self, async_response):
+        return connection.connect_shared(
+            self.ctx, self.attachment, CONNECTOR, None, async_response
+        )
+
+    def alone(self, async_response):
+        return connection.connect_exclusive(
+            self.ctx, self.attachment, CONNECTOR, "a:rule", None, async_response
+        )
+
+    def test_at_once_the_manager_is_called_and_nothing_is_noted(self):
+        self.assertIs(self.view.connected.return_value, self.beside(None))
+        self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
+        self.assertIs(self.view.connected.return_value, self.alone(None))
+        self.manager_api.attach_alone.assert_called_once_with(
+            self.ctx, self.attachment, CONNECTOR, "a:rule"
+        )
+        self.connect.assert_not_called()
+        self.connect_alone.assert_not_called()
+
+    def test_later_it_is_noted_before_the_manager_is_told(self):
+        calls = mock.Mock()
+        calls.attach_mock(self.connect, "connect")
+        calls.attach_mock(self.manager_api, "manager_api")
+        self.assertIs(self.view.accepted.return_value, self.beside(self.async_response))
+        self.assertEqual(
+            [
+                mock.call.connect("a1", "v1", CONNECTOR),
+                mock.call.manager_api.carry_on(self.ctx, self.attachment),
+            ],
+            calls.mock_calls,
+        )
+        self.async_response.accept.assert_called_once_with("attachments", "a1")
+        self.alone(self.async_response)
+        self.connect_alone.assert_called_once_with("a1", "v1", CONNECTOR, "a:rule")
+
+    def test_what_is_connected_already_is_answered_at_once(self):
+        self.connect.side_effect = connection.due.Replay(CONNECTED)
+        self.assertIs(self.view.connected.return_value, self.beside(self.async_response))
+        self.async_response.accept.assert_not_called()
+        self.manager_api.carry_on.assert_not_called()
+
+    def test_a_message_that_cannot_be_sent_is_no_failure(self):
+        self.manager_api.carry_on.side_effect = exception.Unavailable(reason="away")
+        self.beside(self.async_response)
+        self.async_response.accept.assert_called_once_with("attachments", "a1")
+
+    def test_an_agent_is_told_instead_where_it_is_its_turn(self):
+        tell = (self.ctx, self.attachment, None, self.async_response, connection.tell_agent)
+        self.assertIs(self.view.accepted.return_value, connection.accepted(*tell))
+        self.agent_api.nudge.assert_called_once_with(self.ctx, "h", "a1")
+        self.manager_api.carry_on.assert_not_called()
+        self.agent_api.nudge.side_effect = exception.AgentAway(host="h", since="yet")
+        connection.accepted(*tell)
+        self.assertEqual(2, self.async_response.accept.call_count)
+
+    def test_what_was_reserved_with_a_connector_is_connected_with_it(self):
+        connection.connect(self.ctx, self.attachment)
+        self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
+
+    def test_a_refusal_is_told_and_nothing_sent(self):
+        self.disconnect.side_effect = exception.InvalidTransition("no")
+        with self.assertRaisesRegex(exception.InvalidTransition, "no"):
+            connection.disconnected_async(
+                self.ctx, self.attachment, None, None, self.async_response
+            )
+        self.manager_api.carry_on.assert_not_called()
+        self.async_response.accept.assert_not_called()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is of a volume, sorted."""
+
+from attachd.api.legacy.holders import VolumeHolders
+from attachd.objects import Volume
+from attachd.tests import asking, rows
+from attachd.tests.unit.api.legacy import case
+
+
+class ThereTest(case.Case):
+    def test_each_row_is_where_it_belongs(self):
+        self.volume_id = rows.add_volume(multiattach=True)["id"]
+        failed = rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        rows.add_attachment(self.volume_id, "held", user_id="u")
+        connection = self.connect()
+        self.attach()
+        there = VolumeHolders.of(self.volume_id)
+        (attached,) = [row["id"] for row in there.used]
+        self.assertEqual([failed, attached], [row["id"] for row in there.attachments])
+        self.assertEqual([connection], [row["id"] for row in there.connections])
+        self.assertEqual([], list(there.holds), "os-attach has used it")
+        self.assertNotIn("connector", there.connections[0])
+
+
+class ListedTest(case.Case):
+    def test_those_that_count_are_named_with_their_states(self):
+        rows.add_attachment(self.volume_id, "connect_failed")
+        first = rows.add_attachment(self.volume_id, "connected")["id"]
+        second = rows.add_attachment(self.volume_id, "attached", instance_uuid="s")["id"]
+        self.assertEqual(
+            f"attachment {first} (attaching), attachment {second} of server s (attached)",
+            VolumeHolders.of(self.volume_id).listed(),
+        )
+
+
+class OfWhomTest(case.Case):
+    def setUp(self):
+        super().setUp()
+        self.volume_id = rows.add_volume(multiattach=True)["id"]
+
+    def begin(self, user):
+        """Have a user begin to attach; return the ids of what that leaves."""
+        held = rows.add_attachment(self.volume_id, "held", user_id=user)["id"]
+        return [held, self.connect(user_id=user)]
+
+    def narrowed(self, ctx):
+        there = VolumeHolders.of(self.volume_id).of_whom(ctx, Volume.get(ctx, self.volume_id))
+        return [row["id"] for row in (*there.holds, *there.connections)]
+
+    def test_users_give_back_what_is_theirs(self):
+        theirs, mine = self.begin("other"), self.begin("u")
+        self.assertEqual(mine, self.narrowed(self.ctx))
+        self.assertEqual(theirs, self.narrowed(self.somebody_else()))
+
+    def test_what_was_made_otherwise_is_no_use_of_what_they_opened(self):
+        rows.add_attachment(self.volume_id, "attached", user_id="u")
+        there = VolumeHolders.of(self.volume_id)
+        ctx = self.ctx
+        self.assertEqual([], there.of_whom(ctx, Volume.get(ctx, self.volume_id)).used)
+        self.attach()
+        there = VolumeHolders.of(self.volume_id).of_whom(ctx, Volume.get(ctx, self.volume_id))
+        self.assertEqual(["legacy"], [row["kind"] for row in there.used])
+
+    def test_administrators_give_back_what_others_have(self):
+        theirs = self.begin("other")
+        self.assertEqual([], self.narrowed(self.ctx))
+        admin = asking.context(*asking.ADMIN)
+        self.assertEqual(theirs, self.narrowed(admin))
+        mine = self.begin("u")
+        self.assertEqual(mine, self.narrowed(admin))
+
+    def test_an_ordinary_volume_is_given_back_by_anybody(self):
+        theirs = self.begin("other")
+        rows.change_volume(self.volume_id, multiattach=False)
+        self.assertEqual(theirs, self.narrowed(self.ctx))

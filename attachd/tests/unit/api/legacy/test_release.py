@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is given back of a volume that is not attached, and what is closed with it."""
+
+from attachd.api.legacy import handlers, release
+from attachd.api.legacy.holders import VolumeHolders
+from attachd.objects import Volume
+from attachd.tests import asking, rows
+from attachd.tests.unit.api.legacy import case
+
+
+class Case(case.Case):
+    def setUp(self):
+        super().setUp()
+        rows.change_volume(self.volume_id, multiattach=True)
+
+    def reserve(self, ctx=None):
+        handlers.reserve(ctx or self.ctx, self.volume_id)
+
+    def give(self, how, ctx=None):
+        ctx = ctx or self.ctx
+        how(ctx, Volume.get(ctx, self.volume_id), VolumeHolders.of(self.volume_id))
+
+
+class AsBegunTest(Case):
+    def give_back(self, ctx=None):
+        self.give(release.release_callers, ctx)
+
+    def test_with_the_only_hold_of_a_user_goes_what_they_opened(self):
+        self.reserve()
+        self.reserve(self.somebody_else())
+        mine = self.connect()
+        self.connect(user_id="other")
+        self.give_back()
+        self.assertEqual([(None, (), [mine])], self.closed())
+        self.assertEqual(["hold", "connection", "connection"], self.kinds())
+
+    def test_without_a_hold_nothing_is_closed(self):
+        self.connect()
+        self.give_back()
+        self.assertEqual([], self.closed())
+
+    def test_a_hold_of_somebody_else_is_left_alone(self):
+        self.reserve(self.somebody_else())
+        self.give_back()
+        self.assertEqual(["hold"], self.kinds())
+        self.give_back(asking.context(*asking.ADMIN))
+        self.assertEqual([], self.kinds())
+
+    def test_what_may_be_of_another_hold_or_attachment_stays_open(self):
+        self.reserve()
+        self.reserve()
+        self.connect()
+        self.give_back()
+        self.attach()
+        self.reserve()
+        self.give_back()
+        self.assertEqual([], self.closed())
+
+    def test_what_serves_an_attachment_stays_open(self):
+        self.reserve()
+        self.connect(serves="somebody's")
+        self.give_back()
+        self.assertEqual([], self.closed())
+
+
+class AllOfItTest(Case):
+    def test_nothing_is_left_whoever_has_begun_it(self):
+        self.reserve()
+        self.reserve(self.somebody_else())
+        self.connect(user_id="other")
+        self.give(release.release_all)
+        self.assertEqual([(None, ())], self.closed())
+        self.assertEqual(["connection"], self.kinds())

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a volume's row says when its backend can be told, and when not."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.api.volumes import backend_calls
+from attachd.db import services
+from attachd.objects import Volume
+from attachd.states import Event
+from attachd.tests import asking, rows
+
+AWAY = exception.Unavailable(reason="The message queue does not answer. Try again later.")
+
+
+class WorkTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.ctx = asking.context()
+        self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
+
+    def create(self):
+        values = {"project_id": rows.PROJECT, "size_gib": 1, "host": "here@fake#p"}
+        return backend_calls.create(self.ctx, values)
+
+    def loaded(self, state="ready"):
+        return Volume.get(self.ctx, rows.add_volume(state)["id"])
+
+    def failing(self, meanwhile=None):
+        def fail(_ctx, volume):
+            if meanwhile is not None:
+                Volume.get(self.ctx, volume.id).fire(meanwhile)
+            raise AWAY
+
+        for name in ("create_volume", "delete_volume", "extend_volume"):
+            getattr(self.manager_api, name).side_effect = fail
+
+    def test_the_row_is_there_before_the_message(self):
+        states = []
+        self.manager_api.create_volume.side_effect = lambda _ctx, volume: states.append(
+            (rows.volume(volume.id)["state"], rows.volume(volume.id)["owner"])
+        )
+        self.create()
+        self.assertEqual([("creating", "here@fake")], states)
+
+    def test_a_volume_that_could_not_be_sent_is_in_error_and_named(self):
+        self.failing()
+        with self.assertRaises(exception.Unavailable) as caught:
+            self.create()
+        (row,) = rows.volumes()
+        self.assertEqual(("error", None), (row["status"], row["owner"]))
+        self.assertIn("message queue", row["error"])
+        self.assertIn(row["id"], str(caught.exception))
+        self.assertEqual(503, caught.exception.code)
+
+    def test_a_frozen_backend_deletes_and_extends_nothing(self):
+        asking.report("here@fake")
+        services.freeze(asking.BINARY, "here@fake")
+        volume = self.loaded()
+        for act in (backend_calls.delete, lambda *given: backend_calls.extend(*given, 2)):
+            with self.assertRaisesRegex(exception.BackendFrozen, "The backend is frozen"):
+                act(self.ctx, volume)
+        self.assertEqual("ready", rows.volume(volume.id)["state"])
+        self.assertEqual([], self.manager_api.mock_calls)
+
+    def test_a_volume_that_was_made_all_the_same_stays_available(self):
+        self.failing(meanwhile=Event.CREATED)
+        made = self.create()
+        self.assertEqual(made.id, rows.volumes()[0]["id"])
+        self.assertEqual("available", rows.volumes()[0]["status"])
+
+    def test_a_deletion_that_could_not_be_sent_can_be_repeated(self):
+        volume = self.loaded()
+        self.failing()
+        with self.assertRaises(exception.Unavailable):
+            backend_calls.delete(self.ctx, volume)
+        self.assertEqual("error_deleting", rows.volume(volume.id)["status"])
+        self.manager_api.delete_volume.side_effect = None
+        backend_calls.delete(self.ctx, Volume.get(self.ctx, volume.id))
+        self.assertEqual("deleting", rows.volume(volume.id)["status"])
+
+    def test_a_volume_deleted_all_the_same_stays_gone(self):
+        volume = self.loaded()
+        self.failing(meanwhile=Event.DELETED)
+        backend_calls.delete(self.ctx, volume)
+        self.assertEqual([], rows.volumes())
+
+    def test_a_volume_that_grew_all_the_same_has_grown(self):
+        volume = self.loaded()
+        self.failing(meanwhile=Event.EXTENDED)
+        backend_calls.extend(self.ctx, volume, 5)
+        self.assertEqual("available", rows.volume(volume.id)["status"])
+
+    def test_growing_is_marked_with_the_size(self):
+        volume = self.loaded()
+        backend_calls.extend(self.ctx, volume, 5)
+        row = rows.volume(volume.id)
+        self.assertEqual(
+            ("extending", 5, 1), (row["status"], row["new_size_gib"], row["size_gib"])
+        )
+        self.manager_api.extend_volume.assert_called_once_with(self.ctx, volume)
+
+    def test_a_volume_whose_growing_could_not_be_sent_is_as_it_was(self):
+        volume = self.loaded()
+        self.failing()
+        with self.assertRaises(exception.Unavailable):
+            backend_calls.extend(self.ctx, volume, 5)
+        row = rows.volume(volume.id)
+        self.assertEqual(
+            ("available", 1, None), (row["status"], row["size_gib"], row["new_size_gib"])
+        )
+
+    def test_a_wrong_state_sends_nothing(self):
+        volume = self.loaded("creating")
+        for act in (
+            lambda: backend_calls.delete(self.ctx, volume),
+            lambda: backend_calls.extend(self.ctx, volume, 2),
+        ):
+            with self.assertRaises(exception.InvalidTransition):
+                act()
+        self.assertEqual([], self.manager_api.mock_calls)

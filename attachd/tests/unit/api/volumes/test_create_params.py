@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What callers want of a new volume, and what is stored."""
+
+import unittest
+
+from attachd import exception
+from attachd.api.volumes import create_params, schema
+from attachd.tests import asking, rows
+from attachd.tests.backends import override
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        asking.report("here@shelf")
+        self.ctx = asking.context()
+
+    def new(self, *roles, **wanted):
+        ctx = asking.context(*roles) if roles else self.ctx
+        return create_params.build(ctx, {"size": 1, **wanted})
+
+
+class ValuesTest(Case):
+    def test_of_a_plain_volume(self):
+        self.assertEqual(
+            {
+                "name": "n",
+                "description": None,
+                "project_id": self.ctx.project_id,
+                "user_id": "u",
+                "size_gib": 3,
+                "multiattach": False,
+                "bootable": False,
+                "source_volid": None,
+                "volume_type_id": None,
+                "volume_type_name": None,
+                "type_specs": {},
+                "metadata": {},
+                "host": "here@shelf#shelf",
+                "availability_zone": "nova",
+            },
+            self.new(size="3", name=" n ", description=None),
+        )
+
+    def test_old_names_of_texts_yield_to_new_ones(self):
+        wanted = {"display_name": "old", "name": "new", "display_description": "text"}
+        self.assertEqual(
+            {"name": "new", "description": "text"}, create_params.name_and_description(wanted)
+        )
+        self.assertEqual({}, create_params.name_and_description({}))
+
+    def test_what_clients_send_as_null_is_no_wish(self):
+        nothing = dict.fromkeys((*schema.REFUSED, "volume_type", "availability_zone", "metadata"))
+        self.assertEqual(self.new(), self.new(**nothing, multiattach=None))
+
+    def test_of_a_copy(self):
+        kind = asking.add_type("gold")
+        source = rows.add_volume(
+            host="here@shelf#p", size_gib=2, bootable=True, volume_type_id=kind["id"]
+        )
+        found = create_params.build(self.ctx, {"source_volid": source["id"]})
+        expected = {
+            "size_gib": 2,
+            "bootable": True,
+            "source_volid": source["id"],
+            "volume_type_id": kind["id"],
+            "volume_type_name": "gold",
+            "host": "here@shelf#shelf",
+        }
+        self.assertLessEqual(
+            expected.items(), {k: v for k, v in found.items() if k != "metadata"}.items()
+        )
+
+    def test_what_there_is_not_is_refused_by_name(self):
+        for field in schema.REFUSED:
+            by_id = field in schema.FOUND_NOWHERE
+            error = exception.NotFound if by_id else exception.BadRequest
+            with self.subTest(field), self.assertRaisesRegex(error, field):
+                self.new(**{field: asking.new_id()})
+            with self.subTest(field), self.assertRaisesRegex(exception.BadRequest, field):
+                self.new(**{field: "words"})
+
+    def test_a_size_is_needed(self):
+        for wanted in ({"size": None}, {}):
+            with self.assertRaisesRegex(exception.InvalidInput, "volume.size"):
+                create_params.build(self.ctx, wanted)
+
+    def test_nothing_fits(self):
+        with self.assertRaisesRegex(exception.NoBackendFits, "101 GiB"):
+            self.new(size=101)
+
+
+class TypesTest(Case):
+    def test_a_type_is_named_by_name_or_id(self):
+        kind = asking.add_type("gold")
+        for wanted in (kind["id"], "gold"):
+            found = self.new(volume_type=wanted)
+            self.assertEqual(
+                (kind["id"], "gold"), (found["volume_type_id"], found["volume_type_name"])
+            )
+
+    def test_the_default_type_is_taken_where_none_is_named(self):
+        kind = asking.add_type("usual")
+        override(self, "default_volume_type", "usual")
+        for wanted in (None, ""):
+            self.assertEqual(kind["id"], self.new(volume_type=wanted)["volume_type_id"])
+
+    def test_an_unknown_type_is_not_found(self):
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            self.new(volume_type="gold")
+
+    def test_a_private_type_is_for_administrators(self):
+        asking.add_type("hidden", is_public=False)
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            self.new(volume_type="hidden")
+        self.assertEqual(
+            "hidden", self.new(*asking.ADMIN, volume_type="hidden")["volume_type_name"]
+        )
+
+    def test_a_type_makes_a_volume_multiattach(self):
+        asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
+        self.assertIs(True, self.new(volume_type="shared")["multiattach"])
+
+    def test_a_reader_may_not_have_a_multiattach_volume(self):
+        asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
+        with self.assertRaisesRegex(exception.Forbidden, "volume:multiattach"):
+            self.new("reader", volume_type="shared")
+
+    def test_a_request_does_not_make_a_volume_multiattach(self):
+        for value in (True, "True", "1"):
+            with self.assertRaisesRegex(exception.BadRequest, "multiattach"):
+                self.new(multiattach=value)
+        self.assertIs(False, self.new(multiattach=False)["multiattach"])
+
+
+class SourcesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        asking.report("here@shelf")
+        asking.report("there@shelf")
+        self.ctx = asking.context()
+        self.type_id = asking.add_type("gold", is_public=False)["id"]
+
+    def source(self, state="ready", ctx=None, **values):
+        row = rows.add_volume(
+            state,
+            **{
+                "host": "here@shelf#p",
+                "size_gib": 3,
+                "availability_zone": "nova",
+                "volume_type_id": self.type_id,
+                **values,
+            },
+        )
+        return create_params.source_volume(ctx or self.ctx, {"source_volid": row["id"]})
+
+    def test_no_source_is_none(self):
+        for wanted in ({}, {"source_volid": None}, {"source_volid": ""}):
+            self.assertIsNone(create_params.source_volume(self.ctx, wanted))
+
+    def test_only_what_is_available_or_in_use_is_a_source(self):
+        volume = rows.add_volume()["id"]
+        rows.add_attachment(volume, "attached")
+        self.assertEqual(
+            volume, create_params.source_volume(self.ctx, {"source_volid": volume}).id
+        )
+        self.assertEqual("available", self.source().status)
+        for state in ("creating", "error", "deleting", "extending", "maintenance"):
+            with self.assertRaisesRegex(exception.InvalidVolume, f"currently {state}"):
+                self.source(state)
+
+    def test_another_projects_volume_is_not_there(self):
+        with self.assertRaises(exception.VolumeNotFound):
+            self.source(project_id=asking.OTHER_PROJECT)
+        admin = asking.context(*asking.ADMIN)
+        self.assertIsNotNone(self.source(ctx=admin, project_id=asking.OTHER_PROJECT))
+
+    def test_the_type_is_the_sources_unless_another_one_is_asked_for(self):
+        asking.add_type("silver")
+        source = self.source()
+        self.assertEqual("gold", create_params.requested_type(self.ctx, {}, source)["name"])
+        wanted = {"volume_type": "silver"}
+        self.assertEqual("silver", create_params.requested_type(self.ctx, wanted, source)["name"])
+        self.assertIsNone(
+            create_params.requested_type(self.ctx, {}, self.source(volume_type_id=None))
+        )
+        self.assertIsNone(create_params.requested_type(self.ctx, {}, None))
+
+    def test_the_size_is_the_sources_or_more(self):
+        source = self.source()
+        self.assertEqual(3, create_params.requested_size({}, source))
+        self.assertEqual(4, create_params.requested_size({"size": "4"}, source))
+        with self.assertRaisesRegex(exception.InvalidInput, "at least its 3 GiB"):
+            create_params.requested_size({"size": 2}, source)
+
+    def test_the_place_is_the_sources(self):
+        for host in ("here@shelf", "there@shelf"):
+            source = self.source(host=f"{host}#p")
+            for zone in (None, "nova"):
+                found = create_params.select_destination(source, 1, {}, zone)
+                self.assertEqual(f"{host}#shelf", found.host)
+
+    def test_another_zone_or_what_its_backend_lacks_is_refused(self):
+        source = self.source()
+        with self.assertRaisesRegex(exception.InvalidInput, "in nova"):
+            create_params.select_destination(source, 1, {}, "far")
+        with self.assertRaisesRegex(exception.NoBackendFits, "colour"):
+            create_params.select_destination(source, 1, {"colour": "red"})
+        with self.assertRaisesRegex(exception.NoBackendFits, "200 GiB are asked for"):
+            create_params.select_destination(source, 200, {})
+
+    def test_a_source_whose_backend_is_down_is_not_copied(self):
+        asking.report("here@shelf", up=False)
+        with self.assertRaisesRegex(exception.NoBackendFits, "down"):
+            create_params.select_destination(self.source(), 1, {})

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deleting volumes by force: what goes with them, and what keeps them."""
+
+import unittest
+from unittest import mock
+
+import webob
+
+from attachd import exception
+from attachd.api.volumes import backend_calls, force_delete
+from attachd.objects import Volume
+from attachd.tests import asking, rows
+
+
+class ForcedTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.manager_api = self.enterContext(mock.patch.object(backend_calls, "manager_api"))
+        self.enterContext(mock.patch.object(force_delete, "manager_api", self.manager_api))
+        self.manager_api.detach.side_effect = self.detached
+
+    def detached(self, _ctx, attachment, _among):
+        self.assertEqual("here@fake", attachment.backend)
+        rows.remove_attachment(attachment.id)
+
+    def delete(self, volume_id):
+        ctx = asking.context(*asking.ADMIN)
+        force_delete.delete(ctx, Volume.get(ctx, volume_id), webob.Request.blank("/"))
+
+    def test_what_is_attached_is_named_and_stays(self):
+        volume = rows.add_volume(multiattach=True)
+        rows.add_attachment(volume["id"], "connecting")
+        attached = rows.add_attachment(volume["id"], "attached")["id"]
+        with self.assertRaisesRegex(exception.InvalidVolume, attached):
+            self.delete(volume["id"])
+        self.manager_api.detach.assert_not_called()
+        self.assertEqual(2, len(rows.attachments(volume["id"])))
+
+    def test_what_an_agent_may_have_a_device_of_stays(self):
+        for state in ("connected", "attached", "withdrawing"):
+            volume = rows.add_volume()
+            mine = rows.add_attachment(volume["id"], state, agent="node-1")["id"]
+            with self.assertRaisesRegex(exception.InvalidVolume, mine):
+                self.delete(volume["id"])
+        self.manager_api.detach.assert_not_called()
+
+    def test_what_an_agent_may_get_a_device_of_meanwhile_is_left_then(self):
+        volume = rows.add_volume()
+        rows.add_attachment(volume["id"], "connecting", agent="node-1")
+        allowed = []
+
+        def detach(ctx, attachment, states):
+            allowed.extend(states)
+            self.detached(ctx, attachment, states)
+
+        self.manager_api.detach.side_effect = detach
+        self.delete(volume["id"])
+        self.assertIn("connecting", allowed)
+        self.assertFalse({"connected", "attached", "withdrawing"} & set(allowed))
+
+    def test_force_takes_back_what_did_not_come_to_its_end(self):
+        volume = rows.add_volume()
+        unfinished = ("connecting", "connected", "disconnecting", "connect_unknown")
+        mine = [rows.add_attachment(volume["id"], state)["id"] for state in unfinished]
+        for state in ("reserved", "held", "connect_failed"):
+            rows.add_attachment(volume["id"], state)
+        self.delete(volume["id"])
+        self.assertEqual(mine, [each.args[1].id for each in self.manager_api.detach.mock_calls])
+        left = [row["state"] for row in rows.attachments(volume["id"])]
+        self.assertEqual(["connect_failed"], left)
+        self.assertEqual("deleting", rows.volume(volume["id"])["status"])
+
+    def test_a_host_that_keeps_its_access_keeps_the_volume(self):
+        volume = rows.add_volume()
+        rows.add_attachment(volume["id"], "disconnect_failed")
+        stuck = exception.DisconnectFailed(attachment_id="a", reason="It is stuck.")
+        self.manager_api.detach.side_effect = stuck
+        with self.assertRaises(exception.DisconnectFailed):
+            self.delete(volume["id"])
+        self.assertEqual("error", rows.volume(volume["id"])["status"])
+        self.manager_api.delete_volume.assert_not_called()
+
+    def test_an_attachment_that_goes_by_itself_does_not_matter(self):
+        volume = rows.add_volume()
+        mine = rows.add_attachment(volume["id"], "disconnecting")["id"]
+
+        def gone(_ctx, attachment, _among):
+            rows.remove_attachment(attachment.id)
+            raise exception.AttachmentNotFound(attachment_id=mine)
+
+        self.manager_api.detach.side_effect = gone
+        self.delete(volume["id"])
+        self.assertEqual("deleting", rows.volume(volume["id"])["status"])
