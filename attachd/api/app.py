@@ -91,7 +91,7 @@ def make_app() -> Application:
     policy.recall_signatures()
     policy.load()
     filters.load()
-    lookup.look_at_default()
+    lookup.check_default()
     recall_argspecs()
     strategy = load_strategy()
     application: Application = Dispatcher(

@@ -59,7 +59,7 @@ def extend(
     policy=policy.EXTEND_COMPLETION,
     body=schema.EXTEND_COMPLETION,
 )
-def complete(ctx: RequestContext, volume_id: str) -> NoReturn:
+def complete_extend(ctx: RequestContext, volume_id: str) -> NoReturn:
     """Refuse the word of a user whom nobody waits for.
 
     Older versions than 3.71 answer the same: what that version tells clients is that they may

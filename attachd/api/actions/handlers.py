@@ -19,7 +19,7 @@ from attachd.db import image_metadata, legacy, volume_changes, volumes
 
 PATH = "/volumes/{volume_id}/action"
 
-_CLAIMS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+_ALLOWED_VALUES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         # What a manager is about to do is nothing that could be claimed.
         "status": frozenset(volumes.RESETTABLE) - {"deleting", "error_deleting", "detaching"},
@@ -40,11 +40,11 @@ def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | N
             reason="Must specify 'status', 'attach_status' or 'migration_status' for update."
         )
     for field, claim in claims.items():
-        if claim not in _CLAIMS[field]:
+        if claim not in _ALLOWED_VALUES[field]:
             raise exception.InvalidInput(
                 field=f"os-reset_status.{field}",
                 value=claim,
-                reason=f"It can be reset to {', '.join(sorted(_CLAIMS[field]))}.",
+                reason=f"It can be reset to {', '.join(sorted(_ALLOWED_VALUES[field]))}.",
             )
     with notify.change(volume, "reset_status"):
         if claims.get("status") == "attaching" and volume.status == "available":

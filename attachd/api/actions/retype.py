@@ -26,7 +26,7 @@ PATH = "/volumes/{volume_id}/action"
 def retype(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
     """Give a volume another type; it has it when the answer comes."""
     volume = load.volume(ctx, volume_id, policy.RETYPE)
-    kind = lookup.by_id_or_name(ctx, body["new_type"])
+    kind = lookup.get_by_id_or_name(ctx, body["new_type"])
     if kind["id"] == volume.volume_type_id:
         raise exception.InvalidVolume(reason=f"Volume {volume.id} has that type already.")
     future = check_retype(volume, kind)
@@ -38,8 +38,8 @@ def retype(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None
     notify.retype(volume, kind["id"])
 
 
-_FREE: Final = ("available",)
-_ANY: Final = ("available", "in-use")
+_AVAILABLE_ONLY: Final = ("available",)
+_AVAILABLE_OR_IN_USE: Final = ("available", "in-use")
 _AT_THE_HOST: Final = frozenset({"front-end", "both"})
 
 
@@ -66,7 +66,7 @@ def check_retype(volume: Volume, kind: lookup.Row) -> RetypeResult:
     changed = []
     if after != before:
         changed.append("how often and by whom it can be attached")
-    if _limits_at_host(volume.volume_type_id) != _limits_at_host(kind["id"]):
+    if _front_end_qos(volume.volume_type_id) != _front_end_qos(kind["id"]):
         changed.append("what its hosts limit it to")
     if changed and volume.status != "available":
         raise exception.InvalidInput(
@@ -75,8 +75,8 @@ def check_retype(volume: Volume, kind: lookup.Row) -> RetypeResult:
             reason=f"It changes {' and '.join(changed)}, which is only possible while a volume "
             f"is available; the status of volume {volume.id} is {volume.status}.",
         )
-    _check_place(volume, kind)
-    return RetypeResult(after.multiattach, _FREE if changed else _ANY)
+    _check_backend_fits(volume, kind)
+    return RetypeResult(after.multiattach, _AVAILABLE_ONLY if changed else _AVAILABLE_OR_IN_USE)
 
 
 def _sharing(volume: Volume) -> multiattach.Sharing:
@@ -85,7 +85,7 @@ def _sharing(volume: Volume) -> multiattach.Sharing:
     return multiattach.of(types.get(volume.volume_type_id)["extra_specs"])
 
 
-def _limits_at_host(type_id: str | None) -> str | None:
+def _front_end_qos(type_id: str | None) -> str | None:
     """Name the QoS specs of a type that the volume's hosts are told."""
     specs_id: str | None = types.get(type_id)["qos_specs_id"] if type_id else None
     if specs_id is None or qos_specs.get(specs_id)["consumer"] not in _AT_THE_HOST:
@@ -93,7 +93,7 @@ def _limits_at_host(type_id: str | None) -> str | None:
     return specs_id
 
 
-def _check_place(volume: Volume, kind: lookup.Row) -> None:
+def _check_backend_fits(volume: Volume, kind: lookup.Row) -> None:
     try:
         scheduler.check_fits(volume.host, kind["extra_specs"], volume.availability_zone)
     except exception.NoBackendFits as error:

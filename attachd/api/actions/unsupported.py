@@ -18,7 +18,7 @@ from attachd.context import RequestContext
 PATH = "/volumes/{volume_id}/action"
 
 
-class Refusal(NamedTuple):
+class UnsupportedAction(NamedTuple):
     """One action.
 
     :ivar reason: why nobody may do it here, and what to do instead
@@ -30,36 +30,36 @@ class Refusal(NamedTuple):
     since: mv.Version = mv.BASE
 
 
-REFUSALS: Final = (
-    Refusal(
+UNSUPPORTED_ACTIONS: Final = (
+    UnsupportedAction(
         "os-migrate_volume",
         policy.MIGRATE,
         "Volumes are not migrated by this service: create a volume at the other backend and "
         "copy the data.",
     ),
-    Refusal(
+    UnsupportedAction(
         "os-migrate_volume_completion",
         policy.MIGRATE_COMPLETION,
         "Volumes are not migrated by this service: there is nothing to complete.",
     ),
-    Refusal(
+    UnsupportedAction(
         "os-unmanage",
         policy.UNMANAGE,
         "Volumes are not taken out of the management of this service: delete the volume, or "
         "leave it.",
     ),
-    Refusal(
+    UnsupportedAction(
         "os-volume_upload_image",
         policy.UPLOAD_IMAGE,
         "This service has no images: attach the volume and upload its data from there.",
     ),
-    Refusal(
+    UnsupportedAction(
         "os-reimage",
         policy.REIMAGE,
         "This service has no images: attach the volume and write the image from there.",
         mv.SUPPORT_REIMAGE_VOLUME,
     ),
-    Refusal(
+    UnsupportedAction(
         "revert",
         policy.REVERT,
         "This service has no snapshots: there is nothing to go back to.",
@@ -68,7 +68,7 @@ REFUSALS: Final = (
 )
 
 
-def _refuser(refusal: Refusal) -> Callable[[RequestContext, str], NoReturn]:
+def _handler(refusal: UnsupportedAction) -> Callable[[RequestContext, str], NoReturn]:
     def refuse(ctx: RequestContext, volume_id: str) -> NoReturn:
         """Answer 400, with the reason."""
         load.volume(ctx, volume_id, refusal.policy)
@@ -77,5 +77,5 @@ def _refuser(refusal: Refusal) -> Callable[[RequestContext, str], NoReturn]:
     return refuse
 
 
-for _each in REFUSALS:
-    action(PATH, _each.name, since=_each.since, policy=_each.policy)(_refuser(_each))
+for _each in UNSUPPORTED_ACTIONS:
+    action(PATH, _each.name, since=_each.since, policy=_each.policy)(_handler(_each))

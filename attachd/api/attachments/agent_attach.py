@@ -24,7 +24,7 @@ from attachd.states import WANTED, AttachmentState
 
 LOG = log.getLogger(__name__)
 
-FIELD: Final = "host"
+HOST_FIELD: Final = "host"
 
 _LEAVING: Final = frozenset(
     {
@@ -45,17 +45,19 @@ def check_fields(wanted: Mapping[str, Any], ext_version: ExtVersion) -> None:
     :raises InvalidInput: nothing may be said of it, or it names a connector as well
     """
     if ext_version is None:
-        raise _refused(wanted, "It needs the header OpenStack-API-Version: attachd 1.0.")
+        raise _invalid_host(wanted, "It needs the header OpenStack-API-Version: attachd 1.0.")
     if wanted.get("connector"):
-        raise _refused(
+        raise _invalid_host(
             wanted,
             "Name a host, whose agent attaches, or give the attachment.connector of your own one: "
             "one of them.",
         )
 
 
-def _refused(wanted: Mapping[str, Any], reason: str) -> exception.InvalidInput:
-    return exception.InvalidInput(field=f"attachment.{FIELD}", value=wanted[FIELD], reason=reason)
+def _invalid_host(wanted: Mapping[str, Any], reason: str) -> exception.InvalidInput:
+    return exception.InvalidInput(
+        field=f"attachment.{HOST_FIELD}", value=wanted[HOST_FIELD], reason=reason
+    )
 
 
 def attach(
@@ -65,7 +67,7 @@ def attach(
     ext_version: ExtVersion,
     idempotency_claim: IdempotencyClaim | None,
     async_response: AsyncPreference | None,
-) -> connection.Shown:
+) -> connection.AttachmentBody:
     """Have a host attach a volume, and answer the attachment as it is then.
 
     Whoever repeats the request goes on with what there is of it.
@@ -78,25 +80,25 @@ def attach(
     :raises AgentTimeout: no answer in time; the work may go on
     :raises: as reservation.make(), manager_api.attach() and connecting.check_managers()
     """
-    attachment = reservation.earlier(ctx, idempotency_claim)
+    attachment = reservation.find_earlier(ctx, idempotency_claim)
     if attachment is None:
-        connection.check_managers(volume)
-        connector = presence.connector(wanted[FIELD])
+        connection.check_managers_know_agents(volume)
+        connector = presence.connector(wanted[HOST_FIELD])
         if not volume.multiattach:
-            presence.check_nowhere_else(volume.id, wanted[FIELD])
+            presence.check_nowhere_else(volume.id, wanted[HOST_FIELD])
         values = {**wanted, "connector": connector}
-        attachment = reservation.make(
-            ctx, volume, values, ext_version, idempotency_claim, wanted[FIELD]
+        attachment = reservation.get_or_create(
+            ctx, volume, values, ext_version, idempotency_claim, wanted[HOST_FIELD]
         )
     state = AttachmentState(attachment.state)
     if state is AttachmentState.ATTACHED:
         return connection.shown(ctx, attachment, ext_version)
     if state in _LEAVING:
-        raise _deleted(attachment)
+        raise _deleted_conflict(attachment)
     if async_response is not None:
-        return _connected_async(ctx, attachment, ext_version, idempotency_claim, async_response)
+        return _connect_async(ctx, attachment, ext_version, idempotency_claim, async_response)
     _connect(ctx, attachment, idempotency_claim)
-    return _made(ctx, attachment, ext_version, idempotency_claim)
+    return _attach_on_host(ctx, attachment, ext_version, idempotency_claim)
 
 
 def _connect(
@@ -107,92 +109,92 @@ def _connect(
     try:
         connection.connect(ctx, attachment)
     except Exception:
-        reservation.give_up(attachment, idempotency_claim)
+        reservation.abandon(attachment, idempotency_claim)
         raise
 
 
-def _connected_async(
+def _connect_async(
     ctx: RequestContext,
     attachment: Attachment,
     ext_version: ExtVersion,
     idempotency_claim: IdempotencyClaim | None,
     async_response: AsyncPreference,
-) -> connection.Shown:
+) -> connection.AttachmentBody:
     if AttachmentState(attachment.state) in WANTED:
-        return connection.accepted(
-            ctx, attachment, ext_version, async_response, connection.tell_agent
+        return connection.accept(
+            ctx, attachment, ext_version, async_response, connection.notify_agent
         )
     try:
         return connection.connect_shared(
             ctx, attachment, attachment.connector or {}, ext_version, async_response
         )
     except Exception:
-        reservation.give_up(attachment, idempotency_claim)
+        reservation.abandon(attachment, idempotency_claim)
         raise
 
 
-def _made(
+def _attach_on_host(
     ctx: RequestContext,
     attachment: Attachment,
     ext_version: ExtVersion,
     idempotency_claim: IdempotencyClaim | None,
-) -> connection.Shown:
+) -> connection.AttachmentBody:
     """Have the agent make the device, and answer the attachment as it is then."""
     try:
-        _look(ctx, attachment)
+        _reconcile(ctx, attachment)
     except exception.HostError as error:
         # Who repeats a request may hear of trouble with a device that is there.
-        if _state(ctx, attachment) is not AttachmentState.ATTACHED:
-            _undo(ctx, attachment, idempotency_claim, error)
+        if _current_state(ctx, attachment) is not AttachmentState.ATTACHED:
+            _remove_failed(ctx, attachment, idempotency_claim, error)
             raise
         LOG.warning("Attachment %s is attached, although: %s", attachment.id, error)
     try:
         now = Attachment.get(ctx, attachment.id)
     except exception.AttachmentNotFound as error:
-        raise _deleted(attachment) from error
+        raise _deleted_conflict(attachment) from error
     if AttachmentState(now.state) in _LEAVING:
-        raise _deleted(attachment)
+        raise _deleted_conflict(attachment)
     return connection.shown(ctx, now, ext_version)
 
 
-def _look(ctx: RequestContext, attachment: Attachment) -> None:
+def _reconcile(ctx: RequestContext, attachment: Attachment) -> None:
     host = str(attachment.agent)
     try:
         agent_api.look(ctx, host, attachment.id)
     except exception.AgentTimeout:
         # Its answer may be lost, and a manager has heard of the device all the same.
-        if _state(ctx, attachment) is not AttachmentState.ATTACHED:
+        if _current_state(ctx, attachment) is not AttachmentState.ATTACHED:
             raise
     except exception.AgentAway as error:
-        raise presence.away(host, error.details["since"], _goes_on(attachment)) from error
+        raise presence.away(host, error.details["since"], _pending_hint(attachment)) from error
     except (exception.InvalidTransition, exception.AttachmentNotFound) as error:
         LOG.info("Attachment %s has changed under its agent: %s", attachment.id, error)
     except exception.Unavailable as error:
-        raise exception.Unavailable(reason=f"{error} {_goes_on(attachment)}") from error
+        raise exception.Unavailable(reason=f"{error} {_pending_hint(attachment)}") from error
 
 
-def _state(ctx: RequestContext, attachment: Attachment) -> AttachmentState | None:
+def _current_state(ctx: RequestContext, attachment: Attachment) -> AttachmentState | None:
     try:
         return AttachmentState(Attachment.get(ctx, attachment.id).state)
     except exception.AttachmentNotFound:
         return None
 
 
-def _goes_on(attachment: Attachment) -> str:
+def _pending_hint(attachment: Attachment) -> str:
     return (
         f"Attachment {attachment.id} waits for it, and is attached as soon as it is back, unless "
         "it is deleted before."
     )
 
 
-def _deleted(attachment: Attachment) -> exception.Conflict:
+def _deleted_conflict(attachment: Attachment) -> exception.Conflict:
     return exception.Conflict(
         reason=f"Attachment {attachment.id} is being deleted, or has been. Repeat the request if "
         "the volume is still to be attached."
     )
 
 
-def _undo(
+def _remove_failed(
     ctx: RequestContext,
     attachment: Attachment,
     idempotency_claim: IdempotencyClaim | None,
@@ -205,7 +207,7 @@ def _undo(
     :raises AttachFailed: it could not be removed
     """
     try:
-        agent_detach.disconnected(ctx, Attachment.get(ctx, attachment.id), _NOT_ATTACHED)
+        agent_detach.disconnect(ctx, Attachment.get(ctx, attachment.id), _NOT_ATTACHED)
     except exception.AttachmentNotFound:
         pass
     except exception.AttachdError as error:
@@ -215,4 +217,4 @@ def _undo(
             left=f"attachment {attachment.id} is still there: {error}",
             finish=f"DELETE /attachments/{attachment.id}",
         ) from error
-    reservation.allow_anew(idempotency_claim)
+    reservation.release_claim(idempotency_claim)

@@ -26,25 +26,25 @@ from attachd.states import REACHING, AttachmentState
 LOG = log.getLogger(__name__)
 T = TypeVar("T")
 
-_ROUNDS: Final = 3
+_ATTEMPTS: Final = 3
 """How many times is looked anew at an attachment that others move at the same time."""
 
-_MAYBE_DONE: Final = (
+_OUTCOME_UNKNOWN: Final = (
     exception.AgentTimeout,
     exception.AttachmentNotFound,
     exception.InvalidTransition,
     exception.Unavailable,
 )
 
-_BY_FORCE: Final = (
+_FORCE_HINT: Final = (
     "What does not need the host's proof that the device is gone is DELETE "
     "/attachments/%s?force=true, for administrators, in attachd 1.0."
 )
 
 
-def disconnected(
+def disconnect(
     ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
-) -> connection.Remaining:
+) -> connection.AttachmentsBody:
     """Do as connecting.disconnected(), once the host has let go.
 
     :raises AgentAway: the host cannot be asked; nothing was done
@@ -52,37 +52,39 @@ def disconnected(
     :raises AgentTimeout: no answer in time; the work may go on
     """
     if attachment.agent is None:
-        return connection.disconnected(ctx, attachment, allowed_states)
+        return connection.disconnect(ctx, attachment, allowed_states)
     try:
-        return _again(ctx, attachment, lambda now: _disconnected(ctx, now, allowed_states))
+        return _retry_on_transition(
+            ctx, attachment, lambda now: _disconnect_released(ctx, now, allowed_states)
+        )
     except _AlreadyDeleted:
         return connection.remaining_after_delete(attachment)
 
 
-def disconnected_async(
+def disconnect_async(
     ctx: RequestContext,
     attachment: Attachment,
     allowed_states: guard.AllowedStates,
     ext_version: connection.ExtVersion,
     async_response: AsyncPreference,
-) -> connection.Shown:
+) -> connection.AttachmentBody:
     """Do as connecting.disconnected_later(), once the host has let go.
 
     :raises AgentAway: the host cannot be asked; nothing was done
     """
     if attachment.agent is None:
-        return connection.disconnected_async(
+        return connection.disconnect_async(
             ctx, attachment, allowed_states, ext_version, async_response
         )
 
-    def disconnect(now: Attachment) -> connection.Shown:
+    def disconnect(now: Attachment) -> connection.AttachmentBody:
         if not _may_have_device(now):
             allowed = guard.without_device(allowed_states)
-            return connection.disconnected_async(ctx, now, allowed, ext_version, async_response)
+            return connection.disconnect_async(ctx, now, allowed, ext_version, async_response)
         _withdraw(now, allowed_states)
-        return connection.accepted(ctx, now, ext_version, async_response, connection.tell_agent)
+        return connection.accept(ctx, now, ext_version, async_response, connection.notify_agent)
 
-    return _again(ctx, attachment, disconnect)
+    return _retry_on_transition(ctx, attachment, disconnect)
 
 
 def release_device(
@@ -90,19 +92,23 @@ def release_device(
 ) -> None:
     """Have the host let go of a device that it may have, and wait for it.
 
-    :raises: as :func:`disconnected`
+    :raises: as :func:`disconnect`
     """
     with contextlib.suppress(_AlreadyDeleted):
-        _again(ctx, attachment, lambda now: _release_device(ctx, now, allowed_states))
+        _retry_on_transition(
+            ctx, attachment, lambda now: _release_device(ctx, now, allowed_states)
+        )
 
 
 class _AlreadyDeleted(Exception):
     """The attachment has been removed since its host let go: by whoever was faster."""
 
 
-def _again(ctx: RequestContext, attachment: Attachment, act: Callable[[Attachment], T]) -> T:
+def _retry_on_transition(
+    ctx: RequestContext, attachment: Attachment, act: Callable[[Attachment], T]
+) -> T:
     """Act on an attachment as it is, and again when it has become something else meanwhile."""
-    for _ in range(_ROUNDS - 1):
+    for _ in range(_ATTEMPTS - 1):
         try:
             return act(attachment)
         except exception.InvalidTransition as error:
@@ -111,12 +117,12 @@ def _again(ctx: RequestContext, attachment: Attachment, act: Callable[[Attachmen
     return act(attachment)
 
 
-def _disconnected(
+def _disconnect_released(
     ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
-) -> connection.Remaining:
+) -> connection.AttachmentsBody:
     had_device = _release_device(ctx, attachment, allowed_states)
     try:
-        return connection.disconnected(ctx, attachment, guard.without_device(allowed_states))
+        return connection.disconnect(ctx, attachment, guard.without_device(allowed_states))
     except exception.AttachmentNotFound as error:
         if had_device:
             raise _AlreadyDeleted from error
@@ -133,35 +139,35 @@ def _release_device(
     try:
         agent_api.look(ctx, str(attachment.agent), attachment.id)
     except exception.AgentAway as error:
-        if _still_there(ctx, attachment):
-            raise _unheard(attachment, error) from error
-    except _MAYBE_DONE:
+        if _still_has_device(ctx, attachment):
+            raise _detach_pending(attachment, error) from error
+    except _OUTCOME_UNKNOWN:
         # It may have said so to a manager all the same.
-        if _still_there(ctx, attachment):
+        if _still_has_device(ctx, attachment):
             raise
     else:
-        _check_gone(ctx, attachment)
+        _check_released(ctx, attachment)
     return True
 
 
 def _withdraw(attachment: Attachment, allowed_states: guard.AllowedStates) -> None:
-    presence.check(str(attachment.agent), _BY_FORCE % attachment.id)
+    presence.check(str(attachment.agent), _FORCE_HINT % attachment.id)
     due.withdraw(attachment.id, attachment.volume_id, allowed_states)
 
 
-def _unheard(attachment: Attachment, error: exception.AgentAway) -> exception.AgentAway:
+def _detach_pending(attachment: Attachment, error: exception.AgentAway) -> exception.AgentAway:
     noted = (
         f"Attachment {attachment.id} is detaching, which that agent does as soon as it is back."
     )
     return exception.AgentAway(f"{error} {noted}", **error.details)
 
 
-def _check_gone(ctx: RequestContext, attachment: Attachment) -> None:
+def _check_released(ctx: RequestContext, attachment: Attachment) -> None:
     """Make sure that the host has let go, whatever its agent has answered.
 
     :raises Conflict: it has not
     """
-    now = _now(ctx, attachment)
+    now = _reload(ctx, attachment)
     if _may_have_device(now):
         raise exception.Conflict(
             reason=f"Host {attachment.agent} has not let go of attachment {attachment.id}"
@@ -169,11 +175,11 @@ def _check_gone(ctx: RequestContext, attachment: Attachment) -> None:
         )
 
 
-def _still_there(ctx: RequestContext, attachment: Attachment) -> bool:
-    return _may_have_device(_now(ctx, attachment))
+def _still_has_device(ctx: RequestContext, attachment: Attachment) -> bool:
+    return _may_have_device(_reload(ctx, attachment))
 
 
-def _now(ctx: RequestContext, attachment: Attachment) -> Attachment:
+def _reload(ctx: RequestContext, attachment: Attachment) -> Attachment:
     try:
         return Attachment.get(ctx, attachment.id)
     except exception.AttachmentNotFound as error:

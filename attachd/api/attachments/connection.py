@@ -27,14 +27,14 @@ _WITH_AGENTS: Final = "1.7"
 
 Connector = dict[str, Any]
 ExtVersion = view.ExtVersion
-Shown = dict[str, view.Detail]
-DOC: Final = view.ONE._replace(faults=(409, 504))
-Remaining = dict[str, list[view.Summary]]
+AttachmentBody = dict[str, view.Detail]
+DOC: Final = view.ONE_DOC._replace(faults=(409, 504))
+AttachmentsBody = dict[str, list[view.Summary]]
 
 
-def shown(ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion) -> Shown:
+def shown(ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion) -> AttachmentBody:
     """Answer an attachment as it is."""
-    return view.shown(ctx, attachment, ext_version)
+    return view.show(ctx, attachment, ext_version)
 
 
 def check_no_agent(attachment: Attachment) -> None:
@@ -49,7 +49,7 @@ def check_no_agent(attachment: Attachment) -> None:
         )
 
 
-def check_managers(volume: Volume) -> None:
+def check_managers_know_agents(volume: Volume) -> None:
     """Let a volume get an attachment that an agent sees to, which ends in a state of its own.
 
     A manager of a former release does not know that state: it exports nothing anew to a host that
@@ -74,7 +74,7 @@ def connect_shared(
     connector: Connector,
     ext_version: ExtVersion,
     async_response: AsyncPreference | None,
-) -> Shown:
+) -> AttachmentBody:
     """Connect, beside others of the same server; the answer tells the state before.
 
     :param async_response: where the caller prefers not to wait: then it tells the state now
@@ -82,9 +82,9 @@ def connect_shared(
     """
     if async_response is not None:
         note = functools.partial(due.connect, attachment.id, attachment.volume_id, connector)
-        return _async(ctx, attachment, connector, ext_version, async_response, note)
+        return _connect_async(ctx, attachment, connector, ext_version, async_response, note)
     answer = manager_api.attach(ctx, attachment, connector)
-    return view.connected(ctx, attachment, answer, connector, ext_version)
+    return view.show_connected(ctx, attachment, answer, connector, ext_version)
 
 
 def connect_exclusive(
@@ -94,7 +94,7 @@ def connect_exclusive(
     denied: str,
     ext_version: ExtVersion,
     async_response: AsyncPreference | None,
-) -> Shown:
+) -> AttachmentBody:
     """Do as :func:`connect_shared`, with no other connection of an ordinary volume.
 
     :param denied: as of manager_api.attach()
@@ -102,82 +102,82 @@ def connect_exclusive(
     if async_response is not None:
         what = (attachment.id, attachment.volume_id, connector, denied)
         note = functools.partial(due.connect_alone, *what)
-        return _async(ctx, attachment, connector, ext_version, async_response, note)
+        return _connect_async(ctx, attachment, connector, ext_version, async_response, note)
     answer = manager_api.attach_alone(ctx, attachment, connector, denied)
-    return view.connected(ctx, attachment, answer, connector, ext_version)
+    return view.show_connected(ctx, attachment, answer, connector, ext_version)
 
 
-def _async(
+def _connect_async(
     ctx: RequestContext,
     attachment: Attachment,
     connector: Connector,
     ext_version: ExtVersion,
     async_response: AsyncPreference,
     note: Callable[[], None],
-) -> Shown:
+) -> AttachmentBody:
     try:
         note()
     except due.Replay as replay:
         row = replay.row
         answer = manager_api.Connected(connection_info=row["connection_info"], mode=row["mode"])
-        return view.connected(ctx, attachment, answer, connector, ext_version)
-    return accepted(ctx, attachment, ext_version, async_response)
+        return view.show_connected(ctx, attachment, answer, connector, ext_version)
+    return accept(ctx, attachment, ext_version, async_response)
 
 
-def disconnected(
+def disconnect(
     ctx: RequestContext, attachment: Attachment, allowed_states: Collection[str] | None
-) -> Remaining:
+) -> AttachmentsBody:
     """Disconnect and remove an attachment; answers those that remain.
 
     :param allowed_states: what the guard said, where it was asked
     :raises: as manager_api.detach()
     """
-    return view.remaining(manager_api.detach(ctx, attachment, allowed_states))
+    return view.list_remaining(manager_api.detach(ctx, attachment, allowed_states))
 
 
-def remaining_after_delete(attachment: Attachment) -> Remaining:
+def remaining_after_delete(attachment: Attachment) -> AttachmentsBody:
     """Answer those that remain where somebody else has removed an attachment."""
     rows = attachment_queries.brief_of_volumes([attachment.volume_id])
-    return view.listed(rows[attachment.volume_id])
+    return view.list_summaries(rows[attachment.volume_id])
 
 
-def disconnected_async(
+def disconnect_async(
     ctx: RequestContext,
     attachment: Attachment,
     allowed_states: Collection[str] | None,
     ext_version: ExtVersion,
     async_response: AsyncPreference,
-) -> Shown:
-    """Do as :func:`disconnected`, but later; answers the attachment as it is until then.
+) -> AttachmentBody:
+    """Do as :func:`disconnect`, but later; answers the attachment as it is until then.
 
     :raises: as due.disconnect()
     """
     due.disconnect(attachment.id, attachment.volume_id, allowed_states)
-    return accepted(ctx, attachment, ext_version, async_response)
+    return accept(ctx, attachment, ext_version, async_response)
 
 
-Tell = Callable[[RequestContext, Attachment], None]
+Notifier = Callable[[RequestContext, Attachment], None]
 """Sends a message that something is due."""
 
 
-def _tell_manager(ctx: RequestContext, attachment: Attachment) -> None:
+def _notify_manager(ctx: RequestContext, attachment: Attachment) -> None:
     manager_api.carry_on(ctx, attachment)
 
 
-def tell_agent(ctx: RequestContext, attachment: Attachment) -> None:
+def notify_agent(ctx: RequestContext, attachment: Attachment) -> None:
     """Have the agent of an attachment look at it soon; raises as agent_api.nudge()."""
     agent_api.nudge(ctx, str(attachment.agent), attachment.id)
 
 
-def accepted(
+def accept(
     ctx: RequestContext,
     attachment: Attachment,
     ext_version: ExtVersion,
     async_response: AsyncPreference,
-    tell: Tell = _tell_manager,
-) -> Shown:
+    tell: Notifier = _notify_manager,
+) -> AttachmentBody:
     """Have somebody told that something is due, and answer the attachment as it is until then."""
-    shown = view.accepted(ctx, Attachment.get(ctx, attachment.id), ext_version)
+    shown = view.show_accepted(ctx, Attachment.get(ctx, attachment.id), ext_version)
     try:
         tell(ctx, attachment)
     except (exception.Unavailable, exception.AgentAway) as error:

@@ -45,8 +45,8 @@ def delete(
     """
     rows = reservation.cancel(attachment)
     if rows is not None:
-        return view.listed(rows)
-    return agent_detach.disconnected(
+        return view.list_summaries(rows)
+    return agent_detach.disconnect(
         ctx, attachment, _allowed_states(ctx, request, attachment, allowed_states)
     )
 
@@ -62,12 +62,10 @@ def delete_async(
     allowed_states = guard.check(ctx, request, attachment)
     rows = reservation.cancel(attachment)
     if rows is not None:
-        return dict(view.listed(rows))
+        return dict(view.list_summaries(rows))
     allowed_states = _allowed_states(ctx, request, attachment, allowed_states)
     return dict(
-        agent_detach.disconnected_async(
-            ctx, attachment, allowed_states, ext_version, async_response
-        )
+        agent_detach.disconnect_async(ctx, attachment, allowed_states, ext_version, async_response)
     )
 
 
@@ -107,9 +105,9 @@ def force_delete(
     _record_force_delete(ctx, attachment, override.reason(request))
     rows = reservation.cancel(attachment)
     if rows is None:
-        return view.remaining(manager_api.force_detach(ctx, attachment, allowed_states))
+        return view.list_remaining(manager_api.force_detach(ctx, attachment, allowed_states))
     _notify_owner(ctx, attachment)
-    return view.listed(rows)
+    return view.list_summaries(rows)
 
 
 def _record_force_delete(ctx: RequestContext, attachment: Attachment, reason: str | None) -> None:

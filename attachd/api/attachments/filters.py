@@ -51,7 +51,7 @@ SORT_KEYS = MappingProxyType(
 )
 
 
-def read(
+def parse(
     ctx: RequestContext,
     query: Mapping[str, str],
     version: mv.Version,
@@ -73,10 +73,10 @@ def read(
     named = asked.pop("project_id", None) or project_id
     if not ctx.is_admin and named != project_id:
         return {"states": frozenset()}
-    return _wanted(named, asked)
+    return _to_columns(named, asked)
 
 
-def _wanted(project_id: str | None, asked: Mapping[str, str]) -> Filters:
+def _to_columns(project_id: str | None, asked: Mapping[str, str]) -> Filters:
     found: dict[str, Any] = {} if project_id is None else {"project_id": project_id}
     like: dict[str, str] = {}
     for name, value in asked.items():

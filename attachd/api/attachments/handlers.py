@@ -54,13 +54,15 @@ _DELETE_DOC = EndpointDoc(
 _CONNECTION: Final = "connection_info"
 
 
-def _keep(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _keep_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     shown = answer["attachment"]
     kept = None if shown[_CONNECTION] else shown[_CONNECTION]
     return {"attachment": {**shown, _CONNECTION: kept}}
 
 
-def _remake(ctx: RequestContext, resource_id: str, kept: Mapping[str, Any]) -> dict[str, Any]:
+def _replay_answer(
+    ctx: RequestContext, resource_id: str, kept: Mapping[str, Any]
+) -> dict[str, Any]:
     """Answer what was answered; raises KeyOutlived if the attachment is gone."""
     attachment = idempotency.still_there(
         resource_id, "attachment", lambda: Attachment.get(ctx, resource_id)
@@ -68,15 +70,15 @@ def _remake(ctx: RequestContext, resource_id: str, kept: Mapping[str, Any]) -> d
     shown = kept["attachment"]
     if attachment.agent is not None:
         # What an agent did since then is what whoever repeats the request wants to know.
-        now = view.shown(ctx, attachment, mv.EXT_BASE)["attachment"]
+        now = view.show(ctx, attachment, mv.EXT_BASE)["attachment"]
         return {"attachment": {name: now[name] for name in shown}}  # type: ignore[literal-required]
     if shown[_CONNECTION] is None:
-        now = view.shown(ctx, attachment, None)["attachment"]
+        now = view.show(ctx, attachment, None)["attachment"]
         shown = {**shown, _CONNECTION: now["connection_info"]}
     return {"attachment": shown}
 
 
-RECIPE: Final = idempotency.Recipe(_keep, _remake)
+RECIPE: Final = idempotency.Recipe(_keep_answer, _replay_answer)
 
 
 @endpoint(
@@ -94,7 +96,7 @@ def create(
     ext_version: mv.Version | None,
     idempotency_claim: idempotency.IdempotencyClaim | None = None,
     async_response: AsyncPreference | None = None,
-) -> connection.Shown:
+) -> connection.AttachmentBody:
     """Reserve a volume, and connect it at once when a connector is given, or attach it to a host.
 
     The answer tells the state before the connection, as the API has always done.  That of a host
@@ -102,25 +104,25 @@ def create(
     """
     wanted = body["attachment"]
     host = wanted.get("connector")
-    if agent_attach.FIELD in wanted:
+    if agent_attach.HOST_FIELD in wanted:
         agent_attach.check_fields(wanted, ext_version)
     elif host:
         schema.check_connector(host)
     volume = Volume.get(ctx, schema.identity(wanted, "volume_uuid"))
     ctx.authorize(policy.CREATE, volume)
-    if agent_attach.FIELD in wanted:
+    if agent_attach.HOST_FIELD in wanted:
         ctx.authorize(policy.CREATE_ON_HOST, volume)
         return agent_attach.attach(
             ctx, volume, wanted, ext_version, idempotency_claim, async_response
         )
-    attachment = reservation.make(ctx, volume, wanted, ext_version, idempotency_claim)
+    attachment = reservation.get_or_create(ctx, volume, wanted, ext_version, idempotency_claim)
     if not host:
         return connection.shown(ctx, attachment, ext_version)
     try:
         return connection.connect_shared(ctx, attachment, host, ext_version, async_response)
     except Exception:
         # The caller never learns of a reservation that no manager has taken up.
-        reservation.give_up(attachment, idempotency_claim)
+        reservation.abandon(attachment, idempotency_claim)
         raise
 
 
@@ -168,14 +170,14 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
     notify.attach_completed(attachment, before)
 
 
-@endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW, doc=view.ONE)
+@endpoint("GET", ITEM, since=mv.NEW_ATTACH, policy=policy.SHOW, doc=view.ONE_DOC)
 def show(
     ctx: RequestContext, attachment_id: str, ext_version: mv.Version | None
 ) -> dict[str, view.Detail]:
     """Answer one attachment, with all that is needed to connect to the volume."""
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.SHOW, attachment)
-    return view.shown(ctx, attachment, ext_version)
+    return view.show(ctx, attachment, ext_version)
 
 
 @endpoint(
@@ -193,8 +195,8 @@ def index(
 ) -> dict[str, list[view.Summary]]:
     """List attachments, newest first."""
     page = paging.read(query, filters.SORT_KEYS)
-    return view.listed(
-        attachment_queries.page(filters.read(ctx, query, version, ext_version), page)
+    return view.list_summaries(
+        attachment_queries.page(filters.parse(ctx, query, version, ext_version), page)
     )
 
 
@@ -213,8 +215,8 @@ def detail(
 ) -> dict[str, Sequence[view.Detail]]:
     """List attachments, newest first, with all that is needed to connect."""
     page = paging.read(query, filters.SORT_KEYS)
-    rows = attachment_queries.page_in_full(filters.read(ctx, query, version, ext_version), page)
-    return view.listed_in_full(ctx, rows, ext_version)
+    rows = attachment_queries.page_in_full(filters.parse(ctx, query, version, ext_version), page)
+    return view.list_details(ctx, rows, ext_version)
 
 
 @endpoint(
@@ -250,4 +252,4 @@ def delete(
         remaining = deletion.delete(
             ctx, request, attachment, guard.check(ctx, request, attachment)
         )
-    return remaining if shared is None else view.still_connected(shared)
+    return remaining if shared is None else view.list_sharing(shared)

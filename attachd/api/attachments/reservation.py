@@ -21,7 +21,7 @@ from attachd.objects import Attachment, Volume
 from attachd.states import UNREACHABLE, AttachmentState
 
 
-def make(
+def get_or_create(
     ctx: RequestContext,
     volume: Volume,
     wanted: Mapping[str, Any],
@@ -38,13 +38,15 @@ def make(
     :returns: what an earlier run of the same request has made, if it has
     :raises: as Attachment.reserve()
     """
-    found = earlier(ctx, idempotency_claim)
+    found = find_earlier(ctx, idempotency_claim)
     return found or _reserve(
         ctx, volume, wanted, expiry_time(wanted, ext_version), idempotency_claim, agent
     )
 
 
-def earlier(ctx: RequestContext, idempotency_claim: IdempotencyClaim | None) -> Attachment | None:
+def find_earlier(
+    ctx: RequestContext, idempotency_claim: IdempotencyClaim | None
+) -> Attachment | None:
     """Return what an earlier run of the same request has made; None: nothing.
 
     :raises KeyOutlived: it is gone
@@ -101,14 +103,14 @@ def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:
 
     :returns: the rows of the volume's remaining attachments; None: it is more than a reservation
     """
-    if not _cancelled(attachment):
+    if not _cancel(attachment):
         return None
     rows = attachment_queries.brief_of_volumes([attachment.volume_id])[attachment.volume_id]
     notify.reservation_cancelled(attachment, rows)
     return rows
 
 
-def give_up(attachment: Attachment, idempotency_claim: IdempotencyClaim | None = None) -> None:
+def abandon(attachment: Attachment, idempotency_claim: IdempotencyClaim | None = None) -> None:
     """Give a reservation up that was made a moment ago, unless it is more than that by now.
 
     :param idempotency_claim: of the key that it was created for: a repeated request may create
@@ -116,14 +118,14 @@ def give_up(attachment: Attachment, idempotency_claim: IdempotencyClaim | None =
     """
     with contextlib.suppress(exception.AttachdError, AlreadyMade):
         if idempotency_claim is None:
-            _cancelled(attachment)
+            _cancel(attachment)
         elif attachment.wire_state == "reserved":
             idempotency_claim.release()
-            if not _cancelled(attachment):
+            if not _cancel(attachment):
                 idempotency_claim.take_back()
 
 
-def allow_anew(idempotency_claim: IdempotencyClaim | None) -> None:
+def release_claim(idempotency_claim: IdempotencyClaim | None) -> None:
     """Let whoever repeats a request make anew what has been made for its key and removed again."""
     if idempotency_claim is not None:
         with contextlib.suppress(AlreadyMade):
@@ -131,7 +133,7 @@ def allow_anew(idempotency_claim: IdempotencyClaim | None) -> None:
             idempotency_claim.held = False
 
 
-def _cancelled(attachment: Attachment) -> bool:
+def _cancel(attachment: Attachment) -> bool:
     if attachment.wire_state != "reserved":
         return False
     try:
@@ -166,7 +168,7 @@ def check_requested_mode(volume: Volume, asked: str | None) -> None:
     sharing_rules.mode(row, {}, (), asked)
 
 
-FIELD: Final = "expires_in"
+EXPIRES_IN: Final = "expires_in"
 
 
 def expiry_time(
@@ -179,16 +181,16 @@ def expiry_time(
     :raises InvalidInput: it is to last longer than it may, or nothing may be said of it
     """
     most = CONF.api.reservation_ttl
-    asked = wanted.get(FIELD)
-    if FIELD in wanted and ext_version is None:
-        raise _refused(asked, "It needs the header OpenStack-API-Version: attachd 1.0.")
+    asked = wanted.get(EXPIRES_IN)
+    if EXPIRES_IN in wanted and ext_version is None:
+        raise _invalid_expiry(asked, "It needs the header OpenStack-API-Version: attachd 1.0.")
     if asked is not None and wanted.get("connector"):
-        raise _refused(asked, "What is connected at once does not expire: leave it out.")
+        raise _invalid_expiry(asked, "What is connected at once does not expire: leave it out.")
     if asked is not None and 0 < most < asked:
-        raise _refused(asked, f"Reservations last {most} seconds here, at most.")
+        raise _invalid_expiry(asked, f"Reservations last {most} seconds here, at most.")
     seconds = asked or most
     return timeutils.utcnow() + datetime.timedelta(seconds=seconds) if seconds else None
 
 
-def _refused(asked: Any, reason: str) -> exception.InvalidInput:
-    return exception.InvalidInput(field=f"attachment.{FIELD}", value=asked, reason=reason)
+def _invalid_expiry(asked: Any, reason: str) -> exception.InvalidInput:
+    return exception.InvalidInput(field=f"attachment.{EXPIRES_IN}", value=asked, reason=reason)

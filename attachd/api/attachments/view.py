@@ -82,7 +82,7 @@ class ExtDetail(Detail):
     shared_connections_by_attachment: list[str]
 
 
-ONE: Final = EndpointDoc({"attachment": Detail | ExtDetail})
+ONE_DOC: Final = EndpointDoc({"attachment": Detail | ExtDetail})
 """What an answer with one attachment has."""
 
 
@@ -99,7 +99,7 @@ class SecretVisibility:
         self._ctx = ctx
         self._decided: dict[tuple[str, str | None], bool] = {}
 
-    def sees(self, project_id: str, user_id: str | None) -> bool:
+    def may_see(self, project_id: str, user_id: str | None) -> bool:
         """Tell whether the caller sees the secrets of an attachment of this project and user."""
         owner = (project_id, user_id)
         if owner not in self._decided:
@@ -108,20 +108,16 @@ class SecretVisibility:
         return self._decided[owner]
 
 
-def without_secrets(value: Any) -> Any:
+def redact(value: Any) -> Any:
     """Return a connection, or a part of it, without what is secret."""
     if isinstance(value, Mapping):
-        return {
-            key: without_secrets(each)
-            for key, each in value.items()
-            if not SECRET.search(str(key))
-        }
+        return {key: redact(each) for key, each in value.items() if not SECRET.search(str(key))}
     if isinstance(value, list | tuple):
-        return [without_secrets(each) for each in value]
+        return [redact(each) for each in value]
     return value
 
 
-def sharing_connection(ctx: RequestContext, rows: Sequence[Row]) -> Mapping[str, list[str]]:
+def sharing_ids(ctx: RequestContext, rows: Sequence[Row]) -> Mapping[str, list[str]]:
     """Return the ids of those who share a connection with each of these, by its id.
 
     :param rows: with ``id`` and ``volume_id``
@@ -175,7 +171,7 @@ def _connection_info(row: Row) -> dict[str, Any] | None:
     return connections.flat(row)
 
 
-def _as_far_as_readable(row: Row) -> Detail:
+def _readable_detail(row: Row) -> Detail:
     """Show all of it, without a connection if that cannot be opened."""
     try:
         return detail(row)
@@ -184,7 +180,7 @@ def _as_far_as_readable(row: Row) -> Detail:
         return detail({**row, "connection_info": None})
 
 
-def shown(
+def show(
     ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion
 ) -> dict[str, Detail]:
     """Answer one attachment, as much of it as the caller may see.
@@ -192,34 +188,38 @@ def shown(
     :raises SecretUnreadable: its connection cannot be opened
     """
     row = _row(attachment, _DETAIL)
-    return _shown(ctx, row, detail(row), ext_version)
+    return _show(ctx, row, detail(row), ext_version)
 
 
-def accepted(
+def show_accepted(
     ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion
 ) -> dict[str, Detail]:
-    """Answer an attachment that is about to become another one, as :func:`shown`."""
+    """Answer an attachment that is about to become another one, as :func:`show`."""
     row = _row(attachment, _DETAIL)
-    return _shown(ctx, row, _as_far_as_readable(row), ext_version)
+    return _show(ctx, row, _readable_detail(row), ext_version)
 
 
-def _shown(
+def _show(
     ctx: RequestContext, row: Row, full: Detail, ext_version: ExtVersion
 ) -> dict[str, Detail]:
-    (full,) = _widened(ctx, ext_version, [row], [_seen(SecretVisibility(ctx), row, full)])
+    (full,) = _with_ext_fields(
+        ctx, ext_version, [row], [_redacted(SecretVisibility(ctx), row, full)]
+    )
     return {"attachment": full}
 
 
-def _widened(
+def _with_ext_fields(
     ctx: RequestContext, ext_version: ExtVersion, rows: Sequence[Row], details: Sequence[Detail]
 ) -> Sequence[Detail]:
     if ext_version is None:
         return details
-    sharing = sharing_connection(ctx, rows)
-    return [_own(row, each, sharing[row["id"]]) for row, each in zip(rows, details, strict=True)]
+    sharing = sharing_ids(ctx, rows)
+    return [
+        _ext_detail(row, each, sharing[row["id"]]) for row, each in zip(rows, details, strict=True)
+    ]
 
 
-def _own(row: Row, full: Detail, sharing: list[str]) -> ExtDetail:
+def _ext_detail(row: Row, full: Detail, sharing: list[str]) -> ExtDetail:
     return {
         **full,
         "project_id": row["project_id"],
@@ -233,13 +233,13 @@ def _own(row: Row, full: Detail, sharing: list[str]) -> ExtDetail:
     }
 
 
-def _seen(seer: SecretVisibility, row: Row, full: Detail) -> Detail:
-    if seer.sees(row["project_id"], row["user_id"]):
+def _redacted(seer: SecretVisibility, row: Row, full: Detail) -> Detail:
+    if seer.may_see(row["project_id"], row["user_id"]):
         return full
-    return {**full, "connection_info": without_secrets(full["connection_info"])}
+    return {**full, "connection_info": redact(full["connection_info"])}
 
 
-def connected(
+def show_connected(
     ctx: RequestContext,
     attachment: Attachment,
     answer: manager_api.Connected,
@@ -248,40 +248,45 @@ def connected(
 ) -> dict[str, Detail]:
     """Answer an attachment as it was before it was connected, and the connection."""
     row = _row(attachment, _DETAIL)
-    now = {**row, **answer, "connector": connector, **_place(connector)}
+    now = {**row, **answer, "connector": connector, **_host_fields(connector)}
     before = detail({**row, "connection_info": None})
     full: Detail = {**before, "connection_info": _connection_info(now)}
-    (full,) = _widened(ctx, ext_version, [now], [_seen(SecretVisibility(ctx), row, full)])
+    (full,) = _with_ext_fields(
+        ctx, ext_version, [now], [_redacted(SecretVisibility(ctx), row, full)]
+    )
     return {"attachment": full}
 
 
-def _place(connector: Mapping[str, Any]) -> Row:
+def _host_fields(connector: Mapping[str, Any]) -> Row:
     return {"host": connector["host"], "mountpoint": connector.get("mountpoint") or "na"}
 
 
-def remaining(attachments: Iterable[Attachment]) -> dict[str, list[Summary]]:
+def list_remaining(attachments: Iterable[Attachment]) -> dict[str, list[Summary]]:
     """Answer those that remain of a volume's."""
     return {"attachments": [summary(_row(each, _SUMMARY)) for each in attachments]}
 
 
-def listed(rows: Iterable[Row]) -> dict[str, list[Summary]]:
+def list_summaries(rows: Iterable[Row]) -> dict[str, list[Summary]]:
     """Answer a list in short."""
     return {"attachments": [summary(row) for row in rows]}
 
 
-def still_connected(connection: SharedConnection) -> dict[str, Any]:
+def list_sharing(connection: SharedConnection) -> dict[str, Any]:
     """Answer who uses the connection that a deleted attachment had, for attachd 1.0."""
     users = connection.users()
-    return {**listed(users), "shared_connections_by_attachment": [row["id"] for row in users]}
+    return {
+        **list_summaries(users),
+        "shared_connections_by_attachment": [row["id"] for row in users],
+    }
 
 
-def listed_in_full(
+def list_details(
     ctx: RequestContext, rows: Sequence[Row], ext_version: ExtVersion
 ) -> dict[str, Sequence[Detail]]:
     """Answer a list in full, as much of each as the caller may see."""
     seer = SecretVisibility(ctx)
-    details = [_seen(seer, row, _as_far_as_readable(row)) for row in rows]
-    return {"attachments": _widened(ctx, ext_version, rows, details)}
+    details = [_redacted(seer, row, _readable_detail(row)) for row in rows]
+    return {"attachments": _with_ext_fields(ctx, ext_version, rows, details)}
 
 
 _SUMMARY = ("id", "state", "instance_uuid", "volume_id")

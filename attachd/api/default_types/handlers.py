@@ -15,15 +15,15 @@ from attachd.db import default_types
 
 ITEM = "/default-types/{default_project_id}"
 SINCE = mv.DEFAULT_TYPE_OVERRIDES
-_LONGEST = 64
+_MAX_PROJECT_ID = 64
 """Characters of a project id, as the tables keep it."""
 
-PUT: Final = enclosed("default_type", fields({"volume_type": NAME}, "volume_type"))
+BODY: Final = enclosed("default_type", fields({"volume_type": NAME}, "volume_type"))
 
 Body = dict[str, Any]
 
 
-class _Default(TypedDict):
+class DefaultType(TypedDict):
     """A project's default type."""
 
     project_id: str
@@ -35,17 +35,19 @@ class _Default(TypedDict):
     "/default-types",
     since=SINCE,
     policy=policy.GET_ALL,
-    doc=EndpointDoc({"default_types": list[_Default]}),
+    doc=EndpointDoc({"default_types": list[DefaultType]}),
 )
 def index() -> Body:
     """Answer the projects that have a default type of their own."""
-    return {"default_types": [_shown(row) for row in default_types.all_rows()]}
+    return {"default_types": [_show(row) for row in default_types.all_rows()]}
 
 
-@endpoint("GET", ITEM, since=SINCE, policy=policy.GET, doc=EndpointDoc({"default_type": _Default}))
+@endpoint(
+    "GET", ITEM, since=SINCE, policy=policy.GET, doc=EndpointDoc({"default_type": DefaultType})
+)
 def show(default_project_id: str) -> Body:
     """Answer a project's default type."""
-    return {"default_type": _shown(default_types.get(default_project_id))}
+    return {"default_type": _show(default_types.get(default_project_id))}
 
 
 @endpoint(
@@ -53,22 +55,22 @@ def show(default_project_id: str) -> Body:
     ITEM,
     since=SINCE,
     policy=policy.PUT,
-    body=PUT,
-    doc=EndpointDoc({"default_type": _Default}),
+    body=BODY,
+    doc=EndpointDoc({"default_type": DefaultType}),
 )
 def put(ctx: RequestContext, default_project_id: str, body: Body) -> Body:
     """Make a type, named by id or name, a project's default."""
-    if len(default_project_id) > _LONGEST:
+    if len(default_project_id) > _MAX_PROJECT_ID:
         raise exception.NotFound(f"Project with id {default_project_id} not found.")
     wanted = body["default_type"]["volume_type"]
     try:
-        kind = lookup.by_id_or_name(ctx, wanted)
+        kind = lookup.get_by_id_or_name(ctx, wanted)
         default_types.put(default_project_id, kind["id"])
     except exception.VolumeTypeNotFound as error:
         # The URL is that of a project: it is the body that is wrong.
         raise exception.BadRequest(reason=str(error)) from error
     row = {"project_id": default_project_id, "volume_type_id": kind["id"]}
-    return {"default_type": _shown(row)}
+    return {"default_type": _show(row)}
 
 
 @endpoint("DELETE", ITEM, since=SINCE, policy=policy.DELETE, status=204)
@@ -77,5 +79,5 @@ def delete(default_project_id: str) -> None:
     default_types.delete(default_project_id)
 
 
-def _shown(row: Mapping[str, Any]) -> Body:
+def _show(row: Mapping[str, Any]) -> Body:
     return {"project_id": row["project_id"], "volume_type_id": row["volume_type_id"]}

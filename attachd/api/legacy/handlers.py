@@ -39,7 +39,7 @@ def reserve(ctx: RequestContext, volume_id: str) -> None:
 def unreserve(ctx: RequestContext, volume_id: str) -> None:
     """Give a volume back, and what was opened in the meantime with it; or do nothing."""
     volume = load.volume(ctx, volume_id, policy.UNRESERVE)
-    release.release_callers(ctx, volume, VolumeHolders.of(volume.id))
+    release.release_callers(ctx, volume, VolumeHolders.load(volume.id))
 
 
 @action(PATH, "os-begin_detaching", policy=policy.BEGIN_DETACHING)
@@ -65,7 +65,7 @@ def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
         {
             "project_id": volume.project_id,
             "user_id": ctx.user_id,
-            "instance_uuid": schema.server(body),
+            "instance_uuid": schema.instance_id(body),
             "host": body.get("host_name"),
             "mountpoint": body["mountpoint"],
             "mode": body.get("mode"),
@@ -85,13 +85,13 @@ def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
 def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webob.Request) -> None:
     """Remove an attachment, and close what is still open for it; the only one needs no name."""
     volume = load.writable(ctx, volume_id, policy.DETACH)
-    wanted = schema.attachment(body)
-    there = VolumeHolders.unguarded(ctx, request, volume.id, wanted)
-    chosen = _choose(ctx, volume.id, there, wanted)
+    wanted = schema.attachment_id(body)
+    holders = VolumeHolders.checked(ctx, request, volume.id, wanted)
+    chosen = _select_attachment(ctx, volume.id, holders, wanted)
     if chosen is not None:
-        release.remove(ctx, request, volume, there, chosen)
+        release.remove(ctx, request, volume, holders, chosen)
     elif wanted is None:
-        release.release_callers(ctx, volume, there)
+        release.release_callers(ctx, volume, holders)
 
 
 @action(
@@ -104,22 +104,22 @@ def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webo
 def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob.Request) -> None:
     """Remove one attachment whatever state it is in, and what is left of the host's connection."""
     volume = load.writable(ctx, volume_id, policy.FORCE_DETACH)
-    wanted = schema.attachment(body)
-    there = VolumeHolders.unguarded(ctx, request, volume.id, wanted)
-    chosen = _choose(ctx, volume.id, there, wanted)
+    wanted = schema.attachment_id(body)
+    holders = VolumeHolders.checked(ctx, request, volume.id, wanted)
+    chosen = _select_attachment(ctx, volume.id, holders, wanted)
     if chosen is not None:
-        release.remove_by_force(ctx, request, volume, there, chosen)
-        unused = there.unused_by(chosen["user_id"])
+        release.remove_by_force(ctx, request, volume, holders, chosen)
+        unused = holders.unused_by(chosen["user_id"])
         if unused and body.get("connector"):
             manager_api.close_connections(ctx, volume, body["connector"], (), unused)
     elif wanted is None:
-        release.release_all(ctx, volume, there)
+        release.release_all(ctx, volume, holders)
     else:
         raise exception.AttachmentNotFound(attachment_id=wanted)
 
 
-def _choose(
-    ctx: RequestContext, volume_id: str, there: VolumeHolders, attachment_id: str | None
+def _select_attachment(
+    ctx: RequestContext, volume_id: str, holders: VolumeHolders, attachment_id: str | None
 ) -> Row | None:
     """Return the attachment that is meant, or None if there is none (any more).
 
@@ -127,13 +127,13 @@ def _choose(
     :raises InvalidInput: the attachment is one of another volume
     """
     if attachment_id is None:
-        if len(there.used) > 1:
+        if len(holders.used) > 1:
             raise exception.InvalidVolume(
-                reason=f"Volume {volume_id} has {len(there.used)} attachments: name the one to be "
-                f"detached, with attachment_id. There are {there.listed()}."
+                reason=f"Volume {volume_id} has {len(holders.used)} attachments: name the one to "
+                f"be detached, with attachment_id. There are {holders.describe()}."
             )
-        return next(iter(there.used or there.attachments), None)
-    found = [row for row in there.attachments if row["id"] == attachment_id]
+        return next(iter(holders.used or holders.attachments), None)
+    found = [row for row in holders.attachments if row["id"] == attachment_id]
     if not found:
         with contextlib.suppress(exception.AttachmentNotFound):
             other = Attachment.get(ctx, attachment_id)
@@ -175,9 +175,9 @@ def terminate_connection(
 ) -> None:
     """Take a host's access away, and give the volume back if that was not used."""
     volume = load.volume(ctx, volume_id, policy.TERMINATE)
-    there = VolumeHolders.unguarded(ctx, request, volume.id)
+    holders = VolumeHolders.checked(ctx, request, volume.id)
     connector = body["connector"] or None
-    several = len(there.used) > 1 or (volume.multiattach and len(there.connections) > 1)
+    several = len(holders.used) > 1 or (volume.multiattach and len(holders.connections) > 1)
     if connector is None and several:
         raise exception.InvalidInput(
             field="os-terminate_connection.connector",
@@ -185,7 +185,7 @@ def terminate_connection(
             reason="The volume has several attachments or connections: name the host.",
         )
     # Without any, the call has come late, or twice: a hold may be somebody else's by now.
-    if there.connections:
+    if holders.connections:
         # Whoever names a host means it, whatever the connection may be used for by then.
-        ids = None if connector else [row["id"] for row in there.attachments]
+        ids = None if connector else [row["id"] for row in holders.attachments]
         manager_api.close_connections(ctx, volume, connector, ids)

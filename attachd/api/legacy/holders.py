@@ -35,7 +35,7 @@ class VolumeHolders(NamedTuple):
     holds: Sequence[Row]
     allowed_states: Mapping[str, guard.AllowedStates] = MappingProxyType({})
 
-    def of_whom(self, ctx: RequestContext, volume: Volume) -> Self:
+    def for_caller(self, ctx: RequestContext, volume: Volume) -> Self:
         """Narrow it to what was begun by whoever gives the volume back now.
 
         That is all of it where there can be one only, else what the caller has begun by the
@@ -63,13 +63,13 @@ class VolumeHolders(NamedTuple):
         ext_version = holders.of_user(self.connections, user_id)
         return [row["id"] for row in ext_version if row["serves"] is None]
 
-    def listed(self) -> str:
+    def describe(self) -> str:
         """Name those that count with their states, ten at most."""
         pairs = [(holders.name(row), AttachmentState(row["state"]).wire) for row in self.used[:10]]
         return ", ".join(f"{name} ({state})" for name, state in pairs)
 
     @classmethod
-    def unguarded(
+    def checked(
         cls,
         ctx: RequestContext,
         request: webob.Request,
@@ -82,12 +82,12 @@ class VolumeHolders(NamedTuple):
         :raises AttachmentInUse: a server uses the volume: Compute detaches it
         """
         # In this order: what comes after the guard has looked is not there.
-        there = cls.of(volume_id)
+        loaded = cls.load(volume_id)
         allowed_states = guard.check_volume(ctx, request, volume_id, attachment_id)
-        return there._replace(allowed_states=allowed_states)
+        return loaded._replace(allowed_states=allowed_states)
 
     @classmethod
-    def of(cls, volume_id: str) -> Self:
+    def load(cls, volume_id: str) -> Self:
         """Look."""
         rows = legacy.rows(volume_id)
         attachments = holders.shown(rows)

@@ -16,12 +16,12 @@ from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 
 
-def release_callers(ctx: RequestContext, volume: Volume, there: VolumeHolders) -> None:
+def release_callers(ctx: RequestContext, volume: Volume, holders: VolumeHolders) -> None:
     """Give back what the caller has begun, with what was opened for it.
 
     Where nobody can tell what was opened for whom, it stays open until its host is named.
     """
-    begun = there.of_whom(ctx, volume)
+    begun = holders.for_caller(ctx, volume)
     alone = len(begun.holds) == 1 or not volume.multiattach
     unused = [row["id"] for row in begun.connections if row["serves"] is None]
     if unused and alone and not begun.used:
@@ -29,28 +29,36 @@ def release_callers(ctx: RequestContext, volume: Volume, there: VolumeHolders) -
     legacy.release(volume.id, begun.hold_ids[:1])
 
 
-def release_all(ctx: RequestContext, volume: Volume, there: VolumeHolders) -> None:
+def release_all(ctx: RequestContext, volume: Volume, holders: VolumeHolders) -> None:
     """Give a volume back that has no attachment, and leave nothing of what anybody has begun."""
-    if there.connections:
+    if holders.connections:
         manager_api.close_connections(ctx, volume, None, ())
-    legacy.release(volume.id, there.hold_ids)
+    legacy.release(volume.id, holders.hold_ids)
 
 
 def remove(
-    ctx: RequestContext, request: webob.Request, volume: Volume, there: VolumeHolders, chosen: Row
+    ctx: RequestContext,
+    request: webob.Request,
+    volume: Volume,
+    holders: VolumeHolders,
+    chosen: Row,
 ) -> None:
     """Have the backend shut the attachment's hosts out, and remove it."""
-    _remove(deletion.delete, ctx, request, volume, there, chosen)
+    _remove(deletion.delete, ctx, request, volume, holders, chosen)
 
 
 def remove_by_force(
-    ctx: RequestContext, request: webob.Request, volume: Volume, there: VolumeHolders, chosen: Row
+    ctx: RequestContext,
+    request: webob.Request,
+    volume: Volume,
+    holders: VolumeHolders,
+    chosen: Row,
 ) -> None:
     """Do as :func:`remove`, whatever its state is, and have it on record who did.
 
     The agent of a host lets go first all the same: who does without that says so by DELETE.
     """
-    _remove(_force_delete, ctx, request, volume, there, chosen)
+    _remove(_force_delete, ctx, request, volume, holders, chosen)
 
 
 def _force_delete(
@@ -68,11 +76,11 @@ def _remove(
     ctx: RequestContext,
     request: webob.Request,
     volume: Volume,
-    there: VolumeHolders,
+    holders: VolumeHolders,
     chosen: Row,
 ) -> None:
     seen = {"volume_host": volume.host, "volume_status": volume.status}
     attachment = Attachment.from_row(ctx, {**chosen, **seen})
     # If somebody else was faster, it is as it should be.
     with contextlib.suppress(exception.AttachmentNotFound):
-        way(ctx, request, attachment, there.allowed_states.get(attachment.id))
+        way(ctx, request, attachment, holders.allowed_states.get(attachment.id))

@@ -42,12 +42,12 @@ def check_connector(connector: dict[str, Any]) -> None:
     schema.check_connector(connector, "os-initialize_connection.connector")
 
 
-def server(body: Mapping[str, Any]) -> str | None:
+def instance_id(body: Mapping[str, Any]) -> str | None:
     """Return the id of the server that a body names, if it names one."""
     return _id(body, "instance_uuid")
 
 
-def attachment(body: Mapping[str, Any] | None) -> str | None:
+def attachment_id(body: Mapping[str, Any] | None) -> str | None:
     """Return the id of the attachment that a body names, if it names one."""
     return _id(body or {}, "attachment_id")
 

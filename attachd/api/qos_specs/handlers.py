@@ -25,14 +25,14 @@ ITEM = "/qos-specs/{qos_specs_id}"
 
 FILTERS: Final = ("id", "name", "consumer")
 SORT_KEYS: Final = MappingProxyType({name: name for name in qos_specs.SORTABLE})
-_USUAL_CONSUMER: Final = "back-end"
+DEFAULT_CONSUMER: Final = "back-end"
 """As the Block Storage API has it for whoever does not say."""
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
 
 _LIST_DOC: Final = EndpointDoc(
-    {"qos_specs": list[view.Brief], "qos_specs_links": NotRequired[list[Link]]},
+    {"qos_specs": list[view.QosSpecs], "qos_specs_links": NotRequired[list[Link]]},
     paging.PAGE_PARAMETERS,
 )
 _DELETE_DOC: Final = EndpointDoc(
@@ -46,7 +46,7 @@ def index(query: Query, version: mv.Version, links: Links) -> Body:
     wanted = paging.read(query, SORT_KEYS)
     asked = paging.filters(query, FILTERS, version)
     rows = qos_specs.page(cast("qos_specs.Filters", asked), wanted)
-    answer: Body = {"qos_specs": [view.brief(row) for row in rows]}
+    answer: Body = {"qos_specs": [view.summary(row) for row in rows]}
     if more := paging.next_link(links, "/qos-specs", query, wanted, rows):
         answer["qos_specs_links"] = more
     return answer
@@ -57,18 +57,18 @@ def index(query: Query, version: mv.Version, links: Links) -> Body:
     "/qos-specs",
     policy=policy.CREATE,
     body=schema.CREATE,
-    doc=view.ONE._replace(faults=(409,)),
+    doc=view.ONE_DOC._replace(faults=(409,)),
 )
 def create(body: Body, links: Links) -> Body:
     """Store new QoS specs; keys stand beside the name, and those that are null are left out."""
     wanted = dict(body["qos_specs"])
     name = wanted.pop("name").strip()
-    consumer = wanted.pop("consumer", _USUAL_CONSUMER)
+    consumer = wanted.pop("consumer", DEFAULT_CONSUMER)
     specs = {key: value for key, value in wanted.items() if value is not None}
     return view.detail(qos_specs.create(name, consumer, specs), links)
 
 
-@endpoint("GET", ITEM, policy=policy.GET, doc=view.ONE)
+@endpoint("GET", ITEM, policy=policy.GET, doc=view.ONE_DOC)
 def show(qos_specs_id: str, links: Links) -> Body:
     """Answer the QoS specs of one id."""
     return view.detail(qos_specs.get(qos_specs_id), links)

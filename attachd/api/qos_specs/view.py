@@ -10,7 +10,7 @@ from attachd.api.links import Link, Links
 Row = Mapping[str, Any]
 
 
-class Brief(TypedDict):
+class QosSpecs(TypedDict):
     """QoS specs."""
 
     id: str
@@ -27,11 +27,11 @@ class Association(TypedDict):
     id: str
 
 
-ONE: Final = EndpointDoc({"qos_specs": Brief, "links": list[Link]})
+ONE_DOC: Final = EndpointDoc({"qos_specs": QosSpecs, "links": list[Link]})
 """What an answer with one has."""
 
 
-def brief(row: Row) -> dict[str, Any]:
+def summary(row: Row) -> dict[str, Any]:
     """Show QoS specs in a list."""
     return {
         "id": row["id"],
@@ -43,7 +43,7 @@ def brief(row: Row) -> dict[str, Any]:
 
 def detail(row: Row, links: Links) -> dict[str, Any]:
     """Show QoS specs by themselves: the links stand beside them."""
-    return {"qos_specs": brief(row), "links": links.of("qos-specs", row["id"])}
+    return {"qos_specs": summary(row), "links": links.of("qos-specs", row["id"])}
 
 
 def association(kind: Row) -> dict[str, str]:

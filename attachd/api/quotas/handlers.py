@@ -22,7 +22,7 @@ Query = Mapping[str, str]
 _LONGEST_PROJECT = 64
 """Characters of a project's id, as the tables keep it."""
 
-_UPDATE_DOC = view.LIMITS._replace(
+_UPDATE_DOC = view.LIMITS_DOC._replace(
     parameters={"skip_validation": fields.query_flag("Although the project has more.")}
 )
 
@@ -34,7 +34,7 @@ class _Project(NamedTuple):
     user_id: str | None = None
 
 
-@endpoint("GET", ITEM, policy=policy.SHOW, doc=view.SHOWN)
+@endpoint("GET", ITEM, policy=policy.SHOW, doc=view.SHOW_DOC)
 def show(ctx: RequestContext, target_project_id: str, query: Query) -> Body:
     """Answer a project's quotas, and what it has used of them if ``usage`` is true."""
     ctx.authorize(policy.SHOW, _Project(target_project_id))
@@ -45,12 +45,12 @@ def show(ctx: RequestContext, target_project_id: str, query: Query) -> Body:
     return {"quota_set": {**shown, "id": target_project_id}}
 
 
-@endpoint("GET", f"{ITEM}/defaults", policy=policy.SHOW, doc=view.NAMED)
+@endpoint("GET", f"{ITEM}/defaults", policy=policy.SHOW, doc=view.NAMED_DOC)
 def defaults(ctx: RequestContext, target_project_id: str) -> Body:
     """Answer what holds for a project for which nothing was set."""
     ctx.authorize(policy.SHOW, _Project(target_project_id))
     of_all = quotas.of_class(quotas.DEFAULT_CLASS)
-    shown = view.effective(_resources(ctx, target_project_id), of_all)
+    shown = view.effective(_resource_names(ctx, target_project_id), of_all)
     return {"quota_set": {**shown, "id": target_project_id}}
 
 
@@ -67,8 +67,8 @@ def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query
     said = body["quota_set"]
     forced = fields.truth("quota_set.force", said.get("force", False))
     forced = fields.truth("skip_validation", query.get("skip_validation", forced))
-    asked = {key: value for key, value in said.items() if key not in schema.NO_LIMITS}
-    wanted = requested_limits(asked, "quota set", _resources(ctx, target_project_id))
+    asked = {key: value for key, value in said.items() if key not in schema.NOT_LIMITS}
+    wanted = requested_limits(asked, "quota set", _resource_names(ctx, target_project_id))
     (quotas.store if forced else quotas.store_if_kept)(target_project_id, wanted)
     return {"quota_set": _limits(ctx, target_project_id)}
 
@@ -80,29 +80,29 @@ def delete(ctx: RequestContext, target_project_id: str) -> None:
     quotas.remove(target_project_id)
 
 
-def _resources(ctx: RequestContext, project_id: str) -> list[str]:
+def _resource_names(ctx: RequestContext, project_id: str) -> list[str]:
     """Return what is limited; of the private types, users are told of those of their project."""
     known: types.Filters = {} if ctx.is_admin else {"known_to": project_id}
-    return view.resources(types.names(known))
+    return view.resource_names(types.names(known))
 
 
 def _limits(ctx: RequestContext, project_id: str) -> dict[str, int]:
-    return view.effective(_resources(ctx, project_id), quotas.of_project(project_id))
+    return view.effective(_resource_names(ctx, project_id), quotas.of_project(project_id))
 
 
 CLASS = "/os-quota-class-sets/{class_name}"
 
 
-@endpoint("GET", CLASS, policy=policy.GET_CLASS, doc=view.NAMED_CLASS)
+@endpoint("GET", CLASS, policy=policy.GET_CLASS, doc=view.NAMED_CLASS_DOC)
 def show_class(class_name: str) -> Body:
     """Answer the quotas of a class; what is not set in it is what holds by default."""
     return {"quota_class_set": {**_class_limits(class_name), "id": class_name}}
 
 
-@endpoint("PUT", CLASS, policy=policy.UPDATE_CLASS, body=schema.UPDATE_CLASS, doc=view.CLASS)
+@endpoint("PUT", CLASS, policy=policy.UPDATE_CLASS, body=schema.UPDATE_CLASS, doc=view.CLASS_DOC)
 def update_class(class_name: str, body: Body) -> Body:
     """Set some of the quotas of a class, which there is from then on."""
-    known = view.resources(types.names({}))
+    known = view.resource_names(types.names({}))
     wanted = requested_limits(body["quota_class_set"], "quota class set", known)
     quotas.store_of_class(class_name, wanted)
     return {"quota_class_set": _class_limits(class_name)}
@@ -110,7 +110,9 @@ def update_class(class_name: str, body: Body) -> Body:
 
 def _class_limits(class_name: str) -> dict[str, int]:
     of_all = quotas.of_class(quotas.DEFAULT_CLASS)
-    return view.effective(view.resources(types.names({})), of_all, quotas.of_class(class_name))
+    return view.effective(
+        view.resource_names(types.names({})), of_all, quotas.of_class(class_name)
+    )
 
 
 _SHOWN = 10

@@ -26,6 +26,6 @@ UPDATE: Final = enclosed(
         "minProperties": 1,
     },
 )
-NO_LIMITS: Final = frozenset({"tenant_id", "id", "force"})
+NOT_LIMITS: Final = frozenset({"tenant_id", "id", "force"})
 
 UPDATE_CLASS: Final = enclosed("quota_class_set", _SET)

@@ -18,18 +18,18 @@ class Usage(TypedDict):
     reserved: int
 
 
-LIMITS: Final = EndpointDoc({"quota_set": dict[str, int]})
-CLASS: Final = EndpointDoc({"quota_class_set": dict[str, int]})
-NAMED: Final = EndpointDoc({"quota_set": dict[str, int | str]})
-NAMED_CLASS: Final = EndpointDoc({"quota_class_set": dict[str, int | str]})
-SHOWN: Final = EndpointDoc(
+LIMITS_DOC: Final = EndpointDoc({"quota_set": dict[str, int]})
+CLASS_DOC: Final = EndpointDoc({"quota_class_set": dict[str, int]})
+NAMED_DOC: Final = EndpointDoc({"quota_set": dict[str, int | str]})
+NAMED_CLASS_DOC: Final = EndpointDoc({"quota_class_set": dict[str, int | str]})
+SHOW_DOC: Final = EndpointDoc(
     {"quota_set": dict[str, int | str | Usage]},
     {"usage": fields.query_flag("Whether to answer what is used, too.")},
 )
 """What answers have: limits by name, and where these are shown the id of whose they are."""
 
 
-def resources(type_names: Iterable[str]) -> list[str]:
+def resource_names(type_names: Iterable[str]) -> list[str]:
     """Return the names of all that is limited, where there are types of these names."""
     of_types = [quotas.of_type(part, name) for name in type_names for part in OF_A_TYPE]
     return [*quotas.configured(), *of_types]

@@ -46,6 +46,6 @@ def _filtered(
         rows = [row for row in rows if view.pool(row)["name"] == name]
     wanted = asked.get("volume_type")
     if wanted and version >= mv.POOL_TYPE_FILTER:
-        specs = lookup.by_id_or_name(ctx, wanted)["extra_specs"]
+        specs = lookup.get_by_id_or_name(ctx, wanted)["extra_specs"]
         rows = [row for row in rows if scheduler.has_all(scheduler.capabilities_of(row), specs)]
     return rows

@@ -29,7 +29,7 @@ class _Access(TypedDict):
 )
 def index(ctx: RequestContext, type_id: str) -> Body:
     """Answer the projects that have access; of a public type, which all have, there is no list."""
-    row = lookup.by_id(ctx, type_id)
+    row = lookup.get(ctx, type_id)
     if row["is_public"]:
         raise exception.TypeAccessNotFound("Access list not available for public volume types.")
     return {
@@ -47,23 +47,23 @@ def index(ctx: RequestContext, type_id: str) -> Body:
     body=schema.ACCESS,
     doc=EndpointDoc(faults=(409,)),
 )
-def add(ctx: RequestContext, type_id: str, body: Body) -> None:
+def add_access(ctx: RequestContext, type_id: str, body: Body) -> None:
     """Give a project access."""
-    found = _private(ctx, type_id)
+    found = _get_private(ctx, type_id)
     type_access.add(found, body["project"])
     notifications.type_access("add", found, body["project"])
 
 
 @action(ACTION, "removeProjectAccess", policy=policy.REMOVE_ACCESS, body=schema.ACCESS)
-def remove(ctx: RequestContext, type_id: str, body: Body) -> None:
+def remove_access(ctx: RequestContext, type_id: str, body: Body) -> None:
     """Take a project's access away; its volumes of the type stay."""
-    found = _private(ctx, type_id)
+    found = _get_private(ctx, type_id)
     type_access.remove(found, body["project"])
     notifications.type_access("remove", found, body["project"])
 
 
-def _private(ctx: RequestContext, type_id: str) -> str:
-    row = lookup.by_id(ctx, type_id)
+def _get_private(ctx: RequestContext, type_id: str) -> str:
+    row = lookup.get(ctx, type_id)
     if row["is_public"]:
         raise exception.InvalidVolumeType(
             reason="Type access modification is not applicable to public volume type."

@@ -17,20 +17,20 @@ Body = dict[str, Any]
 @endpoint("GET", COLLECTION, policy=policy.GET_ENCRYPTION, doc=EndpointDoc({}))
 def index(ctx: RequestContext, type_id: str) -> Body:
     """Answer how a type's volumes are encrypted: not at all."""
-    lookup.by_id(ctx, type_id)
+    lookup.get(ctx, type_id)
     return {}
 
 
 @endpoint("GET", ITEM, policy=policy.GET_ENCRYPTION)
 def show(ctx: RequestContext, type_id: str) -> NoReturn:
     """Answer one field of what there is not."""
-    raise _missing(ctx, type_id)
+    raise _not_found(ctx, type_id)
 
 
 @endpoint("POST", COLLECTION, policy=policy.CREATE_ENCRYPTION, body=schema.ENCRYPTION)
 def create(ctx: RequestContext, type_id: str) -> NoReturn:
     """Refuse to make a type whose volumes would not be encrypted after all."""
-    row = lookup.by_id(ctx, type_id)
+    row = lookup.get(ctx, type_id)
     reason = "This service has no encrypted volumes: a volume type cannot have encryption."
     if multiattach.of(row["extra_specs"]).multiattach:
         reason += " Least of all can a multiattach one, whose volumes several hosts share."
@@ -42,15 +42,15 @@ def create(ctx: RequestContext, type_id: str) -> NoReturn:
 @endpoint("PUT", ITEM, policy=policy.UPDATE_ENCRYPTION, body=schema.ENCRYPTION)
 def update(ctx: RequestContext, type_id: str) -> NoReturn:
     """Change what there is not."""
-    raise _missing(ctx, type_id)
+    raise _not_found(ctx, type_id)
 
 
 @endpoint("DELETE", ITEM, policy=policy.DELETE_ENCRYPTION, status=202)
 def delete(ctx: RequestContext, type_id: str) -> NoReturn:
     """Remove what there is not."""
-    raise _missing(ctx, type_id)
+    raise _not_found(ctx, type_id)
 
 
-def _missing(ctx: RequestContext, type_id: str) -> exception.NotFound:
-    lookup.by_id(ctx, type_id)
+def _not_found(ctx: RequestContext, type_id: str) -> exception.NotFound:
+    lookup.get(ctx, type_id)
     return exception.NotFound(f"Volume type encryption for type {type_id} does not exist.")

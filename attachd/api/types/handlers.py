@@ -21,11 +21,11 @@ DEFAULT: Final = "default"
 Body = dict[str, Any]
 
 
-@endpoint("GET", ITEM, policy=policy.GET, doc=view.ONE)
+@endpoint("GET", ITEM, policy=policy.GET, doc=view.ONE_DOC)
 def show(ctx: RequestContext, type_id: str) -> Body:
     """Answer one type, or the default one."""
-    row = _default(ctx) if type_id == DEFAULT else lookup.by_id(ctx, type_id)
-    return {"volume_type": view.detail(row, view.Viewer.of(ctx))}
+    row = _default(ctx) if type_id == DEFAULT else lookup.get(ctx, type_id)
+    return {"volume_type": view.detail(row, view.Viewer.from_context(ctx))}
 
 
 def _default(ctx: RequestContext) -> lookup.Row:
@@ -40,7 +40,7 @@ def _default(ctx: RequestContext) -> lookup.Row:
     "/types",
     policy=policy.CREATE,
     body=schema.CREATE,
-    doc=view.ONE._replace(faults=(409,)),
+    doc=view.ONE_DOC._replace(faults=(409,)),
 )
 def create(ctx: RequestContext, body: Body) -> Body:
     """Store a new type."""
@@ -48,24 +48,24 @@ def create(ctx: RequestContext, body: Body) -> Body:
     values = {
         "name": wanted["name"],
         "description": wanted.get("description"),
-        "is_public": fields.truth("is_public", wanted.get(view.PUBLIC, True)),
+        "is_public": fields.truth("is_public", wanted.get(view.IS_PUBLIC, True)),
         "extra_specs": wanted.get("extra_specs") or {},
     }
     schema.check_specs(values["extra_specs"])
     with notifications.failures_of_type("create", name=wanted["name"]):
         row = types.create(values)
     notifications.volume_type("create", row)
-    return {"volume_type": view.created(row, view.Viewer.of(ctx))}
+    return {"volume_type": view.created(row, view.Viewer.from_context(ctx))}
 
 
 @endpoint(
-    "PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, doc=view.ONE._replace(faults=(409,))
+    "PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, doc=view.ONE_DOC._replace(faults=(409,))
 )
 def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Change name, description or visibility."""
     wanted = body["volume_type"]
     values = {key: wanted[key] for key in ("name", "description") if wanted.get(key) is not None}
-    for key in (view.PUBLIC, "is_public"):
+    for key in (view.IS_PUBLIC, "is_public"):
         if key in wanted:
             values["is_public"] = fields.truth(key, wanted[key])
     if not values:
@@ -76,14 +76,14 @@ def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
         types.update(type_id, values)
         row = types.get(type_id)
     notifications.volume_type("update", row)
-    return {"volume_type": view.changed(row, view.Viewer.of(ctx))}
+    return {"volume_type": view.updated(row, view.Viewer.from_context(ctx))}
 
 
 @endpoint("DELETE", ITEM, policy=policy.DELETE, status=202)
 def delete(ctx: RequestContext, type_id: str) -> None:
     """Remove a type that no volume has, and that is nobody's default."""
     with notifications.failures_of_type("delete", type_id):
-        row = lookup.by_id(ctx, type_id)
+        row = lookup.get(ctx, type_id)
         if lookup.is_configured_default(row):
             raise exception.TypeIsDefault(volume_type_id=type_id)
         types.delete(type_id)
@@ -95,7 +95,7 @@ Query = Mapping[str, str]
 
 _LIST_DOC: Final = EndpointDoc(
     {
-        "volume_types": list[view.Type],
+        "volume_types": list[view.VolumeType],
         "volume_type_links": NotRequired[list[Link]],
         "volume_types_links": NotRequired[list[Link]],
     },
@@ -111,7 +111,7 @@ def index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) 
     strict = version if version >= mv.SUPPORT_VOLUME_TYPE_FILTER else mv.BASE
     found = parse_filters(ctx, filters.asked(ctx, filters.TYPE, query, strict), version)
     rows = [] if found is None else types.page(found, wanted)
-    viewer = view.Viewer.of(ctx)
+    viewer = view.Viewer.from_context(ctx)
     answer: Body = {"volume_types": [view.detail(row, viewer) for row in rows]}
     if more := paging.next_link(links, "/types", query, wanted, rows):
         # The first is the API's own spelling, the second is what clients follow.
@@ -133,7 +133,7 @@ def parse_filters(ctx: RequestContext, asked: Query, version: mv.Version) -> typ
     if "extra_specs" in asked and (ctx.is_admin or version >= mv.SUPPORT_VOLUME_TYPE_FILTER):
         specs = fields.pairs("extra_specs", asked["extra_specs"])
         # Whoever does not see an extra spec is not to guess its value either.
-        if not view.sees_all_specs(ctx) and specs.keys() - view.VISIBLE_SPECS:
+        if not view.sees_sensitive_specs(ctx) and specs.keys() - view.VISIBLE_SPECS:
             return None
         found["extra_specs"] = specs
     return cast("types.Filters", found | _visibility(ctx, asked.get("is_public", "true")))

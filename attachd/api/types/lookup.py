@@ -16,26 +16,26 @@ LOG = log.getLogger(__name__)
 Row = dict[str, Any]
 
 
-def by_id(ctx: RequestContext, type_id: str) -> Row:
+def get(ctx: RequestContext, type_id: str) -> Row:
     """Return a type.
 
     :raises VolumeTypeNotFound: there is none, or it is private and not for the caller's project
     """
-    return types.get(type_id, _whose(ctx))
+    return types.get(type_id, _visible_to(ctx))
 
 
-def by_id_or_name(ctx: RequestContext, wanted: str) -> Row:
+def get_by_id_or_name(ctx: RequestContext, wanted: str) -> Row:
     """Return a type by either; an id wins over a name that looks like it.
 
-    :raises VolumeTypeNotFound: as :func:`by_id`
+    :raises VolumeTypeNotFound: as :func:`get`
     """
     if uuidutils.is_uuid_like(wanted):
         try:
-            return by_id(ctx, wanted)
+            return get(ctx, wanted)
         except exception.VolumeTypeNotFound:
-            return types.get_by_name(wanted, _whose(ctx))
+            return types.get_by_name(wanted, _visible_to(ctx))
     try:
-        return types.get_by_name(wanted, _whose(ctx))
+        return types.get_by_name(wanted, _visible_to(ctx))
     except exception.VolumeTypeNotFound:
         raise exception.VolumeTypeNotFound(
             f"Volume type with name {wanted} could not be found."
@@ -72,7 +72,7 @@ def is_configured_default(row: Row) -> bool:
     return bool(row["name"] == CONF.default_volume_type)
 
 
-def look_at_default() -> None:
+def check_default() -> None:
     """Tell the operator, when the API starts, of a default type that does not exist."""
     try:
         configured_default()
@@ -81,6 +81,6 @@ def look_at_default() -> None:
         LOG.warning("Volumes cannot be created without naming a type: %s", error)
 
 
-def _whose(ctx: RequestContext) -> str | None:
+def _visible_to(ctx: RequestContext) -> str | None:
     """Return the project whose types are seen; None: those of all, for administrators."""
     return None if ctx.is_admin else ctx.project_id or ""

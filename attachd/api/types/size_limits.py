@@ -20,9 +20,9 @@ def check(kind: Mapping[str, Any] | None, size_gib: int) -> None:
     specs = kind["extra_specs"] if kind else {}
     smallest, largest = _gib(specs.get(SMALLEST)), _gib(specs.get(LARGEST))
     if smallest is not None and size_gib < smallest:
-        raise _refusal(kind, size_gib, f"at least {smallest}")
+        raise _out_of_range(kind, size_gib, f"at least {smallest}")
     if largest is not None and size_gib > largest:
-        raise _refusal(kind, size_gib, f"at most {largest}")
+        raise _out_of_range(kind, size_gib, f"at most {largest}")
 
 
 def _gib(text: str | None) -> int | None:
@@ -30,7 +30,9 @@ def _gib(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() else None
 
 
-def _refusal(kind: Mapping[str, Any] | None, size_gib: int, limit: str) -> exception.InvalidInput:
+def _out_of_range(
+    kind: Mapping[str, Any] | None, size_gib: int, limit: str
+) -> exception.InvalidInput:
     return exception.InvalidInput(
         field="size",
         value=size_gib,

@@ -25,13 +25,13 @@ _ONE = EndpointDoc(dict[str, str | None])
 @endpoint("GET", SPECS, policy=policy.LIST_SPECS, doc=_ALL)
 def index(ctx: RequestContext, type_id: str) -> Body:
     """Answer those extra specs that the caller may see."""
-    return {"extra_specs": view.specs(ctx, lookup.by_id(ctx, type_id))}
+    return {"extra_specs": view.specs(ctx, lookup.get(ctx, type_id))}
 
 
 @endpoint("GET", SPEC, policy=policy.GET_SPEC, doc=_ONE)
 def show(ctx: RequestContext, type_id: str, key: str) -> Body:
     """Answer one extra spec."""
-    specs = view.specs(ctx, lookup.by_id(ctx, type_id))
+    specs = view.specs(ctx, lookup.get(ctx, type_id))
     if key not in specs:
         raise exception.NotFound(f"Volume Type {type_id} has no extra specs with key {key}.")
     return {key: specs[key]}
@@ -41,7 +41,7 @@ def show(ctx: RequestContext, type_id: str, key: str) -> Body:
 def create(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Set some extra specs and keep the others."""
     schema.check_specs(body["extra_specs"])
-    row = lookup.by_id(ctx, type_id)
+    row = lookup.get(ctx, type_id)
     types.merge_specs(type_id, body["extra_specs"])
     notifications.type_specs("create", row, specs=body["extra_specs"])
     return {"extra_specs": body["extra_specs"]}
@@ -53,7 +53,7 @@ def update(ctx: RequestContext, type_id: str, key: str, body: Body) -> Body:
     if key not in body:
         raise exception.BadRequest(reason="Request body and URI mismatch")
     schema.check_specs(body)
-    row = lookup.by_id(ctx, type_id)
+    row = lookup.get(ctx, type_id)
     types.merge_specs(type_id, body)
     notifications.type_specs("update", row, id=key)
     return body
@@ -62,6 +62,6 @@ def update(ctx: RequestContext, type_id: str, key: str, body: Body) -> Body:
 @endpoint("DELETE", SPEC, policy=policy.DELETE_SPEC, status=202)
 def delete(ctx: RequestContext, type_id: str, key: str) -> None:
     """Remove one extra spec."""
-    row = lookup.by_id(ctx, type_id)
+    row = lookup.get(ctx, type_id)
     types.delete_spec(type_id, key)
     notifications.type_specs("delete", row, id=key)

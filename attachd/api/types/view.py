@@ -13,7 +13,7 @@ from attachd.context import RequestContext
 Row = Mapping[str, Any]
 Specs = dict[str, str | None]
 
-PUBLIC: Final = "os-volume-type-access:is_public"
+IS_PUBLIC: Final = "os-volume-type-access:is_public"
 
 VISIBLE_SPECS: Final = frozenset(
     {"RESKEY:availability_zones", "multiattach", "replication_enabled"}
@@ -24,7 +24,7 @@ VISIBLE_SPECS: Final = frozenset(
 _Seen = TypedDict("_Seen", {"os-volume-type-access:is_public": NotRequired[bool]})
 
 
-class Type(_Seen):
+class VolumeType(_Seen):
     """A volume type, as much of it as the caller may see."""
 
     id: str
@@ -35,7 +35,7 @@ class Type(_Seen):
     qos_specs_id: NotRequired[str | None]
 
 
-ONE: Final = EndpointDoc({"volume_type": Type})
+ONE_DOC: Final = EndpointDoc({"volume_type": VolumeType})
 """What an answer with one type has."""
 
 
@@ -55,18 +55,18 @@ class Viewer:
     access: bool
 
     @classmethod
-    def of(cls, ctx: RequestContext) -> Self:
+    def from_context(cls, ctx: RequestContext) -> Self:
         """Ask policy once, for all types of an answer."""
         target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
         return cls(
             specs=rules.allows(ctx, policy.SEE_SPECS, target),
-            all_specs=sees_all_specs(ctx),
+            all_specs=sees_sensitive_specs(ctx),
             qos=rules.allows(ctx, policy.SEE_QOS, target),
             access=rules.allows(ctx, policy.SEE_ACCESS, target),
         )
 
 
-def sees_all_specs(ctx: RequestContext) -> bool:
+def sees_sensitive_specs(ctx: RequestContext) -> bool:
     """Tell whether no extra spec is hidden from the caller."""
     target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
     return rules.allows(ctx, policy.READ_SENSITIVE, target)
@@ -82,13 +82,13 @@ def detail(row: Row, viewer: Viewer) -> dict[str, Any]:
 
 def created(row: Row, viewer: Viewer) -> dict[str, Any]:
     """Show a type as the answer to its creation does: without its QoS specs."""
-    shown = changed(row, viewer)
+    shown = updated(row, viewer)
     if viewer.access:
-        shown[PUBLIC] = row["is_public"]
+        shown[IS_PUBLIC] = row["is_public"]
     return shown
 
 
-def changed(row: Row, viewer: Viewer) -> dict[str, Any]:
+def updated(row: Row, viewer: Viewer) -> dict[str, Any]:
     """Show a type as the answer to its update does: is_public has one name there."""
     shown = {
         "id": row["id"],
@@ -103,7 +103,7 @@ def changed(row: Row, viewer: Viewer) -> dict[str, Any]:
 
 def specs(ctx: RequestContext, row: Row) -> Specs:
     """Return those of a type's extra specs that the caller may see."""
-    return _visible(row["extra_specs"], all_specs=sees_all_specs(ctx))
+    return _visible(row["extra_specs"], all_specs=sees_sensitive_specs(ctx))
 
 
 def _visible(specs: Specs, *, all_specs: bool) -> Specs:

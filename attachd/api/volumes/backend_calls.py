@@ -27,7 +27,7 @@ def create(ctx: RequestContext, values: Mapping[str, Any]) -> Volume:
     try:
         manager_api.create_volume(ctx, volume)
     except exception.AttachdError as error:
-        if _revert(volume, Event.CREATE_FAILED, error=str(error)):
+        if _revert_if_unsent(volume, Event.CREATE_FAILED, error=str(error)):
             raise exception.Unavailable(
                 reason=f"Volume {volume.id} was not created and is in error: {error} Delete it."
             ) from error
@@ -74,7 +74,7 @@ def delete(ctx: RequestContext, volume: Volume) -> None:
     try:
         manager_api.delete_volume(ctx, volume)
     except exception.AttachdError as error:
-        if _revert(volume, Event.DELETE_FAILED, error=str(error)):
+        if _revert_if_unsent(volume, Event.DELETE_FAILED, error=str(error)):
             raise
 
 
@@ -95,11 +95,11 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
     try:
         manager_api.extend_volume(ctx, volume)
     except exception.AttachdError:
-        if _revert(volume, Event.EXTENDED, new_size_gib=None):
+        if _revert_if_unsent(volume, Event.EXTENDED, new_size_gib=None):
             raise
 
 
-def _revert(volume: Volume, event: Event, **values: Any) -> bool:
+def _revert_if_unsent(volume: Volume, event: Event, **values: Any) -> bool:
     """Tell whether nobody will do what a message that failed was about.
 
     It may have arrived all the same, or a manager have found the row by itself.

@@ -108,7 +108,7 @@ def requested_type(
     """
     name = wanted.get("volume_type")
     if name:
-        return lookup.by_id_or_name(ctx, name)
+        return lookup.get_by_id_or_name(ctx, name)
     if source is None:
         return lookup.default(ctx)
     # Whoever has the source has its type, even where it has become private since.

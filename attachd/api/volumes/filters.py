@@ -38,12 +38,16 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
     :returns: None if surely no volume passes
     :raises BadRequest: a filter is not known, or its value makes no sense
     """
-    asked = _asked(ctx, query, version)
+    asked = _known_filters(ctx, query, version)
     if asked is None:
         return None
     counted = fields.truth("consumes_quota", asked.pop("consumes_quota", "true"))
     project = paging.project(ctx, query)
-    if not counted or _NOT_HERE & asked.keys() or not _same(project, asked.get("project_id")):
+    if (
+        not counted
+        or _NOT_HERE & asked.keys()
+        or not _is_project_allowed(project, asked.get("project_id"))
+    ):
         return None
     filters: dict[str, Any] = {} if project is None else {"project_id": project}
     for name, text in asked.items():
@@ -57,7 +61,7 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
     return cast("Filters", filters)
 
 
-def _asked(
+def _known_filters(
     ctx: RequestContext, query: Mapping[str, str], version: mv.Version
 ) -> dict[str, str] | None:
     """Return the filters as they were understood in a version; None: no volume passes."""
@@ -66,14 +70,14 @@ def _asked(
         # Whatever an administrator asked for was looked for; others' unknown filters were ignored.
         return None
     asked = paging.filters(query, known, version)
-    for name in _too_early(version):
+    for name in _unknown_before(version):
         asked.pop(name, None)
     if "bootable" in asked and version < mv.VOLUME_LIST_BOOTABLE:
         asked["bootable"] = str(asked["bootable"] not in _NOT_BOOTABLE)
     return asked
 
 
-def _too_early(version: mv.Version) -> frozenset[str]:
+def _unknown_before(version: mv.Version) -> frozenset[str]:
     """Return the filters that were ignored: later ones, as long as filters were not checked."""
     if version >= mv.RESOURCE_FILTER:
         return frozenset()
@@ -86,7 +90,7 @@ def _known(ctx: RequestContext, version: mv.Version) -> frozenset[str]:
     return known if version >= mv.RESOURCE_FILTER else known | {_IMAGE}
 
 
-def _same(project: str | None, asked: str | None) -> bool:
+def _is_project_allowed(project: str | None, asked: str | None) -> bool:
     return project is None or asked is None or project == asked
 
 
@@ -96,11 +100,11 @@ def _text(_name: str, text: str) -> str:
 
 def _size(name: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):  # noqa: PLR2004  as columns
-        raise _wrong(name, text, "It must be a whole number of GiB.")
+        raise _invalid(name, text, "It must be a whole number of GiB.")
     return int(text)
 
 
-def _wrong(name: str, text: str, reason: str) -> exception.InvalidInput:
+def _invalid(name: str, text: str, reason: str) -> exception.InvalidInput:
     return exception.InvalidInput(field=name, value=validation.shown(text), reason=reason)
 
 

@@ -29,7 +29,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
     :raises Unavailable: its backend cannot be asked; the volume stays
     """
     rows = attachments.of_volumes([volume.id])
-    if attached := [row["id"] for row in rows if _is_attached(row)]:
+    if attached := [row["id"] for row in rows if _may_have_device(row)]:
         raise exception.InvalidVolume(
             reason=f"Volume {volume.id} is attached by {', '.join(attached[:5])}: it is not "
             "deleted, not even by force, before it has been detached."
@@ -41,7 +41,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
     for row in rows:
         # It may go along with another one, or be gone already.
         with contextlib.suppress(exception.NotFound):
-            _take_back(ctx, volume, row, allowed_states.get(row["id"]))
+            _remove_attachment(ctx, volume, row, allowed_states.get(row["id"]))
     try:
         backend_calls.delete(ctx, volume)
     except exception.InvalidTransition:
@@ -50,13 +50,13 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
         backend_calls.delete(ctx, volume)
 
 
-def _is_attached(row: Mapping[str, Any]) -> bool:
+def _may_have_device(row: Mapping[str, Any]) -> bool:
     """Tell whether there is, or may be, a device: that of an agent is not told of at once."""
     state = AttachmentState(row["state"])
     return state is AttachmentState.ATTACHED or (row["agent"] is not None and state in REACHING)
 
 
-def _take_back(
+def _remove_attachment(
     ctx: RequestContext,
     volume: Volume,
     row: Mapping[str, Any],

@@ -57,7 +57,9 @@ def create(
     else:
         values = functools.partial(create_params.build, ctx, body["volume"])
         volume = backend_calls.create_once(ctx, idempotency_claim, values)
-    return {"volume": view.created(volume, view.Viewer.of(ctx, version, links, ext_version))}
+    return {
+        "volume": view.created(volume, view.Viewer.from_context(ctx, version, links, ext_version))
+    }
 
 
 @endpoint("GET", ITEM, policy=policy.GET, doc=EndpointDoc({"volume": view.Detail}))
@@ -70,8 +72,8 @@ def show(
 ) -> Body:
     """Answer one volume."""
     volume = load.volume(ctx, volume_id, policy.GET)
-    viewer = view.Viewer.of(ctx, version, links, ext_version)
-    return {"volume": view.detail(*load.whole(volume), viewer)}
+    viewer = view.Viewer.from_context(ctx, version, links, ext_version)
+    return {"volume": view.detail(*load.with_details(volume), viewer)}
 
 
 @endpoint(
@@ -93,8 +95,8 @@ def update(
     volume = load.writable(ctx, volume_id, policy.UPDATE)
     _apply_update(volume, body["volume"])
     volume = load.volume(ctx, volume_id, policy.UPDATE)
-    viewer = view.Viewer.of(ctx, version, links, ext_version)
-    return {"volume": view.changed(volume, load.attachments(volume), viewer)}
+    viewer = view.Viewer.from_context(ctx, version, links, ext_version)
+    return {"volume": view.updated(volume, load.attachments(volume), viewer)}
 
 
 def _apply_update(volume: Volume, wanted: Mapping[str, Any]) -> None:
@@ -151,12 +153,15 @@ def index(
     ext_version: view.ExtVersion,
 ) -> Body:
     """Answer ids and names, and under attachd 1.0 how many times each is attached."""
-    viewer = view.Viewer.of(ctx, version, links, ext_version)
+    viewer = view.Viewer.from_context(ctx, version, links, ext_version)
     rows, answer = _page(ctx, query, viewer, "/volumes")
     if ext_version is None:
-        return {"volumes": [view.brief(each, viewer) for each in load.listed(ctx, rows)], **answer}
-    found = load.listed_and_counted(ctx, rows)
-    return {"volumes": [view.counted(*each, viewer) for each in found], **answer}
+        return {
+            "volumes": [view.summary(each, viewer) for each in load.from_rows(ctx, rows)],
+            **answer,
+        }
+    found = load.from_rows_with_counts(ctx, rows)
+    return {"volumes": [view.summary_with_count(*each, viewer) for each in found], **answer}
 
 
 @endpoint("GET", "/volumes/detail", policy=policy.GET_ALL, doc=_DETAIL_DOC)
@@ -168,9 +173,9 @@ def detail(
     ext_version: view.ExtVersion,
 ) -> Body:
     """Answer all of each volume."""
-    viewer = view.Viewer.of(ctx, version, links, ext_version)
+    viewer = view.Viewer.from_context(ctx, version, links, ext_version)
     rows, answer = _page(ctx, query, viewer, "/volumes/detail")
-    found = load.listed_in_full(ctx, rows)
+    found = load.from_rows_with_details(ctx, rows)
     return {"volumes": [view.detail(*each, viewer) for each in found], **answer}
 
 

@@ -42,19 +42,19 @@ def attachments(one: Volume) -> list[dict[str, Any]]:
     return attachment_queries.brief_of_volumes([one.id])[one.id]
 
 
-def listed(ctx: RequestContext, rows: Iterable[Row]) -> list[Volume]:
+def from_rows(ctx: RequestContext, rows: Iterable[Row]) -> list[Volume]:
     """Turn the rows of a page into volumes."""
     return [Volume.from_row(ctx, row) for row in rows]
 
 
-def listed_and_counted(ctx: RequestContext, rows: Iterable[Row]) -> list[tuple[Volume, int]]:
+def from_rows_with_counts(ctx: RequestContext, rows: Iterable[Row]) -> list[tuple[Volume, int]]:
     """Turn the rows of a page into volumes and how often each is attached: one statement."""
-    volumes = listed(ctx, rows)
+    volumes = from_rows(ctx, rows)
     counts = attachment_queries.count_attached([each.id for each in volumes])
     return [(each, counts[each.id]) for each in volumes]
 
 
-class Whole(NamedTuple):
+class VolumeData(NamedTuple):
     """A volume and what is shown with it.
 
     :ivar attachments: their rows, without secrets, oldest first
@@ -65,13 +65,13 @@ class Whole(NamedTuple):
     image_metadata: Mapping[str, str]
 
 
-def whole(one: Volume) -> Whole:
+def with_details(one: Volume) -> VolumeData:
     """Add what is shown with a volume: two statements."""
-    return Whole(one, attachments(one), image_metadata.get(one.id))
+    return VolumeData(one, attachments(one), image_metadata.get(one.id))
 
 
-def listed_in_full(ctx: RequestContext, rows: Iterable[Row]) -> list[Whole]:
+def from_rows_with_details(ctx: RequestContext, rows: Iterable[Row]) -> list[VolumeData]:
     """Turn the rows of a page into volumes and what is shown with them: one statement."""
     pairs = [(Volume.from_row(ctx, row), row["image_metadata"]) for row in rows]
     held = attachment_queries.brief_of_volumes([each.id for each, _image in pairs])
-    return [Whole(each, held[each.id], image) for each, image in pairs]
+    return [VolumeData(each, held[each.id], image) for each, image in pairs]

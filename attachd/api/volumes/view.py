@@ -147,7 +147,7 @@ class Viewer:
     ext_version: ExtVersion
 
     @classmethod
-    def of(
+    def from_context(
         cls, ctx: RequestContext, version: mv.Version, links: Links, ext_version: ExtVersion
     ) -> Self:
         """Ask policy once, for all volumes of an answer."""
@@ -165,7 +165,7 @@ class Viewer:
         )
 
 
-def brief(volume: Volume, viewer: Viewer) -> dict[str, Any]:
+def summary(volume: Volume, viewer: Viewer) -> dict[str, Any]:
     """Show a volume in a list without details."""
     return {
         "id": volume.id,
@@ -174,17 +174,17 @@ def brief(volume: Volume, viewer: Viewer) -> dict[str, Any]:
     }
 
 
-def counted(volume: Volume, attached: int, viewer: Viewer) -> dict[str, Any]:
+def summary_with_count(volume: Volume, attached: int, viewer: Viewer) -> dict[str, Any]:
     """Show a volume in such a list under attachd 1.0.
 
     :param attached: how many of its attachments are
     """
-    return {**brief(volume, viewer), "attachment_count": attached}
+    return {**summary(volume, viewer), "attachment_count": attached}
 
 
 def created(volume: Volume, viewer: Viewer) -> dict[str, Any]:
     """Show a volume that its backend knows nothing of yet."""
-    shown = changed(volume, (), viewer) | {"metadata": volume.metadata}
+    shown = updated(volume, (), viewer) | {"metadata": volume.metadata}
     if viewer.version >= mv.VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS:
         shown |= {"shared_targets": True, "service_uuid": None}
     return shown
@@ -198,7 +198,7 @@ def detail(
     :param attachments: of the volume, in any state, as of brief_of_volumes()
     :param image_metadata: of the image that is on the volume
     """
-    shown = changed(volume, attachments, viewer)
+    shown = updated(volume, attachments, viewer)
     if image_metadata and viewer.image_metadata:
         shown["volume_image_metadata"] = image_metadata
     if viewer.host:
@@ -210,7 +210,7 @@ def detail(
     return shown
 
 
-def changed(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
+def updated(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
     """Show a volume as the answer to its update does: without the extended attributes."""
     shown = {
         "id": volume.id,
@@ -224,7 +224,7 @@ def changed(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[
         "volume_type": volume.volume_type_name,
         "snapshot_id": None,
         "source_volid": volume.source_volid,
-        "metadata": volume.metadata | _visible(volume),
+        "metadata": volume.metadata | _visible_admin_metadata(volume),
         "links": viewer.links.of("volumes", volume.id),
         "user_id": volume.user_id,
         "bootable": str(volume.bootable).lower(),
@@ -236,10 +236,10 @@ def changed(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[
     }
     if viewer.is_admin:
         shown["migration_status"] = None
-    return shown | _later_fields(volume, viewer)
+    return shown | _versioned_fields(volume, viewer)
 
 
-def _later_fields(volume: Volume, viewer: Viewer) -> dict[str, Any]:
+def _versioned_fields(volume: Volume, viewer: Viewer) -> dict[str, Any]:
     """Return what came with microversions after the first one."""
     version = viewer.version
     shown: dict[str, Any] = {}
@@ -261,7 +261,7 @@ def _later_fields(volume: Volume, viewer: Viewer) -> dict[str, Any]:
     return shown
 
 
-def _visible(volume: Volume) -> dict[str, str]:
+def _visible_admin_metadata(volume: Volume) -> dict[str, str]:
     known: Pairs = volume.admin_metadata
     return {key: known[key] for key in _VISIBLE if key in known}
 
@@ -281,11 +281,11 @@ def _attachments(rows: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
     attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
     if viewer.ext_version is None:
         return {"attachments": [_attachment(row, viewer) for row in attached]}
-    shown = [{**_attachment(row, viewer), **_more(row)} for row in rows]
+    shown = [{**_attachment(row, viewer), **_ext_fields(row)} for row in rows]
     return {"attachments": shown, "attachment_count": len(attached)}
 
 
-def _more(attachment: Row) -> dict[str, Any]:
+def _ext_fields(attachment: Row) -> dict[str, Any]:
     """Return what is shown besides under attachd 1.0: the host is the owner's own word."""
     return {
         "status": AttachmentState(attachment["state"]).wire,

@@ -79,7 +79,7 @@ class CompletionTest(unittest.TestCase):
         volume_id = rows.add_volume(state, new_size_gib=5)["id"]
         before = rows.volume(volume_id)
         with self.assertRaises(exception.InvalidVolume) as caught:
-            extend.complete(asking.context(*asking.ADMIN), volume_id)
+            extend.complete_extend(asking.context(*asking.ADMIN), volume_id)
         self.assertEqual(before, rows.volume(volume_id))
         return str(caught.exception)
 
@@ -92,4 +92,4 @@ class CompletionTest(unittest.TestCase):
 
     def test_only_administrators_may_say_it(self):
         with self.assertRaisesRegex(exception.Forbidden, "extend_volume_completion"):
-            extend.complete(asking.context(), rows.add_volume("extending")["id"])
+            extend.complete_extend(asking.context(), rows.add_volume("extending")["id"])

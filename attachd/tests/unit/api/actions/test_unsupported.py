@@ -20,7 +20,7 @@ class RefusedTest(unittest.TestCase):
     def test_each_says_why_and_changes_nothing(self):
         volume_id = rows.add_volume()["id"]
         before = rows.volume(volume_id)
-        for each in unsupported.REFUSALS:
+        for each in unsupported.UNSUPPORTED_ACTIONS:
             with self.assertRaises(exception.BadRequest) as caught:
                 self.handlers[each.name](asking.context(*asking.ADMIN), volume_id)
             self.assertIn(f"{each.name} is not supported", str(caught.exception))
@@ -29,12 +29,12 @@ class RefusedTest(unittest.TestCase):
 
     def test_who_may_not_hears_that_first(self):
         volume_id = rows.add_volume()["id"]
-        for each in unsupported.REFUSALS:
+        for each in unsupported.UNSUPPORTED_ACTIONS:
             with self.assertRaisesRegex(exception.Forbidden, each.policy):
                 self.handlers[each.name](asking.context("reader"), volume_id)
 
     def test_another_projects_volume_is_not_there(self):
         volume_id = rows.add_volume(project_id=asking.OTHER_PROJECT)["id"]
-        for each in unsupported.REFUSALS:
+        for each in unsupported.UNSUPPORTED_ACTIONS:
             with self.assertRaises(exception.VolumeNotFound):
                 self.handlers[each.name](asking.context(), volume_id)

@@ -46,7 +46,7 @@ class Case(unittest.TestCase):
         return rows.attachment(attachment.id)["state"]
 
     def disconnect(self, attachment, allowed_states=None):
-        return agent_detach.disconnected(self.ctx, attachment, allowed_states)
+        return agent_detach.disconnect(self.ctx, attachment, allowed_states)
 
 
 class DisconnectedTest(Case):
@@ -222,7 +222,7 @@ class LaterTest(Case):
         self.async_response = mock.Mock()
 
     def disconnect(self, attachment, allowed_states=None):
-        return agent_detach.disconnected_async(
+        return agent_detach.disconnect_async(
             self.ctx, attachment, allowed_states, (1, 0), self.async_response
         )
 

@@ -33,9 +33,9 @@ class ConnectingTest(unittest.TestCase):
         )
 
     def test_at_once_the_manager_is_called_and_nothing_is_noted(self):
-        self.assertIs(self.view.connected.return_value, self.beside(None))
+        self.assertIs(self.view.show_connected.return_value, self.beside(None))
         self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
-        self.assertIs(self.view.connected.return_value, self.alone(None))
+        self.assertIs(self.view.show_connected.return_value, self.alone(None))
         self.manager_api.attach_alone.assert_called_once_with(
             self.ctx, self.attachment, CONNECTOR, "a:rule"
         )
@@ -46,7 +46,7 @@ class ConnectingTest(unittest.TestCase):
         calls = mock.Mock()
         calls.attach_mock(self.connect, "connect")
         calls.attach_mock(self.manager_api, "manager_api")
-        self.assertIs(self.view.accepted.return_value, self.beside(self.async_response))
+        self.assertIs(self.view.show_accepted.return_value, self.beside(self.async_response))
         self.assertEqual(
             [
                 mock.call.connect("a1", "v1", CONNECTOR),
@@ -60,7 +60,7 @@ class ConnectingTest(unittest.TestCase):
 
     def test_what_is_connected_already_is_answered_at_once(self):
         self.connect.side_effect = connection.due.Replay(CONNECTED)
-        self.assertIs(self.view.connected.return_value, self.beside(self.async_response))
+        self.assertIs(self.view.show_connected.return_value, self.beside(self.async_response))
         self.async_response.accept.assert_not_called()
         self.manager_api.carry_on.assert_not_called()
 
@@ -70,12 +70,12 @@ class ConnectingTest(unittest.TestCase):
         self.async_response.accept.assert_called_once_with("attachments", "a1")
 
     def test_an_agent_is_told_instead_where_it_is_its_turn(self):
-        tell = (self.ctx, self.attachment, None, self.async_response, connection.tell_agent)
-        self.assertIs(self.view.accepted.return_value, connection.accepted(*tell))
+        tell = (self.ctx, self.attachment, None, self.async_response, connection.notify_agent)
+        self.assertIs(self.view.show_accepted.return_value, connection.accept(*tell))
         self.agent_api.nudge.assert_called_once_with(self.ctx, "h", "a1")
         self.manager_api.carry_on.assert_not_called()
         self.agent_api.nudge.side_effect = exception.AgentAway(host="h", since="yet")
-        connection.accepted(*tell)
+        connection.accept(*tell)
         self.assertEqual(2, self.async_response.accept.call_count)
 
     def test_what_was_reserved_with_a_connector_is_connected_with_it(self):
@@ -85,8 +85,6 @@ class ConnectingTest(unittest.TestCase):
     def test_a_refusal_is_told_and_nothing_sent(self):
         self.disconnect.side_effect = exception.InvalidTransition("no")
         with self.assertRaisesRegex(exception.InvalidTransition, "no"):
-            connection.disconnected_async(
-                self.ctx, self.attachment, None, None, self.async_response
-            )
+            connection.disconnect_async(self.ctx, self.attachment, None, None, self.async_response)
         self.manager_api.carry_on.assert_not_called()
         self.async_response.accept.assert_not_called()

@@ -79,11 +79,11 @@ class DeleteTest(unittest.TestCase):
     def test_under_attachd_1_0_those_are_answered_that_share_its_connection(self):
         answer = {"attachments": [], "shared_connections_by_attachment": []}
         view = self.enterContext(mock.patch.object(handlers, "view"))
-        view.still_connected.return_value = answer
+        view.list_sharing.return_value = answer
         self.attachment.wire_state = "attached"
         self.assertEqual(answer, handlers.delete(self.ctx, "a1", self.request, (1, 0)))
         names = [name for name, _args, _kwargs in view.mock_calls]
-        self.assertEqual(["SharedConnection", "still_connected"], names)
+        self.assertEqual(["SharedConnection", "list_sharing"], names)
 
     def test_by_force_nobody_is_asked_but_the_policy(self):
         force_delete = self.request_force()

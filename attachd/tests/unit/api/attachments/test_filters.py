@@ -14,7 +14,7 @@ LAST_OLD = mv.Version(3, 33)
 
 
 def read(query, version=mv.LATEST, ext_version=None, *, is_admin=False):
-    return filters.read(mock.Mock(is_admin=is_admin, project_id="p"), query, version, ext_version)
+    return filters.parse(mock.Mock(is_admin=is_admin, project_id="p"), query, version, ext_version)
 
 
 class FiltersTest(unittest.TestCase):

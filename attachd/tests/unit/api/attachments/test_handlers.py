@@ -93,7 +93,7 @@ class CreateTest(unittest.TestCase):
         self.ctx = self.calls.ctx
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.volume = self.Volume.get.return_value
-        self.reservation.make.return_value = self.attachment
+        self.reservation.get_or_create.return_value = self.attachment
         self.manager_api.attach.return_value = CONNECTED
 
     def create(self, **fields):
@@ -105,7 +105,9 @@ class CreateTest(unittest.TestCase):
                 shown = self.create(instance_uuid="i", mode="ro", **connector)["attachment"]
                 self.assertEqual({}, shown["connection_info"])
                 wanted = {"volume_uuid": ID, "instance_uuid": "i", "mode": "ro", **connector}
-                self.reservation.make.assert_called_with(self.ctx, self.volume, wanted, None, None)
+                self.reservation.get_or_create.assert_called_with(
+                    self.ctx, self.volume, wanted, None, None
+                )
         self.manager_api.attach.assert_not_called()
 
     def test_it_authorises_before_it_reserves_and_reserves_before_it_connects(self):
@@ -116,7 +118,7 @@ class CreateTest(unittest.TestCase):
             [
                 "Volume.get",
                 "ctx.authorize",
-                "reservation.make",
+                "reservation.get_or_create",
                 "manager_api.attach",
             ],
             names,
@@ -126,7 +128,7 @@ class CreateTest(unittest.TestCase):
     def test_a_wrong_connector_reserves_nothing(self):
         with self.assertRaises(exception.InvalidInput):
             self.create(connector={"ip": "1"})
-        self.reservation.make.assert_not_called()
+        self.reservation.get_or_create.assert_not_called()
 
     def test_a_failed_connection_is_told(self):
         self.manager_api.attach.side_effect = exception.ConnectFailed(
@@ -139,11 +141,11 @@ class CreateTest(unittest.TestCase):
         self.manager_api.attach.side_effect = exception.Unavailable(reason="nobody there")
         with self.assertRaisesRegex(exception.Unavailable, "nobody there"):
             self.create(connector=CONNECTOR)
-        self.reservation.give_up.assert_called_once_with(self.attachment, None)
+        self.reservation.abandon.assert_called_once_with(self.attachment, None)
 
     def test_a_reservation_without_a_connector_stays(self):
         self.create()
-        self.reservation.give_up.assert_not_called()
+        self.reservation.abandon.assert_not_called()
 
 
 class ListsTest(unittest.TestCase):
@@ -189,7 +191,7 @@ class RecipeTest(unittest.TestCase):
         super().setUp()
         for name in ("Attachment", "view"):
             setattr(self, name, self.enterContext(mock.patch.object(handlers, name)))
-        self.view.shown.return_value = {
+        self.view.show.return_value = {
             "attachment": {"id": "a1", "status": "attached", "connection_info": {"now": 1}}
         }
         self.Attachment.get.return_value = mock.Mock(agent=None)
@@ -200,7 +202,7 @@ class RecipeTest(unittest.TestCase):
 
     def test_a_reservation_is_answered_as_it_was(self):
         self.assertEqual(RESERVED, self.remade(RESERVED))
-        self.view.shown.assert_not_called()
+        self.view.show.assert_not_called()
 
     def test_a_connection_is_read_again_and_stands_where_it_stood(self):
         self.assertNotIn("auth_password", str(handlers.RECIPE.keep(SHOWN)))
@@ -210,7 +212,7 @@ class RecipeTest(unittest.TestCase):
 
     def test_what_an_agent_sees_to_is_answered_as_it_is(self):
         self.Attachment.get.return_value = mock.Mock(agent="node-1")
-        self.assertEqual(self.view.shown.return_value, self.remade(RESERVED))
+        self.assertEqual(self.view.show.return_value, self.remade(RESERVED))
 
     def test_what_is_gone_is_said_to_be(self):
         self.Attachment.get.side_effect = exception.AttachmentNotFound(attachment_id="a1")

@@ -37,7 +37,7 @@ class MakeTest(Case):
         self.ctx, self.volume = mock.Mock(), mock.Mock()
 
     def make(self, **wanted):
-        return reservation.make(self.ctx, self.volume, wanted, None)
+        return reservation.get_or_create(self.ctx, self.volume, wanted, None)
 
     def test_it_is_told_what_is_asked_for_and_what_is_denied(self):
         self.assertIs(self.Attachment.reserve.return_value, self.make(mode="ro"))
@@ -51,7 +51,7 @@ class MakeTest(Case):
 
     def test_whose_agent_makes_the_device_is_told(self):
         wanted = {"connector": {"host": "h"}}
-        reservation.make(self.ctx, self.volume, wanted, None, None, "h")
+        reservation.get_or_create(self.ctx, self.volume, wanted, None, None, "h")
         self.assertEqual("h", self.Attachment.reserve.call_args.args[-1])
 
     def test_what_nobody_may_write_is_not_reserved_for_a_writer(self):
@@ -66,16 +66,16 @@ class MakeTest(Case):
 class AllowAnewTest(unittest.TestCase):
     def test_who_has_a_key_may_make_it_anew(self):
         idempotency_claim = mock.Mock(held=True)
-        reservation.allow_anew(idempotency_claim)
+        reservation.release_claim(idempotency_claim)
         idempotency_claim.release.assert_called_once_with()
         self.assertFalse(idempotency_claim.held)
 
     def test_what_has_an_answer_by_now_keeps_it(self):
         idempotency_claim = mock.Mock(held=True)
         idempotency_claim.release.side_effect = reservation.AlreadyMade
-        reservation.allow_anew(idempotency_claim)
+        reservation.release_claim(idempotency_claim)
         self.assertTrue(idempotency_claim.held)
-        reservation.allow_anew(None)
+        reservation.release_claim(None)
 
 
 class DeniedTest(Case):
@@ -122,7 +122,7 @@ class GiveUpTest(Case):
             self.attachment.cancel.reset_mock()
             self.attachment.cancel.side_effect = outcome
             with self.subTest(outcome):
-                reservation.give_up(self.attachment)
+                reservation.abandon(self.attachment)
                 self.attachment.cancel.assert_called_once_with()
         self.notify.reservation_cancelled.assert_not_called()
 

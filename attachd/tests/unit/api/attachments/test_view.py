@@ -86,7 +86,7 @@ class ViewTest(unittest.TestCase):
         attached = row(state="attached", kind="legacy")
         self.assertIsNone(view.detail(attached)["connection_info"])
         self.assertEqual({}, view.detail(row(state="attached"))["connection_info"])
-        (shown,) = view.listed_in_full(asking.context("reader"), [attached], None)["attachments"]
+        (shown,) = view.list_details(asking.context("reader"), [attached], None)["attachments"]
         self.assertIsNone(shown["connection_info"])
 
     def test_the_connector_says_whether_multipath_is_a_must(self):
@@ -97,7 +97,9 @@ class ViewTest(unittest.TestCase):
         before = Attachment.from_row(None, row())
         answer = {"connection_info": ISCSI, "mode": "ro"}
         ctx = asking.context()
-        shown = view.connected(ctx, before, answer, {"host": "h", **MULTIPATH}, None)["attachment"]
+        shown = view.show_connected(ctx, before, answer, {"host": "h", **MULTIPATH}, None)[
+            "attachment"
+        ]
         self.assertEqual(
             ("reserved", "null", ""),
             (shown["status"], shown["attach_mode"], shown["attached_at"]),
@@ -114,7 +116,7 @@ class ViewTest(unittest.TestCase):
             for _each in range(2)
         )
         ctx = asking.context("reader")
-        shown = view.shown(ctx, Attachment.get(ctx, mine["id"]), (1, 0))["attachment"]
+        shown = view.show(ctx, Attachment.get(ctx, mine["id"]), (1, 0))["attachment"]
         expected = {
             "project_id": rows.PROJECT,
             "attached_host": "compute-1",
@@ -126,7 +128,7 @@ class ViewTest(unittest.TestCase):
             "shared_connections_by_attachment": [other["id"]],
         }
         self.assertEqual(expected, {key: shown[key] for key in expected})
-        plain = view.shown(ctx, Attachment.get(ctx, mine["id"]), None)["attachment"]
+        plain = view.show(ctx, Attachment.get(ctx, mine["id"]), None)["attachment"]
         self.assertEqual(set(expected), set(shown) - set(plain))
 
     def test_what_was_just_connected_is_where_its_connector_says(self):
@@ -136,7 +138,7 @@ class ViewTest(unittest.TestCase):
         answer = {"connection_info": ISCSI, "mode": "rw"}
         for told, mountpoint in (({}, "na"), ({"mountpoint": "/dev/vdc"}, "/dev/vdc")):
             connector = {"host": "compute-7", **told}
-            shown = view.connected(ctx, before, answer, connector, (1, 0))["attachment"]
+            shown = view.show_connected(ctx, before, answer, connector, (1, 0))["attachment"]
             self.assertEqual(
                 ("compute-7", mountpoint), (shown["attached_host"], shown["mountpoint"])
             )
@@ -144,13 +146,15 @@ class ViewTest(unittest.TestCase):
 
     def test_remaining_attachments_need_none_of_their_secrets(self):
         without = {key: row()[key] for key in ("id", "state", "instance_uuid", "volume_id")}
-        shown = view.remaining([Attachment.from_row(None, without)])
+        shown = view.list_remaining([Attachment.from_row(None, without)])
         self.assertEqual({"attachments": [view.summary(row())]}, shown)
 
     def test_lists_are_short_or_full(self):
         page = [row(), row(id="a2")]
-        self.assertEqual(["a1", "a2"], [each["id"] for each in view.listed(page)["attachments"]])
-        full = view.listed_in_full(asking.context(), page, None)["attachments"]
+        self.assertEqual(
+            ["a1", "a2"], [each["id"] for each in view.list_summaries(page)["attachments"]]
+        )
+        full = view.list_details(asking.context(), page, None)["attachments"]
         self.assertIn("connection_info", full[0])
 
     def test_whoever_only_looks_sees_no_secrets(self):
@@ -160,7 +164,7 @@ class ViewTest(unittest.TestCase):
             (("member", "reader"), (True, False)),
             (("admin",), (True, True)),
         ):
-            full = view.listed_in_full(asking.context(*roles), page, None)["attachments"]
+            full = view.list_details(asking.context(*roles), page, None)["attachments"]
             seen = tuple("auth_password" in each["connection_info"] for each in full)
             self.assertEqual(expected, seen, roles)
             self.assertEqual({1}, {each["connection_info"]["target_lun"] for each in full})
@@ -196,10 +200,10 @@ class SecretsTest(unittest.TestCase):
                 "data": {"target_lun": 1},
                 "qos_specs": None,
             },
-            view.without_secrets(CONNECTION),
+            view.redact(CONNECTION),
         )
-        self.assertEqual({}, view.without_secrets({}))
-        self.assertIsNone(view.without_secrets(None))
+        self.assertEqual({}, view.redact({}))
+        self.assertIsNone(view.redact(None))
 
 
 class SeerTest(unittest.TestCase):
@@ -207,28 +211,28 @@ class SeerTest(unittest.TestCase):
         super().setUp()
         asking.use(self)
 
-    def sees(self, *roles, project=rows.PROJECT, service=()):
+    def may_see(self, *roles, project=rows.PROJECT, service=()):
         ctx = asking.context(*roles)
         ctx.service_roles = list(service)
-        return view.SecretVisibility(ctx).sees(project, "u")
+        return view.SecretVisibility(ctx).may_see(project, "u")
 
     def test_those_who_connect_see_them(self):
-        self.assertTrue(self.sees("member", "reader"))
-        self.assertTrue(self.sees("admin", project="other"))
-        self.assertTrue(self.sees("service"))
-        self.assertTrue(self.sees("reader", service=["service"]))
+        self.assertTrue(self.may_see("member", "reader"))
+        self.assertTrue(self.may_see("admin", project="other"))
+        self.assertTrue(self.may_see("service"))
+        self.assertTrue(self.may_see("reader", service=["service"]))
 
     def test_those_who_look_do_not(self):
-        self.assertFalse(self.sees("reader"))
-        self.assertFalse(self.sees("guest", service=["guest"]))
-        self.assertFalse(self.sees("member", project="other"))
+        self.assertFalse(self.may_see("reader"))
+        self.assertFalse(self.may_see("guest", service=["guest"]))
+        self.assertFalse(self.may_see("member", project="other"))
 
     def test_a_page_of_one_project_is_decided_once(self):
         seer = view.SecretVisibility(asking.context())
         with mock.patch.object(policy, "allows", return_value=True) as allows:
             for _ in range(10):
-                seer.sees("p", "u")
-            seer.sees("q", "u")
+                seer.may_see("p", "u")
+            seer.may_see("q", "u")
         self.assertEqual(2, allows.call_count)
 
 
@@ -251,7 +255,7 @@ class SharedTest(unittest.TestCase):
         self.all = [self.same["id"], self.others["id"]]
 
     def beside(self, ctx):
-        return view.sharing_connection(ctx, [self.mine])[self.mine["id"]]
+        return view.sharing_ids(ctx, [self.mine])[self.mine["id"]]
 
     def test_a_project_sees_its_own(self):
         self.assertEqual([self.same["id"]], self.beside(asking.context()))

@@ -14,12 +14,12 @@ class ThereTest(case.Case):
         rows.add_attachment(self.volume_id, "held", user_id="u")
         connection = self.connect()
         self.attach()
-        there = VolumeHolders.of(self.volume_id)
-        (attached,) = [row["id"] for row in there.used]
-        self.assertEqual([failed, attached], [row["id"] for row in there.attachments])
-        self.assertEqual([connection], [row["id"] for row in there.connections])
-        self.assertEqual([], list(there.holds), "os-attach has used it")
-        self.assertNotIn("connector", there.connections[0])
+        holders = VolumeHolders.load(self.volume_id)
+        (attached,) = [row["id"] for row in holders.used]
+        self.assertEqual([failed, attached], [row["id"] for row in holders.attachments])
+        self.assertEqual([connection], [row["id"] for row in holders.connections])
+        self.assertEqual([], list(holders.holds), "os-attach has used it")
+        self.assertNotIn("connector", holders.connections[0])
 
 
 class ListedTest(case.Case):
@@ -29,7 +29,7 @@ class ListedTest(case.Case):
         second = rows.add_attachment(self.volume_id, "attached", instance_uuid="s")["id"]
         self.assertEqual(
             f"attachment {first} (attaching), attachment {second} of server s (attached)",
-            VolumeHolders.of(self.volume_id).listed(),
+            VolumeHolders.load(self.volume_id).describe(),
         )
 
 
@@ -44,8 +44,10 @@ class OfWhomTest(case.Case):
         return [held, self.connect(user_id=user)]
 
     def narrowed(self, ctx):
-        there = VolumeHolders.of(self.volume_id).of_whom(ctx, Volume.get(ctx, self.volume_id))
-        return [row["id"] for row in (*there.holds, *there.connections)]
+        holders = VolumeHolders.load(self.volume_id).for_caller(
+            ctx, Volume.get(ctx, self.volume_id)
+        )
+        return [row["id"] for row in (*holders.holds, *holders.connections)]
 
     def test_users_give_back_what_is_theirs(self):
         theirs, mine = self.begin("other"), self.begin("u")
@@ -54,12 +56,14 @@ class OfWhomTest(case.Case):
 
     def test_what_was_made_otherwise_is_no_use_of_what_they_opened(self):
         rows.add_attachment(self.volume_id, "attached", user_id="u")
-        there = VolumeHolders.of(self.volume_id)
+        holders = VolumeHolders.load(self.volume_id)
         ctx = self.ctx
-        self.assertEqual([], there.of_whom(ctx, Volume.get(ctx, self.volume_id)).used)
+        self.assertEqual([], holders.for_caller(ctx, Volume.get(ctx, self.volume_id)).used)
         self.attach()
-        there = VolumeHolders.of(self.volume_id).of_whom(ctx, Volume.get(ctx, self.volume_id))
-        self.assertEqual(["legacy"], [row["kind"] for row in there.used])
+        holders = VolumeHolders.load(self.volume_id).for_caller(
+            ctx, Volume.get(ctx, self.volume_id)
+        )
+        self.assertEqual(["legacy"], [row["kind"] for row in holders.used])
 
     def test_administrators_give_back_what_others_have(self):
         theirs = self.begin("other")

@@ -18,7 +18,7 @@ class Case(case.Case):
 
     def give(self, how, ctx=None):
         ctx = ctx or self.ctx
-        how(ctx, Volume.get(ctx, self.volume_id), VolumeHolders.of(self.volume_id))
+        how(ctx, Volume.get(ctx, self.volume_id), VolumeHolders.load(self.volume_id))
 
 
 class AsBegunTest(Case):

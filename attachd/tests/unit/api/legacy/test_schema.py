@@ -37,12 +37,12 @@ class SchemaTest(unittest.TestCase):
 
     def test_ids_are_read_however_they_are_written(self):
         for written in (SERVER.upper(), SERVER.replace("-", "")):
-            self.assertEqual(SERVER, schema.server({"instance_uuid": written}))
-            self.assertEqual(SERVER, schema.attachment({"attachment_id": written}))
-        self.assertEqual("x", schema.attachment({"attachment_id": "x"}))
-        self.assertIsNone(schema.server({"host_name": "h"}))
+            self.assertEqual(SERVER, schema.instance_id({"instance_uuid": written}))
+            self.assertEqual(SERVER, schema.attachment_id({"attachment_id": written}))
+        self.assertEqual("x", schema.attachment_id({"attachment_id": "x"}))
+        self.assertIsNone(schema.instance_id({"host_name": "h"}))
         for body in (None, {}, {"attachment_id": None}, {"attachment_id": ""}):
-            self.assertIsNone(schema.attachment(body))
+            self.assertIsNone(schema.attachment_id(body))
 
     def test_a_connector_is_what_a_host_says_of_itself(self):
         self.passes(schema.INITIALIZE, {"connector": {"host": "h"}})

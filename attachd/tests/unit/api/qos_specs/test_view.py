@@ -13,10 +13,10 @@ class ViewTest(unittest.TestCase):
     def test_links_stand_beside(self):
         shown = view.detail(ROW, asking.links())
         self.assertEqual({"qos_specs", "links"}, set(shown))
-        self.assertEqual(view.brief(ROW), shown["qos_specs"])
+        self.assertEqual(view.summary(ROW), shown["qos_specs"])
 
     def test_times_are_not_shown(self):
-        self.assertEqual({"id", "name", "consumer", "specs"}, set(view.brief(ROW)))
+        self.assertEqual({"id", "name", "consumer", "specs"}, set(view.summary(ROW)))
 
     def test_an_association_names_a_type(self):
         self.assertEqual(

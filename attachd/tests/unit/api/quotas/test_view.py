@@ -10,10 +10,10 @@ from attachd.db.quotas import Used
 
 class ViewTest(unittest.TestCase):
     def test_each_type_adds_its_own(self):
-        plain = view.resources([])
+        plain = view.resource_names([])
         self.assertEqual(7, len(plain))
         self.assertEqual(
-            ["volumes_a b", "gigabytes_a b", "snapshots_a b"], view.resources(["a b"])[7:]
+            ["volumes_a b", "gigabytes_a b", "snapshots_a b"], view.resource_names(["a b"])[7:]
         )
 
     def test_the_last_that_says_something_counts(self):

@@ -21,28 +21,28 @@ class AccessTest(unittest.TestCase):
 
     def test_projects_come_and_go(self):
         self.assertEqual([], self.listed())
-        access.add(self.admin, self.hidden, {"project": "p"})
+        access.add_access(self.admin, self.hidden, {"project": "p"})
         self.assertEqual([{"volume_type_id": self.hidden, "project_id": "p"}], self.listed())
-        access.remove(self.admin, self.hidden, {"project": "p"})
+        access.remove_access(self.admin, self.hidden, {"project": "p"})
         self.assertEqual([], self.listed())
 
     def test_access_is_given_once_and_taken_away_once(self):
-        access.add(self.admin, self.hidden, {"project": "p"})
+        access.add_access(self.admin, self.hidden, {"project": "p"})
         with self.assertRaises(exception.TypeAccessExists):
-            access.add(self.admin, self.hidden, {"project": "p"})
+            access.add_access(self.admin, self.hidden, {"project": "p"})
         with self.assertRaises(exception.TypeAccessNotFound):
-            access.remove(self.admin, self.hidden, {"project": "q"})
+            access.remove_access(self.admin, self.hidden, {"project": "q"})
 
     def test_a_public_type_has_no_list(self):
         with self.assertRaisesRegex(exception.NotFound, "public"):
             access.index(self.admin, self.public)
-        for act in (access.add, access.remove):
+        for act in (access.add_access, access.remove_access):
             with self.assertRaisesRegex(exception.InvalidVolumeType, "public"):
                 act(self.admin, self.public, {"project": "p"})
 
     def test_an_unknown_type_is_not_found(self):
         with self.assertRaises(exception.VolumeTypeNotFound):
             access.index(self.admin, asking.new_id())
-        for act in (access.add, access.remove):
+        for act in (access.add_access, access.remove_access):
             with self.assertRaises(exception.VolumeTypeNotFound):
                 act(self.admin, asking.new_id(), {"project": "p"})

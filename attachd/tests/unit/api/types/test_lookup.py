@@ -21,42 +21,42 @@ class Case(unittest.TestCase):
 
 class LookupTest(Case):
     def test_by_id_only(self):
-        self.assertEqual("gold", lookup.by_id(self.member, self.gold["id"])["name"])
+        self.assertEqual("gold", lookup.get(self.member, self.gold["id"])["name"])
         with self.assertRaises(exception.VolumeTypeNotFound):
-            lookup.by_id(self.member, "gold")
+            lookup.get(self.member, "gold")
 
     def test_by_id_or_name(self):
         for wanted in (self.gold["id"], "gold"):
-            self.assertEqual("gold", lookup.by_id_or_name(self.member, wanted)["name"])
+            self.assertEqual("gold", lookup.get_by_id_or_name(self.member, wanted)["name"])
 
     def test_a_name_that_looks_like_an_id_yields_to_it(self):
         asking.add_type(self.gold["id"])
-        self.assertEqual("gold", lookup.by_id_or_name(self.member, self.gold["id"])["name"])
+        self.assertEqual("gold", lookup.get_by_id_or_name(self.member, self.gold["id"])["name"])
 
     def test_a_name_may_look_like_an_id(self):
         name = asking.new_id()
         kind = asking.add_type(name)
-        self.assertEqual(kind["id"], lookup.by_id_or_name(self.member, name)["id"])
+        self.assertEqual(kind["id"], lookup.get_by_id_or_name(self.member, name)["id"])
 
     def test_private_ones_are_for_administrators(self):
         for wanted in (self.hidden["id"], "hidden"):
             with self.assertRaisesRegex(exception.VolumeTypeNotFound, wanted):
-                lookup.by_id_or_name(self.member, wanted)
-            self.assertEqual("hidden", lookup.by_id_or_name(self.admin, wanted)["name"])
+                lookup.get_by_id_or_name(self.member, wanted)
+            self.assertEqual("hidden", lookup.get_by_id_or_name(self.admin, wanted)["name"])
 
     def test_private_ones_are_for_projects_that_have_access(self):
         type_access.add(self.hidden["id"], rows.PROJECT)
         stranger = asking.context(project=asking.OTHER_PROJECT)
         for wanted in (self.hidden["id"], "hidden"):
-            self.assertEqual("hidden", lookup.by_id_or_name(self.member, wanted)["name"])
+            self.assertEqual("hidden", lookup.get_by_id_or_name(self.member, wanted)["name"])
             with self.assertRaises(exception.VolumeTypeNotFound):
-                lookup.by_id_or_name(stranger, wanted)
+                lookup.get_by_id_or_name(stranger, wanted)
 
     def test_who_has_no_project_knows_public_ones(self):
         nobody = asking.context(project=None)
-        self.assertEqual("gold", lookup.by_id_or_name(nobody, "gold")["name"])
+        self.assertEqual("gold", lookup.get_by_id_or_name(nobody, "gold")["name"])
         with self.assertRaises(exception.VolumeTypeNotFound):
-            lookup.by_id(nobody, self.hidden["id"])
+            lookup.get(nobody, self.hidden["id"])
 
 
 class DefaultTest(Case):
@@ -90,8 +90,8 @@ class DefaultTest(Case):
     def test_the_operator_is_told_at_the_start(self):
         override(self, "default_volume_type", "silver")
         with self.assertLogs("attachd.api.types.lookup", "WARNING") as logs:
-            lookup.look_at_default()
+            lookup.check_default()
         self.assertIn("silver, does not exist", logs.output[0])
         override(self, "default_volume_type", "gold")
         with self.assertNoLogs("attachd.api.types.lookup"):
-            lookup.look_at_default()
+            lookup.check_default()

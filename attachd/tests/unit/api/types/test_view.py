@@ -24,16 +24,16 @@ class ViewTest(unittest.TestCase):
         asking.use(self)
 
     def shown(self, *roles):
-        return view.detail(ROW, view.Viewer.of(asking.context(*roles)))
+        return view.detail(ROW, view.Viewer.from_context(asking.context(*roles)))
 
     def test_a_member_sees_what_a_volume_can_do(self):
         shown = self.shown()
-        self.assertEqual(KEYS | {view.PUBLIC, "extra_specs"}, set(shown))
+        self.assertEqual(KEYS | {view.IS_PUBLIC, "extra_specs"}, set(shown))
         self.assertEqual({"multiattach": "<is> True"}, shown["extra_specs"])
 
     def test_an_administrator_sees_how_it_is_built(self):
         shown = self.shown(*asking.ADMIN)
-        self.assertEqual(KEYS | {view.PUBLIC, "extra_specs", "qos_specs_id"}, set(shown))
+        self.assertEqual(KEYS | {view.IS_PUBLIC, "extra_specs", "qos_specs_id"}, set(shown))
         self.assertEqual((SPECS, "q"), (shown["extra_specs"], shown["qos_specs_id"]))
 
     def test_a_reader_sees_visibility_by_one_name(self):
@@ -43,10 +43,10 @@ class ViewTest(unittest.TestCase):
         self.assertEqual(KEYS, set(self.shown("guest")))
 
     def test_an_update_shows_visibility_by_one_name(self):
-        viewer = view.Viewer.of(asking.context(*asking.ADMIN))
-        self.assertNotIn(view.PUBLIC, view.changed(ROW, viewer))
+        viewer = view.Viewer.from_context(asking.context(*asking.ADMIN))
+        self.assertNotIn(view.IS_PUBLIC, view.updated(ROW, viewer))
 
     def test_what_was_changed_does_not_tell_its_qos(self):
-        viewer = view.Viewer.of(asking.context(*asking.ADMIN))
-        for shown in (view.created(ROW, viewer), view.changed(ROW, viewer)):
+        viewer = view.Viewer.from_context(asking.context(*asking.ADMIN))
+        for shown in (view.created(ROW, viewer), view.updated(ROW, viewer)):
             self.assertNotIn("qos_specs_id", shown)

@@ -43,7 +43,7 @@ class LoadTest(unittest.TestCase):
         image_metadata.merge(ids[2], {"os_type": "linux"})
         page = volume_queries.page({"project_id": rows.PROJECT}, paging.Page(limit=3))
         before = api.counters().statements
-        found = load.listed_in_full(asking.context(), page)
+        found = load.from_rows_with_details(asking.context(), page)
         self.assertEqual(1, api.counters().statements - before)
         self.assertEqual([0, 1, 0], [len(each.attachments) for each in found])
         self.assertEqual([{"os_type": "linux"}, {}, {}], [each.image_metadata for each in found])
@@ -51,7 +51,7 @@ class LoadTest(unittest.TestCase):
     def test_what_is_shown_with_a_volume(self):
         rows.add_attachment(self.mine, "attached")
         image_metadata.merge(self.mine, {"os_type": "linux"})
-        found = load.whole(load.volume(asking.context(), self.mine, policy.GET))
+        found = load.with_details(load.volume(asking.context(), self.mine, policy.GET))
         self.assertEqual(
             (self.mine, 1, {"os_type": "linux"}),
             (found.volume.id, len(found.attachments), found.image_metadata),

@@ -62,7 +62,9 @@ class Case(unittest.TestCase):
         asking.use(self)
 
     def viewer(self, version=mv.LATEST, *roles, ext_version=None):
-        return view.Viewer.of(asking.context(*roles), version, asking.links(), ext_version)
+        return view.Viewer.from_context(
+            asking.context(*roles), version, asking.links(), ext_version
+        )
 
     def detail(
         self, version=mv.LATEST, *roles, attachments=(), image=(), ext_version=None, **values
@@ -108,7 +110,7 @@ class KeysTest(Case):
         self.assertNotIn("shared_targets", shown)
 
     def test_in_a_short_list(self):
-        self.assertEqual({"id", "name", "links"}, set(view.brief(volume(), self.viewer())))
+        self.assertEqual({"id", "name", "links"}, set(view.summary(volume(), self.viewer())))
 
 
 class ValuesTest(Case):
@@ -198,8 +200,8 @@ class AttachmentsTest(Case):
 
     def test_attachd_1_0_counts_in_short_lists_too(self):
         viewer = self.viewer(ext_version=mv.EXT_BASE)
-        shown = view.counted(volume(), 3, viewer)
-        self.assertEqual({**view.brief(volume(), viewer), "attachment_count": 3}, shown)
+        shown = view.summary_with_count(volume(), 3, viewer)
+        self.assertEqual({**view.summary(volume(), viewer), "attachment_count": 3}, shown)
 
     def test_hosts_are_told_to_administrators_and_services(self):
         for roles, expected in (
