@@ -21,8 +21,8 @@ class Endpoint:
     def __init__(self, look: Callable[[str], None]) -> None:
         self._look = look
 
-    def look(self, _context: RequestContext, attachment_id: str) -> None:
-        """See agent_api.look(); what a host cannot do is an answer, and no accident."""
+    def reconcile(self, _context: RequestContext, attachment_id: str) -> None:
+        """See agent_api.reconcile(); what a host cannot do is an answer, and no accident."""
         try:
             self._look(attachment_id)
         except exception.AttachdError:

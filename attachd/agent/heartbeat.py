@@ -47,7 +47,7 @@ class Reporter:
         return {
             "connector": None,
             "devices": [],
-            "way": self._host.way.NAME,
+            "connector_type": self._host.way.NAME,
             "version": version(),
             "error": None,
         }

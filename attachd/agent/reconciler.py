@@ -21,7 +21,7 @@ from attachd.agent.journal import GOING, Entry, Owner, Step
 from attachd.agent.patience import Patience
 from attachd.agent.room import Room
 from attachd.rpc import agent_manager_api
-from attachd.rpc.agent_manager_api import Duty, Proof
+from attachd.rpc.agent_manager_api import AgentCredentials, DesiredState
 
 LOG = log.getLogger(__name__)
 
@@ -47,14 +47,14 @@ class Duties:
     def __init__(
         self,
         host: Host,
-        proof: Proof,
+        credentials: AgentCredentials,
         options: Options,
         at_once: int,
         patience: float = _PATIENCE,
     ) -> None:
         self._host = host
         self._journal = host.journal
-        self._proof = proof
+        self._credentials = credentials
         self._options = options
         self._seconds = patience
         self._patience: Patience[list[str]] = Patience()
@@ -79,7 +79,7 @@ class Duties:
             stack.enter_context(self.room.entered(attachment_id))
             self._settle(volume_id, attachment_id)
 
-    def due(self, duties: Iterable[Duty]) -> list[str]:
+    def due(self, duties: Iterable[DesiredState]) -> list[str]:
         """Return the attachments that look as if something was due, by what is known of them.
 
         Only one thread asks.
@@ -89,16 +89,16 @@ class Duties:
         """
         return self._patience.run(lambda: self._due(duties))
 
-    def _due(self, duties: Iterable[Duty]) -> list[str]:
+    def _due(self, duties: Iterable[DesiredState]) -> list[str]:
         entries = self._journal.entries()
         known = {each.attachment_id: each for each in entries if each.owner is Owner.AGENT}
         wanted = {each["attachment_id"]: each for each in duties}
         undone = [name for name, duty in wanted.items() if not self._is_done(duty, known)]
         return [*undone, *(name for name in known if name and name not in wanted)]
 
-    def _is_done(self, duty: Duty, known: dict[str | None, Entry]) -> bool:
+    def _is_done(self, duty: DesiredState, known: dict[str | None, Entry]) -> bool:
         entry = known.get(duty["attachment_id"])
-        if duty["wanted"] != CONNECTED or not duty["complete"] or entry is None:
+        if duty["target_state"] != CONNECTED or not duty["complete"] or entry is None:
             return False
         try:
             whole = entry.step is Step.ATTACHED and self._is_there(entry)
@@ -111,7 +111,7 @@ class Duties:
         for entry in self._journal.entries():
             if entry.owner is Owner.AGENT and entry.attachment_id == attachment_id:
                 return entry.volume_id
-        duty = agent_manager_api.duty(self._proof, attachment_id)
+        duty = agent_manager_api.desired_state(self._credentials, attachment_id)
         return None if duty is None else duty["volume_id"]
 
     def _settle(self, volume_id: str, attachment_id: str) -> None:
@@ -125,19 +125,19 @@ class Duties:
         self._do(volume_id, attachment_id)
 
     def _do(self, volume_id: str, attachment_id: str) -> None:
-        duty = agent_manager_api.duty(self._proof, attachment_id)
+        duty = agent_manager_api.desired_state(self._credentials, attachment_id)
         entries = self._journal.of_volume(volume_id)
         mine = next((each for each in entries if _is_of(each, attachment_id)), None)
         others = [each for each in entries if each is not mine]
         if duty is None:
             if mine is not None:
                 self._forget(mine, others)
-        elif duty["wanted"] == DISCONNECTED:
+        elif duty["target_state"] == DISCONNECTED:
             self._disconnect(duty, mine, others)
         else:
             self._connect(duty, mine, others)
 
-    def _connect(self, duty: Duty, mine: Entry | None, others: list[Entry]) -> None:
+    def _connect(self, duty: DesiredState, mine: Entry | None, others: list[Entry]) -> None:
         there = mine is not None and self._is_there(mine)
         if mine is None or not there:
             mine = self._make(duty, mine, others)
@@ -147,13 +147,13 @@ class Duties:
             mine = self._journal.write(mine, step=Step.COMPLETING)
             assert mine.device is not None
             agent_manager_api.connected(
-                self._proof, duty["attachment_id"], duty["generation"], mine.device.path
+                self._credentials, duty["attachment_id"], duty["generation"], mine.device.path
             )
             mine = self._journal.write(mine, step=Step.ATTACHED)
         if there and _is_small(duty, mine):
             self._grow(duty, mine)
 
-    def _make(self, duty: Duty, mine: Entry | None, others: list[Entry]) -> Entry:
+    def _make(self, duty: DesiredState, mine: Entry | None, others: list[Entry]) -> Entry:
         """Return an entry with a device; a failure is told before it is raised."""
         try:
             self._check_free(duty, others)
@@ -176,7 +176,7 @@ class Duties:
         LOG.info("Volume %s is %s", duty["volume_id"], made.device and made.device.path)
         return made
 
-    def _entry(self, duty: Duty, mine: Entry | None) -> Entry:
+    def _entry(self, duty: DesiredState, mine: Entry | None) -> Entry:
         begun = mine or Entry(
             duty["volume_id"],
             owner=Owner.AGENT,
@@ -187,7 +187,7 @@ class Duties:
             begun, mode=duty["mode"], options=self._options, connection_info=_info(duty)
         )
 
-    def _check_free(self, duty: Duty, others: list[Entry]) -> None:
+    def _check_free(self, duty: DesiredState, others: list[Entry]) -> None:
         """Find out that nobody else has the volume on this host.
 
         :raises LocalConflict: somebody has attached it by hand
@@ -196,31 +196,31 @@ class Duties:
             if each.owner is not Owner.AGENT:
                 raise exception.LocalConflict(
                     reason=f"Volume {duty['volume_id']} is attached to host "
-                    f"{self._proof.host} by hand, by attachment {each.attachment_id}. Detach it "
-                    "there: local-detach on that host."
+                    f"{self._credentials.host} by hand, by attachment {each.attachment_id}. "
+                    "Detach it there: local-detach on that host."
                 )
             assert each.attachment_id is not None
-            if agent_manager_api.duty(self._proof, each.attachment_id) is None:
+            if agent_manager_api.desired_state(self._credentials, each.attachment_id) is None:
                 self._forget(each, [every for every in others if every is not each])
 
-    def _tell_failure(self, duty: Duty, error: exception.HostError) -> None:
+    def _tell_failure(self, duty: DesiredState, error: exception.HostError) -> None:
         try:
-            agent_manager_api.not_connected(
-                self._proof, duty["attachment_id"], duty["generation"], f"{error}"
+            agent_manager_api.connect_failed(
+                self._credentials, duty["attachment_id"], duty["generation"], f"{error}"
             )
         except exception.AttachdError as trouble:
             LOG.warning("Attachment %s: %s (%s)", duty["attachment_id"], error, trouble)
 
-    def _grow(self, duty: Duty, mine: Entry) -> None:
+    def _grow(self, duty: DesiredState, mine: Entry) -> None:
         grown = self._host.extend(mine)
         if grown < duty["size_gib"] * _GIB:
             raise exception.HostError(
                 reason=f"Volume {duty['volume_id']} has {duty['size_gib']} GiB, and its device on "
-                f"host {self._proof.host} still {grown} bytes."
+                f"host {self._credentials.host} still {grown} bytes."
             )
         LOG.info("The device of volume %s has grown to %d bytes", duty["volume_id"], grown)
 
-    def _disconnect(self, duty: Duty, mine: Entry | None, others: list[Entry]) -> None:
+    def _disconnect(self, duty: DesiredState, mine: Entry | None, others: list[Entry]) -> None:
         if mine is None:
             mine = self._unheard_of(duty, others)
         if mine is not None:
@@ -228,18 +228,20 @@ class Duties:
                 if not self._is_shared(mine, others):
                     mine = self._host.disconnect(mine)
             except exception.DeviceBusy as error:
-                agent_manager_api.kept(
-                    self._proof, duty["attachment_id"], duty["generation"], f"{error}"
+                agent_manager_api.detach_refused(
+                    self._credentials, duty["attachment_id"], duty["generation"], f"{error}"
                 )
                 raise
             except exception.HostError as error:
                 self._tell_failure(duty, error)
                 raise
-        agent_manager_api.disconnected(self._proof, duty["attachment_id"], duty["generation"])
+        agent_manager_api.disconnected(
+            self._credentials, duty["attachment_id"], duty["generation"]
+        )
         if mine is not None:
             self._journal.remove(mine)
 
-    def _unheard_of(self, duty: Duty, others: list[Entry]) -> Entry | None:
+    def _unheard_of(self, duty: DesiredState, others: list[Entry]) -> Entry | None:
         """Return an entry for what nothing was ever begun for, as far as the journal knows.
 
         A journal, or this entry of it, may have been lost.  So what can be asked is asked, unless
@@ -291,12 +293,12 @@ def _is_of(entry: Entry, attachment_id: str) -> bool:
     return entry.owner is Owner.AGENT and entry.attachment_id == attachment_id
 
 
-def _is_small(duty: Duty, entry: Entry) -> bool:
+def _is_small(duty: DesiredState, entry: Entry) -> bool:
     assert entry.device is not None
     return block_device.size(entry.device.path) < duty["size_gib"] * _GIB
 
 
-def _info(duty: Duty) -> dict[str, Any]:
+def _info(duty: DesiredState) -> dict[str, Any]:
     """Return the connection, and what os-brick's guard goes by."""
     guard = {name: duty[name] for name in ("shared_targets", "service_uuid")}
     return {**duty["connection_info"], **(guard if duty["service_uuid"] else {})}

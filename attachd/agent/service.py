@@ -35,9 +35,9 @@ class Agent:
     def __init__(self, host: Host, key: str) -> None:
         options = Options(CONF.agent.multipath, CONF.agent.enforce_multipath, CONF.agent.nic)
         self._host = host
-        self._proof = agent_manager_api.Proof(host.identity.name, key)
+        self._credentials = agent_manager_api.AgentCredentials(host.identity.name, key)
         self._duties = Duties(
-            host, self._proof, options, CONF.agent.threads, CONF.agent.work_timeout
+            host, self._credentials, options, CONF.agent.threads, CONF.agent.work_timeout
         )
         self._reporter = Reporter(host, options)
         self._crew = Crew(self._duties.look, CONF.agent.threads)
@@ -96,7 +96,7 @@ class Agent:
         :raises HostError: the journal cannot be read, or the host hangs, which is said as well
         """
         report = self._duties.room.warn(self._reporter.report(), CONF.agent.work_timeout)
-        duties = agent_manager_api.report(self._proof, report)
+        duties = agent_manager_api.report(self._credentials, report)
         due = self._duties.due(duties)
         self._crew.keep_only(due)
         self._crew.begin(due)
@@ -107,15 +107,15 @@ class Agent:
                 return
             self._server.start(override_pool_size=CONF.agent.threads)
             self._serving = True
-        LOG.info("The agent of host %s is at work", self._proof.host)
+        LOG.info("The agent of host %s is at work", self._credentials.host)
 
     def _tell_trouble(self, trouble: str) -> None:
         """Say once what is wrong, not at each report."""
         if trouble != self._trouble:
-            LOG.warning("Host %s cannot report: %s", self._proof.host, trouble)
+            LOG.warning("Host %s cannot report: %s", self._credentials.host, trouble)
         self._trouble = trouble
 
     def _tell_recovery(self) -> None:
         if self._trouble is not None:
-            LOG.info("Host %s reports again", self._proof.host)
+            LOG.info("Host %s reports again", self._credentials.host)
         self._trouble = None

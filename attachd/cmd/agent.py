@@ -64,13 +64,13 @@ def _prepare() -> Agent:
     folder = Path(CONF.agent.folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _be_the_only_one(folder)
-    proof = key.read_or_make(Path(CONF.agent.key_file or folder / "agent.key"))
+    credentials = key.read_or_make(Path(CONF.agent.key_file or folder / "agent.key"))
     identity = Identity(CONF.agent.host, CONF.agent.initiator)
     host = Host(identity, folder, CONF.agent.way)
     if isinstance(host.way, KernelWay) and not host.way.has_library():
         raise exception.HostError(reason="os-brick is missing here: pip install 'attachd[host]'")
     _keep_name(host)
-    return Agent(host, proof)
+    return Agent(host, credentials)
 
 
 def _keep_name(host: Host) -> None:

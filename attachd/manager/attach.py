@@ -46,7 +46,7 @@ def attach(
     return _connect(backend, attachment_id, volume_id, guard)
 
 
-def attach_alone(
+def attach_exclusive(
     backend: Backend,
     attachment_id: str,
     volume_id: str,
@@ -55,7 +55,7 @@ def attach_alone(
 ) -> dict[str, Any]:
     """Connect, with no other connection of an ordinary volume beside this one.
 
-    :raises: as manager_api.attach_alone()
+    :raises: as manager_api.attach_exclusive()
     """
     backend.driver.check_connector(connector)
     guard = attach_validation.begin(backend, connector, attach_validation.refuse_others, denied)

@@ -16,17 +16,17 @@ from attachd.states import AttachmentState
 LOG = log.getLogger(__name__)
 
 
-def carry_on(backend: Backend, attachment_id: str) -> None:
+def process_pending(backend: Backend, attachment_id: str) -> None:
     """Connect or disconnect an attachment that is waiting for it."""
     try:
-        _carry_on(backend, db.get(attachment_id, None))
+        _process_row(backend, db.get(attachment_id, None))
     except (exception.NotFound, exception.InvalidTransition):
         LOG.info("Attachment %s is gone or in other hands, nothing is due", attachment_id)
     except exception.AttachdError as error:
         LOG.warning("What was due for attachment %s was not done: %s", attachment_id, error)
 
 
-def _carry_on(backend: Backend, row: db.Row) -> None:
+def _process_row(backend: Backend, row: db.Row) -> None:
     if row["state"] == AttachmentState.CONNECTING:
         attach.finish_attach(backend, row)
         nudging.agents_of([db.get(row["id"], None)])

@@ -32,22 +32,24 @@ class Endpoint(LogLevels):
         attachment_id: str,
         volume_id: str,
         connector: dict[str, Any],
-        denied: str = "",
+        denied_rule: str = "",
     ) -> dict[str, Any]:
         """See manager_api.attach()."""
-        return attach.attach(self._backend, attachment_id, volume_id, connector, denied)
+        return attach.attach(self._backend, attachment_id, volume_id, connector, denied_rule)
 
     @answering
-    def attach_alone(
+    def attach_exclusive(
         self,
         _context: RequestContext,
         attachment_id: str,
         volume_id: str,
         connector: dict[str, Any],
-        denied: str = "",
+        denied_rule: str = "",
     ) -> dict[str, Any]:
-        """See manager_api.attach_alone()."""
-        return attach.attach_alone(self._backend, attachment_id, volume_id, connector, denied)
+        """See manager_api.attach_exclusive()."""
+        return attach.attach_exclusive(
+            self._backend, attachment_id, volume_id, connector, denied_rule
+        )
 
     @answering
     def detach(
@@ -73,25 +75,25 @@ class Endpoint(LogLevels):
             detach.force(self._backend, attachment_id, volume_id, context.user_id, states)
         )
 
-    def carry_on(self, _context: RequestContext, attachment_id: str) -> None:
-        """See manager_api.carry_on()."""
-        background.carry_on(self._backend, attachment_id)
+    def process_pending(self, _context: RequestContext, attachment_id: str) -> None:
+        """See manager_api.process_pending()."""
+        background.process_pending(self._backend, attachment_id)
 
     @answering
-    def open_connection(
+    def initialize_connection(
         self,
         context: RequestContext,
         volume: Volume,
         connector: dict[str, Any],
-        denied: str = "",
+        denied_rule: str = "",
     ) -> dict[str, Any]:
-        """See manager_api.open_connection()."""
+        """See manager_api.initialize_connection()."""
         return legacy_connections.open_(
-            self._backend, volume.id, volume.project_id, context.user_id, connector, denied
+            self._backend, volume.id, volume.project_id, context.user_id, connector, denied_rule
         )
 
     @answering
-    def close_connections(
+    def terminate_connections(
         self,
         _context: RequestContext,
         volume_id: str,
@@ -99,7 +101,7 @@ class Endpoint(LogLevels):
         attachment_ids: list[str] | None,
         connection_ids: list[str] | None = None,
     ) -> int:
-        """See manager_api.close_connections()."""
+        """See manager_api.terminate_connections()."""
         return legacy_connections.close(
             self._backend, volume_id, connector, attachment_ids, connection_ids
         )

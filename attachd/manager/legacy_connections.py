@@ -33,7 +33,7 @@ def open_(
     """Let a host in; one that is let in already gets the same answer.
 
     :returns: manager_api.Connected
-    :raises: as manager_api.open_connection()
+    :raises: as manager_api.initialize_connection()
     """
     backend.check_ready()
     backend.driver.check_connector(connector)
@@ -137,7 +137,7 @@ def close(
         whatever it serves
     :param connection_ids: only these; None: whichever there are
     :returns: how many connections were closed
-    :raises: as manager_api.close_connections()
+    :raises: as manager_api.terminate_connections()
     """
     backend.check_ready()
     with backend.turn(volume_id) as turn:

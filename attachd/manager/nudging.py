@@ -25,7 +25,7 @@ def agents_of(rows: Iterable[Mapping[str, Any]]) -> None:
 
 def _nudge(host: str, attachment_id: str) -> None:
     try:
-        agent_api.nudge(context.admin(), host, attachment_id)
+        agent_api.request_reconcile(context.admin(), host, attachment_id)
     except exception.AttachdError as error:
         LOG.info("The agent of host %s looks later at %s: %s", host, attachment_id, error)
     except Exception:

@@ -3,7 +3,6 @@
 
 from collections.abc import Mapping
 import datetime
-from types import MappingProxyType
 from typing import Any
 
 from oslo_versionedobjects import fields
@@ -25,19 +24,7 @@ class Attachment(base.AttachdObject):
     """
 
     # 1.0: Initial version
-    # 1.1: kind
-    # 1.2: connection_key
-    # 1.3: expires_at, agent, device
-    VERSION = "1.3"
-    ADDED = MappingProxyType(
-        {
-            "kind": "1.1",
-            "connection_key": "1.2",
-            "expires_at": "1.3",
-            "agent": "1.3",
-            "device": "1.3",
-        }
-    )
+    VERSION = "1.0"
 
     fields = {
         "id": fields.StringField(),

@@ -10,13 +10,7 @@ from attachd.objects import base
 
 Manifest = tuple[tuple[str, str], ...]
 
-_RAISED = {
-    "1.0": {"Attachment": "1.0", "Volume": "1.0"},
-    "1.1": {"Volume": "1.1"},
-    "1.3": {"Attachment": "1.1"},
-    "1.4": {"Attachment": "1.2", "Volume": "1.2"},
-    "1.7": {"Attachment": "1.3"},
-}
+_RAISED = {"1.0": {"Attachment": "1.0", "Volume": "1.0"}}
 """With which versions of the contract (manager_api) came which of the objects."""
 
 

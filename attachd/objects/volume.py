@@ -2,7 +2,6 @@
 """A volume as it crosses RPC; loaded by the API, worked on by the manager."""
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from oslo_versionedobjects import fields
@@ -24,12 +23,7 @@ class Volume(base.AttachdObject):
     """
 
     # 1.0: Initial version
-    # 1.1: source_volid, admin_metadata
-    # 1.2: shared_targets
-    VERSION = "1.2"
-    ADDED = MappingProxyType(
-        {"source_volid": "1.1", "admin_metadata": "1.1", "shared_targets": "1.2"}
-    )
+    VERSION = "1.0"
 
     fields = {
         "id": fields.StringField(),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service can ask of the agent of a host: the client half; agent/endpoint.py answers.
+"""RPC client of the agent of a host; agent/endpoint.py is the server.
 
-It is never told what to do, only to look: what is due it reads by itself, with its key (see
-agent_manager_api.py).  So a message that is lost, comes twice or is forged does no harm.
+The messages contain no work: an agent reads its desired state itself, with its key (see
+agent_manager_api.py).  So a message that is lost, duplicated or forged does no harm.
 
 Version history of the contract:
 
-* 1.0: look
+* 1.0: reconcile
 """
 
 import oslo_messaging as messaging
@@ -19,39 +19,39 @@ from attachd.rpc import transport
 VERSION = "1.0"
 
 
-def look(context: RequestContext, host: str, attachment_id: str) -> None:
-    """Have an agent do what is due for one attachment, and wait for it.
+def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
+    """Have an agent reconcile one attachment, and wait until it is done.
 
-    :raises HostError: the host could not, with its reason; so are DeviceBusy and the like
-    :raises AgentAway: there is nobody to ask
-    :raises AgentTimeout: no answer in time; the work may go on
+    :raises HostError: the host failed, with its reason; so do its subclasses, such as DeviceBusy
+    :raises AgentAway: the agent does not run
+    :raises AgentTimeout: no answer in time; the work may continue
     :raises Unavailable: the message could not be sent
     """
     try:
-        _client(host).call(context, "look", attachment_id=attachment_id)
+        _client(host).call(context, "reconcile", attachment_id=attachment_id)
     except messaging.MessagingTimeout:
         raise exception.AgentTimeout(host=host, attachment_id=attachment_id) from None
     except messaging.MessageUndeliverable:
         raise exception.AgentAway(host=host, since="since the message queue began") from None
     except messaging.MessageDeliveryFailure as error:
-        raise _unsent() from error
+        raise _delivery_failed() from error
 
 
-def nudge(context: RequestContext, host: str, attachment_id: str) -> None:
-    """Have an agent do soon what is due for one attachment; it would find out later anyway.
+def request_reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
+    """Have an agent reconcile one attachment soon; without it the agent's next report does.
 
-    :raises AgentAway: there is nobody to tell
+    :raises AgentAway: the agent does not run
     :raises Unavailable: the message could not be sent
     """
     try:
-        _client(host).cast(context, "look", attachment_id=attachment_id)
+        _client(host).cast(context, "reconcile", attachment_id=attachment_id)
     except messaging.MessageUndeliverable:
         raise exception.AgentAway(host=host, since="since the message queue began") from None
     except messaging.MessageDeliveryFailure as error:
-        raise _unsent() from error
+        raise _delivery_failed() from error
 
 
-def _unsent() -> exception.Unavailable:
+def _delivery_failed() -> exception.Unavailable:
     return exception.Unavailable(reason="The message queue does not answer. Try again later.")
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent asks of the service: the client half; manager/agents/endpoint.py answers.
+"""RPC client of the managers for the agent of a host; manager/agents/endpoint.py is the server.
 
-Each message names the host and shows its key.  Only who has the key of a host learns what that is
-to connect to, and says what it has connected.
+Each message names the host and carries its key.  Only the agent that has the key of a host gets
+the connections of that host, and reports what it has connected.
 
 Version history of the contract:
 
-* 1.0: report, duty, connected, not_connected, disconnected, kept
+* 1.0: report, desired_state, connected, connect_failed, disconnected, detach_refused
 """
 
 from collections.abc import Iterator
@@ -24,15 +24,16 @@ VERSION = "1.0"
 TIMEOUT = 30
 """Seconds that an agent waits for an answer: the service only reads and writes a few rows.
 
-A report whose answer is lost must not make its agent count as away, see [agent] down_time."""
+A report whose answer is lost must not make its agent count as away, see [agent] down_time.
+"""
 
 
 class DeviceReport(TypedDict):
     """A device of a host, as its agent found it.
 
-    :ivar attachment_id: that it was made for
-    :ivar path: of the device; None: there is none, although there should be
-    :ivar size_bytes: of the device; None: there is none
+    :ivar attachment_id: of the attachment it was made for
+    :ivar path: of the device; None: it is missing
+    :ivar size_bytes: of the device; None: it is missing
     """
 
     attachment_id: str
@@ -43,35 +44,36 @@ class DeviceReport(TypedDict):
 
 
 class Report(TypedDict):
-    """What an agent says of its host.
+    """What an agent reports about its host.
 
     :ivar connector: as os-brick's get_connector_properties(); None: nothing can be attached there
-    :ivar way: "kernel" or "user-space"
+    :ivar connector_type: "kernel" or "user-space"
     :ivar version: of attachd
-    :ivar error: what is wrong there, such as why nothing can be attached; None: nothing
+    :ivar error: a problem of the host, such as why nothing can be attached; None: none
     """
 
     connector: dict[str, Any] | None
     devices: list[DeviceReport]
-    way: str
+    connector_type: str
     version: str
     error: str | None
 
 
-class Duty(TypedDict):
-    """What is due for one attachment.
+class DesiredState(TypedDict):
+    """The desired state of one attachment.
 
-    :ivar wanted: "connected": there is to be a device; "disconnected": it is to go
-    :ivar complete: whether it has been said already that the device is there
+    :ivar target_state: "connected": the device has to exist; "disconnected": it has to go
+    :ivar complete: whether the agent has reported the device already
     :ivar connection_info: flat, as the API shows it, with secrets
     :ivar size_gib: of the volume, in GiB (2**30 bytes)
-    :ivar generation: fences: what is said of an older one is not heard
-    :ivar shared_targets: of the volume, with ``service_uuid``: what os-brick's guard goes by
+    :ivar generation: fencing token: reports about an older generation are refused
+    :ivar shared_targets: of the volume, with ``service_uuid``: as os-brick's guard of shared
+        connections needs them
     """
 
     attachment_id: str
     volume_id: str
-    wanted: str
+    target_state: str
     complete: bool
     connection_info: dict[str, Any]
     mode: str
@@ -81,60 +83,82 @@ class Duty(TypedDict):
     service_uuid: str | None
 
 
-class Proof(NamedTuple):
-    """Who speaks."""
+class AgentCredentials(NamedTuple):
+    """Host name and key of an agent."""
 
     host: str
     key: str
 
 
-def report(proof: Proof, said: Report) -> list[Duty]:
-    """Say how a host is, and return all that is due there.
+def report(credentials: AgentCredentials, said: Report) -> list[DesiredState]:
+    """Report the condition of a host, and return the desired state of all its attachments.
 
-    :raises Forbidden: another one is the host's agent, or nobody knows the host
-    :raises Unavailable: nobody answers
+    :raises Forbidden: the host has another agent, or is unknown
+    :raises Unavailable: no manager answers
     """
-    duties: list[Duty] = _call(proof, "report", report=said)
+    duties: list[DesiredState] = _call(credentials, "report", report=said)
     return duties
 
 
-def duty(proof: Proof, attachment_id: str) -> Duty | None:
-    """Return what is due for one attachment; None: it is nothing of this host (any more)."""
-    found: Duty | None = _call(proof, "duty", attachment_id=attachment_id)
+def desired_state(credentials: AgentCredentials, attachment_id: str) -> DesiredState | None:
+    """Return the desired state of one attachment; None: it is not one of this host any more."""
+    found: DesiredState | None = _call(credentials, "desired_state", attachment_id=attachment_id)
     return found
 
 
-def connected(proof: Proof, attachment_id: str, generation: int, device: str) -> None:
-    """Say that the device is there: the attachment is complete.
+def connected(
+    credentials: AgentCredentials, attachment_id: str, generation: int, device: str
+) -> None:
+    """Report that the device exists: the attachment is complete.
 
-    :raises InvalidTransition: it is not wanted any more, or not in this generation
+    :raises InvalidTransition: it is no longer to be connected, or has another generation
     """
-    _call(proof, "connected", attachment_id=attachment_id, generation=generation, device=device)
+    _call(
+        credentials, "connected", attachment_id=attachment_id, generation=generation, device=device
+    )
 
 
-def not_connected(proof: Proof, attachment_id: str, generation: int, error: str) -> None:
-    """Say why there is no device, or why one that is to go is still there; that is tried again."""
-    _call(proof, "not_connected", attachment_id=attachment_id, generation=generation, error=error)
+def connect_failed(
+    credentials: AgentCredentials, attachment_id: str, generation: int, error: str
+) -> None:
+    """Report why the device is missing, or why it could not be removed; the agent will retry."""
+    _call(
+        credentials,
+        "connect_failed",
+        attachment_id=attachment_id,
+        generation=generation,
+        error=error,
+    )
 
 
-def disconnected(proof: Proof, attachment_id: str, generation: int) -> None:
-    """Prove that the device is gone: the backend may shut the host out."""
-    _call(proof, "disconnected", attachment_id=attachment_id, generation=generation)
+def disconnected(credentials: AgentCredentials, attachment_id: str, generation: int) -> None:
+    """Report that the device is gone: the backend may revoke the host's access."""
+    _call(credentials, "disconnected", attachment_id=attachment_id, generation=generation)
 
 
-def kept(proof: Proof, attachment_id: str, generation: int, error: str) -> None:
-    """Say why the device has to stay, such as who uses it: the attachment stays attached."""
-    _call(proof, "kept", attachment_id=attachment_id, generation=generation, error=error)
+def detach_refused(
+    credentials: AgentCredentials, attachment_id: str, generation: int, error: str
+) -> None:
+    """Report why the device stays, such as a process using it: the attachment stays attached."""
+    _call(
+        credentials,
+        "detach_refused",
+        attachment_id=attachment_id,
+        generation=generation,
+        error=error,
+    )
 
 
-def _call(proof: Proof, method: str, **arguments: Any) -> Any:
-    with _translated():
+def _call(credentials: AgentCredentials, method: str, **arguments: Any) -> Any:
+    with _map_errors():
         client = transport.get_topic_client(CONF.agent.registry_topic, None, TIMEOUT, VERSION)
-        return client.call(context.admin(), method, host=proof.host, key=proof.key, **arguments)
+        return client.call(
+            context.admin(), method, host=credentials.host, key=credentials.key, **arguments
+        )
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _map_errors() -> Iterator[None]:
     try:
         yield
     except (
@@ -142,6 +166,4 @@ def _translated() -> Iterator[None]:
         messaging.MessageUndeliverable,
         messaging.MessageDeliveryFailure,
     ) as error:
-        raise exception.Unavailable(
-            reason="No manager answers to this agent. It goes on trying."
-        ) from error
+        raise exception.Unavailable(reason="No manager answers. The agent will retry.") from error

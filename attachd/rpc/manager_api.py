@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API can ask of a manager: the client half; manager/endpoint.py is the server half.
+"""RPC client of a manager's backend; manager/endpoint.py is the server.
 
 Version history of the contract:
 
-* 1.0: attach, attach_alone, detach, create_volume, delete_volume, extend_volume
-* 1.1: volumes tell where they were copied from, and whether they may be written
-* 1.2: set_log_levels, get_log_levels
-* 1.3: open_connection, close_connections; attachments tell of what kind they are
-* 1.4: detach names the states in which it may; force_detach
-* 1.5: close_connections names which
-* 1.6: attach, attach_alone and open_connection tell what the caller is denied
-* 1.7: carry_on; attachments have agents, and can be withdrawn from them
+* 1.0: attach, attach_exclusive, detach, force_detach, process_pending, initialize_connection,
+  terminate_connections, create_volume, delete_volume, extend_volume, set_log_levels,
+  get_log_levels
 
-A manager of a former release is asked by its own version (managers.py): an argument that it
-does not know is left out where it says nothing, or where the answer is as good as it was in that
-release; else the request is refused until the manager is of this release.
+A manager of an older release is called in its own version (version_compat.py).  An argument that
+it does not have is left out if it is empty; otherwise the request is refused until the manager is
+upgraded.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,26 +20,14 @@ from attachd.objects import Attachment, Volume
 from attachd.rpc import transport, version_compat
 from attachd.rpc.version_compat import IntroducedIn, VersionedManagerClient, map_rpc_errors
 
-VERSION = "1.7"
+VERSION = "1.0"
 
-_SINCE: Final[Mapping[str, IntroducedIn]] = {
-    "attach": IntroducedIn(arguments={"denied": "1.6"}),
-    "attach_alone": IntroducedIn(arguments={"denied": "1.6"}),
-    "detach": IntroducedIn(arguments={"states": "1.4"}),
-    "force_detach": IntroducedIn("1.4"),
-    "create_volume": IntroducedIn(),
-    "delete_volume": IntroducedIn(),
-    "extend_volume": IntroducedIn(),
-    "set_log_levels": IntroducedIn("1.2"),
-    "get_log_levels": IntroducedIn("1.2"),
-    "open_connection": IntroducedIn("1.3", {"denied": "1.6"}),
-    "close_connections": IntroducedIn("1.3", {"connection_ids": "1.5"}),
-    "carry_on": IntroducedIn("1.7"),
-}
+_INTRODUCED: Final[Mapping[str, IntroducedIn]] = {}
+"""Methods that version 1.0 did not have, and methods with arguments that it did not have."""
 
 
 class Connected(TypedDict):
-    """The answer to :func:`attach` and to :func:`open_connection`.
+    """The answer to :func:`attach` and to :func:`initialize_connection`.
 
     :ivar connection_info: as drivers.base.ConnectionInfo
     :ivar mode: "rw" or "ro", as the backend lets the host in
@@ -58,36 +41,36 @@ def attach(
     context: RequestContext,
     attachment: Attachment,
     connector: dict[str, Any],
-    denied: str = "",
+    denied_rule: str = "",
 ) -> Connected:
-    """Let the connector's host reach the volume, and wait for the backend to say so.
+    """Connect the host of a connector to the volume, and wait for the backend.
 
-    An ordinary volume may be connected for the same server elsewhere at the same time, as it
-    is while the server moves from host to host.
+    A volume that is not multiattach may be connected for the same server on two hosts, as during a
+    live migration.
 
-    :param denied: the rule by which the caller must not be one of several, asked where a connect
-        that had failed is repeated; "" if they may
-    :raises Forbidden: somebody else is there by now, and ``denied`` names a rule
-    :raises ConnectFailed: the backend did not; the attachment is in ``error_attaching``
+    :param denied_rule: the policy rule that forbids the caller to share the volume, checked when a
+        failed connect is repeated; "" if the caller may
+    :raises Forbidden: another attachment holds the volume, and ``denied_rule`` is not empty
+    :raises ConnectFailed: the backend failed; the attachment is in ``error_attaching``
     :raises ConnectorHeld: the attachment connects another host
-    :raises DuplicateConnector: another server's attachment of an ordinary volume does
-    :raises ManagerTimeout: no answer in time; the work may go on
+    :raises DuplicateConnector: the volume is not multiattach, and connected for another server
+    :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent
     """
-    return _connect(context, "attach", attachment, connector, denied)
+    return _connect(context, "attach", attachment, connector, denied_rule)
 
 
-def attach_alone(
+def attach_exclusive(
     context: RequestContext,
     attachment: Attachment,
     connector: dict[str, Any],
-    denied: str = "",
+    denied_rule: str = "",
 ) -> Connected:
-    """Do as :func:`attach`, but suffer no other connection of an ordinary volume at all.
+    """Connect as :func:`attach`, if a volume that is not multiattach has no other connection.
 
-    :raises DuplicateConnector: there is one
+    :raises DuplicateConnector: it has one
     """
-    return _connect(context, "attach_alone", attachment, connector, denied)
+    return _connect(context, "attach_exclusive", attachment, connector, denied_rule)
 
 
 def _connect(
@@ -95,7 +78,7 @@ def _connect(
     method: str,
     attachment: Attachment,
     connector: dict[str, Any],
-    denied: str,
+    denied_rule: str,
 ) -> Connected:
     with map_rpc_errors(attachment.backend, f"attachment {attachment.id}"):
         answer: Connected = _manager(attachment.backend).call(
@@ -104,7 +87,7 @@ def _connect(
             attachment_id=attachment.id,
             volume_id=attachment.volume_id,
             connector=connector,
-            denied=denied,
+            denied_rule=denied_rule,
         )
     return answer
 
@@ -112,14 +95,14 @@ def _connect(
 def detach(
     context: RequestContext, attachment: Attachment, states: Collection[str] | None = None
 ) -> list[Attachment]:
-    """Take the host's access away and delete the attachment.
+    """Revoke the host's access and delete the attachment.
 
-    :param states: only if it is in one of these by then: whoever decided that it may go has seen
-        no other; None: in whatever state it is
+    :param states: the states in which the manager may do it: those that the caller has checked;
+        None: all
     :returns: the volume's remaining attachments, without their secrets
-    :raises InvalidTransition: it is in another state by then; nothing was done
-    :raises DisconnectFailed: the backend did not; the attachment is in ``error_detaching``
-    :raises ManagerTimeout: no answer in time; the work may go on
+    :raises InvalidTransition: the attachment is in another state; nothing was done
+    :raises DisconnectFailed: the backend failed; the attachment is in ``error_detaching``
+    :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent
     """
     return _disconnect(context, "detach", attachment, states)
@@ -128,7 +111,7 @@ def detach(
 def force_detach(
     context: RequestContext, attachment: Attachment, states: Collection[str] | None = None
 ) -> list[Attachment]:
-    """Do as :func:`detach`, and tell the attachment's owner who had it done.
+    """Detach as :func:`detach`, and leave a message to the attachment's owner about the caller.
 
     :raises: as :func:`detach`
     """
@@ -139,104 +122,96 @@ def _disconnect(
     context: RequestContext, method: str, attachment: Attachment, states: Collection[str] | None
 ) -> list[Attachment]:
     with map_rpc_errors(attachment.backend, f"attachment {attachment.id}"):
-        manager = _manager(attachment.backend)
-        if method == "force_detach" and not manager.knows(method):
-            method = "detach"  # its owner is not told by whom
-        remaining: list[Attachment] = manager.call(
+        remaining: list[Attachment] = _manager(attachment.backend).call(
             context,
             method,
             attachment_id=attachment.id,
             volume_id=attachment.volume_id,
-            # It was in one of these a moment ago, which had to do in former releases.
-            **manager.drop_unsupported(method, states=None if states is None else sorted(states)),
+            states=None if states is None else sorted(states),
         )
     return remaining
 
 
-def carry_on(context: RequestContext, attachment: Attachment) -> None:
-    """Have done, by and by, what the attachment's row says is due: a connect or a disconnect.
+def process_pending(context: RequestContext, attachment: Attachment) -> None:
+    """Request the connect or disconnect that the attachment's row records as pending.
 
-    How it ends shows in the row.
+    The row shows the result.
 
-    :raises Unavailable: the message could not be sent; a manager finds the row by itself, later
+    :raises Unavailable: the message could not be sent; a manager finds the row by itself later
     """
     with map_rpc_errors(attachment.backend, f"attachment {attachment.id}"):
-        _manager(attachment.backend).cast(context, "carry_on", attachment_id=attachment.id)
+        _manager(attachment.backend).cast(context, "process_pending", attachment_id=attachment.id)
 
 
-def open_connection(
-    context: RequestContext, volume: Volume, connector: dict[str, Any], denied: str = ""
+def initialize_connection(
+    context: RequestContext, volume: Volume, connector: dict[str, Any], denied_rule: str = ""
 ) -> Connected:
-    """Let the connector's host reach the volume, before anybody has told what for.
+    """Connect the host of a connector to the volume, for an attachment that may follow.
 
-    A host that does reach it already gets the same answer.
+    A host that is connected already gets the same answer.
 
-    :param denied: the rule by which the caller must not be one of several; "" if they may
-    :raises Forbidden: somebody else is there already, and ``denied`` names a rule
-    :raises InvalidVolume: the volume is in other hands, or in no state for it
-    :raises ConnectionNotOpened: the backend did not
-    :raises ManagerTimeout: no answer in time; the work may go on
+    :param denied_rule: the policy rule that forbids the caller to share the volume; "" if the
+        caller may
+    :raises Forbidden: another attachment holds the volume, and ``denied_rule`` is not empty
+    :raises InvalidVolume: another caller holds the volume, or its state does not allow it
+    :raises ConnectionNotOpened: the backend failed
+    :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent
     """
     with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         answer: Connected = _manager(volume.backend).call(
-            context, "open_connection", volume=volume, connector=connector, denied=denied
+            context,
+            "initialize_connection",
+            volume=volume,
+            connector=connector,
+            denied_rule=denied_rule,
         )
     return answer
 
 
-def close_connections(
+def terminate_connections(
     context: RequestContext,
     volume: Volume,
     connector: dict[str, Any] | None,
     attachment_ids: Sequence[str] | None,
     connection_ids: Collection[str] | None = None,
 ) -> int:
-    """Take access away that :func:`open_connection` gave, and the holds back that came with it.
+    """Revoke access that :func:`initialize_connection` granted, and cancel the holds of it.
 
-    :param connector: of the host; None: whatever hosts there are
-    :param attachment_ids: only what serves one of these attachments, or none at all; None:
-        whatever it serves
-    :param connection_ids: only these; None: whichever there are
-    :returns: how many connections were closed
-    :raises ConnectionNotClosed: the backend did not
-    :raises ManagerTimeout: no answer in time; the work may go on
+    :param connector: of the host; None: all hosts
+    :param attachment_ids: only connections of these attachments, and those of none; None: all
+    :param connection_ids: only these; None: all
+    :returns: number of connections that were terminated
+    :raises ConnectionNotClosed: the backend failed
+    :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent
     """
     with map_rpc_errors(volume.backend, f"volume {volume.id}"):
-        manager = _manager(volume.backend)
-        which = {"connection_ids": None if connection_ids is None else sorted(connection_ids)}
-        if not manager.knows("close_connections", "connection_ids") and connection_ids is not None:
-            # Where the volume has one user, these are all there are.
-            which = which if volume.multiattach else {}
-        closed: int = manager.call(
+        closed: int = _manager(volume.backend).call(
             context,
-            "close_connections",
+            "terminate_connections",
             volume_id=volume.id,
             connector=connector,
             attachment_ids=None if attachment_ids is None else list(attachment_ids),
-            **which,
+            connection_ids=None if connection_ids is None else sorted(connection_ids),
         )
     return closed
 
 
 def create_volume(context: RequestContext, volume: Volume) -> None:
-    """Have the volume made; it becomes ``available`` or ``error``."""
+    """Request creation of the volume; it becomes ``available`` or ``error``."""
     with map_rpc_errors(volume.backend, f"volume {volume.id}"):
-        manager = _manager(volume.backend)
-        if volume.obj_attr_is_set("source_volid") and volume.source_volid is not None:
-            manager.check("1.1")  # an older one would make an empty volume
-        manager.cast(context, "create_volume", volume=volume)
+        _manager(volume.backend).cast(context, "create_volume", volume=volume)
 
 
 def delete_volume(context: RequestContext, volume: Volume) -> None:
-    """Have the volume removed; it vanishes or becomes ``error_deleting``."""
+    """Request deletion of the volume; its row disappears or becomes ``error_deleting``."""
     with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         _manager(volume.backend).cast(context, "delete_volume", volume=volume)
 
 
 def extend_volume(context: RequestContext, volume: Volume) -> None:
-    """Have the volume grow to its row's ``new_size_gib``; or it becomes ``error_extending``."""
+    """Request growth to the row's ``new_size_gib``; on failure it becomes ``error_extending``."""
     with map_rpc_errors(volume.backend, f"volume {volume.id}"):
         _manager(volume.backend).cast(context, "extend_volume", volume=volume)
 
@@ -244,23 +219,26 @@ def extend_volume(context: RequestContext, volume: Volume) -> None:
 def set_log_levels(
     context: RequestContext, hosts: Collection[str], prefix: str, level: str
 ) -> None:
-    """Have every process that works on one of these backends log more or less.
+    """Set the level of loggers in every process that serves one of these backends.
 
     :param hosts: ``host@backend`` each
-    :param prefix: of the names of loggers, as of log_levels.change(); so is ``level``
+    :param prefix: of the names of loggers, as in log_levels.change()
+    :param level: as in log_levels.change()
     :raises Unavailable: the message could not be sent
     """
     with map_rpc_errors(", ".join(hosts), "their log levels"):
         all_managers = transport.get_fanout_client(
-            version_compat.contract_of_all(VERSION, _SINCE["set_log_levels"])
+            version_compat.contract_of_all(
+                VERSION, _INTRODUCED.get("set_log_levels", IntroducedIn())
+            )
         )
         all_managers.cast(context, "set_log_levels", hosts=list(hosts), prefix=prefix, level=level)
 
 
 def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str, str]:
-    """Return the levels of loggers in one of the processes that work on a backend.
+    """Return the levels of loggers in one of the processes that serve a backend.
 
-    :param prefix: of the names of loggers, as of log_levels.current()
+    :param prefix: of the names of loggers, as in log_levels.current()
     :raises ManagerTimeout: no answer in time
     :raises Unavailable: the message could not be sent
     """
@@ -270,4 +248,4 @@ def get_log_levels(context: RequestContext, host: str, prefix: str) -> dict[str,
 
 
 def _manager(backend: str) -> VersionedManagerClient:
-    return VersionedManagerClient(backend, VERSION, _SINCE)
+    return VersionedManagerClient(backend, VERSION, _INTRODUCED)

@@ -27,7 +27,8 @@ class VersionedManagerClient:
 
     :param backend: ``host@backend``
     :param newest: the version of the contract that this code speaks
-    :param since: of each method
+    :param since: versions that introduced methods and arguments; those that are missing came
+        with 1.0
     """
 
     def __init__(self, backend: str, newest: str, since: Mapping[str, IntroducedIn]) -> None:
@@ -43,7 +44,7 @@ class VersionedManagerClient:
 
     def knows(self, method: str, argument: str | None = None) -> bool:
         """Return whether the manager has a method, or an argument of it."""
-        since = self._since[method]
+        since = self._introduced(method)
         needed = since.method if argument is None else since.arguments.get(argument, since.method)
         return not version_pins.is_older(self._level.contract, needed)
 
@@ -63,13 +64,17 @@ class VersionedManagerClient:
         """Cast to a method; raises Unavailable if the manager lacks it."""
         self._client.cast(context, method, **self._understood(method, arguments))
 
+    def _introduced(self, method: str) -> IntroducedIn:
+        return self._since.get(method, IntroducedIn())
+
     def _understood(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        self.check(self._since[method].method)
-        for name, since in self._since[method].arguments.items():
+        since = self._introduced(method)
+        self.check(since.method)
+        for name, version in since.arguments.items():
             if arguments.get(name) in _NOTHING and not self.knows(method, name):
                 arguments.pop(name, None)
             elif name in arguments:
-                self.check(since)
+                self.check(version)
         return arguments
 
 

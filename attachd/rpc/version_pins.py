@@ -18,8 +18,8 @@ from attachd.conf.upgrade_levels import AUTO
 from attachd.db import services
 from attachd.objects import manifests
 
-DEFAULT_VERSION = "1.6"
-"""Contract of a manager that reports none: the last one before managers reported it."""
+DEFAULT_VERSION = "1.0"
+"""Contract of a manager that reports none."""
 
 CACHE_TTL = 10.0
 """Seconds that versions read from the database are cached."""

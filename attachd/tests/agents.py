@@ -41,7 +41,7 @@ def silence(host: str, seconds: int = 3600) -> None:
 
 
 def obey(_context: Any, host: str, attachment_id: str) -> None:
-    """Do at once what an agent is told to by agent_api.look(), in its place: there is no host."""
+    """Reconcile in place of the agent of a host that does not exist; as agent_api.reconcile()."""
     for row in agents.work(host, attachment_id):
         if row["state"] == AttachmentState.WITHDRAWING:
             agent_moves.release(attachment_id, host, row["generation"])
@@ -88,7 +88,7 @@ class Agent:
 
     @answering
     def look(self, _context: RequestContext, attachment_id: str) -> None:
-        """See agent_api.look()."""
+        """See agent_api.reconcile()."""
         self.told.append(attachment_id)
         if self.is_deaf:
             self._heard.wait()
@@ -99,7 +99,7 @@ class Agent:
             self.work(attachment_id)
 
     def work(self, attachment_id: str | None = None) -> None:
-        """Do what is due; raises as agent_api.look()."""
+        """Do what is due; raises as agent_api.reconcile()."""
         for row in agents.work(self.host, attachment_id):
             leaves = row["state"] == AttachmentState.WITHDRAWING
             (self._take_away if leaves else self._make)(row["id"], row["generation"])

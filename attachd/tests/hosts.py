@@ -25,7 +25,7 @@ from attachd.tests.backends import override
 from attachd.tests.wait import TIMEOUT
 
 NAME = "compute-1"
-PROOF = agent_manager_api.Proof(NAME, "k" * 43)
+CREDENTIALS = agent_manager_api.AgentCredentials(NAME, "k" * 43)
 GIB = 2**30
 INFO: dict[str, Any] = {
     "driver_volume_type": "memory",
@@ -131,7 +131,7 @@ class HostCase(unittest.TestCase):
         self._desk.start()
         self.addCleanup(self._desk.stop)
         self._desk._thread.join(TIMEOUT)
-        agents.add(*PROOF)
+        agents.add(*CREDENTIALS)
         patched = mock.patch("os.geteuid", return_value=0)
         patched.start()
         self.addCleanup(patched.stop)

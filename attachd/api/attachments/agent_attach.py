@@ -78,11 +78,10 @@ def attach(
     :raises Conflict: another host has a device of the volume that nobody remembers
     :raises HostError: the host could not; nothing is left
     :raises AgentTimeout: no answer in time; the work may go on
-    :raises: as reservation.make(), manager_api.attach() and connecting.check_managers()
+    :raises: as reservation.make() and manager_api.attach()
     """
     attachment = reservation.find_earlier(ctx, idempotency_claim)
     if attachment is None:
-        connection.check_managers_know_agents(volume)
         connector = presence.connector(wanted[HOST_FIELD])
         if not volume.multiattach:
             presence.check_nowhere_else(volume.id, wanted[HOST_FIELD])
@@ -160,7 +159,7 @@ def _attach_on_host(
 def _reconcile(ctx: RequestContext, attachment: Attachment) -> None:
     host = str(attachment.agent)
     try:
-        agent_api.look(ctx, host, attachment.id)
+        agent_api.reconcile(ctx, host, attachment.id)
     except exception.AgentTimeout:
         # Its answer may be lost, and a manager has heard of the device all the same.
         if _current_state(ctx, attachment) is not AttachmentState.ATTACHED:

@@ -137,7 +137,7 @@ def _release_device(
         return False
     _withdraw(attachment, allowed_states)
     try:
-        agent_api.look(ctx, str(attachment.agent), attachment.id)
+        agent_api.reconcile(ctx, str(attachment.agent), attachment.id)
     except exception.AgentAway as error:
         if _still_has_device(ctx, attachment):
             raise _detach_pending(attachment, error) from error

@@ -17,13 +17,10 @@ from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import view
 from attachd.context import RequestContext
 from attachd.db import attachment_queries, due
-from attachd.objects import Attachment, Volume
-from attachd.rpc import agent_api, manager_api, version_compat
+from attachd.objects import Attachment
+from attachd.rpc import agent_api, manager_api
 
 LOG = log.getLogger(__name__)
-
-_WITH_AGENTS: Final = "1.7"
-"""The version of manager_api that came with agents, and their states."""
 
 Connector = dict[str, Any]
 ExtVersion = view.ExtVersion
@@ -47,17 +44,6 @@ def check_no_agent(attachment: Attachment) -> None:
             reason=f"Attachment {attachment.id} is connected and completed by the agent of host "
             f"{attachment.agent}, and by nobody else."
         )
-
-
-def check_managers_know_agents(volume: Volume) -> None:
-    """Let a volume get an attachment that an agent sees to, which ends in a state of its own.
-
-    A manager of a former release does not know that state: it exports nothing anew to a host that
-    still writes, and can do nothing else with the volume.
-
-    :raises Unavailable: one of the backend's managers is of such a release
-    """
-    version_compat.check(volume.backend, manager_api.VERSION, _WITH_AGENTS)
 
 
 def connect(ctx: RequestContext, attachment: Attachment) -> None:
@@ -103,7 +89,7 @@ def connect_exclusive(
         what = (attachment.id, attachment.volume_id, connector, denied)
         note = functools.partial(due.connect_alone, *what)
         return _connect_async(ctx, attachment, connector, ext_version, async_response, note)
-    answer = manager_api.attach_alone(ctx, attachment, connector, denied)
+    answer = manager_api.attach_exclusive(ctx, attachment, connector, denied)
     return view.show_connected(ctx, attachment, answer, connector, ext_version)
 
 
@@ -161,12 +147,12 @@ Notifier = Callable[[RequestContext, Attachment], None]
 
 
 def _notify_manager(ctx: RequestContext, attachment: Attachment) -> None:
-    manager_api.carry_on(ctx, attachment)
+    manager_api.process_pending(ctx, attachment)
 
 
 def notify_agent(ctx: RequestContext, attachment: Attachment) -> None:
-    """Have the agent of an attachment look at it soon; raises as agent_api.nudge()."""
-    agent_api.nudge(ctx, str(attachment.agent), attachment.id)
+    """Have the agent of an attachment look at it soon; raises as agent_api.request_reconcile()."""
+    agent_api.request_reconcile(ctx, str(attachment.agent), attachment.id)
 
 
 def accept(

@@ -111,7 +111,7 @@ def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob
         release.remove_by_force(ctx, request, volume, holders, chosen)
         unused = holders.unused_by(chosen["user_id"])
         if unused and body.get("connector"):
-            manager_api.close_connections(ctx, volume, body["connector"], (), unused)
+            manager_api.terminate_connections(ctx, volume, body["connector"], (), unused)
     elif wanted is None:
         release.release_all(ctx, volume, holders)
     else:
@@ -160,7 +160,9 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
     schema.check_connector(connector)
     volume = load.writable(ctx, volume_id, policy.INITIALIZE)
     denied = reservation.sharing_denied_rule(ctx, volume)
-    return view.connection(manager_api.open_connection(ctx, volume, connector, denied), connector)
+    return view.connection(
+        manager_api.initialize_connection(ctx, volume, connector, denied), connector
+    )
 
 
 @action(
@@ -188,4 +190,4 @@ def terminate_connection(
     if holders.connections:
         # Whoever names a host means it, whatever the connection may be used for by then.
         ids = None if connector else [row["id"] for row in holders.attachments]
-        manager_api.close_connections(ctx, volume, connector, ids)
+        manager_api.terminate_connections(ctx, volume, connector, ids)

@@ -25,14 +25,14 @@ def release_callers(ctx: RequestContext, volume: Volume, holders: VolumeHolders)
     alone = len(begun.holds) == 1 or not volume.multiattach
     unused = [row["id"] for row in begun.connections if row["serves"] is None]
     if unused and alone and not begun.used:
-        manager_api.close_connections(ctx, volume, None, (), unused)
+        manager_api.terminate_connections(ctx, volume, None, (), unused)
     legacy.release(volume.id, begun.hold_ids[:1])
 
 
 def release_all(ctx: RequestContext, volume: Volume, holders: VolumeHolders) -> None:
     """Give a volume back that has no attachment, and leave nothing of what anybody has begun."""
     if holders.connections:
-        manager_api.close_connections(ctx, volume, None, ())
+        manager_api.terminate_connections(ctx, volume, None, ())
     legacy.release(volume.id, holders.hold_ids)
 
 

@@ -13,13 +13,13 @@ from attachd.context import RequestContext
 from attachd.db import agent_moves, agents
 from attachd.objects import Attachment, connections
 from attachd.rpc import manager_api
-from attachd.rpc.agent_manager_api import Duty
+from attachd.rpc.agent_manager_api import DesiredState
 from attachd.states import AttachmentState
 
 LOG = log.getLogger(__name__)
 
 
-def due(host: str, attachment_id: str | None = None) -> list[Duty]:
+def due(host: str, attachment_id: str | None = None) -> list[DesiredState]:
     """Return what the agent of a host has to see to, oldest first.
 
     A connection that cannot be opened is told without its contents where nobody needs them to let
@@ -42,13 +42,13 @@ def _connection(row: agents.Row, *, needed: bool) -> dict[str, Any]:
         return {}
 
 
-def _duty(row: agents.Row, *, asked: bool) -> Duty:
+def _duty(row: agents.Row, *, asked: bool) -> DesiredState:
     leaves = row["state"] == AttachmentState.WITHDRAWING
     backend = (row["volume_host"] or "").partition("#")[0]
     return {
         "attachment_id": row["id"],
         "volume_id": row["volume_id"],
-        "wanted": "disconnected" if leaves else "connected",
+        "target_state": "disconnected" if leaves else "connected",
         "complete": row["state"] == AttachmentState.ATTACHED,
         "connection_info": _connection(row, needed=asked and not leaves),
         "mode": row["mode"] or "rw",
@@ -80,6 +80,6 @@ def released(context: RequestContext, attachment_id: str, host: str, generation:
     row = agent_moves.release(attachment_id, host, generation)
     let_go = Attachment(id=row["id"], volume_id=row["volume_id"], volume_host=row["volume_host"])
     try:
-        manager_api.carry_on(context, let_go)
+        manager_api.process_pending(context, let_go)
     except exception.AttachdError as error:
         LOG.info("Attachment %s is left to recovery: %s", attachment_id, error)

@@ -5,6 +5,8 @@ Only who shows the key of a host hears what is due there, and says how that went
 changes attachments of that host alone.
 """
 
+from typing import Any
+
 from oslo_log import log
 import oslo_messaging as messaging
 
@@ -27,19 +29,21 @@ class Registry:
     @answering
     def report(
         self, _context: RequestContext, host: str, key: str, report: agent_manager_api.Report
-    ) -> list[agent_manager_api.Duty]:
+    ) -> list[agent_manager_api.DesiredState]:
         """See agent_manager_api.report()."""
         report_schema.check_proof(host, key)
         report_schema.check(report)
         _let_in(host, key)
-        agents.report(host, report)
+        stored: dict[str, Any] = {**report, "way": report["connector_type"]}
+        del stored["connector_type"]
+        agents.report(host, stored)
         return desired_state.due(host)
 
     @answering
-    def duty(
+    def desired_state(
         self, _context: RequestContext, host: str, key: str, attachment_id: str
-    ) -> agent_manager_api.Duty | None:
-        """See agent_manager_api.duty()."""
+    ) -> agent_manager_api.DesiredState | None:
+        """See agent_manager_api.desired_state()."""
         _check(host, key, attachment_id=attachment_id)
         return next(iter(desired_state.due(host, attachment_id)), None)
 
@@ -58,7 +62,7 @@ class Registry:
         desired_state.completed(attachment_id, host, generation, device)
 
     @answering
-    def not_connected(
+    def connect_failed(
         self,
         _context: RequestContext,
         host: str,
@@ -67,7 +71,7 @@ class Registry:
         generation: int,
         error: str,
     ) -> None:
-        """See agent_manager_api.not_connected()."""
+        """See agent_manager_api.connect_failed()."""
         _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
         agent_moves.note_failure(attachment_id, host, generation, error)
 
@@ -80,7 +84,7 @@ class Registry:
         desired_state.released(context, attachment_id, host, generation)
 
     @answering
-    def kept(
+    def detach_refused(
         self,
         _context: RequestContext,
         host: str,
@@ -89,7 +93,7 @@ class Registry:
         generation: int,
         error: str,
     ) -> None:
-        """See agent_manager_api.kept()."""
+        """See agent_manager_api.detach_refused()."""
         _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
         agent_moves.keep(attachment_id, host, generation, error)
 

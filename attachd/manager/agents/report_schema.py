@@ -54,11 +54,11 @@ _REPORT: Final = {
     "properties": {
         "connector": _CONNECTOR,
         "devices": {"type": "array", "items": _DEVICE, "maxItems": MAX_DEVICES},
-        "way": _SHORT,
+        "connector_type": _SHORT,
         "version": _SHORT,
         "error": {"type": ["string", "null"]},
     },
-    "required": ["connector", "devices", "way", "version", "error"],
+    "required": ["connector", "devices", "connector_type", "version", "error"],
     "additionalProperties": False,
 }
 _SAID: Final = {

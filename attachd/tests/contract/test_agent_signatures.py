@@ -19,8 +19,14 @@ from attachd.manager.agents.endpoint import Registry
 from attachd.rpc import agent_api, agent_manager_api, transport
 
 CONTEXT = RequestContext(overwrite=False)
-PROOF = agent_manager_api.Proof("compute-1", "k" * 43)
-REPORT: Any = {"connector": None, "devices": [], "way": "kernel", "version": "1", "error": None}
+CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
+REPORT: Any = {
+    "connector": None,
+    "devices": [],
+    "connector_type": "kernel",
+    "version": "1",
+    "error": None,
+}
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
 
 
@@ -105,10 +111,10 @@ class AgentContractTest(_Contract, unittest.TestCase):
 
     MODULE: ClassVar = agent_api
     ENDPOINT: ClassVar = Endpoint
-    FINGERPRINTS: ClassVar = {"1.0": "02547e1c9fd53ffa14f51774eb8f3520"}
+    FINGERPRINTS: ClassVar = {"1.0": "87604b0cc586cab795bd7f30670baaf1"}
     SENDING: ClassVar = {
-        "look": ("call", (CONTEXT, "compute-1", "a")),
-        "nudge": ("cast", (CONTEXT, "compute-1", "a")),
+        "reconcile": ("call", (CONTEXT, "compute-1", "a")),
+        "request_reconcile": ("cast", (CONTEXT, "compute-1", "a")),
     }
 
 
@@ -120,14 +126,14 @@ class RegistryContractTest(_Contract, unittest.TestCase):
     VALUES: ClassVar = (
         agent_manager_api.DeviceReport,
         agent_manager_api.Report,
-        agent_manager_api.Duty,
+        agent_manager_api.DesiredState,
     )
-    FINGERPRINTS: ClassVar = {"1.0": "6fd501cf919a69a4bea33903fbce2fd0"}
+    FINGERPRINTS: ClassVar = {"1.0": "fac3a33f65b97d7a349fef6baa17d318"}
     SENDING: ClassVar = {
-        "report": ("call", (PROOF, REPORT)),
-        "duty": ("call", (PROOF, "a")),
-        "connected": ("call", (PROOF, "a", 2, "/dev/sdb")),
-        "not_connected": ("call", (PROOF, "a", 2, "no session")),
-        "disconnected": ("call", (PROOF, "a", 2)),
-        "kept": ("call", (PROOF, "a", 2, "mounted")),
+        "report": ("call", (CREDENTIALS, REPORT)),
+        "desired_state": ("call", (CREDENTIALS, "a")),
+        "connected": ("call", (CREDENTIALS, "a", 2, "/dev/sdb")),
+        "connect_failed": ("call", (CREDENTIALS, "a", 2, "no session")),
+        "disconnected": ("call", (CREDENTIALS, "a", 2)),
+        "detach_refused": ("call", (CREDENTIALS, "a", 2, "mounted")),
     }

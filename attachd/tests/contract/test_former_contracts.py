@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sent to managers of former releases, and what their APIs send: each is understood.
+"""Messages to managers of older releases, and messages of their APIs, are understood.
 
-The table is what the endpoints of those releases took, written down when they were.
+The table has the arguments that the endpoints of each release took, written down at its time.
 """
 
 from collections.abc import Mapping
 import functools
 import inspect
 import itertools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 import unittest
 from unittest import mock
 
@@ -16,6 +16,7 @@ from attachd import context, exception
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume, manifests
 from attachd.rpc import manager_api, transport
+from attachd.rpc.version_compat import IntroducedIn
 from attachd.tests.backends import override
 
 
@@ -30,44 +31,45 @@ class Taken(NamedTuple):
 # the contract gets an entry; the old ones stay as they are.
 CAME: Mapping[str, Mapping[str, Taken]] = {
     "1.0": {
-        "attach": Taken("attachment_id volume_id connector"),
-        "attach_alone": Taken("attachment_id volume_id connector"),
-        "detach": Taken("attachment_id volume_id"),
+        "attach": Taken("attachment_id volume_id connector", "denied_rule"),
+        "attach_exclusive": Taken("attachment_id volume_id connector", "denied_rule"),
+        "detach": Taken("attachment_id volume_id", "states"),
+        "force_detach": Taken("attachment_id volume_id", "states"),
+        "process_pending": Taken("attachment_id"),
+        "initialize_connection": Taken("volume connector", "denied_rule"),
+        "terminate_connections": Taken("volume_id connector attachment_ids", "connection_ids"),
         "create_volume": Taken("volume"),
         "delete_volume": Taken("volume"),
         "extend_volume": Taken("volume"),
-    },
-    "1.1": {},
-    "1.2": {
         "set_log_levels": Taken("hosts prefix level"),
         "get_log_levels": Taken("prefix"),
     },
-    "1.3": {
-        "open_connection": Taken("volume connector"),
-        "close_connections": Taken("volume_id connector attachment_ids"),
-    },
-    "1.4": {
-        "detach": Taken("attachment_id volume_id", "states"),
-        "force_detach": Taken("attachment_id volume_id", "states"),
-    },
-    "1.5": {
-        "close_connections": Taken("volume_id connector attachment_ids", "connection_ids"),
-    },
-    "1.6": {
-        "attach": Taken("attachment_id volume_id connector", "denied"),
-        "attach_alone": Taken("attachment_id volume_id connector", "denied"),
-        "open_connection": Taken("volume connector", "denied"),
-    },
-    "1.7": {
-        "carry_on": Taken("attachment_id"),
-    },
 }
 
+INTRODUCED = {
+    "attach": IntroducedIn(arguments={"denied_rule": "1.1"}),
+    "terminate_connections": IntroducedIn(arguments={"connection_ids": "1.2"}),
+    "get_log_levels": IntroducedIn("1.2"),
+}
+"""A history made up for the tests: in which version these had come."""
 
-def methods_of(version: str) -> dict[str, Taken]:
-    """Return all that a manager of this version answers to."""
+
+def _made_up() -> Mapping[str, Mapping[str, Taken]]:
+    first = dict(CAME["1.0"])
+    log_levels, attach = first.pop("get_log_levels"), first["attach"]
+    terminate = first["terminate_connections"]
+    first["attach"] = attach._replace(optional="")
+    first["terminate_connections"] = terminate._replace(optional="")
+    later = {"terminate_connections": terminate, "get_log_levels": log_levels}
+    return {"1.0": first, "1.1": {"attach": attach}, "1.2": later}
+
+
+def methods_of(
+    version: str, history: Mapping[str, Mapping[str, Taken]] = CAME
+) -> dict[str, Taken]:
+    """Return the methods of a manager of this version."""
     known: dict[str, Taken] = {}
-    for came, methods in CAME.items():
+    for came, methods in history.items():
         known |= methods
         if came == version:
             return known
@@ -91,21 +93,23 @@ def _volume(**values):
 def requests():
     """Make every call of manager_api in every way that the API does."""
     attachment = Attachment(id="a", volume_id="v", volume_host="here@fake#pool")
-    for attach, denied in itertools.product(
-        (manager_api.attach, manager_api.attach_alone), ("", "a:rule")
+    for attach, denied_rule in itertools.product(
+        (manager_api.attach, manager_api.attach_exclusive), ("", "a:rule")
     ):
-        yield functools.partial(attach, WHO, attachment, CONNECTOR, denied)
+        yield functools.partial(attach, WHO, attachment, CONNECTOR, denied_rule)
     for detach, states in itertools.product(
         (manager_api.detach, manager_api.force_detach), (None, ["x"])
     ):
         yield functools.partial(detach, WHO, attachment, states)
-    yield functools.partial(manager_api.carry_on, WHO, attachment)
+    yield functools.partial(manager_api.process_pending, WHO, attachment)
     for multiattach, rules in ((False, ("",)), (True, ("", "a:rule"))):
         volume = _volume(multiattach=multiattach)
-        for denied in rules:
-            yield functools.partial(manager_api.open_connection, WHO, volume, CONNECTOR, denied)
+        for denied_rule in rules:
+            yield functools.partial(
+                manager_api.initialize_connection, WHO, volume, CONNECTOR, denied_rule
+            )
         for ids in (None, (), ("c",)):
-            close = functools.partial(manager_api.close_connections, WHO, volume, CONNECTOR)
+            close = functools.partial(manager_api.terminate_connections, WHO, volume, CONNECTOR)
             yield functools.partial(close, ("a",), ids)
     works = (manager_api.create_volume, manager_api.delete_volume, manager_api.extend_volume)
     for work, source in itertools.product(works, (None, "s")):
@@ -114,7 +118,7 @@ def requests():
     yield functools.partial(manager_api.get_log_levels, WHO, "here@fake", "attachd")
 
 
-class FormerContractsTest(unittest.TestCase):
+class _Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.client = mock.Mock()
@@ -132,22 +136,27 @@ class FormerContractsTest(unittest.TestCase):
         self.client.reset_mock()
         return [(method, arguments) for (_context, method), arguments in sent]
 
-    def test_the_newest_version_is_what_the_endpoint_takes(self):
-        """A new version of the contract needs its entry in CAME."""
-        found = {}
-        for name, method in inspect.getmembers(Endpoint, inspect.isfunction):
-            if not name.startswith("_"):
-                given = list(inspect.signature(method).parameters.values())[2:]
-                needed = [each.name for each in given if each.default is each.empty]
-                optional = [each.name for each in given if each.default is not each.empty]
-                found[name] = Taken(" ".join(needed), " ".join(optional))
-        self.assertEqual(manager_api.VERSION, list(CAME)[-1])
-        self.assertEqual(methods_of(manager_api.VERSION), found)
 
-    def test_what_is_sent_to_a_former_manager_is_understood_or_refused_before(self):
-        for version in CAME:
+class ContractsTest(_Case):
+    """The contracts of all releases."""
+
+    history: ClassVar = CAME
+    introduced: ClassVar[Mapping[str, IntroducedIn]] = {}
+    version = manager_api.VERSION
+
+    def setUp(self):
+        super().setUp()
+        if self.introduced:
+            patched = mock.patch.multiple(
+                manager_api, VERSION=self.version, _INTRODUCED=self.introduced
+            )
+            patched.start()
+            self.addCleanup(patched.stop)
+
+    def test_message_to_older_manager_is_understood_or_refused(self):
+        for version in self.history:
             override(self, "attachd_manager", version, group="upgrade_levels")
-            known = methods_of(version)
+            known = methods_of(version, self.history)
             asked = refused = 0
             for ask in requests():
                 asked += 1
@@ -161,10 +170,10 @@ class FormerContractsTest(unittest.TestCase):
                 self.assertIn(method, known, version)
                 self.assertTrue(understands(known[method], arguments), (version, method))
             self.assertLess(refused, asked)
-            self.assertEqual(version == manager_api.VERSION, refused == 0, version)
+            self.assertEqual(version == self.version, refused == 0, version)
 
-    def test_messages_say_the_version_and_have_its_objects(self):
-        for version in CAME:
+    def test_message_has_version_and_objects_of_manager(self):
+        for version in self.history:
             override(self, "attachd_manager", version, group="upgrade_levels")
             manager_api.delete_volume(WHO, _volume())
             self.made.assert_called_with(
@@ -174,16 +183,38 @@ class FormerContractsTest(unittest.TestCase):
                 objects=manifests.of_contract(version),
             )
 
-    def test_what_former_apis_send_is_understood(self):
-        now = methods_of(manager_api.VERSION)
-        for version in CAME:
-            for method, taken in methods_of(version).items():
+    def test_message_of_older_api_is_understood(self):
+        now = methods_of(self.version, self.history)
+        for version in self.history:
+            for method, taken in methods_of(version, self.history).items():
                 needed, optional = taken.needed.split(), taken.optional.split()
                 for count in range(len(optional) + 1):
                     arguments = dict.fromkeys([*needed, *optional[:count]])
                     self.assertTrue(understands(now[method], arguments), (version, method))
 
-    def test_a_message_that_is_not_understood_would_be_found(self):
+    def test_unknown_or_missing_argument_is_not_understood(self):
         taken = Taken("a b", "c")
         for arguments, expected in (("ab", True), ("abc", True), ("a", False), ("abd", False)):
             self.assertEqual(expected, understands(taken, dict.fromkeys(arguments)), arguments)
+
+
+class MadeUpContractsTest(ContractsTest):
+    """The same for a history that is longer than the real one."""
+
+    history: ClassVar = _made_up()
+    introduced: ClassVar = INTRODUCED
+    version = "1.2"
+
+
+class NewestContractTest(unittest.TestCase):
+    def test_newest_contract_has_the_methods_of_the_endpoint(self):
+        """A new version of the contract needs its entry in CAME."""
+        found = {}
+        for name, method in inspect.getmembers(Endpoint, inspect.isfunction):
+            if not name.startswith("_"):
+                given = list(inspect.signature(method).parameters.values())[2:]
+                needed = [each.name for each in given if each.default is each.empty]
+                optional = [each.name for each in given if each.default is not each.empty]
+                found[name] = Taken(" ".join(needed), " ".join(optional))
+        self.assertEqual(manager_api.VERSION, list(CAME)[-1])
+        self.assertEqual(methods_of(manager_api.VERSION), found)

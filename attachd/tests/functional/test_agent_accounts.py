@@ -34,12 +34,12 @@ class Listener:
 
     @answering
     def duty(self, _context, host, key, attachment_id):
-        """See agent_manager_api.duty()."""
+        """See agent_manager_api.desired_state()."""
         return [host, key, attachment_id]
 
     @answering
     def look(self, _context, attachment_id):
-        """See agent_api.look()."""
+        """See agent_api.reconcile()."""
         self.looked.append(attachment_id)
 
 
@@ -123,8 +123,8 @@ class AccountTest(unittest.TestCase):
         )
         client = messaging.get_rpc_client(account, target, timeout=TIMEOUT)
         said = {"host": HOST, "key": agents.KEY, "attachment_id": "a1"}
-        self.assertEqual(list(said.values()), client.call({}, "duty", **said))
-        agent_api.look(context.admin(), HOST, "a1")
+        self.assertEqual(list(said.values()), client.call({}, "desired_state", **said))
+        agent_api.reconcile(context.admin(), HOST, "a1")
         self.assertEqual(["a1"], agent.looked)
 
     def test_it_reaches_no_manager_and_no_other_host(self):

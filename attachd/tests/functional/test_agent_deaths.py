@@ -52,7 +52,7 @@ class DeathTest(AgentCase):
         points = self.kept(self.passed(lambda: mine.append(self.attach())))
         self.detach(mine[0])
         names = [each.name.rpartition(" ")[2] for each in points]
-        self.assertEqual(["duty", "duty"], names[:2])
+        self.assertEqual(["desired_state", "desired_state"], names[:2])
         self.assertTrue({"connect", "write", "connected"} <= set(names), names)
         self.host.agents[-1].kill()
         self.host.report_every(1)

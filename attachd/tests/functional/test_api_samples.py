@@ -262,7 +262,7 @@ def told(api: served.Api, ask: Asker | None = None) -> Iterator[tuple[str, str]]
         body = _filled(step.body, ids)
         with (
             mock.patch.object(api.backend.driver, "grant", return_value=_ISCSI),
-            mock.patch.object(agent_api, "look", agents.obey),
+            mock.patch.object(agent_api, "reconcile", agents.obey),
         ):
             answer = ask(api, step._replace(path=_filled(step.path, ids), body=body))
         if answer.raw and step.method == "POST" and step.name:

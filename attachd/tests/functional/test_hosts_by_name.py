@@ -95,7 +95,7 @@ class UnwillingTest(Case):
 
     def test_without_a_message_queue_it_waits_for_the_agent(self):
         away = exception.Unavailable(reason="The message queue does not answer.")
-        with mock.patch.object(agent_api, "look", side_effect=away):
+        with mock.patch.object(agent_api, "reconcile", side_effect=away):
             answer = self.post()
             self.assertEqual(503, answer.status, answer.raw)
             identity = self.only()["id"]
@@ -119,7 +119,7 @@ class LaterTest(Case):
 
     def test_an_agent_that_hears_nothing_finds_it(self):
         deaf = exception.AgentAway(host=HOST, since="yet")
-        with mock.patch.object(agent_api, "nudge", side_effect=deaf):
+        with mock.patch.object(agent_api, "request_reconcile", side_effect=deaf):
             identity = self.post(**LATER).body["attachment"]["id"]
             wait_until(lambda: self.only()["state"] == "connected")
             self.agent.work()
@@ -198,17 +198,17 @@ class RegistryTest(Case):
 
     def look(self, _context, _host, attachment_id):
         desk, proof = endpoint.Registry(), {"host": HOST, "key": agents.KEY}
-        duty = desk.duty(None, **proof, attachment_id=attachment_id)
+        duty = desk.desired_state(None, **proof, attachment_id=attachment_id)
         said = {**proof, "attachment_id": attachment_id, "generation": duty["generation"]}
-        if duty["wanted"] == "connected":
+        if duty["target_state"] == "connected":
             desk.connected(None, **said, device="/dev/sdb")
         else:
             desk.disconnected(context.admin(), **said)
 
     def test_it_is_attached_and_detached(self):
         with (
-            mock.patch.object(agent_api, "look", self.look),
-            mock.patch.object(agent_api, "nudge", self.look),
+            mock.patch.object(agent_api, "reconcile", self.look),
+            mock.patch.object(agent_api, "request_reconcile", self.look),
         ):
             for options in ({}, LATER):
                 identity = self.attached()

@@ -188,7 +188,7 @@ class LostTest(Case):
     def setUp(self):
         super().setUp()
         away = exception.Unavailable(reason="The queue is away.")
-        self.cast = mock.patch.object(manager_api, "carry_on", side_effect=away)
+        self.cast = mock.patch.object(manager_api, "process_pending", side_effect=away)
 
     def recover(self):
         Caretaker(self.api.backend).once()
@@ -236,19 +236,19 @@ class LostTest(Case):
 
     def test_a_message_that_comes_twice_or_late_does_nothing(self):
         made = self.create(rows.add_volume(), options={}).body["attachment"]["id"]
-        background.carry_on(self.api.backend, made)
+        background.process_pending(self.api.backend, made)
         self.assertEqual("reserved", rows.attachment(made)["state"])
         self.assertEqual(200, self.update(made, options={}).status)
-        background.carry_on(self.api.backend, made)
+        background.process_pending(self.api.backend, made)
         self.assertEqual(["grant"], self.driver.methods)
         self.assertEqual(200, self.delete(made, {}).status)
-        background.carry_on(self.api.backend, made)
+        background.process_pending(self.api.backend, made)
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
     def test_many_messages_at_once_connect_once(self):
         with self.cast:
             made = self.create(rows.add_volume(), connector=HOST).body["attachment"]["id"]
-        databases.together(*[lambda: background.carry_on(self.api.backend, made)] * 4)
+        databases.together(*[lambda: background.process_pending(self.api.backend, made)] * 4)
         self.assertEqual("connected", rows.attachment(made)["state"])
         self.assertEqual(["grant"], self.driver.methods)
 

@@ -267,7 +267,7 @@ class LeakTest(Case):
         self.ask("DELETE", path)
         self.ask("POST", action, {"os-detach": {}}, 202)
         self.listener.wait_for("volume.detach.end")
-        wait_until(lambda: "attach_alone" in self.ear.text)
+        wait_until(lambda: "attach_exclusive" in self.ear.text)
         places = {
             "database": held,
             "database afterwards": self.dump(),
@@ -277,7 +277,7 @@ class LeakTest(Case):
             "notifications": json.dumps(self.listener.wait_for("volume.attach.end"), default=str),
         }
         # It was heard and logged indeed.
-        self.assertIn("attach_alone", places["messages"])
+        self.assertIn("attach_exclusive", places["messages"])
         self.assertIn("volume.attach.end", places["messages"])
         self.assertIn("DEBUG", places["manager's log"])
         self.assertIn("DEBUG sqlalchemy", places["API's log"])

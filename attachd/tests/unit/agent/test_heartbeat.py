@@ -40,7 +40,7 @@ class ReportTest(hosts.HostCase):
         expected = {
             "connector": {"host": hosts.NAME, "multipath": True},
             "devices": [],
-            "way": "file",
+            "connector_type": "file",
             "version": service.version(),
             "error": None,
         }

@@ -14,7 +14,7 @@ from attachd.db import due
 from attachd.rpc import agent_manager_api, manager_api
 from attachd.tests import hosts, rows
 from attachd.tests.backends import Killed
-from attachd.tests.hosts import INFO, PROOF
+from attachd.tests.hosts import CREDENTIALS, INFO
 from attachd.tests.wait import TIMEOUT
 
 OTHER_INFO = {"driver_volume_type": "memory", "data": {"target": "t2"}}
@@ -25,13 +25,13 @@ class DutiesCase(hosts.HostCase):
 
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(manager_api, "carry_on")
+        patched = mock.patch.object(manager_api, "process_pending")
         patched.start()
         self.addCleanup(patched.stop)
         self.duties = self.make_duties()
 
     def make_duties(self):
-        return Duties(self.make_host(), PROOF, Options(), at_once=2)
+        return Duties(self.make_host(), CREDENTIALS, Options(), at_once=2)
 
     def attached(self, **values):
         """Return an attachment that has its device."""
@@ -125,7 +125,7 @@ class ConnectTest(DutiesCase):
         self.way.failing.add("connect")
         away = exception.Unavailable(reason="gone")
         with (
-            mock.patch.object(agent_manager_api, "not_connected", side_effect=away),
+            mock.patch.object(agent_manager_api, "connect_failed", side_effect=away),
             self.assertRaisesRegex(exception.HostError, "could not connect"),
         ):
             self.duties.look(self.add())
@@ -341,7 +341,7 @@ class MeanwhileTest(DutiesCase):
 
 class DueTest(DutiesCase):
     def due(self, *attachments):
-        duties = [agent_manager_api.duty(PROOF, each) for each in attachments]
+        duties = [agent_manager_api.desired_state(CREDENTIALS, each) for each in attachments]
         return self.duties.due([each for each in duties if each])
 
     def test_nothing_is_due_where_all_is_well(self):

@@ -11,7 +11,7 @@ from attachd.db import agent_moves
 from attachd.rpc import agent_manager_api
 from attachd.tests import rows
 from attachd.tests.backends import Killed
-from attachd.tests.hosts import PROOF
+from attachd.tests.hosts import CREDENTIALS
 from attachd.tests.unit.agent.test_reconciler import DutiesCase
 
 
@@ -39,7 +39,9 @@ def dying(way, step, act):
     death = Death(step)
     places = [(Journal, "write"), (Journal, "remove")]
     places += [(way, verb) for verb in ("connect", "disconnect")]
-    places += [(agent_manager_api, name) for name in ("duty", "connected", "disconnected")]
+    places += [
+        (agent_manager_api, name) for name in ("desired_state", "connected", "disconnected")
+    ]
     with contextlib.ExitStack() as stack:
         for place, name in places:
             around = death.around(name, getattr(place, name))
@@ -60,7 +62,9 @@ class DeathTest(DutiesCase):
                 self.assertEqual(steps, death.passed)
                 return
             with self.subTest(f"before {death.passed[-1]}, step {step}"):
-                report = [each for each in (agent_manager_api.duty(PROOF, mine),) if each]
+                report = [
+                    each for each in (agent_manager_api.desired_state(CREDENTIALS, mine),) if each
+                ]
                 for each in self.make_duties().due(report):
                     self.make_duties().look(each)
                 check(mine)
@@ -75,7 +79,16 @@ class DeathTest(DutiesCase):
             self.duties.look(mine)
             self.assertEqual([], self.entries())
 
-        steps = ["duty", "duty", "write", "connect", "write", "write", "connected", "write"]
+        steps = [
+            "desired_state",
+            "desired_state",
+            "write",
+            "connect",
+            "write",
+            "write",
+            "connected",
+            "write",
+        ]
         self.enumerated(self.add, check, steps)
 
     def test_a_detach_is_finished(self):
@@ -88,7 +101,7 @@ class DeathTest(DutiesCase):
             self.assertEqual("disconnecting", self.seen(mine)[0])
             self.assertEqual(([], []), (self.entries(), self.way.devices()))
 
-        steps = ["duty", "write", "disconnect", "write", "disconnected", "remove"]
+        steps = ["desired_state", "write", "disconnect", "write", "disconnected", "remove"]
         self.enumerated(prepare, check, steps)
 
     def test_a_device_that_was_lost_is_made_again(self):
@@ -104,7 +117,7 @@ class DeathTest(DutiesCase):
             self.assertEqual(("attached", str(self.way.path("t1")), None), self.seen(mine))
             self.assertEqual((["t1"], 1), (self.way.devices(), len(self.entries())))
 
-        steps = ["duty", "write", "connect", "write", "write", "connected", "write"]
+        steps = ["desired_state", "write", "connect", "write", "write", "connected", "write"]
         self.enumerated(prepare, check, steps)
 
     def test_what_was_deleted_by_force_is_taken_away(self):
@@ -116,12 +129,14 @@ class DeathTest(DutiesCase):
         def check(_mine):
             self.assertEqual(([], []), (self.entries(), self.way.devices()))
 
-        self.enumerated(prepare, check, ["duty", "write", "disconnect", "write", "remove"])
+        self.enumerated(
+            prepare, check, ["desired_state", "write", "disconnect", "write", "remove"]
+        )
 
     def test_a_late_word_of_the_dead_changes_nothing(self):
         mine = self.add()
         self.withdraw(mine)
         with self.assertRaises(exception.InvalidTransition):
-            agent_moves.complete(mine, PROOF.host, 1, "/dev/sdb")
+            agent_moves.complete(mine, CREDENTIALS.host, 1, "/dev/sdb")
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])

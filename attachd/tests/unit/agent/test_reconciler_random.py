@@ -13,7 +13,7 @@ from attachd import exception
 from attachd.db import agent_moves
 from attachd.rpc import agent_manager_api
 from attachd.tests import rows
-from attachd.tests.hosts import PROOF
+from attachd.tests.hosts import CREDENTIALS
 from attachd.tests.unit.agent.test_reconciler import DutiesCase
 from attachd.tests.unit.agent.test_reconciler_killed import dying
 
@@ -71,7 +71,7 @@ class RandomTest(DutiesCase):
         if free:
             target = {"target": f"t{draw.randrange(10**6)}"}
             info = {"driver_volume_type": "memory", "data": target}
-            values = {"agent": PROOF.host, "generation": 1, "connection_info": info}
+            values = {"agent": CREDENTIALS.host, "generation": 1, "connection_info": info}
             rows.add_attachment(draw.choice(free), "connected", **values)
 
     def go(self, draw):
@@ -100,7 +100,11 @@ class RandomTest(DutiesCase):
         """Do what a new process does after its first report."""
         duties = self.make_duties()
         ids = [each["id"] for each in rows.attachments()]
-        due = [each for each in (agent_manager_api.duty(PROOF, each) for each in ids) if each]
+        due = [
+            each
+            for each in (agent_manager_api.desired_state(CREDENTIALS, each) for each in ids)
+            if each
+        ]
         for each in duties.due(due):
             with contextlib.suppress(exception.HostError):
                 duties.look(each)

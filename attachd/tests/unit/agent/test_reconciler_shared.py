@@ -96,7 +96,7 @@ class HangingTest(test_reconciler.DutiesCase):
     def test_one_volume_that_hangs_keeps_no_thread_for_ever(self):
         mine = self.add()
         # The volume stays held meanwhile, and is free afterwards, however slow all is.
-        hasty = Duties(self.make_host(), hosts.PROOF, Options(), at_once=1, patience=0.1)
+        hasty = Duties(self.make_host(), hosts.CREDENTIALS, Options(), at_once=1, patience=0.1)
         refused = self.assertRaisesRegex(exception.Unavailable, self.volume_id)
         with self.host.journal.held(self.volume_id), refused:
             hasty.look(mine)

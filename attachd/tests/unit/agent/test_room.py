@@ -74,7 +74,7 @@ class RoomTest(unittest.TestCase):
         well = {
             "connector": {"host": "n"},
             "devices": [],
-            "way": "w",
+            "connector_type": "w",
             "version": "1",
             "error": None,
         }

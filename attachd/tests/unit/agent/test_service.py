@@ -22,7 +22,7 @@ CONTEXT = RequestContext(overwrite=False)
 class AgentTest(hosts.HostCase):
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(manager_api, "carry_on")
+        patched = mock.patch.object(manager_api, "process_pending")
         patched.start()
         self.addCleanup(patched.stop)
         override(self, "report_interval", 1, group="agent")
@@ -31,7 +31,7 @@ class AgentTest(hosts.HostCase):
         self.enterContext(mock.patch.object(agent_service, "GRACE", TIMEOUT))
         self.agent = self.make_agent()
 
-    def make_agent(self, key=hosts.PROOF.key):
+    def make_agent(self, key=hosts.CREDENTIALS.key):
         made = Agent(self.make_host(), key)
         self.addCleanup(made.stop)
         return made
@@ -62,14 +62,14 @@ class AgentTest(hosts.HostCase):
     def test_whoever_asks_has_their_device(self):
         self.start()
         mine = self.add()
-        agent_api.look(CONTEXT, hosts.NAME, mine)
+        agent_api.reconcile(CONTEXT, hosts.NAME, mine)
         self.assertEqual("attached", self.state(mine))
 
     def test_whoever_asks_in_vain_is_told_why(self):
         self.start()
         self.way.failing.add("connect")
         with self.assertRaisesRegex(exception.HostError, "could not connect"):
-            agent_api.look(CONTEXT, hosts.NAME, self.add())
+            agent_api.reconcile(CONTEXT, hosts.NAME, self.add())
 
     def test_what_nobody_asks_for_is_done_by_and_by(self):
         self.start()
@@ -213,7 +213,7 @@ class AgentTest(hosts.HostCase):
     def test_devices_stay_when_it_stops(self):
         self.start()
         mine = self.add()
-        agent_api.look(CONTEXT, hosts.NAME, mine)
+        agent_api.reconcile(CONTEXT, hosts.NAME, mine)
         self.assertTrue(self.agent.stop())
         self.assertEqual((["t1"], "attached"), (self.way.devices(), self.state(mine)))
 

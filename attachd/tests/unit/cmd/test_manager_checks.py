@@ -34,7 +34,8 @@ class ManagersTest(unittest.TestCase):
         self.assertEqual(Code.SUCCESS, self._look(one=manager_api.VERSION).code)
 
     def test_each_of_a_former_one_is_named(self):
-        found = self._look(one=manager_api.VERSION, two="1.4", three="1.6")
+        self.enterContext(mock.patch.object(manager_api, "VERSION", "1.7"))
+        found = self._look(one="1.7", two="1.4", three="1.6")
         self.assertEqual(Code.WARNING, found.code)
         self.assertIn("three@fake (1.6), two@fake (1.4).", found.details)
 
@@ -52,6 +53,7 @@ class PinTest(unittest.TestCase):
         return manager_checks.pin(None)
 
     def test_one_that_was_left_is_told_of(self):
+        self.enterContext(mock.patch.object(manager_api, "VERSION", "1.7"))
         found = self._look("1.3")
         self.assertEqual(Code.WARNING, found.code)
         self.assertIn("attachd_manager is 1.3", found.details)

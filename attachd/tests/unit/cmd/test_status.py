@@ -86,20 +86,19 @@ class StatusTest(unittest.TestCase):
         self._report("a@new", manager_api.VERSION)
         code, _checks = self._check()
         self.assertEqual(SUCCESS, code)
-        self._report("b@old", "1.3")
+        self._report("b@old", "0.9")
         self._report("c@silent", None)
         long_ago = models.now() - datetime.timedelta(days=1)
         with mock.patch.object(models, "now", return_value=long_ago):
-            self._report("d@dead", "1.3")
+            self._report("d@dead", "0.9")
         code, checks = self._check()
         self.assertEqual((WARNING, WARNING), (code, checks["Managers"]["result"]))
         details = checks["Managers"]["details"].replace("\n", " ")
-        self.assertIn("b@old (1.3), c@silent (not told).", details)
+        self.assertIn("b@old (0.9), c@silent (not told).", details)
 
     def test_a_pin_that_was_left_is_a_warning(self):
         migration.upgrade()
         for pinned, expected in (
-            ("1.3", WARNING),
             (manager_api.VERSION, SUCCESS),
             ("auto", SUCCESS),
         ):

@@ -35,7 +35,7 @@ class AttachTest(unittest.TestCase):
         lacking = exception.InvalidInput(
             field="connector.wwpn", value=None, reason="It needs one."
         )
-        connect = (attach.attach, attach.attach_alone)
+        connect = (attach.attach, attach.attach_exclusive)
         with mock.patch.object(self.driver, "check_connector", side_effect=lacking):
             for each in connect:
                 with self.assertRaisesRegex(exception.InvalidInput, "wwpn"):
@@ -135,7 +135,7 @@ class RepeatTest(unittest.TestCase):
         self.volume_id = rows.add_volume()["id"]
 
     def _attach(self, attachment_id, connector=CONNECTOR):
-        return attach.attach_alone(self.backend, attachment_id, self.volume_id, connector)
+        return attach.attach_exclusive(self.backend, attachment_id, self.volume_id, connector)
 
     def test_the_same_connector_gets_the_same_answer_and_nothing_moves(self):
         mine = rows.add_attachment(self.volume_id)["id"]

@@ -42,7 +42,7 @@ class BesideTest(unittest.TestCase):
         for state in BOUND:
             volume_id, other, mine = self._volume(state)
             with self.subTest(state=state), self.assertRaises(exception.Conflict) as refused:
-                attach.attach_alone(self.backend, mine, volume_id, OTHER_CONNECTOR)
+                attach.attach_exclusive(self.backend, mine, volume_id, OTHER_CONNECTOR)
             if state not in {"connect_unknown", "disconnect_failed"}:
                 self.assertIsInstance(refused.exception, exception.DuplicateConnector)
                 self.assertIn(other, str(refused.exception))
@@ -52,7 +52,7 @@ class BesideTest(unittest.TestCase):
     def test_alone_does_not_mind_what_does_not_reach_the_volume(self):
         for state in ("reserved", "connect_failed"):
             volume_id, _other, mine = self._volume(state)
-            attach.attach_alone(self.backend, mine, volume_id, CONNECTOR)
+            attach.attach_exclusive(self.backend, mine, volume_id, CONNECTOR)
             self.assertEqual("connected", rows.attachment(mine)["state"])
 
     def test_a_server_that_moves_is_connected_from_both_hosts(self):
@@ -64,7 +64,7 @@ class BesideTest(unittest.TestCase):
     def test_nobody_else_is_connected_beside_a_server_of_an_ordinary_volume(self):
         # Such a pair comes from a connect that failed cleanly and is tried again too late.
         for state in ("reserved", *BOUND):
-            for connect in (attach.attach, attach.attach_alone):
+            for connect in (attach.attach, attach.attach_exclusive):
                 volume_id, _other, mine = self._volume(state, OTHER_SERVER)
                 with self.subTest(state=state), self.assertRaises(exception.Conflict):
                     connect(self.backend, mine, volume_id, OTHER_CONNECTOR)
@@ -79,14 +79,14 @@ class BesideTest(unittest.TestCase):
 
     def test_a_multiattach_volume_connects_everybody(self):
         for state in ("reserved", "connecting", "connected", "attached", "disconnecting"):
-            for connect in (attach.attach, attach.attach_alone):
+            for connect in (attach.attach, attach.attach_exclusive):
                 volume_id, _other, mine = self._volume(state, OTHER_SERVER, multiattach=True)
                 connect(self.backend, mine, volume_id, OTHER_CONNECTOR)
                 self.assertEqual("connected", rows.attachment(mine)["state"])
 
     def test_a_multiattach_volume_stays_in_use_while_another_host_connects(self):
         volume_id, _other, mine = self._volume("attached", OTHER_SERVER, multiattach=True)
-        attach.attach_alone(self.backend, mine, volume_id, OTHER_CONNECTOR)
+        attach.attach_exclusive(self.backend, mine, volume_id, OTHER_CONNECTOR)
         volume = rows.volume(volume_id)
         self.assertEqual(("in-use", "attached"), (volume["status"], volume["attach_status"]))
 
@@ -100,7 +100,7 @@ class BesideTest(unittest.TestCase):
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id, "connect_unknown")["id"]
         self.assertEqual("error", rows.volume(volume_id)["status"])
-        attach.attach_alone(self.backend, mine, volume_id, CONNECTOR)
+        attach.attach_exclusive(self.backend, mine, volume_id, CONNECTOR)
         self.assertEqual("attaching", rows.volume(volume_id)["status"])
 
 
@@ -264,7 +264,7 @@ class DeniedTest(ModeCase):
         mine = rows.add_attachment(volume_id, "connect_failed")["id"]
         other = rows.add_attachment(volume_id, "attached")["id"]
         repeat = functools.partial(
-            attach.attach_alone, self.backend, mine, volume_id, OTHER_CONNECTOR
+            attach.attach_exclusive, self.backend, mine, volume_id, OTHER_CONNECTOR
         )
         with self.assertRaisesRegex(exception.Forbidden, "a:rule"):
             repeat("a:rule")

@@ -24,7 +24,7 @@ class _AttachCase(unittest.TestCase):
         self.attachment_id = rows.add_attachment(self.volume_id)["id"]
 
     def _attach(self):
-        return attach.attach_alone(self.backend, self.attachment_id, self.volume_id, CONNECTOR)
+        return attach.attach_exclusive(self.backend, self.attachment_id, self.volume_id, CONNECTOR)
 
     def _state(self):
         volume = rows.volume(self.volume_id)
@@ -175,7 +175,7 @@ class LostRowTest(_AttachCase):
             tempfile.TemporaryDirectory() as folder,
             mock.patch.object(manager_backends, "_turns_folder", lambda: folder),
         ):
-            attach.attach_alone(elsewhere, self.attachment_id, self.volume_id, CONNECTOR)
+            attach.attach_exclusive(elsewhere, self.attachment_id, self.volume_id, CONNECTOR)
 
     def test_nobody_else_works_on_the_volume_while_its_manager_lives(self):
         backends.override(self, "attach_timeout", 1, group="rpc")

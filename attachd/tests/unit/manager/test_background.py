@@ -19,15 +19,15 @@ class CarryOnTest(unittest.TestCase):
         self.volume = rows.add_volume()["id"]
         self.mine = rows.add_attachment(self.volume)["id"]
 
-    def carry_on(self):
-        background.carry_on(self.backend, self.mine)
+    def process_pending(self):
+        background.process_pending(self.backend, self.mine)
 
     def test_it_connects_and_disconnects(self):
         due.connect(self.mine, self.volume, rows.CONNECTOR)
-        self.carry_on()
+        self.process_pending()
         self.assertEqual("connected", rows.attachment(self.mine)["state"])
         due.disconnect(self.mine, self.volume)
-        self.carry_on()
+        self.process_pending()
         self.assertEqual(["grant", "revoke"], self.driver.methods)
         self.assertEqual([], rows.attachments())
 
@@ -35,20 +35,20 @@ class CarryOnTest(unittest.TestCase):
         rows.change_attachment(self.mine, agent="node-1")
         due.connect(self.mine, self.volume, rows.CONNECTOR)
         with (
-            mock.patch.object(agent_api, "nudge") as nudge,
+            mock.patch.object(agent_api, "request_reconcile") as nudge,
             self.driver.failing("grant"),
         ):
-            self.carry_on()
+            self.process_pending()
             nudge.assert_not_called()
         due.connect(self.mine, self.volume, rows.CONNECTOR)
-        with mock.patch.object(agent_api, "nudge") as nudge:
-            self.carry_on()
+        with mock.patch.object(agent_api, "request_reconcile") as nudge:
+            self.process_pending()
         nudge.assert_called_once_with(mock.ANY, "node-1", self.mine)
 
     def test_a_failed_connect_is_in_the_row_and_nothing_is_left(self):
         due.connect(self.mine, self.volume, rows.CONNECTOR)
         with self.driver.failing("grant"):
-            self.carry_on()
+            self.process_pending()
         row = rows.attachment(self.mine)
         self.assertEqual("connect_failed", row["state"])
         self.assertIn("The shelf burns", row["error"])
@@ -59,12 +59,12 @@ class CarryOnTest(unittest.TestCase):
     def test_a_backend_that_is_away_leaves_it_to_recovery(self):
         due.connect(self.mine, self.volume, rows.CONNECTOR)
         self.backend.take_down(RuntimeError("away"))
-        self.carry_on()
+        self.process_pending()
         self.assertEqual("connecting", rows.attachment(self.mine)["state"])
 
     def test_what_is_not_due_is_left_alone(self):
-        self.carry_on()
+        self.process_pending()
         self.assertEqual("reserved", rows.attachment(self.mine)["state"])
         rows.remove_attachment(self.mine)
-        self.carry_on()
+        self.process_pending()
         self.assertEqual([], self.driver.methods)

@@ -104,7 +104,7 @@ class DetachTest(unittest.TestCase):
         self._detach(mine)
         volume = rows.volume(self.volume_id)
         self.assertEqual(("ready", "error"), (volume["state"], volume["status"]))
-        attach.attach_alone(self.backend, doubtful, self.volume_id, CONNECTOR)
+        attach.attach_exclusive(self.backend, doubtful, self.volume_id, CONNECTOR)
         self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
 
 

@@ -35,7 +35,7 @@ class EndpointTest(unittest.TestCase):
         self.assertEqual(manager_api.VERSION, self.endpoint.target.version)
 
     def test_both_ways_of_attaching_connect(self):
-        for method in (self.endpoint.attach, self.endpoint.attach_alone):
+        for method in (self.endpoint.attach, self.endpoint.attach_exclusive):
             volume_id = rows.add_volume()["id"]
             mine = rows.add_attachment(volume_id)["id"]
             answer = method(
@@ -51,7 +51,7 @@ class EndpointTest(unittest.TestCase):
         mine = rows.add_attachment(volume_id, instance_uuid=server)["id"]
         arguments = {"attachment_id": mine, "volume_id": volume_id, "connector": CONNECTOR}
         with self.assertRaises(messaging.ExpectedException) as answered:
-            self.endpoint.attach_alone(self.context, **arguments)
+            self.endpoint.attach_exclusive(self.context, **arguments)
         self.assertIs(exception.DuplicateConnector, answered.exception.exc_info[0])
         self.endpoint.attach(self.context, **arguments)
 
@@ -82,10 +82,12 @@ class EndpointTest(unittest.TestCase):
 
     def test_a_connection_is_opened_and_closed(self):
         volume = Volume.get(self.context, rows.add_volume()["id"])
-        answer = self.endpoint.open_connection(self.context, volume=volume, connector=CONNECTOR)
+        answer = self.endpoint.initialize_connection(
+            self.context, volume=volume, connector=CONNECTOR
+        )
         self.assertEqual(set(manager_api.Connected.__annotations__), set(answer))
         self.assertEqual(1, len(self.driver.granted()))
-        closed = self.endpoint.close_connections(
+        closed = self.endpoint.terminate_connections(
             self.context, volume_id=volume.id, connector=None, attachment_ids=[]
         )
         self.assertEqual((1, set()), (closed, self.driver.granted()))

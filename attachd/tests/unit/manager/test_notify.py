@@ -77,8 +77,8 @@ class AttachmentTest(Case):
     def test_an_attach_and_a_detach_are_told(self):
         volume = rows.add_volume()
         row = rows.add_attachment(volume["id"])
-        attach.attach_alone(self.backend, row["id"], volume["id"], rows.CONNECTOR)
-        attach.attach_alone(self.backend, row["id"], volume["id"], rows.CONNECTOR)
+        attach.attach_exclusive(self.backend, row["id"], volume["id"], rows.CONNECTOR)
+        attach.attach_exclusive(self.backend, row["id"], volume["id"], rows.CONNECTOR)
         detach.detach(self.backend, row["id"], volume["id"])
         self.assertEqual(
             [

@@ -17,7 +17,7 @@ def row(state, agent="node-1"):
 class AgentsOfTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.nudge = self.enterContext(mock.patch.object(agent_api, "nudge"))
+        self.nudge = self.enterContext(mock.patch.object(agent_api, "request_reconcile"))
 
     def told(self):
         return [call.args[1:] for call in self.nudge.call_args_list]

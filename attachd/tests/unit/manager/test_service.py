@@ -53,9 +53,15 @@ class ManagerServiceTest(unittest.TestCase):
         self.assertEqual((self.backend.host, True), (row["host"], row["up"]))
 
     def test_it_answers_agents_of_hosts_until_it_stops(self):
-        proof = agent_manager_api.Proof("compute-1", "k" * 43)
+        proof = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
         self.manager.start()
-        said = {"connector": None, "devices": [], "way": "kernel", "version": "1", "error": None}
+        said = {
+            "connector": None,
+            "devices": [],
+            "connector_type": "kernel",
+            "version": "1",
+            "error": None,
+        }
         self.assertEqual([], agent_manager_api.report(proof, said))
         with mock.patch.object(Desk, "stop", autospec=True, side_effect=Desk.stop) as stopped:
             self.manager.stop()

@@ -226,11 +226,11 @@ class ExtendTest(_VolumeCase):
         ]
         rows.add_attachment(volume_id, "attached")
         away = exception.AgentAway(host="node-1", since="yet")
-        with mock.patch.object(agent_api, "nudge", side_effect=[away, None]) as nudge:
+        with mock.patch.object(agent_api, "request_reconcile", side_effect=[away, None]) as nudge:
             volumes.extend(self.backend, volume_id)
         self.assertEqual(told[:2], [call.args[2] for call in nudge.call_args_list])
         self.assertEqual(3, rows.volume(volume_id)["size_gib"])
-        with mock.patch.object(agent_api, "nudge") as nudge:
+        with mock.patch.object(agent_api, "request_reconcile") as nudge:
             volumes.extend(self.backend, volume_id)
         nudge.assert_not_called()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client half of the contract with agents: who is told to look, and what trouble is called."""
+"""RPC client of agents: kinds of messages and mapping of errors."""
 
 import unittest
 from unittest import mock
@@ -27,21 +27,24 @@ class AskingTest(unittest.TestCase):
 
     def test_the_agent_of_the_host_is_asked_with_patience_and_by_version(self):
         override(self, "work_timeout", 7, group="agent")
-        for ask in (agent_api.look, agent_api.nudge):
+        for ask in (agent_api.reconcile, agent_api.request_reconcile):
             ask(CONTEXT, "compute-1", "a")
             self.made.assert_called_with("attachd-agent", "compute-1", 7, agent_api.VERSION)
 
     def test_to_look_is_a_call_and_to_nudge_a_cast(self):
-        agent_api.look(CONTEXT, "compute-1", "a")
-        self.client.call.assert_called_once_with(CONTEXT, "look", attachment_id="a")
-        agent_api.nudge(CONTEXT, "compute-1", "a")
-        self.client.cast.assert_called_once_with(CONTEXT, "look", attachment_id="a")
+        agent_api.reconcile(CONTEXT, "compute-1", "a")
+        self.client.call.assert_called_once_with(CONTEXT, "reconcile", attachment_id="a")
+        agent_api.request_reconcile(CONTEXT, "compute-1", "a")
+        self.client.cast.assert_called_once_with(CONTEXT, "reconcile", attachment_id="a")
 
     def test_trouble_has_a_name_by_what_can_be_done_about_it(self):
         undeliverable = messaging.MessageUndeliverable(None, "", "", {})
-        both, look = (agent_api.look, agent_api.nudge), (agent_api.look,)
+        both, reconcile = (
+            (agent_api.reconcile, agent_api.request_reconcile),
+            (agent_api.reconcile,),
+        )
         for trouble, raised, asked in (
-            (messaging.MessagingTimeout(), exception.AgentTimeout, look),
+            (messaging.MessagingTimeout(), exception.AgentTimeout, reconcile),
             (undeliverable, exception.AgentAway, both),
             (messaging.MessageDeliveryFailure(), exception.Unavailable, both),
         ):
@@ -62,13 +65,13 @@ class AnsweredTest(unittest.TestCase):
         transport.reset_after_fork()
         self.addCleanup(transport.reset_after_fork)
 
-    def serve(self, look):
+    def serve(self, answer):
         class Endpoint:
             target = messaging.Target(version=agent_api.VERSION)
 
             @messaging.expected_exceptions(exception.AttachdError)
-            def look(self, _context, attachment_id):
-                return look(attachment_id)
+            def reconcile(self, _context, attachment_id):
+                return answer(attachment_id)
 
         server = transport.get_server(Endpoint(), "compute-1", CONF.agent.topic)
         server.start(override_pool_size=1)
@@ -78,14 +81,14 @@ class AnsweredTest(unittest.TestCase):
     def test_it_is_the_right_host_that_looks(self):
         looked = mock.Mock(return_value=None)
         self.serve(looked)
-        agent_api.look(CONTEXT, "compute-1", "a")
+        agent_api.reconcile(CONTEXT, "compute-1", "a")
         looked.assert_called_once_with("a")
         with self.assertRaises(exception.AgentAway):
-            agent_api.look(CONTEXT, "compute-2", "a")
+            agent_api.reconcile(CONTEXT, "compute-2", "a")
 
     def test_the_reason_of_a_host_arrives_whole(self):
         self.serve(mock.Mock(side_effect=BUSY))
         with self.assertRaises(exception.DeviceBusy) as raised:
-            agent_api.look(CONTEXT, "compute-1", "a")
+            agent_api.reconcile(CONTEXT, "compute-1", "a")
         self.assertIs(exception.DeviceBusy, type(raised.exception))
         self.assertEqual(str(BUSY), str(raised.exception))

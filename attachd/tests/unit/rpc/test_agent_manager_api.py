@@ -11,19 +11,19 @@ from attachd import exception
 from attachd.rpc import agent_manager_api, transport
 from attachd.tests.backends import override
 
-PROOF = agent_manager_api.Proof("compute-1", "k" * 43)
+CREDENTIALS = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
 MESSAGES = {
     "report": {"report": {"error": None}},
-    "duty": {"attachment_id": "a"},
+    "desired_state": {"attachment_id": "a"},
     "connected": {"attachment_id": "a", "generation": 2, "device": "/dev/sdb"},
-    "not_connected": {"attachment_id": "a", "generation": 2, "error": "no session"},
+    "connect_failed": {"attachment_id": "a", "generation": 2, "error": "no session"},
     "disconnected": {"attachment_id": "a", "generation": 2},
-    "kept": {"attachment_id": "a", "generation": 2, "error": "mounted"},
+    "detach_refused": {"attachment_id": "a", "generation": 2, "error": "mounted"},
 }
 
 
 def ask(method):
-    return getattr(agent_manager_api, method)(PROOF, *MESSAGES[method].values())
+    return getattr(agent_manager_api, method)(CREDENTIALS, *MESSAGES[method].values())
 
 
 class RegistryApiTest(unittest.TestCase):
@@ -52,7 +52,7 @@ class RegistryApiTest(unittest.TestCase):
             )
 
     def test_answers_come_back(self):
-        for method in ("report", "duty"):
+        for method in ("report", "desired_state"):
             self.assertIs(self.client.call.return_value, ask(method))
 
     def test_nobody_there_is_one_kind_of_trouble(self):
@@ -63,7 +63,7 @@ class RegistryApiTest(unittest.TestCase):
         ):
             self.client.call.side_effect = trouble
             for method in MESSAGES:
-                with self.assertRaisesRegex(exception.Unavailable, "goes on trying"):
+                with self.assertRaisesRegex(exception.Unavailable, "agent will retry"):
                     ask(method)
 
     def test_a_refusal_comes_as_it_is(self):

@@ -9,6 +9,7 @@ import oslo_messaging as messaging
 from attachd import context, exception
 from attachd.objects import Attachment, Volume, manifests
 from attachd.rpc import manager_api, transport
+from attachd.rpc.version_compat import IntroducedIn
 from attachd.tests.backends import override
 
 CONTEXT = context.RequestContext(project_id="p", overwrite=False)
@@ -23,18 +24,18 @@ def _volume(host="here@fake#pool"):
     return Volume(id="v", host=host)
 
 
-WAYS = {
+CALL_OF = {
     "attach": lambda **where: manager_api.attach(CONTEXT, _attachment(**where), CONNECTOR),
-    "attach_alone": lambda **where: manager_api.attach_alone(
+    "attach_exclusive": lambda **where: manager_api.attach_exclusive(
         CONTEXT, _attachment(**where), CONNECTOR
     ),
     "detach": lambda **where: manager_api.detach(CONTEXT, _attachment(**where)),
     "force_detach": lambda **where: manager_api.force_detach(CONTEXT, _attachment(**where)),
-    "carry_on": lambda **where: manager_api.carry_on(CONTEXT, _attachment(**where)),
-    "open_connection": lambda **where: manager_api.open_connection(
+    "process_pending": lambda **where: manager_api.process_pending(CONTEXT, _attachment(**where)),
+    "initialize_connection": lambda **where: manager_api.initialize_connection(
         CONTEXT, _volume(**where), CONNECTOR
     ),
-    "close_connections": lambda **where: manager_api.close_connections(
+    "terminate_connections": lambda **where: manager_api.terminate_connections(
         CONTEXT, _volume(**where), None, ("a",)
     ),
     "create_volume": lambda **where: manager_api.create_volume(CONTEXT, _volume(**where)),
@@ -43,8 +44,8 @@ WAYS = {
 }
 CALLS = frozenset(
     {
-        *("attach", "attach_alone", "detach", "force_detach"),
-        *("open_connection", "close_connections"),
+        *("attach", "attach_exclusive", "detach", "force_detach"),
+        *("initialize_connection", "terminate_connections"),
     }
 )
 
@@ -64,14 +65,14 @@ class AskingTest(_RpcCase):
 
     def test_the_backend_of_the_volume_is_asked_with_patience_and_by_version(self):
         override(self, "attach_timeout", 7, group="rpc")
-        for ask in WAYS.values():
+        for ask in CALL_OF.values():
             ask()
             self.made.assert_called_with(
                 "here@fake", timeout=7, version=manager_api.VERSION, objects=manifests.newest()
             )
 
     def test_what_has_an_answer_is_a_call_and_the_rest_a_cast(self):
-        for name, ask in WAYS.items():
+        for name, ask in CALL_OF.items():
             self.client.reset_mock()
             answer = ask()
             self.assertEqual(int(name in CALLS), self.client.call.call_count, name)
@@ -90,26 +91,31 @@ class AskingTest(_RpcCase):
         self.assertIs(self.client.call.return_value, answer)
 
     def test_attaching_sends_ids_and_the_connector(self):
-        for name in ("attach", "attach_alone"):
-            WAYS[name]()
+        for name in ("attach", "attach_exclusive"):
+            CALL_OF[name]()
             self.client.call.assert_called_with(
-                CONTEXT, name, attachment_id="a", volume_id="v", connector=CONNECTOR, denied=""
+                CONTEXT,
+                name,
+                attachment_id="a",
+                volume_id="v",
+                connector=CONNECTOR,
+                denied_rule="",
             )
 
     def test_detaching_sends_ids_and_in_which_states_it_may(self):
         ids = {"attachment_id": "a", "volume_id": "v"}
-        WAYS["detach"]()
+        CALL_OF["detach"]()
         self.client.call.assert_called_with(CONTEXT, "detach", **ids, states=None)
         manager_api.detach(CONTEXT, _attachment(), frozenset({"reserved", "connect_failed"}))
         self.client.call.assert_called_with(
             CONTEXT, "detach", **ids, states=["connect_failed", "reserved"]
         )
-        WAYS["force_detach"]()
+        CALL_OF["force_detach"]()
         self.client.call.assert_called_with(CONTEXT, "force_detach", **ids, states=None)
 
     def test_work_on_a_volume_sends_the_volume(self):
         for name in ("create_volume", "delete_volume", "extend_volume"):
-            WAYS[name]()
+            CALL_OF[name]()
             (_context, method), arguments = self.client.cast.call_args
             self.assertEqual((name, "v"), (method, arguments["volume"].id))
 
@@ -128,7 +134,7 @@ class TroubleTest(_RpcCase):
     )
 
     def test_each_trouble_has_its_error_and_says_where(self):
-        for name, ask in WAYS.items():
+        for name, ask in CALL_OF.items():
             for trouble, error, said in self.TROUBLES:
                 self.client.call.side_effect = self.client.cast.side_effect = trouble
                 with self.subTest(name, trouble=trouble), self.assertRaisesRegex(error, said):
@@ -138,19 +144,32 @@ class TroubleTest(_RpcCase):
         held = exception.ConnectorHeld(attachment_id="a", host="h")
         self.client.call.side_effect = held
         with self.assertRaises(exception.ConnectorHeld) as raised:
-            WAYS["attach"]()
+            CALL_OF["attach"]()
         self.assertIs(held, raised.exception)
 
     def test_a_volume_without_a_backend_is_refused_before_anything_is_sent(self):
         for host in (None, ""):
-            for name, ask in WAYS.items():
+            for name, ask in CALL_OF.items():
                 with self.subTest(name, host=host), self.assertRaises(exception.Conflict):
                     ask(host=host)
         self.made.assert_not_called()
 
 
-class FormerReleasesTest(_RpcCase):
-    """Managers of a former release are asked for what they know, in their words."""
+class OlderManagersTest(_RpcCase):
+    """A contract of later releases, made up here."""
+
+    def setUp(self):
+        super().setUp()
+        introduced = {
+            "attach": IntroducedIn(arguments={"denied_rule": "1.3"}),
+            "detach": IntroducedIn(arguments={"states": "1.2"}),
+            "initialize_connection": IntroducedIn("1.1", {"denied_rule": "1.3"}),
+            "set_log_levels": IntroducedIn("1.2"),
+            "get_log_levels": IntroducedIn("1.2"),
+        }
+        patched = mock.patch.multiple(manager_api, VERSION="1.3", _INTRODUCED=introduced)
+        patched.start()
+        self.addCleanup(patched.stop)
 
     def pin(self, version):
         override(self, "attachd_manager", version, group="upgrade_levels")
@@ -160,72 +179,46 @@ class FormerReleasesTest(_RpcCase):
         self.client.reset_mock()
         return method, set(arguments)
 
-    def test_what_says_nothing_is_left_out(self):
-        self.pin("1.3")
+    def test_empty_argument_newer_than_manager_is_left_out(self):
+        self.pin("1.1")
         ids = {"attachment_id", "volume_id"}
-        WAYS["attach"]()
+        CALL_OF["attach"]()
         self.assertEqual(("attach", ids | {"connector"}), self.sent())
-        WAYS["detach"]()
+        CALL_OF["detach"]()
         self.assertEqual(("detach", ids), self.sent())
-        WAYS["open_connection"]()
-        self.assertEqual(("open_connection", {"volume", "connector"}), self.sent())
+        CALL_OF["initialize_connection"]()
+        self.assertEqual(("initialize_connection", {"volume", "connector"}), self.sent())
+
+    def test_call_of_older_manager_uses_its_version_and_objects(self):
+        self.pin("1.1")
+        CALL_OF["attach"]()
         self.made.assert_called_with(
-            "here@fake", timeout=mock.ANY, version="1.3", objects=manifests.of_contract("1.3")
+            "here@fake", timeout=mock.ANY, version="1.1", objects=manifests.of_contract("1.1")
         )
 
-    def test_states_are_left_out_as_they_were_in_those_releases(self):
-        for version, among in (("1.3", set()), ("1.4", {"states"})):
-            self.pin(version)
-            manager_api.detach(CONTEXT, _attachment(), {"reserved"})
-            self.assertEqual(("detach", {"attachment_id", "volume_id"} | among), self.sent())
-
-    def test_detaching_by_force_is_a_detach_where_it_is_not_known(self):
-        for version, method in (("1.3", "detach"), ("1.4", "force_detach")):
-            self.pin(version)
-            WAYS["force_detach"]()
-            self.assertEqual(method, self.sent()[0])
-
-    def test_connections_are_not_named_where_the_volume_has_one_user(self):
+    def test_argument_or_method_newer_than_manager_raises_unavailable_and_sends_nothing(self):
         volume = _volume()
-        for multiattach, version, named in (
-            (False, "1.4", set()),
-            (False, "1.5", {"connection_ids"}),
-            (True, "1.5", {"connection_ids"}),
-        ):
-            self.pin(version)
-            volume.multiattach = multiattach
-            manager_api.close_connections(CONTEXT, volume, None, (), ["c"])
-            always = {"volume_id", "connector", "attachment_ids"}
-            self.assertEqual(("close_connections", always | named), self.sent())
-
-    def test_what_would_mean_something_else_is_refused_and_not_sent(self):
-        shared, copy = _volume(), _volume()
-        shared.multiattach = True
-        copy.source_volid = "s"
-        for version, ask in (
-            ("1.5", lambda: manager_api.attach(CONTEXT, _attachment(), CONNECTOR, "a:rule")),
-            ("1.5", lambda: manager_api.attach_alone(CONTEXT, _attachment(), CONNECTOR, "a:rule")),
-            ("1.5", lambda: manager_api.open_connection(CONTEXT, shared, CONNECTOR, "a:rule")),
-            ("1.4", lambda: manager_api.close_connections(CONTEXT, shared, None, (), ["c"])),
-            ("1.2", WAYS["open_connection"]),
-            ("1.2", WAYS["close_connections"]),
+        for version, call in (
+            ("1.2", lambda: manager_api.attach(CONTEXT, _attachment(), CONNECTOR, "a:rule")),
+            ("1.2", lambda: manager_api.initialize_connection(CONTEXT, volume, CONNECTOR, "a:r")),
+            ("1.1", lambda: manager_api.detach(CONTEXT, _attachment(), {"reserved"})),
+            ("1.0", CALL_OF["initialize_connection"]),
             ("1.1", lambda: manager_api.get_log_levels(CONTEXT, "here@fake", "attachd")),
             (
                 "1.1",
                 lambda: manager_api.set_log_levels(CONTEXT, {"here@fake"}, "attachd", "DEBUG"),
             ),
-            ("1.0", lambda: manager_api.create_volume(CONTEXT, copy)),
         ):
             self.pin(version)
             with (
                 self.subTest(version),
                 self.assertRaisesRegex(exception.Unavailable, "being upgraded.*upgrade_levels"),
             ):
-                ask()
+                call()
         self.client.call.assert_not_called()
         self.client.cast.assert_not_called()
 
-    def test_a_volume_that_is_no_copy_is_made_by_the_oldest_too(self):
+    def test_method_of_first_contract_is_sent_to_oldest_manager(self):
         self.pin("1.0")
-        WAYS["create_volume"]()
+        CALL_OF["create_volume"]()
         self.client.cast.assert_called_once()

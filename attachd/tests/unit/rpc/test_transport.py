@@ -4,6 +4,7 @@ import inspect
 import os
 import socket
 import threading
+from types import MappingProxyType
 import unittest
 from unittest import mock
 import uuid
@@ -11,11 +12,12 @@ import uuid
 import oslo_messaging as messaging
 from oslo_messaging._drivers import amqpdriver, common, impl_rabbit
 from oslo_messaging.rpc import server as rpc_server
+from oslo_versionedobjects import fields, fixture
 
 from attachd import exception, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.objects import Volume
+from attachd.objects import base, manifests
 from attachd.rpc import transport
 from attachd.tests import backends
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -54,11 +56,23 @@ class DispatcherTest(unittest.TestCase):
     """Callers of former releases get answers that they can read."""
 
     def test_an_answer_has_the_objects_of_the_contract_that_the_caller_speaks(self):
+        registry = fixture.VersionedObjectRegistryFixture()
+        registry.setUp()
+        self.addCleanup(registry.cleanUp)
+        raised = {"1.0": {"Disk": "1.0"}, "1.3": {"Disk": "1.1"}, "1.4": {"Disk": "1.2"}}
+        self.enterContext(mock.patch.object(manifests, "_RAISED", raised))
+
+        @base.Registry.register
+        class Disk(base.AttachdObject):
+            VERSION = "1.2"
+            ADDED = MappingProxyType({"key": "1.2"})
+            fields = {name: fields.StringField() for name in ("id", "key")}
+
         class Endpoint:
             target = messaging.Target(version="1.9")
 
             def ask(self, _context):
-                return [Volume(id="v", shared_targets=True)]
+                return [Disk(id="v", key="k")]
 
         dispatcher = transport.Dispatcher(Endpoint())
         for said, version in (("1.0", "1.0"), ("1.3", "1.1"), ("1.9", "1.2"), (None, "1.0")):
@@ -66,9 +80,7 @@ class DispatcherTest(unittest.TestCase):
             incoming = mock.Mock(message=message, ctxt={}, client_timeout=None)
             (answer,) = dispatcher.dispatch(incoming)
             self.assertEqual(version, answer["attachd_object.version"], said)
-            self.assertEqual(
-                version == "1.2", "shared_targets" in answer["attachd_object.data"], said
-            )
+            self.assertEqual(version == "1.2", "key" in answer["attachd_object.data"], said)
 
     def test_who_is_too_new_is_told_so(self):
         dispatcher = transport.Dispatcher(mock.Mock(target=messaging.Target(version="1.9")))

@@ -12,7 +12,6 @@ from attachd.objects import Attachment, Volume
 import attachd.rpc.agent_api
 import attachd.rpc.manager_api
 from attachd.tests import agents, asking, rows
-from attachd.tests.backends import override
 
 HOST = "node-1"
 OWN = (1, 0)
@@ -26,13 +25,13 @@ class Case(unittest.TestCase):
         agents.report(HOST)
         self.ctx = asking.context(*asking.ADMIN)
         self.volume = Volume.get(self.ctx, rows.add_volume()["id"])
-        for name in ("look", "nudge"):
+        for name in ("reconcile", "request_reconcile"):
             self.patch(attachd.rpc.agent_api, name)
-        for name in ("attach", "detach", "carry_on"):
+        for name in ("attach", "detach", "process_pending"):
             self.patch(attachd.rpc.manager_api, name)
         self.attach.side_effect = self.connect
         self.detach.side_effect = self.shut_out
-        self.look.side_effect = self.work
+        self.reconcile.side_effect = self.work
 
     def patch(self, where, name):
         setattr(self, name, self.enterContext(mock.patch.object(where, name)))
@@ -131,14 +130,6 @@ class AttachTest(Case):
         agents.report("node-2", devices=[{**device, "path": "/dev/sdx", "size_bytes": 1}])
         self.assertEqual("attached", self.ask()["status"])
 
-    def test_a_manager_that_knows_of_no_agents_gets_none_of_their_attachments(self):
-        override(self, "attachd_manager", "1.6", group="upgrade_levels")
-        with self.assertRaisesRegex(exception.Unavailable, "being upgraded.* 1.7 "):
-            self.ask()
-        self.assertEqual([], rows.attachments())
-        override(self, "attachd_manager", "1.7", group="upgrade_levels")
-        self.assertEqual("attached", self.ask()["status"])
-
     def test_a_reservation_that_no_manager_took_up_is_given_up(self):
         self.attach.side_effect = exception.Unavailable(reason="nobody there")
         with self.assertRaisesRegex(exception.Unavailable, "nobody there"):
@@ -148,13 +139,13 @@ class AttachTest(Case):
     def test_the_same_again_for_a_server_goes_on_with_it(self):
         first = self.ask(instance_uuid=SERVER)
         self.assertEqual(first, self.ask(instance_uuid=SERVER))
-        self.look.assert_called_once()
+        self.reconcile.assert_called_once()
         rows.change_attachment(first["id"], state="connected", device=None)
         self.assertEqual(first, self.ask(instance_uuid=SERVER))
         self.attach.assert_called_once()
 
     def test_what_the_agent_has_not_done_is_told_as_it_is(self):
-        self.look.side_effect = None
+        self.reconcile.side_effect = None
         shown = self.ask()
         self.assertEqual(("attaching", None), (shown["status"], shown["device"]))
 
@@ -168,29 +159,29 @@ class AttachTest(Case):
                 else:
                     rows.change_attachment(identity, state=becomes)
 
-            self.look.side_effect = delete
+            self.reconcile.side_effect = delete
             with self.subTest(state), self.assertRaisesRegex(exception.Conflict, "deleted"):
                 self.ask()
 
     def test_whose_answer_is_lost_may_have_done_it_all_the_same(self):
-        def look(*args):
+        def reconcile(*args):
             self.work(*args)
             raise exception.AgentTimeout(host=HOST, attachment_id=args[2])
 
-        self.look.side_effect = look
+        self.reconcile.side_effect = reconcile
         self.assertEqual("/dev/sdb", self.ask()["device"])
 
     def test_trouble_with_a_device_that_is_there_takes_nothing_away(self):
-        def look(*args):
+        def reconcile(*args):
             self.work(*args)
             raise exception.HostError(reason="It has not grown.")
 
-        self.look.side_effect = look
+        self.reconcile.side_effect = reconcile
         self.assertEqual("/dev/sdb", self.ask()["device"])
         self.detach.assert_not_called()
 
     def test_what_gets_its_device_while_it_is_taken_back_stays(self):
-        def look(*args):
+        def reconcile(*args):
             rows.change_attachment(args[2], state="connected", agent=HOST)
             raise exception.HostError(reason="no session")
 
@@ -201,7 +192,7 @@ class AttachTest(Case):
             rows.change_attachment(identity, state="attached", device="/dev/sdb")
             return found
 
-        self.look.side_effect = look
+        self.reconcile.side_effect = reconcile
         with (
             mock.patch.object(Attachment, "get", get),
             self.assertRaisesRegex(exception.AttachFailed, "has become attached"),
@@ -210,32 +201,32 @@ class AttachTest(Case):
         self.assertEqual("attached", self.state())
 
     def test_what_changes_under_the_agent_is_told_as_it_is(self):
-        def look(_ctx, _host, identity):
+        def reconcile(_ctx, _host, identity):
             rows.remove_attachment(identity)
             raise exception.AttachmentNotFound(attachment_id=identity)
 
-        self.look.side_effect = look
+        self.reconcile.side_effect = reconcile
         with self.assertRaisesRegex(exception.Conflict, "has been"):
             self.ask()
-        self.look.side_effect = exception.InvalidTransition("It has changed.")
+        self.reconcile.side_effect = exception.InvalidTransition("It has changed.")
         self.assertEqual("attaching", self.ask()["status"])
 
 
 class FailingTest(Case):
     def fail(self, error):
-        def look(ctx, host, attachment_id):
+        def reconcile(ctx, host, attachment_id):
             if rows.attachment(attachment_id)["state"] == "withdrawing":
                 return self.work(ctx, host, attachment_id)
             raise error
 
-        self.look.side_effect = look
+        self.reconcile.side_effect = reconcile
 
     def test_what_the_host_cannot_do_is_taken_back(self):
         self.fail(exception.HostLacks(host=HOST, what="iscsid"))
         with self.assertRaisesRegex(exception.HostLacks, "lacks: iscsid"):
             self.ask()
         self.assertEqual([], rows.attachments())
-        self.assertEqual(2, self.look.call_count)  # it is not to try again meanwhile
+        self.assertEqual(2, self.reconcile.call_count)  # it is not to try again meanwhile
 
     def test_what_cannot_be_taken_back_is_named_with_what_to_do(self):
         stuck = exception.DisconnectFailed(attachment_id="a", reason="The shelf burns.")
@@ -253,11 +244,11 @@ class FailingTest(Case):
             self.assertIn(part, str(raised.exception))
 
     def test_what_is_gone_by_itself_is_taken_back(self):
-        def look(_ctx, _host, attachment_id):
+        def reconcile(_ctx, _host, attachment_id):
             rows.remove_attachment(attachment_id)
             raise exception.HostError(reason="no session")
 
-        self.look.side_effect = look
+        self.reconcile.side_effect = reconcile
         with self.assertRaisesRegex(exception.HostError, "no session"):
             self.ask()
 
@@ -268,7 +259,7 @@ class FailingTest(Case):
             exception.Unavailable(reason="The queue is away."),
         ):
             self.volume = Volume.get(self.ctx, rows.add_volume()["id"])
-            self.look.side_effect = error
+            self.reconcile.side_effect = error
             with self.subTest(type(error).__name__), self.assertRaises(type(error)) as raised:
                 self.ask()
             (row,) = rows.attachments(self.volume.id)
@@ -290,7 +281,7 @@ class KeyTest(Case):
         )
 
     def test_who_did_not_wait_long_enough_gets_the_truth(self):
-        self.look.side_effect = exception.AgentTimeout(host=HOST, attachment_id="x")
+        self.reconcile.side_effect = exception.AgentTimeout(host=HOST, attachment_id="x")
         with self.assertRaises(exception.AgentTimeout):
             self.ask(self.claim)
         agents.silence(HOST)  # it has done its part
@@ -299,18 +290,18 @@ class KeyTest(Case):
         self.attach.assert_called_once()
 
     def test_the_agent_is_asked_again(self):
-        self.look.side_effect = exception.AgentTimeout(host=HOST, attachment_id="x")
+        self.reconcile.side_effect = exception.AgentTimeout(host=HOST, attachment_id="x")
         with self.assertRaises(exception.AgentTimeout):
             self.ask(self.claim)
-        self.look.side_effect = self.work
+        self.reconcile.side_effect = self.work
         self.assertEqual(self.claim.resource_id, self.ask(self.next_claim())["id"])
 
     def test_what_was_taken_back_may_be_made_anew(self):
-        self.look.side_effect = self.refuse
+        self.reconcile.side_effect = self.refuse
         with self.assertRaises(exception.HostError):
             self.ask(self.claim)
         self.assertEqual([], rows.attachments())
-        self.look.side_effect = self.work
+        self.reconcile.side_effect = self.work
         self.assertEqual(self.claim.resource_id, self.ask(self.next_claim())["id"])
 
     def refuse(self, ctx, host, attachment_id):
@@ -337,9 +328,9 @@ class LaterTest(Case):
         shown = self.ask(async_response=self.async_response)
         self.assertEqual(("attaching", HOST), (shown["status"], shown["agent"]))
         self.async_response.accept.assert_called_once_with("attachments", shown["id"])
-        self.carry_on.assert_called_once()
+        self.process_pending.assert_called_once()
         self.assertEqual("connecting", self.state())
-        self.look.assert_not_called()
+        self.reconcile.assert_not_called()
 
     def test_what_is_connected_waits_for_the_agent(self):
         identity = self.ask(async_response=self.async_response, instance_uuid=SERVER)["id"]
@@ -347,7 +338,7 @@ class LaterTest(Case):
         self.assertEqual(
             identity, self.ask(async_response=self.async_response, instance_uuid=SERVER)["id"]
         )
-        self.nudge.assert_called_once_with(self.ctx, HOST, identity)
+        self.request_reconcile.assert_called_once_with(self.ctx, HOST, identity)
         self.assertEqual(2, self.async_response.accept.call_count)
 
     def test_what_is_attached_is_answered_at_once(self):

@@ -24,12 +24,12 @@ class Case(unittest.TestCase):
         asking.use(self)
         agents.report(HOST)
         self.ctx = asking.context()
-        for name in ("look", "nudge"):
+        for name in ("reconcile", "request_reconcile"):
             self.patch(attachd.rpc.agent_api, name)
-        for name in ("detach", "carry_on"):
+        for name in ("detach", "process_pending"):
             self.patch(attachd.rpc.manager_api, name)
         self.detach.return_value = []
-        self.look.side_effect = self.let_go
+        self.reconcile.side_effect = self.let_go
 
     def patch(self, where, name):
         setattr(self, name, self.enterContext(mock.patch.object(where, name)))
@@ -59,7 +59,7 @@ class DisconnectedTest(Case):
             )
             with self.subTest(state):
                 self.assertEqual({"attachments": []}, self.disconnect(mine))
-                self.look.assert_called_with(self.ctx, HOST, mine.id)
+                self.reconcile.assert_called_with(self.ctx, HOST, mine.id)
                 self.assertEqual(["disconnecting"], found)
 
     def test_where_there_can_be_no_device_nobody_is_asked(self):
@@ -67,7 +67,7 @@ class DisconnectedTest(Case):
             mine = self.attachment(state)
             self.disconnect(mine)
             self.assertEqual(state, self.state(mine))
-        self.look.assert_not_called()
+        self.reconcile.assert_not_called()
         self.assertEqual(len(WITHOUT_DEVICE), self.detach.call_count)
 
     def test_the_backend_shuts_nobody_out_who_has_got_a_device_meanwhile(self):
@@ -83,7 +83,7 @@ class DisconnectedTest(Case):
 
         self.detach.side_effect = detach
         self.disconnect(mine)
-        self.look.assert_called_once_with(self.ctx, HOST, mine.id)
+        self.reconcile.assert_called_once_with(self.ctx, HOST, mine.id)
         for states in allowed:
             self.assertFalse(set(WITH_DEVICE) & {each.value for each in states})
         self.assertEqual("disconnecting", self.state(mine))
@@ -93,13 +93,13 @@ class DisconnectedTest(Case):
         with self.assertRaisesRegex(exception.InvalidTransition, "has become attached"):
             self.disconnect(mine, frozenset({AttachmentState.RESERVED}))
         self.assertEqual("attached", self.state(mine))
-        self.look.assert_not_called()
+        self.reconcile.assert_not_called()
 
     def test_what_its_caller_connects_is_the_managers_alone(self):
         mine = self.attachment("attached", agent=None)
         self.disconnect(mine)
         self.detach.assert_called_once_with(self.ctx, mine, None)
-        self.look.assert_not_called()
+        self.reconcile.assert_not_called()
 
     def test_who_is_away_is_left_alone_and_force_is_named(self):
         agents.silence(HOST)
@@ -108,7 +108,7 @@ class DisconnectedTest(Case):
             with self.assertRaisesRegex(exception.AgentAway, f"{mine.id}.force=true"):
                 self.disconnect(mine)
             self.assertEqual(state, self.state(mine))
-        self.look.assert_not_called()
+        self.reconcile.assert_not_called()
         self.detach.assert_not_called()
 
     def test_a_device_in_use_is_told_and_stays(self):
@@ -118,7 +118,7 @@ class DisconnectedTest(Case):
             agent_moves.keep(attachment_id, host, 1, "mounted")
             raise exception.DeviceBusy(device="/dev/sdb", users="/mnt")
 
-        self.look.side_effect = keep
+        self.reconcile.side_effect = keep
         with self.assertRaisesRegex(exception.DeviceBusy, "/mnt"):
             self.disconnect(mine)
         self.assertEqual("attached", self.state(mine))
@@ -126,10 +126,10 @@ class DisconnectedTest(Case):
 
     def test_an_answer_without_the_deed_is_not_believed(self):
         mine = self.attachment("attached")
-        self.look.side_effect = None
+        self.reconcile.side_effect = None
         with self.assertRaisesRegex(exception.Conflict, "has not let go"):
             self.disconnect(mine)
-        self.look.side_effect = lambda *_args: agent_moves.keep(mine.id, HOST, 1, "mounted")
+        self.reconcile.side_effect = lambda *_args: agent_moves.keep(mine.id, HOST, 1, "mounted")
         with self.assertRaisesRegex(exception.Conflict, "has not let go of .*: mounted"):
             self.disconnect(mine)
         self.detach.assert_not_called()
@@ -148,7 +148,7 @@ class DisconnectedTest(Case):
                 self.let_go(*args)
                 raise raised
 
-            self.look.side_effect = silent
+            self.reconcile.side_effect = silent
             with self.subTest(type(error).__name__):
                 self.assertEqual({"attachments": []}, self.disconnect(mine))
 
@@ -159,26 +159,26 @@ class DisconnectedTest(Case):
             exception.Unavailable(reason="The queue is away."),
         ):
             mine = self.attachment("attached")
-            self.look.side_effect = error
+            self.reconcile.side_effect = error
             with self.assertRaises(type(error)):
                 self.disconnect(mine)
             self.assertEqual("withdrawing", self.state(mine))
-            self.look.side_effect = self.let_go
+            self.reconcile.side_effect = self.let_go
             self.disconnect(Attachment.get(self.ctx, mine.id))
             self.assertEqual("disconnecting", self.state(mine))
 
     def test_what_has_changed_under_the_agent_is_looked_at_again(self):
         mine = self.attachment("attached")
         changed = exception.InvalidTransition("It has changed.")
-        self.look.side_effect = [changed, changed, changed]
+        self.reconcile.side_effect = [changed, changed, changed]
         with self.assertRaises(exception.InvalidTransition):
             self.disconnect(mine)
 
-        def look(*_args):
-            self.look.side_effect = self.let_go
+        def reconcile(*_args):
+            self.reconcile.side_effect = self.let_go
             raise changed
 
-        self.look.side_effect = look
+        self.reconcile.side_effect = reconcile
         self.assertEqual({"attachments": []}, self.disconnect(mine))
 
     def test_whoever_is_faster_has_done_it(self):
@@ -188,7 +188,7 @@ class DisconnectedTest(Case):
         ):
             mine = self.attachment("attached")
             other = rows.add_attachment(mine.volume_id)["id"]
-            self.look.side_effect = lambda *_args, f=faster, m=mine: f(m)
+            self.reconcile.side_effect = lambda *_args, f=faster, m=mine: f(m)
             gone = exception.AttachmentNotFound(attachment_id=mine.id)
             self.detach.side_effect = gone
             found = self.disconnect(mine)["attachments"]
@@ -207,12 +207,12 @@ class LetGoTest(Case):
         agent_detach.release_device(self.ctx, mine, None)
         self.assertEqual("disconnecting", self.state(mine))
         agent_detach.release_device(self.ctx, Attachment.get(self.ctx, mine.id), None)
-        self.look.assert_called_once_with(self.ctx, HOST, mine.id)
+        self.reconcile.assert_called_once_with(self.ctx, HOST, mine.id)
         self.detach.assert_not_called()
 
     def test_what_goes_meanwhile_may_go(self):
         mine = self.attachment("attached")
-        self.look.side_effect = lambda *_args: rows.remove_attachment(mine.id)
+        self.reconcile.side_effect = lambda *_args: rows.remove_attachment(mine.id)
         agent_detach.release_device(self.ctx, mine, None)
 
 
@@ -230,10 +230,10 @@ class LaterTest(Case):
         mine = self.attachment("attached")
         shown = self.disconnect(mine)["attachment"]
         self.assertEqual(("detaching", "/dev/sdb"), (shown["status"], shown["device"]))
-        self.nudge.assert_called_once_with(self.ctx, HOST, mine.id)
+        self.request_reconcile.assert_called_once_with(self.ctx, HOST, mine.id)
         self.async_response.accept.assert_called_once_with("attachments", mine.id)
-        self.look.assert_not_called()
-        self.carry_on.assert_not_called()
+        self.reconcile.assert_not_called()
+        self.process_pending.assert_not_called()
         self.assertEqual("withdrawing", self.state(mine))
 
     def test_who_is_away_is_left_alone(self):
@@ -248,8 +248,8 @@ class LaterTest(Case):
         for mine in (self.attachment("connecting"), self.attachment("attached", agent=None)):
             self.disconnect(mine)
             self.assertEqual("disconnecting", self.state(mine))
-        self.assertEqual(2, self.carry_on.call_count)
-        self.nudge.assert_not_called()
+        self.assertEqual(2, self.process_pending.call_count)
+        self.request_reconcile.assert_not_called()
 
     def test_what_gets_a_device_meanwhile_is_withdrawn(self):
         mine = self.attachment("connecting")

@@ -36,7 +36,7 @@ class ConnectingTest(unittest.TestCase):
         self.assertIs(self.view.show_connected.return_value, self.beside(None))
         self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
         self.assertIs(self.view.show_connected.return_value, self.alone(None))
-        self.manager_api.attach_alone.assert_called_once_with(
+        self.manager_api.attach_exclusive.assert_called_once_with(
             self.ctx, self.attachment, CONNECTOR, "a:rule"
         )
         self.connect.assert_not_called()
@@ -50,7 +50,7 @@ class ConnectingTest(unittest.TestCase):
         self.assertEqual(
             [
                 mock.call.connect("a1", "v1", CONNECTOR),
-                mock.call.manager_api.carry_on(self.ctx, self.attachment),
+                mock.call.manager_api.process_pending(self.ctx, self.attachment),
             ],
             calls.mock_calls,
         )
@@ -62,19 +62,19 @@ class ConnectingTest(unittest.TestCase):
         self.connect.side_effect = connection.due.Replay(CONNECTED)
         self.assertIs(self.view.show_connected.return_value, self.beside(self.async_response))
         self.async_response.accept.assert_not_called()
-        self.manager_api.carry_on.assert_not_called()
+        self.manager_api.process_pending.assert_not_called()
 
     def test_a_message_that_cannot_be_sent_is_no_failure(self):
-        self.manager_api.carry_on.side_effect = exception.Unavailable(reason="away")
+        self.manager_api.process_pending.side_effect = exception.Unavailable(reason="away")
         self.beside(self.async_response)
         self.async_response.accept.assert_called_once_with("attachments", "a1")
 
     def test_an_agent_is_told_instead_where_it_is_its_turn(self):
         tell = (self.ctx, self.attachment, None, self.async_response, connection.notify_agent)
         self.assertIs(self.view.show_accepted.return_value, connection.accept(*tell))
-        self.agent_api.nudge.assert_called_once_with(self.ctx, "h", "a1")
-        self.manager_api.carry_on.assert_not_called()
-        self.agent_api.nudge.side_effect = exception.AgentAway(host="h", since="yet")
+        self.agent_api.request_reconcile.assert_called_once_with(self.ctx, "h", "a1")
+        self.manager_api.process_pending.assert_not_called()
+        self.agent_api.request_reconcile.side_effect = exception.AgentAway(host="h", since="yet")
         connection.accept(*tell)
         self.assertEqual(2, self.async_response.accept.call_count)
 
@@ -86,5 +86,5 @@ class ConnectingTest(unittest.TestCase):
         self.disconnect.side_effect = exception.InvalidTransition("no")
         with self.assertRaisesRegex(exception.InvalidTransition, "no"):
             connection.disconnect_async(self.ctx, self.attachment, None, None, self.async_response)
-        self.manager_api.carry_on.assert_not_called()
+        self.manager_api.process_pending.assert_not_called()
         self.async_response.accept.assert_not_called()

@@ -28,14 +28,14 @@ class Case(unittest.TestCase):
         self.ctx = self.calls.ctx
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
         self.Attachment.get.return_value = self.attachment
-        self.manager_api.attach_alone.return_value = CONNECTED
+        self.manager_api.attach_exclusive.return_value = CONNECTED
 
 
 class UpdateTest(Case):
     def test_it_suffers_no_other_connection(self):
         shown = handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
         self.assertEqual("reserved", shown["attachment"]["status"])
-        self.manager_api.attach_alone.assert_called_once_with(
+        self.manager_api.attach_exclusive.assert_called_once_with(
             self.ctx,
             self.attachment,
             CONNECTOR,
@@ -47,7 +47,7 @@ class UpdateTest(Case):
         self.attachment.agent = "node-1"
         with self.assertRaisesRegex(exception.Conflict, "agent of host node-1"):
             handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
-        self.manager_api.attach_alone.assert_not_called()
+        self.manager_api.attach_exclusive.assert_not_called()
 
     def test_a_wrong_connector_is_refused_before_anything_is_loaded(self):
         with self.assertRaises(exception.InvalidInput):

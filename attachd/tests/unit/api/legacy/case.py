@@ -22,11 +22,14 @@ class Case(unittest.TestCase):
         super().setUp()
         asking.use(self)
         self.manager_api = mock.Mock(spec=manager_api)
-        for name in ("open_connection", "close_connections", "detach", "force_detach"):
+        for name in ("initialize_connection", "terminate_connections", "detach", "force_detach"):
             self.enterContext(
                 mock.patch.object(manager_api, name, getattr(self.manager_api, name))
             )
-        self.manager_api.open_connection.return_value = {"connection_info": ISCSI, "mode": "ro"}
+        self.manager_api.initialize_connection.return_value = {
+            "connection_info": ISCSI,
+            "mode": "ro",
+        }
         self.manager_api.detach.return_value = self.manager_api.force_detach.return_value = []
         self.request = webob.Request.blank("/")
         self.ctx = asking.context()
@@ -58,4 +61,4 @@ class Case(unittest.TestCase):
 
     def closed(self):
         """Return what connections were asked to be closed."""
-        return [call.args[2:] for call in self.manager_api.close_connections.call_args_list]
+        return [call.args[2:] for call in self.manager_api.terminate_connections.call_args_list]

@@ -51,7 +51,7 @@ class ReserveTest(Case):
     def test_when_it_cannot_be_closed_the_volume_is_not_given_back(self):
         self.reserve()
         self.connect()
-        self.manager_api.close_connections.side_effect = exception.Unavailable(reason="no")
+        self.manager_api.terminate_connections.side_effect = exception.Unavailable(reason="no")
         self.assertRaises(exception.Unavailable, self.unreserve)
         self.assertEqual(["hold", "connection"], self.kinds())
 
@@ -304,18 +304,18 @@ class InitializeTest(case.Case):
         self.assertEqual("iscsi", shown["driver_volume_type"])
         self.assertEqual((1, "ro"), (shown["data"]["target_lun"], shown["data"]["access_mode"]))
         self.assertIs(True, shown["enforce_multipath"])
-        (call,) = self.manager_api.open_connection.call_args_list
+        (call,) = self.manager_api.initialize_connection.call_args_list
         self.assertEqual((self.volume_id, ""), (call.args[1].id, call.args[3]))
 
     def test_what_the_caller_is_denied_goes_along(self):
         with mock.patch.object(handlers.reservation, "sharing_denied_rule", return_value="a:rule"):
             self.open()
-        self.assertEqual("a:rule", self.manager_api.open_connection.call_args.args[3])
+        self.assertEqual("a:rule", self.manager_api.initialize_connection.call_args.args[3])
 
     def test_a_connector_has_to_name_its_host(self):
         with self.assertRaisesRegex(exception.InvalidInput, "os-initialize_connection.connector"):
             self.open({"initiator": "iqn"})
-        self.manager_api.open_connection.assert_not_called()
+        self.manager_api.initialize_connection.assert_not_called()
 
     def test_a_volume_in_maintenance_is_not_connected(self):
         rows.change_volume(self.volume_id, state="maintenance", status="maintenance")
@@ -326,7 +326,7 @@ class InitializeTest(case.Case):
         self.ctx = asking.context("reader")
         with self.assertRaisesRegex(exception.Forbidden, "initialize_connection"):
             self.open()
-        self.manager_api.open_connection.assert_not_called()
+        self.manager_api.initialize_connection.assert_not_called()
 
 
 class TerminateTest(case.Case):

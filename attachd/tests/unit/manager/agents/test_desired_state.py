@@ -34,7 +34,7 @@ class DueTest(_Case):
         expected = {
             "attachment_id": mine,
             "volume_id": self.volume,
-            "wanted": "connected",
+            "target_state": "connected",
             "complete": False,
             "connection_info": connections.flat(rows.attachment(mine)),
             "mode": "ro",
@@ -51,7 +51,7 @@ class DueTest(_Case):
         wanted["withdrawing"] = ("disconnected", False)
         for state, expected in wanted.items():
             (duty,) = desired_state.due(HOST, self.add(state))
-            self.assertEqual(expected, (duty["wanted"], duty["complete"]), state)
+            self.assertEqual(expected, (duty["target_state"], duty["complete"]), state)
 
     def test_nothing_is_due_for_another_host(self):
         self.add("connected", agent="compute-2")
@@ -81,7 +81,7 @@ class LostKeyTest(_Case):
 
     def test_that_it_is_to_take_a_device_away(self):
         (duty,) = desired_state.due(HOST, self.lost["withdrawing"])
-        self.assertEqual(("disconnected", {}), (duty["wanted"], duty["connection_info"]))
+        self.assertEqual(("disconnected", {}), (duty["target_state"], duty["connection_info"]))
 
 
 class CompletedTest(_Case):
@@ -107,20 +107,20 @@ class CompletedTest(_Case):
 class ReleasedTest(_Case):
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(manager_api, "carry_on")
-        self.carry_on = patched.start()
+        patched = mock.patch.object(manager_api, "process_pending")
+        self.process_pending = patched.start()
         self.addCleanup(patched.stop)
 
     def test_the_backend_is_told_to_shut_the_host_out(self):
         mine = self.add("withdrawing")
         desired_state.released(CONTEXT, mine, HOST, 2)
         self.assertEqual("disconnecting", rows.attachment(mine)["state"])
-        (_context, asked) = self.carry_on.call_args.args
+        (_context, asked) = self.process_pending.call_args.args
         self.assertEqual((mine, "here@fake"), (asked.id, asked.backend))
 
     def test_a_backend_that_cannot_be_told_finds_out_by_itself(self):
         mine = self.add("withdrawing")
-        self.carry_on.side_effect = exception.Unavailable(reason="gone")
+        self.process_pending.side_effect = exception.Unavailable(reason="gone")
         desired_state.released(CONTEXT, mine, HOST, 2)
         self.assertEqual("disconnecting", rows.attachment(mine)["state"])
 
@@ -128,4 +128,4 @@ class ReleasedTest(_Case):
         mine = self.add("attached")
         with self.assertRaises(exception.InvalidTransition):
             desired_state.released(CONTEXT, mine, HOST, 2)
-        self.carry_on.assert_not_called()
+        self.process_pending.assert_not_called()

@@ -21,16 +21,16 @@ CONTEXT = RequestContext(overwrite=False)
 SAID: dict[str, Any] = {
     "connector": {"host": HOST},
     "devices": [],
-    "way": "kernel",
+    "connector_type": "kernel",
     "version": "0.1.0",
     "error": None,
 }
 INFO = {"driver_volume_type": "iscsi", "data": {"auth_password": "s"}}
 METHODS = {
     "connected": ("connected", {"device": "/dev/sdb"}, "attached"),
-    "not_connected": ("connected", {"error": "no session"}, "connected"),
+    "connect_failed": ("connected", {"error": "no session"}, "connected"),
     "disconnected": ("withdrawing", {}, "disconnecting"),
-    "kept": ("withdrawing", {"error": "mounted"}, "attached"),
+    "detach_refused": ("withdrawing", {"error": "mounted"}, "attached"),
 }
 """What is said of an attachment in which state, and what becomes of it."""
 
@@ -40,7 +40,7 @@ class _Case(unittest.TestCase):
         super().setUp()
         databases.use(self)
         self.registry = Registry()
-        patched = mock.patch.object(manager_api, "carry_on")
+        patched = mock.patch.object(manager_api, "process_pending")
         patched.start()
         self.addCleanup(patched.stop)
         self.volume = rows.add_volume()["id"]
@@ -66,7 +66,7 @@ class ReportTest(_Case):
         self.assertEqual([], self.ask("report", report=SAID))
         self.assertEqual({"host": HOST}, agents.get(HOST)["connector"])
         with self.assertRaises(exception.Forbidden):
-            self.ask("report", key=OTHER_KEY, report={**SAID, "way": "forged"})
+            self.ask("report", key=OTHER_KEY, report={**SAID, "connector_type": "forged"})
         self.assertEqual("kernel", agents.get(HOST)["way"])
 
     def test_nobody_is_let_in_where_an_administrator_does_that(self):
@@ -122,20 +122,20 @@ class DutyTest(_Case):
 
     def test_it_tells_the_agent_of_the_host(self):
         mine = self.add("connected")
-        self.assertEqual(mine, self.ask("duty", attachment_id=mine)["attachment_id"])
+        self.assertEqual(mine, self.ask("desired_state", attachment_id=mine)["attachment_id"])
 
     def test_it_tells_nobody_else(self):
         mine = self.add("connected")
-        self.assertIsNone(self.ask("duty", OTHER, OTHER_KEY, attachment_id=mine))
+        self.assertIsNone(self.ask("desired_state", OTHER, OTHER_KEY, attachment_id=mine))
         for host, key in ((HOST, OTHER_KEY), (HOST, KEY + "k"), (OTHER, KEY)):
             with self.assertRaises(exception.Forbidden):
-                self.ask("duty", host, key, attachment_id=mine)
+                self.ask("desired_state", host, key, attachment_id=mine)
         with self.assertRaises(exception.AgentNotFound):
-            self.ask("duty", "nobody", KEY, attachment_id=mine)
+            self.ask("desired_state", "nobody", KEY, attachment_id=mine)
 
     def test_nothing_is_due_for_what_is_gone(self):
-        self.assertIsNone(self.ask("duty", attachment_id="gone"))
-        self.assertIsNone(self.ask("duty", attachment_id=self.add("disconnecting")))
+        self.assertIsNone(self.ask("desired_state", attachment_id="gone"))
+        self.assertIsNone(self.ask("desired_state", attachment_id=self.add("disconnecting")))
 
 
 class SayingTest(_Case):
@@ -190,7 +190,7 @@ class SayingTest(_Case):
             with self.assertRaisesRegex(exception.InvalidInput, name):
                 self.ask("connected", **said)
         with self.assertRaisesRegex(exception.InvalidInput, "error"):
-            self.ask("not_connected", attachment_id=mine, generation=2, error=7)
+            self.ask("connect_failed", attachment_id=mine, generation=2, error=7)
         with self.assertRaisesRegex(exception.InvalidInput, "attachment_id"):
-            self.ask("duty", attachment_id="")
+            self.ask("desired_state", attachment_id="")
         self.assertEqual(("connected", None), self.seen(mine))

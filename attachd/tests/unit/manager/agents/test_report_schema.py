@@ -12,7 +12,7 @@ DEVICE = {"attachment_id": "a", "volume_id": "v", "path": None, "size_bytes": No
 SAID = {
     "connector": {"host": "compute-1", "initiator": "iqn", "multipath": False},
     "devices": [DEVICE, {**DEVICE, "path": "/dev/sdb", "size_bytes": 2**40, "mountpoint": "/x"}],
-    "way": "user-space",
+    "connector_type": "user-space",
     "version": "0.1.0",
     "error": "no iscsiadm",
 }
@@ -58,7 +58,7 @@ class ReportTest(unittest.TestCase):
         wrong = {
             "connector": ({}, {"host": ""}, {"host": "a\nb"}, "h", 7),
             "devices": (None, {}, [{}], [{**DEVICE, "more": 1}], [{**DEVICE, "path": "a\x00"}]),
-            "way": (None, "x" * 33, "a\nb"),
+            "connector_type": (None, "x" * 33, "a\nb"),
             "version": (None, 1, "x" * 33),
             "error": (7, []),
         }

@@ -51,7 +51,7 @@ class KilledTest(unittest.TestCase):
         self.volume_id = rows.add_volume()["id"]
         self.attachment_id = rows.add_attachment(self.volume_id)["id"]
         return functools.partial(
-            attach.attach_alone, self.backend, self.attachment_id, self.volume_id, CONNECTOR
+            attach.attach_exclusive, self.backend, self.attachment_id, self.volume_id, CONNECTOR
         )
 
     def test_a_connect_that_fails_is_failed_and_shut_out(self):
