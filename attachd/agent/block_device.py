@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel tells of a block device, whatever it is made of; for the ways of attaching."""
+"""What the kernel tells of a block device, whatever it is made of; for connectors."""
 
 import contextlib
 import ctypes

@@ -6,7 +6,7 @@ from time import monotonic
 
 from attachd import exception
 from attachd.agent import block_device
-from attachd.agent.connectors.base import Connector, Options
+from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner
 from attachd.agent.mount import device_nodes, mountinfo
@@ -27,7 +27,7 @@ class Reporter:
     def __init__(self, host: Host, options: Options) -> None:
         self._host = host
         self._options = options
-        self._connector: Connector | None = None
+        self._connector: ConnectorProperties | None = None
         self._asked_at = -math.inf
         self._patience: Patience[Report] = Patience()
         self._last: Report | None = None
@@ -47,7 +47,7 @@ class Reporter:
         return {
             "connector": None,
             "devices": [],
-            "connector_type": self._host.way.NAME,
+            "connector_type": self._host.connector.TYPE,
             "version": version(),
             "error": None,
         }
@@ -65,10 +65,10 @@ class Reporter:
         found.update({"connector": connector, "devices": devices, "error": error})
         return found
 
-    def _current_connector(self) -> Connector:
+    def _current_connector(self) -> ConnectorProperties:
         if self._connector is None or monotonic() - self._asked_at > CONNECTOR_AGE:
             self._connector = None
-            self._connector = self._host.connector(self._options)
+            self._connector = self._host.get_connector_properties(self._options)
             self._asked_at = monotonic()
         return self._connector
 

@@ -1,28 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This host as whoever attaches to it sees it: a name, a way, a journal; and its part of the work.
+"""One host: its name, its journal and its connector; used by client/ and by the agent."""
 
-The commands that people type (client/) and the agent (service.py) both go through it.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import os
 from pathlib import Path
 import socket
 
 from attachd import exception
-from attachd.agent import block_device, ways
-from attachd.agent.connectors.base import IDENTITY, Connector, Options, Way
+from attachd.agent import block_device, commands
+from attachd.agent.connectors.base import IDENTITY, ConnectorProperties, HostConnector, Options
+from attachd.agent.connectors.brick import BrickConnector
+from attachd.agent.connectors.qemu.connector import QemuConnector, missing_tools
 from attachd.agent.journal import FOLDER, Entry, Journal, Step
-from attachd.agent.mount import mounts
+from attachd.agent.mount import mounts, open_handles
+
+AUTO = "auto"
+"""The connector type "kernel", unless the kernel has no SCSI and QEMU's tools are installed."""
+
+CONNECTORS: Mapping[str, Callable[[Path, str | None], HostConnector]] = {
+    connector.TYPE: connector for connector in (BrickConnector, QemuConnector)
+}
+"""Constructors by connector type: they take the state path and the iSCSI name, or None."""
+
+_SCSI = Path("/sys/class/scsi_host")
+
+
+def make_connector(
+    connector_type: str, state_path: Path, initiator: str | None = None
+) -> HostConnector:
+    """Return a connector of a type.
+
+    :param connector_type: one of :data:`CONNECTORS`, or :data:`AUTO`
+    :param state_path: the directory where the host keeps its state
+    :param initiator: the iSCSI name of the host; None: the connector finds one
+    :raises HostError: the type is unknown
+    """
+    if connector_type == AUTO:
+        connector_type = _detect_type()
+    if connector_type not in CONNECTORS:
+        choices = ", ".join([AUTO, *CONNECTORS])
+        raise exception.HostError(
+            reason=f"There is no connector type '{connector_type}'. Choose one of: {choices}."
+        )
+    return CONNECTORS[connector_type](state_path, initiator)
+
+
+def _detect_type() -> str:
+    kernel = _SCSI.is_dir() and not commands.missing({"iscsiadm": "open-iscsi"})
+    return BrickConnector.TYPE if kernel or missing_tools() else QemuConnector.TYPE
 
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What makes this host another one than its neighbours.
+    """The names by which others know a host.
 
-    :ivar name: as attachments call it
-    :ivar initiator: its iSCSI name; None: that of the machine, or one of the journal's own
+    :ivar name: as attachments name it
+    :ivar initiator: its iSCSI name; None: that of the machine, or one made for the journal
     """
 
     name: str = dataclasses.field(default_factory=socket.gethostname)
@@ -30,69 +64,73 @@ class Identity:
 
 
 class Host:
-    """A host with what is attached to it.
+    """A host and what is attached to it.
 
-    :param way: as ways.choose() takes it
-    :ivar way: the one that is used for what is attached from now on
+    :param connector_type: as :func:`make_connector` takes it
+    :ivar connector: connects what is attached from now on
     """
 
     def __init__(
-        self, identity: Identity | None = None, folder: Path = FOLDER, way: str = ways.AUTO
+        self,
+        identity: Identity | None = None,
+        folder: Path = FOLDER,
+        connector_type: str = AUTO,
     ) -> None:
         self.identity = identity or Identity()
         self.journal = Journal(folder)
-        self.way = ways.choose(way, folder, self.identity.initiator)
+        self.connector = make_connector(connector_type, folder, self.identity.initiator)
 
     def check(self, protocol: str | None = None, *, tools: Sequence[str] = ()) -> None:
-        """Find out whether this host can attach, before anything is begun.
+        """Check that this host can attach.
 
-        :param protocol: of the volume, once it is known
-        :param tools: commands that are needed besides, such as mkfs.ext4
-        :raises HostLacks: it cannot, and what would help
+        :param protocol: of the volume; None: it is not known yet
+        :param tools: further commands that are needed, such as mkfs.ext4
+        :raises HostLacks: something is missing; the message names it and its package
         """
-        lacking = [] if os.geteuid() == 0 else ["the rights of root (run it with sudo)"]
-        lacking += self.way.lacks(protocol)
-        lacking += mounts.lacks(tools)
-        if lacking:
-            what = ", ".join(dict.fromkeys(lacking))
+        missing = [] if os.geteuid() == 0 else ["the rights of root (run it with sudo)"]
+        missing += self.connector.missing_requirements(protocol)
+        missing += mounts.missing_tools(tools)
+        if missing:
+            what = ", ".join(dict.fromkeys(missing))
             raise exception.HostLacks(host=self.identity.name, what=what)
 
-    def connector(self, options: Options) -> Connector:
-        """Tell what this host is to a backend; raises HostError."""
-        return self.way.connector(self.identity.name, options)
+    def get_connector_properties(self, options: Options) -> ConnectorProperties:
+        """Return what a backend needs to know of this host; raises HostError."""
+        return self.connector.get_connector_properties(self.identity.name, options)
 
     def connect(self, entry: Entry) -> Entry:
-        """Make a device of what an entry tells of a connection.
+        """Make a device of the connection of an entry.
 
-        :returns: the entry with the device, as it is in the journal
-        :raises HostError: there is none; the entry says why
+        :returns: the entry with the device, as stored in the journal
+        :raises HostError: there is no device; the reason is stored in the entry
         """
         info = entry.connection_info
         assert info is not None
-        entry = self.journal.write(entry, step=Step.CONNECTING, way=entry.way or self.way.NAME)
+        connector_type = entry.connector_type or self.connector.TYPE
+        entry = self.journal.write(entry, step=Step.CONNECTING, connector_type=connector_type)
         try:
-            device = self._way(entry).connect(info, entry.options)
+            device = self._connector_of(entry).connect(info, entry.options)
         except exception.HostError as error:
             self.journal.write(entry, error=f"{error}")
             raise
         return self.journal.write(entry, device=device, error=None)
 
     def disconnect(self, entry: Entry, *, force: bool = False) -> Entry:
-        """Take the device of an entry away.
+        """Remove the device of an entry.
 
-        :param force: although somebody uses it, or what was written cannot be saved
-        :returns: the entry without the device, as it is in the journal
-        :raises DeviceBusy: somebody uses the device, and nothing was done
-        :raises HostError: it is still there; the entry says why
+        :param force: also if the device is in use, or data that was written cannot be saved
+        :returns: the entry without the device, as stored in the journal
+        :raises DeviceBusy: the device is in use, and nothing was done
+        :raises HostError: the device is still there; the reason is stored in the entry
         """
         device = entry.device if self._may_be_present(entry) else None
         if not force:
             self.check_unused(entry)
         entry = self.journal.write(entry, step=Step.DISCONNECTING)
         if entry.connection_info is not None:
-            way = self._way(entry)
+            connector = self._connector_of(entry)
             try:
-                way.disconnect(entry.connection_info, entry.options, device, force=force)
+                connector.disconnect(entry.connection_info, entry.options, device, force=force)
             except exception.HostError as error:
                 self.journal.write(entry, error=f"{error}")
                 raise
@@ -102,60 +140,62 @@ class Host:
         """Let a device grow with its volume; returns its size in bytes; raises HostError."""
         assert entry.connection_info is not None
         assert entry.device is not None
-        return self._way(entry).extend(entry.connection_info, entry.options, entry.device)
+        return self._connector_of(entry).extend(entry.connection_info, entry.options, entry.device)
 
     def is_present(self, entry: Entry) -> bool:
         """Tell whether the device of an entry is there."""
         if entry.device is None or entry.connection_info is None:
             return False
-        return self._way(entry).is_present(entry.connection_info, entry.device)
+        return self._connector_of(entry).is_present(entry.connection_info, entry.device)
 
     def check_unused(self, entry: Entry) -> None:
-        """Find out that nobody uses the device of an entry, be it noted there or not.
+        """Check that the device of an entry is not in use, also if the entry does not know it.
 
-        :raises DeviceBusy: who does
-        :raises HostError: nobody can tell
+        :raises DeviceBusy: it is in use; the message names the users
+        :raises HostError: the host cannot tell
         """
         if entry.device is not None and self._may_be_present(entry):
-            mounts.check_unused(entry.device.path)
+            open_handles.check_unused(entry.device.path)
         elif entry.connection_info is not None:
-            for path in (*self._way(entry).unnoted(entry.connection_info), *_recognized(entry)):
-                mounts.check_unused(path)
+            paths = self._connector_of(entry).find_device_paths(entry.connection_info)
+            for path in (*paths, *_find_moved_device(entry)):
+                open_handles.check_unused(path)
 
     def is_shared(self, entry: Entry, other: Entry) -> bool:
-        """Tell whether the device of another entry, which is there, is that of this one as well.
+        """Tell whether two entries have the same device, and it is there.
 
-        Paths alone do not say it: after a reboot what is known of one may be the other's.
+        Paths are not enough: after a reboot the path of one entry may be the device of the other.
 
-        :param entry: it may know of no device, such as after a crash
-        :raises HostError: nobody can tell
+        :param entry: it may know no device, such as after a crash
+        :param other: its device is compared with the connection of ``entry``
+        :raises HostError: the host cannot tell
         """
         if not self.is_present(other):
             return False
         return self.is_present(dataclasses.replace(entry, device=other.device))
 
     def _may_be_present(self, entry: Entry) -> bool:
-        """Tell whether a path can still be believed: after a reboot it may be another disk's."""
+        """Tell whether the path in an entry is valid: after a reboot it may be another disk."""
         try:
             return self.is_present(entry)
         except exception.HostError:
             return entry.device is not None
 
-    def _way(self, entry: Entry) -> Way:
-        """Return the way that an entry was attached by, whichever is used now."""
-        if not entry.way or entry.way == self.way.NAME:
-            return self.way
-        return ways.choose(entry.way, self.journal.folder, self.identity.initiator)
+    def _connector_of(self, entry: Entry) -> HostConnector:
+        """Return a connector of the type that an entry was attached by."""
+        if not entry.connector_type or entry.connector_type == self.connector.TYPE:
+            return self.connector
+        return make_connector(entry.connector_type, self.journal.folder, self.identity.initiator)
 
 
-def _recognized(entry: Entry) -> list[str]:
-    """Return the path of a device that is the noted disk, though the way does not find it.
+def _find_moved_device(entry: Entry) -> list[str]:
+    """Return the path in an entry if the same disk is there, though the connector misses it.
 
-    A way may look in the wrong place, such as under the address of a portal that has a name.
+    A connector may look in the wrong place, such as below the address of a portal that has a name.
     """
     if entry.device is None:
         return []
-    noted = entry.device.info.get(IDENTITY)
-    return (
-        [entry.device.path] if noted and noted == block_device.identity(entry.device.path) else []
-    )
+    identity = entry.device.info.get(IDENTITY)
+    if not identity or identity != block_device.identity(entry.device.path):
+        return []
+    return [entry.device.path]

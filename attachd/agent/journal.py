@@ -73,7 +73,7 @@ class Entry:
     step: Step = Step.RESERVING
     id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
     attachment_id: str | None = None
-    way: str = ""
+    connector_type: str = ""
     mode: str = "rw"
     options: Options = dataclasses.field(default_factory=Options)
     connection_info: dict[str, Any] | None = None

@@ -181,7 +181,7 @@ class Duties:
             duty["volume_id"],
             owner=Owner.AGENT,
             attachment_id=duty["attachment_id"],
-            way=self._host.way.NAME,
+            connector_type=self._host.connector.TYPE,
         )
         return dataclasses.replace(
             begun, mode=duty["mode"], options=self._options, connection_info=_info(duty)
@@ -249,7 +249,7 @@ class Duties:
         done where each has a device, so that a shared one is known as such, and none is by hand.
         """
         info = _info(duty)
-        if self._host.way.lacks(info.get("driver_volume_type")):
+        if self._host.connector.missing_requirements(info.get("driver_volume_type")):
             return None
         if any(each.owner is not Owner.AGENT or each.device is None for each in others):
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the secrets of connections out of what is told; for the ways of attaching."""
+"""Keeps the secrets of connections out of what is told; for connectors."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -15,7 +15,7 @@ _COLUMNS: Final = {
     "Host": "host",
     "State": "state",
     "Last Seen": "last_seen",
-    "Way": "way",
+    "Connector Type": "connector_type",
     "Error": "error",
 }
 

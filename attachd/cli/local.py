@@ -116,7 +116,9 @@ def client(cloud: connection.Connection, parsed: argparse.Namespace, progress: P
         what = "the rights of root (run it with sudo)"
         raise exception.HostLacks(host=identity.name, what=what)
     folder = Path(parsed.state_dir or options.host_folder())
-    return Client(cloud, Host(identity, folder, way=parsed.way), progress=progress)
+    return Client(
+        cloud, Host(identity, folder, connector_type=parsed.connector_type), progress=progress
+    )
 
 
 def _connecting(parsed: argparse.Namespace) -> Options:

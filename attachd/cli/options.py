@@ -132,7 +132,7 @@ HOST = (
         help="the iSCSI name of this host; default: that of the machine, or one made for it",
     ),
     option(
-        "--way",
+        "--connector-type",
         choices=("auto", "kernel", "user-space"),
         default="auto",
         help="how devices are made: by the kernel's initiators, by QEMU in user space, or auto: "

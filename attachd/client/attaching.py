@@ -159,7 +159,7 @@ class Attaching:
         """Have the backend let this host in."""
         if entry.connection_info is not None:
             return entry
-        connector = self._host.connector(entry.options)
+        connector = self._host.get_connector_properties(entry.options)
         if entry.mountpoint is not None:
             connector["mountpoint"] = entry.mountpoint
         self._tell(f"Connecting volume {entry.volume_id} to host {self._host.identity.name}")

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from openstack import connection as sdk
 
 from attachd import exception
-from attachd.agent.connectors.base import Connector, Options
+from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry
 from attachd.client import listing, restoring
@@ -61,9 +61,9 @@ class Client:
         self.host = host or Host()
         self._tell = progress or _say_nothing
 
-    def get_connector(self, options: Options = DEFAULTS) -> Connector:
+    def get_connector(self, options: Options = DEFAULTS) -> ConnectorProperties:
         """Return what this host tells a backend of itself; raises HostError."""
-        return self.host.connector(options)
+        return self.host.get_connector_properties(options)
 
     def attach(
         self,

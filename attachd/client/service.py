@@ -15,7 +15,7 @@ from keystoneauth1 import exceptions as transport
 from openstack import connection as sdk
 from openstack import exceptions
 
-from attachd.agent.connectors.base import Connector
+from attachd.agent.connectors.base import ConnectorProperties
 
 MICROVERSION: Final = "3.54"
 """The oldest that has all of attachments which is used here: the mode came last."""
@@ -154,7 +154,7 @@ class Service:
             raise
         return str(made["attachment"]["id"])
 
-    def connect(self, attachment_id: str, connector: Connector) -> dict[str, Any]:
+    def connect(self, attachment_id: str, connector: ConnectorProperties) -> dict[str, Any]:
         """Let a host in; the same again gives the same connection."""
         body = {"attachment": {"connector": connector}}
         answer = self._ask("PUT", f"/attachments/{attachment_id}", body)

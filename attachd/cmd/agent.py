@@ -15,7 +15,7 @@ from oslo_service import systemd
 
 from attachd import exception, service
 from attachd.agent import key
-from attachd.agent.connectors.brick import KernelWay
+from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Owner
 from attachd.agent.service import Agent
@@ -66,8 +66,8 @@ def _prepare() -> Agent:
     _be_the_only_one(folder)
     credentials = key.read_or_make(Path(CONF.agent.key_file or folder / "agent.key"))
     identity = Identity(CONF.agent.host, CONF.agent.initiator)
-    host = Host(identity, folder, CONF.agent.way)
-    if isinstance(host.way, KernelWay) and not host.way.has_library():
+    host = Host(identity, folder, CONF.agent.connector_type)
+    if isinstance(host.connector, BrickConnector) and not host.connector.has_library():
         raise exception.HostError(reason="os-brick is missing here: pip install 'attachd[host]'")
     _keep_name(host)
     return Agent(host, credentials)

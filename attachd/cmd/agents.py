@@ -76,7 +76,7 @@ def _shown(row: agents.Row) -> agents.Row:
         "last_seen": row["seen_at"],
         "attachments": len(agent_removal.attachments_of(row["host"])),
         "error": row["error"],
-        "way": row["way"],
+        "connector_type": row["connector_type"],
         "version": row["version"],
         "devices": len(row["devices"] or ()),
     }

@@ -27,7 +27,7 @@ OPTIONS = [
         "`folder`; it is made by the first start.",
     ),
     cfg.StrOpt(
-        "way",
+        "connector_type",
         default="auto",
         choices=[
             ("auto", "user-space where the kernel has no SCSI, else kernel"),

@@ -121,7 +121,7 @@ def check(host: str, key: str) -> None:
 def report(host: str, values: Mapping[str, Any]) -> None:
     """Note what a known host says of itself.
 
-    :param values: connector, devices, way, version, error
+    :param values: connector, devices, connector_type, version, error
     """
     stored = {
         **values,

@@ -252,7 +252,7 @@ agents = sa.Table(
     # what it said of itself last: agent_manager_api.Report; NULL: it has not reported yet
     sa.Column("connector", Json),
     sa.Column("devices", Json),
-    sa.Column("way", sa.String(32)),
+    sa.Column("connector_type", sa.String(32)),
     sa.Column("version", sa.String(32)),
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("seen_at", Moment),

@@ -30,7 +30,7 @@ NO_SESSION = "The portal refuses this host."
 def report(host: str, **values: Any) -> None:
     """Make a host known that says this of itself."""
     connector = {"host": host, "initiator": f"iqn.2026-01.org.example:{host}", "ip": "192.0.2.7"}
-    said = {"connector": connector, "devices": [], "way": "kernel", "version": "1.0"}
+    said = {"connector": connector, "devices": [], "connector_type": "kernel", "version": "1.0"}
     agents.add(host, KEY)
     agents.report(host, {**said, "error": None, **values})
 

@@ -13,7 +13,13 @@ import uuid
 import oslo_messaging as messaging
 
 from attachd import exception
-from attachd.agent.connectors.base import ConnectionInfo, Connector, Device, Options, Way
+from attachd.agent.connectors.base import (
+    ConnectionInfo,
+    ConnectorProperties,
+    Device,
+    HostConnector,
+    Options,
+)
 from attachd.agent.host import Host, Identity
 from attachd.agent.mount import open_handles
 from attachd.conf import CONF
@@ -33,7 +39,7 @@ INFO: dict[str, Any] = {
 }
 
 
-class FileWay(Way):
+class FileConnector(HostConnector):
     """Makes sparse files in a folder, each called as the connection's target.
 
     :ivar calls: the verbs in order
@@ -43,7 +49,7 @@ class FileWay(Way):
     :ivar tears: whether a device can be taken away while it is used
     """
 
-    NAME = "file"
+    TYPE = "file"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,10 +59,10 @@ class FileWay(Way):
         self.size_gib = 1
         self.tears = False
 
-    def lacks(self, protocol: str | None = None) -> Sequence[str]:
+    def missing_requirements(self, protocol: str | None = None) -> Sequence[str]:
         return list(self.lacking)
 
-    def connector(self, host: str, options: Options) -> Connector:
+    def get_connector_properties(self, host: str, options: Options) -> ConnectorProperties:
         self._do("connector")
         return {"host": host, "multipath": options.multipath}
 
@@ -81,7 +87,7 @@ class FileWay(Way):
     def is_present(self, info: ConnectionInfo, device: Device) -> bool:
         return Path(device.path) == self.path(info["target"]) and Path(device.path).exists()
 
-    def unnoted(self, info: ConnectionInfo) -> Sequence[str]:
+    def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:
         there = self.path(info["target"])
         return [f"{there}"] if there.exists() and self.tears else []
 
@@ -117,7 +123,7 @@ def hide_other_processes(test: unittest.TestCase) -> None:
 class HostCase(unittest.TestCase):
     """A host whose agent is known to a registry with a database; rows are its attachments.
 
-    :ivar way: of the host
+    :ivar connector: of the host
     """
 
     def setUp(self) -> None:
@@ -137,7 +143,7 @@ class HostCase(unittest.TestCase):
         self.addCleanup(patched.stop)
         hide_other_processes(self)
         self.top = self.folder()
-        self.way = FileWay(self.folder())
+        self.connector = FileConnector(self.folder())
         self.host = self.make_host()
         self.volume_id = rows.add_volume()["id"]
 
@@ -149,7 +155,7 @@ class HostCase(unittest.TestCase):
 
     def make_host(self) -> Host:
         """Return the host as a process sees it that has just started."""
-        with mock.patch("attachd.agent.ways.choose", return_value=self.way):
+        with mock.patch("attachd.agent.host.make_connector", return_value=self.connector):
             return Host(Identity(NAME), self.top)
 
     def add(self, state: str = "connected", **values: Any) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a way of attaching has to offer, and the values it deals in; see ways.py for which exist.
+"""The interface of host connectors, and their values; host.py chooses a connector by its type.
 
-A *way* makes a block device of what the API calls ``connection_info``, and takes it away again.
-There are two: os-brick with the kernel's initiators (brick.py), and QEMU's storage daemon where
-the kernel has none (qemu/connector.py).
+A connector makes a block device of what the API calls ``connection_info``, and removes it.  There
+are two: os-brick with the kernel's initiators (brick.py), and QEMU's storage daemon for hosts
+whose kernel has none (qemu/).
 """
 
 import abc
@@ -11,21 +11,21 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any, ClassVar
 
-Connector = dict[str, Any]
-"""What a host says of itself, as os-brick's get_connector_properties() has it."""
+ConnectorProperties = dict[str, Any]
+"""What a backend needs to know of a host, as os-brick's get_connector_properties() returns it."""
 
 ConnectionInfo = Mapping[str, Any]
 """As an attachment of the API shows it: flat, with ``driver_volume_type``, ``access_mode`` (rw or
-ro) and what the protocol needs.  It holds secrets."""
+ro) and the keys of the protocol.  It holds secrets."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """How a host connects.
 
-    :ivar multipath: use all paths there are
-    :ivar enforce_multipath: fail, rather than use one path, where multipathd does not run
-    :ivar nic: the network interface whose address the connector tells; None: the host decides
+    :ivar multipath: use all paths to a volume
+    :ivar enforce_multipath: where multipathd does not run, fail rather than use one path
+    :ivar nic: the network interface whose address backends get; None: the kernel's routes decide
     """
 
     multipath: bool = False
@@ -34,7 +34,7 @@ class Options:
 
 
 IDENTITY = "identity"
-"""Where in Device.info a way notes what the disk is known by, wherever it shows up."""
+"""The key of Device.info with the disk's own identifier, which is the same at every path."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,77 +42,79 @@ class Device:
     """A block device of this host that is a volume.
 
     :ivar path: of the device
-    :ivar info: whatever the way wants to be told when it disconnects; can be kept as JSON
+    :ivar info: what the connector needs to disconnect it; can be stored as JSON
     """
 
     path: str
     info: dict[str, Any]
 
 
-class Way(abc.ABC):
-    """A way of attaching; every verb can be repeated, whatever a killed process left behind.
+class HostConnector(abc.ABC):
+    """Makes devices of volumes on this host.
 
-    :cvar NAME: as people choose it
+    Every method can be repeated, also after a process that was killed during the same call.
+
+    :cvar TYPE: the connector type, as options name it
     """
 
-    NAME: ClassVar[str]
+    TYPE: ClassVar[str]
 
     @abc.abstractmethod
-    def lacks(self, protocol: str | None = None) -> Sequence[str]:
-        """Name what this host has not and would need, each with where it comes from.
+    def missing_requirements(self, protocol: str | None = None) -> Sequence[str]:
+        """List what this host needs and does not have, each with its package.
 
-        :param protocol: ``driver_volume_type``; None: what any protocol needs
-        :returns: such as ``iscsiadm (package open-iscsi)``; empty if it can be done
+        :param protocol: ``driver_volume_type``; None: check what every protocol needs
+        :returns: such as ``iscsiadm (package open-iscsi)``; empty if nothing is missing
         """
 
     @abc.abstractmethod
-    def connector(self, host: str, options: Options) -> Connector:
-        """Tell what this host is to a backend.
+    def get_connector_properties(self, host: str, options: Options) -> ConnectorProperties:
+        """Return what a backend needs to know of this host.
 
         :param host: its name
-        :raises HostError: the host does not know, such as of an initiator name
+        :raises HostError: the host cannot tell, such as for lack of an initiator name
         """
 
     @abc.abstractmethod
     def connect(self, info: ConnectionInfo, options: Options) -> Device:
-        """Make a device of a volume, or return the one that is there already.
+        """Make a device of a volume, or return the one that exists.
 
         A device of an ``access_mode`` "ro" refuses writes.
 
-        :raises HostError: there is none, and nothing is left of the attempt as far as can be told
+        :raises HostError: there is no device, and as far as the host can tell nothing is left
         """
 
     @abc.abstractmethod
     def disconnect(
         self, info: ConnectionInfo, options: Options, device: Device | None, *, force: bool = False
     ) -> None:
-        """Take the device of a volume away; one that is not there is a success.
+        """Remove the device of a volume; success if there is none.
 
-        What was written is on the backend when this returns.  Whether somebody uses the device
-        is asked before, by mounts.py.
+        What was written is on the backend when this returns.  The caller checks before that the
+        device is not in use, see mount/open_handles.py.
 
-        :param device: as connect() has returned it; None: nobody knows whether there is one
-        :param force: although not everything that was written can be saved
-        :raises HostError: it is still there
+        :param device: as connect() has returned it; None: it is unknown whether there is one
+        :param force: also if data that was written cannot be saved
+        :raises HostError: the device is still there
         """
 
     @abc.abstractmethod
     def extend(self, info: ConnectionInfo, options: Options, device: Device) -> int:
-        """Let the device be as large as the volume is by now.
+        """Let the device grow to the present size of the volume.
 
         :returns: its size in bytes
-        :raises HostError: it is as large as before
+        :raises HostError: it has its former size
         """
 
     @abc.abstractmethod
     def is_present(self, info: ConnectionInfo, device: Device) -> bool:
         """Tell whether the device is there, and is this volume."""
 
-    def unnoted(self, info: ConnectionInfo) -> Sequence[str]:  # noqa: ARG002
-        """Tell the paths of what a connection leads to, for whoever has no note of a device.
+    def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:  # noqa: ARG002
+        """Return the paths of the devices of a connection whose device is not recorded.
 
-        Asked where taking a device away is not refused by the kernel while it is used.
+        Needed only where the kernel lets a device be removed while it is in use.
 
-        :raises HostError: nobody can tell
+        :raises HostError: the host cannot tell
         """
         return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block devices by os-brick and the kernel's initiators; see ways.py for when it is chosen.
+"""Block devices by os-brick and the kernel's initiators; host.py chooses it.
 
 The only importer of os-brick, which takes its time and is therefore imported late.
 """
@@ -17,11 +17,18 @@ from oslo_utils import importutils
 from attachd import exception
 from attachd.agent import block_device, commands, secrecy
 from attachd.agent.connectors import interfaces, local
-from attachd.agent.connectors.base import IDENTITY, ConnectionInfo, Connector, Device, Options, Way
+from attachd.agent.connectors.base import (
+    IDENTITY,
+    ConnectionInfo,
+    ConnectorProperties,
+    Device,
+    HostConnector,
+    Options,
+)
 
 _RBD = Path("/dev/rbd")
 _SYS = Path("/sys/class")
-_SCSI: Final = "SCSI in the kernel (choose the way user-space, or another kernel)"
+_SCSI: Final = "SCSI in the kernel (choose connector type user-space, or another kernel)"
 _NEEDS: Final[Mapping[str, tuple[dict[str, str], str, str]]] = {
     "iscsi": ({"iscsiadm": "open-iscsi"}, "scsi_host", _SCSI),
     "iser": ({"iscsiadm": "open-iscsi"}, "scsi_host", _SCSI),
@@ -35,7 +42,7 @@ _SOMEBODY: Final = "attachd-shared-targets"
 """Who takes turns with whom where the service of a volume is not told."""
 
 
-class KernelWay(Way):
+class BrickConnector(HostConnector):
     """os-brick as root, in this process, with locks of its own.
 
     :param folder: the host's
@@ -43,7 +50,7 @@ class KernelWay(Way):
         the machine's, so that it has to be the same
     """
 
-    NAME = "kernel"
+    TYPE = "kernel"
 
     def __init__(self, folder: Path, name: str | None = None) -> None:
         self._locks = folder.absolute() / "locks"
@@ -54,7 +61,7 @@ class KernelWay(Way):
         """Tell whether os-brick is installed; it is not imported for that."""
         return importlib.util.find_spec("os_brick") is not None
 
-    def lacks(self, protocol: str | None = None) -> Sequence[str]:
+    def missing_requirements(self, protocol: str | None = None) -> Sequence[str]:
         """Look for os-brick, commands and the kernel's part; local needs nothing."""
         protocol = protocol and protocol.lower()
         if protocol == local.PROTOCOL:
@@ -68,19 +75,19 @@ class KernelWay(Way):
             lacking.append(what)
         return lacking
 
-    def connector(self, host: str, options: Options) -> Connector:
+    def get_connector_properties(self, host: str, options: Options) -> ConnectorProperties:
         """Ask os-brick."""
         address = interfaces.address(options.nic)
         brick = self._brick()
         with _told({}, "This host cannot tell what it is to a backend"):
-            told: Connector = brick.get_connector_properties(
+            told: ConnectorProperties = brick.get_connector_properties(
                 None, address, options.multipath, options.enforce_multipath, host=host
             )
         if self._name is not None and told.get("initiator", self._name) != self._name:
             raise exception.HostError(
                 reason=f"The kernel of this host logs in as {told['initiator']}, not as "
                 f"{self._name}. Change /etc/iscsi/initiatorname.iscsi and restart iscsid, or "
-                "choose the way user-space."
+                "choose connector type user-space."
             )
         return told
 
@@ -134,7 +141,7 @@ class KernelWay(Way):
         found = {Path(each).resolve() for each in self._paths(info)}
         return bool(found & {Path(device.path).resolve(), *block_device.parts(device.path)})
 
-    def unnoted(self, info: ConnectionInfo) -> Sequence[str]:
+    def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:
         """Ask os-brick, which removes a device whether it is used or not."""
         if local.is_local(info):
             return []
@@ -187,7 +194,7 @@ class KernelWay(Way):
         except (ImportError, OSError) as error:
             raise exception.HostError(
                 reason=f"os-brick cannot be used: {error}. Install it with "
-                "'pip install attachd[host]', or choose the way user-space."
+                "'pip install attachd[host]', or choose connector type user-space."
             ) from error
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that are devices of this host already, "local" connections; the same for all ways."""
+"""Volumes that are devices of this host already, "local" connections; for all connectors."""
 
 from typing import Final
 

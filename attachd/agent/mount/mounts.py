@@ -64,7 +64,7 @@ _EXT_INCOMPATIBLE = slice(0x60, 0x64)
 _EXT_RECOVER = 0x4
 
 
-def lacks(tools: Sequence[str]) -> list[str]:
+def missing_tools(tools: Sequence[str]) -> list[str]:
     """Name those commands that this host does not have, each with its Debian package if known."""
     missing = (each for each in tools if outcomes.which(each) is None)
     return [

@@ -36,7 +36,7 @@ class Agent(TypedDict):
 
     :ivar state: "up", "down" or, if it has never reported, "new"
     :ivar last_seen: when it has reported last; null: never
-    :ivar way: how it makes devices: "kernel" or "user-space"
+    :ivar connector_type: how it makes devices: "kernel" or "user-space"
     :ivar version: of attachd
     :ivar error: what is wrong there, such as attachments that hang, or null
     :ivar connector: what backends are told of its host, without secrets; null: nothing can be
@@ -47,7 +47,7 @@ class Agent(TypedDict):
     host: str
     state: str
     last_seen: datetime.datetime | None
-    way: str | None
+    connector_type: str | None
     version: str | None
     error: str | None
     connector: dict[str, Any] | None
@@ -64,7 +64,7 @@ def agent(row: Row) -> Agent:
         "host": row["host"],
         "state": agents.state(row),
         "last_seen": row["seen_at"],
-        "way": row["way"],
+        "connector_type": row["connector_type"],
         "version": row["version"],
         "error": row["error"],
         "connector": connector

@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 
 from oslo_messaging._drivers import impl_rabbit  # noqa: F401  loaded here, not by each child
 
-from attachd.agent.connectors.brick import KernelWay
-from attachd.agent.connectors.qemu.connector import UserSpaceWay
+from attachd.agent.connectors.brick import BrickConnector
+from attachd.agent.connectors.qemu.connector import QemuConnector
 from attachd.agent.journal import Journal
 from attachd.agent.reconciler import Duties
 from attachd.cmd import agent
@@ -32,8 +32,8 @@ from attachd.tests.crashing import points
 _PR_SET_PDEATHSIG = 1
 STEPS = (
     (Journal, ("write", "remove")),
-    (KernelWay, ("connect", "disconnect", "extend")),
-    (UserSpaceWay, ("connect", "disconnect", "extend")),
+    (BrickConnector, ("connect", "disconnect", "extend")),
+    (QemuConnector, ("connect", "disconnect", "extend")),
     (
         agent_manager_api,
         ("desired_state", "connected", "connect_failed", "disconnected", "detach_refused"),

@@ -48,7 +48,7 @@ transport_url = {broker}
 [agent]
 host = {name}
 folder = {folder}
-way = user-space
+connector_type = user-space
 initiator = iqn.2026-01.org.example:{name}
 report_interval = 1
 

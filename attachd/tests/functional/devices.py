@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tgtd, a volume and a host that makes block devices of it; for tests of ways of attaching."""
+"""A tgtd, a volume and a host that makes block devices of it; for tests of connectors."""
 
 from pathlib import Path
 import secrets
@@ -9,8 +9,8 @@ import fixtures
 from oslo_config import cfg
 import testtools
 
-from attachd.agent import ways
 from attachd.agent.connectors.base import Options
+from attachd.agent.host import make_connector
 from attachd.drivers import base
 from attachd.drivers.tgt.driver import TgtDriver
 from attachd.tests import machine, wait
@@ -76,7 +76,7 @@ class DeviceCase(testtools.TestCase):
         self.driver = self.new_driver()
         self.volume = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.driver.create(self.volume)
-        self.way = self.new_way(self.folder)
+        self.connector = self.new_connector(self.folder)
 
     def new_driver(self):
         return self.driver_of(TgtDriver, self.tgtd.options)
@@ -93,26 +93,27 @@ class DeviceCase(testtools.TestCase):
         driver.setup()
         return driver
 
-    def new_way(self, folder, initiator=None):
-        """Return the way of a host, which is cleaned up after the test."""
-        return ways.choose("user-space", folder, initiator)
+    def new_connector(self, folder, initiator=None):
+        """Return the connector of a host, which is cleaned up after the test."""
+        return make_connector("user-space", folder, initiator)
 
-    def export(self, way=None, mode="rw"):
+    def export(self, connector=None, mode="rw"):
         """Let a host in; return the export and what the host is told of it."""
-        connector = (way or self.way).connector("host", OPTIONS)
-        export = base.Export(f"{uuid.uuid4()}", connector, mode, secrets.token_hex(16))
+        connector = connector or self.connector
+        properties = connector.get_connector_properties("host", OPTIONS)
+        export = base.Export(f"{uuid.uuid4()}", properties, mode, secrets.token_hex(16))
         told = self.driver.grant(self.volume, export)
         info = {
             **told["data"],
             "driver_volume_type": told["driver_volume_type"],
             "attachment_id": export.attachment_id,
         }
-        self.addCleanup(self.clean_up, way or self.way, export, dict(info))
+        self.addCleanup(self.clean_up, connector, export, dict(info))
         return export, info
 
-    def clean_up(self, way, export, info):
+    def clean_up(self, connector, export, info):
         """Take away what a test left."""
-        way.disconnect(info, OPTIONS, None, force=True)
+        connector.disconnect(info, OPTIONS, None, force=True)
         self.driver.revoke(self.volume, export, [])
 
     def on_backend(self, offset, length):

@@ -21,8 +21,8 @@ import requests
 import urllib3
 
 from attachd.agent import journal, outcomes
-from attachd.agent.connectors.brick import KernelWay
-from attachd.agent.connectors.qemu.connector import UserSpaceWay
+from attachd.agent.connectors.brick import BrickConnector
+from attachd.agent.connectors.qemu.connector import QemuConnector
 
 _CHANGING = ("mkfs", "mount", "umount", "wipefs")
 
@@ -65,8 +65,8 @@ class Death:
                 (outcomes, "run", _command),
                 (outcomes, "run_long", _command),
                 *(
-                    (way, verb, lambda *_a, verb=verb, **_k: f"way: {verb}")
-                    for way in (KernelWay, UserSpaceWay)
+                    (connector, verb, lambda *_a, verb=verb, **_k: f"connector: {verb}")
+                    for connector in (BrickConnector, QemuConnector)
                     for verb in ("connect", "disconnect")
                 ),
             )

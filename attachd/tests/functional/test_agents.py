@@ -125,7 +125,7 @@ class AgentsTest(AgentCase):
         known = self.known()
         (device,) = known["devices"]
         self.assertEqual(
-            ("up", "user-space", None), (known["state"], known["way"], known["error"])
+            ("up", "user-space", None), (known["state"], known["connector_type"], known["error"])
         )
         self.assertEqual((mine, GIB), (device["attachment_id"], device["size_bytes"]))
         self.assertEqual(self.host.name, known["connector"]["host"])

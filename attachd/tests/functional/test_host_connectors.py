@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block devices of this machine, made of a volume on a real tgtd by a host's ways of attaching."""
+"""Block devices of this machine, made of a volume on a real tgtd by a host's connectors."""
 
 import os
 from pathlib import Path
@@ -10,9 +10,9 @@ import subprocess
 import fixtures
 
 from attachd import exception
-from attachd.agent import ways
 from attachd.agent.connectors.base import Options
 from attachd.agent.connectors.qemu import state_dir, storage_daemon
+from attachd.agent.host import make_connector
 from attachd.drivers import base, file
 from attachd.tests import machine
 from attachd.tests.functional.devices import (
@@ -34,15 +34,17 @@ class LifeTest(DeviceCase):
     def test_files_move_from_host_to_host(self):
         data = secrets.token_bytes(5 * MIB)
         first, info = self.export()
-        device = self.way.connect(info, OPTIONS)
+        device = self.connector.connect(info, OPTIONS)
         self.run_tool("mkfs.ext4", "-q", device.path)
         with self.mounted(device.path) as folder:
             (folder / "data").write_bytes(data)
-        self.way.disconnect(info, OPTIONS, device)
+        self.connector.disconnect(info, OPTIONS, device)
         self.assert_nothing_is_left()
         self.driver.revoke(self.volume, first, [])
 
-        other = self.new_way(self.folder / "other", "iqn.2026-01.internal.attachd.test:other")
+        other = self.new_connector(
+            self.folder / "other", "iqn.2026-01.internal.attachd.test:other"
+        )
         _second, info = self.export(other)
         device = other.connect(info, OPTIONS)
         self.run_tool("e2fsck", "-f", "-n", device.path)
@@ -56,77 +58,77 @@ class LifeTest(DeviceCase):
         # With direct I/O the loop driver garbles it.
         data = secrets.token_bytes(32 * MIB)
         _export, info = self.export()
-        device = self.way.connect(info, OPTIONS)
+        device = self.connector.connect(info, OPTIONS)
         put(device.path, 7 * MIB + 512, data)
-        self.way.disconnect(info, OPTIONS, device)
+        self.connector.disconnect(info, OPTIONS, device)
         self.assertEqual(data, self.on_backend(7 * MIB + 512, len(data)))
 
     def test_everything_can_be_repeated(self):
         _export, info = self.export()
-        self.way.disconnect(info, OPTIONS, None)
-        device = self.way.connect(info, OPTIONS)
-        self.assertEqual(device, self.way.connect(info, OPTIONS))
-        self.assertEqual(device, self.new_way(self.folder).connect(info, OPTIONS))
-        self.assertTrue(self.way.is_present(info, device))
+        self.connector.disconnect(info, OPTIONS, None)
+        device = self.connector.connect(info, OPTIONS)
+        self.assertEqual(device, self.connector.connect(info, OPTIONS))
+        self.assertEqual(device, self.new_connector(self.folder).connect(info, OPTIONS))
+        self.assertTrue(self.connector.is_present(info, device))
         self.assertEqual(1, len(self.tgtd.sessions()))
-        self.way.disconnect(info, OPTIONS, device)
-        self.assertFalse(self.way.is_present(info, device))
-        self.way.disconnect(info, OPTIONS, device)
+        self.connector.disconnect(info, OPTIONS, device)
+        self.assertFalse(self.connector.is_present(info, device))
+        self.connector.disconnect(info, OPTIONS, device)
         self.assert_nothing_is_left()
 
     def test_two_attachments_of_a_host_are_two_devices(self):
         _first, one = self.export()
         second, _info = self.export()
         two = dict(one, attachment_id=second.attachment_id)
-        devices = [self.way.connect(each, OPTIONS) for each in (one, two)]
+        devices = [self.connector.connect(each, OPTIONS) for each in (one, two)]
         self.assertNotEqual(devices[0].path, devices[1].path)
-        self.way.disconnect(one, OPTIONS, devices[0])
-        self.assertTrue(self.way.is_present(two, devices[1]))
-        self.way.disconnect(two, OPTIONS, devices[1])
+        self.connector.disconnect(one, OPTIONS, devices[0])
+        self.assertTrue(self.connector.is_present(two, devices[1]))
+        self.connector.disconnect(two, OPTIONS, devices[1])
         self.assert_nothing_is_left()
 
     def test_a_device_grows_with_its_volume(self):
         export, info = self.export()
-        device = self.way.connect(info, OPTIONS)
-        self.assertEqual(GIB, self.way.extend(info, OPTIONS, device))
+        device = self.connector.connect(info, OPTIONS)
+        self.assertEqual(GIB, self.connector.extend(info, OPTIONS, device))
         self.driver.extend(self.volume, 2, [export])
         for _ in range(2):
-            self.assertEqual(2 * GIB, self.way.extend(info, OPTIONS, device))
+            self.assertEqual(2 * GIB, self.connector.extend(info, OPTIONS, device))
         put(device.path, 2 * GIB - 512, b"9" * 512)
-        self.way.disconnect(info, OPTIONS, device)
+        self.connector.disconnect(info, OPTIONS, device)
         self.assertEqual(b"9" * 512, self.on_backend(2 * GIB - 512, 512))
 
     def test_a_read_only_device_refuses_writes(self):
         _export, info = self.export(mode="ro")
-        device = self.way.connect(info, OPTIONS)
-        self.assertEqual(device, self.way.connect(info, OPTIONS))
+        device = self.connector.connect(info, OPTIONS)
+        self.assertEqual(device, self.connector.connect(info, OPTIONS))
         self.assertEqual(bytes(512), pages(device.path, 0, 512))
         self.assertRaises(OSError, put, device.path, 0, b"x" * 512)
         line = ["dd", "if=/dev/zero", f"of={device.path}", "count=1", "conv=notrunc"]
         self.assertNotEqual(0, subprocess.run(line, capture_output=True, check=False).returncode)
-        self.assertRaises(exception.HostError, self.way.extend, info, OPTIONS, device)
+        self.assertRaises(exception.HostError, self.connector.extend, info, OPTIONS, device)
 
     def test_a_device_of_another_mode_is_made_anew(self):
         export, info = self.export()
-        device = self.way.connect(info, OPTIONS)
+        device = self.connector.connect(info, OPTIONS)
         self.driver.revoke(self.volume, export, [])
         again = base.Export(export.attachment_id, export.connector, "ro", export.secret)
         told = self.driver.grant(self.volume, again)
         reading = info | told["data"]
-        self.assertFalse(self.way.is_present(reading, device))
-        device = self.way.connect(reading, OPTIONS)
+        self.assertFalse(self.connector.is_present(reading, device))
+        device = self.connector.connect(reading, OPTIONS)
         self.assertRaises(OSError, put, device.path, 0, b"x" * 512)
 
     def test_a_folder_may_have_any_name(self):
         folder = self.folder / ("a, folder with=spaces " * 6)
         folder.mkdir()
         (self.folder / "link").symlink_to(folder)
-        way = self.new_way(self.folder / "link")
-        _export, info = self.export(way)
-        device = way.connect(info, OPTIONS)
-        self.assertEqual(device, self.new_way(folder).connect(info, OPTIONS))
-        self.assertEqual(GIB, way.extend(info, OPTIONS, device))
-        way.disconnect(info, OPTIONS, device)
+        connector = self.new_connector(self.folder / "link")
+        _export, info = self.export(connector)
+        device = connector.connect(info, OPTIONS)
+        self.assertEqual(device, self.new_connector(folder).connect(info, OPTIONS))
+        self.assertEqual(GIB, connector.extend(info, OPTIONS, device))
+        connector.disconnect(info, OPTIONS, device)
         self.assertEqual([], left_on_host(folder))
 
     def run_tool(self, tool, *arguments):
@@ -158,7 +160,7 @@ class RefusedTest(DeviceCase):
 
     def test_another_initiator_is_refused_and_leaves_nothing(self):
         _export, info = self.export()
-        other = self.new_way(self.folder, "iqn.2026-01.internal.attachd.test:other")
+        other = self.new_connector(self.folder, "iqn.2026-01.internal.attachd.test:other")
         error = self.assertRaises(exception.HostError, other.connect, info, OPTIONS)
         self.assertIn("not found", f"{error}")
         self.assert_nothing_is_left()
@@ -166,7 +168,7 @@ class RefusedTest(DeviceCase):
     def test_a_wrong_secret_is_refused_and_not_told(self):
         _export, info = self.export()
         wrong = info | {"auth_password": "not-this-secret-but"}
-        error = self.assertRaises(exception.HostError, self.way.connect, wrong, OPTIONS)
+        error = self.assertRaises(exception.HostError, self.connector.connect, wrong, OPTIONS)
         self.assertIn("uthentication", f"{error}")
         self.assertNotIn("not-this-secret-but", f"{error}")
         self.assert_nothing_is_left()
@@ -178,15 +180,18 @@ class RefusedTest(DeviceCase):
             "target_iqns": [info["target_iqn"]] * 2,
             "target_luns": [info["target_lun"]] * 2,
         }
-        device = self.way.connect(several, OPTIONS)
-        self.assertEqual(device, self.way.connect(several, OPTIONS))
-        self.way.disconnect(several, OPTIONS, device)
+        device = self.connector.connect(several, OPTIONS)
+        self.assertEqual(device, self.connector.connect(several, OPTIONS))
+        self.connector.disconnect(several, OPTIONS, device)
         self.assert_nothing_is_left()
 
     def test_multipath_cannot_be_enforced(self):
         _export, info = self.export()
         options = Options(multipath=True, enforce_multipath=True)
-        for call in (self.way.connect, lambda *_: self.way.connector("host", options)):
+        for call in (
+            self.connector.connect,
+            lambda *_: self.connector.get_connector_properties("host", options),
+        ):
             error = self.assertRaises(exception.HostError, call, info, options)
             self.assertIn("multipath", f"{error}")
 
@@ -195,12 +200,12 @@ class RefusedTest(DeviceCase):
         seen = []
         export, info = self.export()
         self.useFixture(fixtures.MonkeyPatch("subprocess.Popen.__init__", _spy(seen)))
-        device = self.way.connect(info, OPTIONS)
+        device = self.connector.connect(info, OPTIONS)
         lines = processes_of(self.folder)
         self.assertEqual(1, len(lines))
         kept = [path for path in self.folder.rglob("*") if path.is_file()]
         texts = [path.read_text() for path in kept if path.name != "image"]
-        self.way.disconnect(info, OPTIONS, device)
+        self.connector.disconnect(info, OPTIONS, device)
         self.assertTrue(any("losetup" in each for each in seen))
         for each in [*seen, *lines, *texts, log.output]:
             self.assertNotIn(export.secret, each)
@@ -211,76 +216,80 @@ class TroubleTest(DeviceCase):
 
     def test_a_device_whose_daemon_died_is_made_anew(self):
         _export, info = self.export()
-        device = self.way.connect(info, OPTIONS)
+        device = self.connector.connect(info, OPTIONS)
         put(device.path, 0, b"kept" * 1024)
         os.sync()
         self.kill_daemon(info)
-        self.assertFalse(self.way.is_present(info, device))
-        device = self.way.connect(info, OPTIONS)
+        self.assertFalse(self.connector.is_present(info, device))
+        device = self.connector.connect(info, OPTIONS)
         self.assertEqual(b"kept" * 1024, pages(device.path, 0, 4096))
-        self.way.disconnect(info, OPTIONS, device)
+        self.connector.disconnect(info, OPTIONS, device)
         self.assert_nothing_is_left()
 
     def test_a_device_whose_daemon_died_can_be_taken_away(self):
         _export, info = self.export()
-        device = self.way.connect(info, OPTIONS)
+        device = self.connector.connect(info, OPTIONS)
         self.kill_daemon(info)
-        self.way.disconnect(info, OPTIONS, device)
+        self.connector.disconnect(info, OPTIONS, device)
         self.assert_nothing_is_left()
 
     def test_what_a_dead_daemon_did_not_write_is_not_lost_in_silence(self):
         _export, info = self.export()
-        device = self.way.connect(info, OPTIONS)
+        device = self.connector.connect(info, OPTIONS)
         self.kill_daemon(info)
         with Path(device.path).open("r+b", buffering=0) as lost:
             lost.write(b"lost" * 1024)
             # While it is open nobody has been told yet.
             error = self.assertRaises(
-                exception.HostError, self.way.disconnect, info, OPTIONS, device
+                exception.HostError, self.connector.disconnect, info, OPTIONS, device
             )
         self.assertIn("Not all that was written", f"{error}")
-        self.way.disconnect(info, OPTIONS, device, force=True)
+        self.connector.disconnect(info, OPTIONS, device, force=True)
         self.assert_nothing_is_left()
 
     def test_an_open_device_is_not_taken_away(self):
         _export, info = self.export()
-        device = self.way.connect(info, OPTIONS)
+        device = self.connector.connect(info, OPTIONS)
         hasty = fixtures.MonkeyPatch(
             "attachd.agent.connectors.qemu.loop_devices._DETACH_SECONDS", 0.1
         )
         with hasty, Path(device.path).open("rb"):
             error = self.assertRaises(
-                exception.HostError, self.way.disconnect, info, OPTIONS, device
+                exception.HostError, self.connector.disconnect, info, OPTIONS, device
             )
             self.assertIn(device.path, f"{error}")
             self.assertEqual(1, len(self.tgtd.sessions()))
-            again = self.assertRaises(exception.HostError, self.way.connect, info, OPTIONS)
+            again = self.assertRaises(exception.HostError, self.connector.connect, info, OPTIONS)
             self.assertIn("was detached while", f"{again}")
-        self.way.disconnect(info, OPTIONS, device)
+        self.connector.disconnect(info, OPTIONS, device)
         self.assert_nothing_is_left()
 
     def test_a_backend_that_hangs_is_left_only_by_force(self):
         _export, info = self.export()
-        device = self.way.connect(info, OPTIONS)
+        device = self.connector.connect(info, OPTIONS)
         self.write_late(device)
         for name in ("commands.SECONDS", "connectors.qemu.volume_device._FORCED_FLUSH_SECONDS"):
             self.useFixture(fixtures.MonkeyPatch(f"attachd.agent.{name}", 0.3))
-        error = self.assertRaises(exception.HostError, self.way.disconnect, info, OPTIONS, device)
+        error = self.assertRaises(
+            exception.HostError, self.connector.disconnect, info, OPTIONS, device
+        )
         self.assertIn("Not all that was written", f"{error}")
-        self.assertTrue(self.way.is_present(info, device))
-        self.way.disconnect(info, OPTIONS, device, force=True)
+        self.assertTrue(self.connector.is_present(info, device))
+        self.connector.disconnect(info, OPTIONS, device, force=True)
         self.assertEqual([], left_on_host(self.folder))
         self.tgtd.go_on()
         self.assert_nothing_is_left()
 
     def test_a_backend_that_comes_back_gets_what_was_written(self):
         _export, info = self.export()
-        device = self.way.connect(info, OPTIONS)
+        device = self.connector.connect(info, OPTIONS)
         self.write_late(device)
         with fixtures.MonkeyPatch("attachd.agent.commands.SECONDS", 0.3):
-            self.assertRaises(exception.HostError, self.way.disconnect, info, OPTIONS, device)
+            self.assertRaises(
+                exception.HostError, self.connector.disconnect, info, OPTIONS, device
+            )
         self.tgtd.go_on()
-        self.way.disconnect(info, OPTIONS, device)
+        self.connector.disconnect(info, OPTIONS, device)
         self.assertEqual(b"late" * 1024, self.on_backend(0, 4096))
         self.assert_nothing_is_left()
 
@@ -318,28 +327,28 @@ class LocalTest(DeviceCase):
 
     def test_a_local_device_is_taken_as_it_is(self):
         for name in ("user-space", "kernel"):
-            way = ways.choose(name, self.folder)
+            connector = make_connector(name, self.folder)
             export, info = self.export()
-            device = way.connect(info, OPTIONS)
-            self.assertTrue(way.is_present(info, device))
+            device = connector.connect(info, OPTIONS)
+            self.assertTrue(connector.is_present(info, device))
             put(device.path, 0, name.encode())
-            way.disconnect(info, OPTIONS, device)
+            connector.disconnect(info, OPTIONS, device)
             self.assertEqual(name.encode(), pages(device.path, 0, len(name)))
             self.driver.extend(self.volume, 2, [export])
-            self.assertEqual(2 * GIB, way.extend(info, OPTIONS, device))
+            self.assertEqual(2 * GIB, connector.extend(info, OPTIONS, device))
             self.driver.revoke(self.volume, export, [])
-            self.assertFalse(way.is_present(info, device))
-            way.disconnect(info, OPTIONS, device)
-            error = self.assertRaises(exception.HostError, way.connect, info, OPTIONS)
+            self.assertFalse(connector.is_present(info, device))
+            connector.disconnect(info, OPTIONS, device)
+            error = self.assertRaises(exception.HostError, connector.connect, info, OPTIONS)
             self.assertIn("does not exist on this host", f"{error}")
 
     def test_a_local_device_that_is_to_be_read_refuses_writes(self):
         _export, info = self.export(mode="ro")
         for name in ("user-space", "kernel"):
-            device = ways.choose(name, self.folder).connect(info, OPTIONS)
+            device = make_connector(name, self.folder).connect(info, OPTIONS)
             self.assertRaises(OSError, put, device.path, 0, b"x" * 512)
         writable = self.export()[1] | {"access_mode": "ro"}
-        error = self.assertRaises(exception.HostError, self.way.connect, writable, OPTIONS)
+        error = self.assertRaises(exception.HostError, self.connector.connect, writable, OPTIONS)
         self.assertIn("accepts writes", f"{error}")
 
 

@@ -167,7 +167,7 @@ class _Life:
         (Path(found.mountpoint) / "data").write_bytes(data)
         mounts.unmount(found.mountpoint)
         (entry,) = self.a.journal.entries()
-        self.a.way.disconnect(entry.connection_info, entry.options, entry.device)
+        self.a.connector.disconnect(entry.connection_info, entry.options, entry.device)
         (told,) = self.client(self.a).restore()
         self.assertEqual(("attached", True, None), (told.status, told.present, told.error))
         self.assert_attached(volume, found)

@@ -152,7 +152,7 @@ class RestoringTest(DeviceCase):
 
     def attached(self):
         """Attach the volume, with a file in it."""
-        _export, info = self.export(self.host.way)
+        _export, info = self.export(self.host.connector)
         self.addCleanup(subprocess.run, ["umount", self.there], capture_output=True, check=False)
         entry = Entry(self.volume.id, attachment_id=info["attachment_id"])
         entry = self.host.connect(self.journal.write(entry, connection_info=info))

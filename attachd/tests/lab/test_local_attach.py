@@ -26,7 +26,9 @@ class LocalAttachTest(agents.Case):
 
     def attach(self, volume, options=""):
         """Attach a volume and return what the command says of it."""
-        told = json.loads(self.type(f"local-attach {volume} --way kernel -f json {options}"))
+        told = json.loads(
+            self.type(f"local-attach {volume} --connector-type kernel -f json {options}")
+        )
         self.a.guest.path = told["path"]
         return told
 

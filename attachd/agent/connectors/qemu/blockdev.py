@@ -54,7 +54,8 @@ def describe(info: ConnectionInfo, initiator: str) -> list[Image]:
     protocol = str(info.get("driver_volume_type")).lower()
     if protocol not in PROTOCOLS:
         raise exception.HostError(
-            reason=f"The way user-space cannot reach {protocol} volumes. Choose the way kernel."
+            reason=f"Connector type user-space cannot reach {protocol} volumes. Choose connector "
+            "type kernel."
         )
     try:
         return _iscsi(info, initiator) if protocol == "iscsi" else [_rbd(info)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block devices without the kernel's initiators; see ways.py for when it is chosen.
+"""Block devices without the kernel's initiators; host.py chooses it.
 
 QEMU's storage daemon logs in and shows the volume as a file (FUSE), and a loop device makes the
 file a block device.  All that there is of a device has its place in ``<folder>/devices/<id>/``,
@@ -16,7 +16,13 @@ from typing import Final
 from attachd import exception
 from attachd.agent import commands
 from attachd.agent.connectors import interfaces, local
-from attachd.agent.connectors.base import ConnectionInfo, Connector, Device, Options, Way
+from attachd.agent.connectors.base import (
+    ConnectionInfo,
+    ConnectorProperties,
+    Device,
+    HostConnector,
+    Options,
+)
 from attachd.agent.connectors.qemu import (
     blockdev,
     initiator,
@@ -35,7 +41,7 @@ TOOLS: Final = {
 _DEVICES: Final = {"/dev/fuse": "modprobe fuse", "/dev/loop-control": "modprobe loop"}
 
 
-class UserSpaceWay(Way):
+class QemuConnector(HostConnector):
     """QEMU's storage daemon with a loop device over its file; "local" volumes as they are.
 
     It has one path to a volume, and knows no multipath.  A device that is open for reading and
@@ -45,25 +51,25 @@ class UserSpaceWay(Way):
     :param name: the iSCSI name to log in with; None: see initiator.py
     """
 
-    NAME = "user-space"
+    TYPE = "user-space"
 
     def __init__(self, folder: Path, name: str | None = None) -> None:
         self._folder = folder
         self._name = name
 
-    def lacks(self, protocol: str | None = None) -> Sequence[str]:
+    def missing_requirements(self, protocol: str | None = None) -> Sequence[str]:
         """Look for commands, devices and QEMU's part for the protocol; local needs nothing."""
         protocol = protocol and protocol.lower()
         if protocol in {None, local.PROTOCOL}:
             return commands.missing({"sync": "coreutils"})
         if protocol not in blockdev.PROTOCOLS:
-            return [f"a way to reach {protocol} volumes (choose the way kernel)"]
-        lacking = lacks_tools()
+            return [f"a connector for {protocol} volumes (choose connector type kernel)"]
+        lacking = missing_tools()
         if not lacking and not _knows(blockdev.PROTOCOLS[protocol]):
             lacking.append(f"QEMU's driver for {protocol} (package qemu-block-extra)")
         return lacking
 
-    def connector(self, host: str, options: Options) -> Connector:
+    def get_connector_properties(self, host: str, options: Options) -> ConnectorProperties:
         """Tell the name to log in with, and an address."""
         _check_paths(options)
         return {
@@ -138,7 +144,7 @@ class UserSpaceWay(Way):
         return blockdev.describe(info, initiator.name(self._name, self._folder))
 
 
-def lacks_tools() -> list[str]:
+def missing_tools() -> list[str]:
     """Name the commands and devices that are missing, whatever the protocol."""
     lacking = commands.missing(TOOLS)
     for path, remedy in _DEVICES.items():
@@ -161,6 +167,6 @@ def _knows(driver: str) -> bool:
 def _check_paths(options: Options) -> None:
     if options.enforce_multipath:
         raise exception.HostError(
-            reason="The way user-space has one path to a volume. Do without --enforce-multipath, "
-            "or choose the way kernel."
+            reason="Connector type user-space has one path to a volume. Omit --enforce-multipath, "
+            "or choose connector type kernel."
         )

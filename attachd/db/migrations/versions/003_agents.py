@@ -30,7 +30,7 @@ def upgrade() -> None:
         sa.Column("key_digest", sa.String(64), nullable=False),
         sa.Column("connector", LONG_TEXT),
         sa.Column("devices", LONG_TEXT),
-        sa.Column("way", sa.String(32)),
+        sa.Column("connector_type", sa.String(32)),
         sa.Column("version", sa.String(32)),
         sa.Column("error", sa.String(1023)),
         sa.Column("seen_at", MOMENT),

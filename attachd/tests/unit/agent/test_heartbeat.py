@@ -32,7 +32,7 @@ class ReportTest(hosts.HostCase):
         return said
 
     def entry(self, **values):
-        device = self.way.connect({"target": "t1"}, Options())
+        device = self.connector.connect({"target": "t1"}, Options())
         values = {"owner": Owner.AGENT, "attachment_id": "a", "device": device, **values}
         return Entry("v", connection_info={"target": "t1"}, **values)
 
@@ -47,24 +47,24 @@ class ReportTest(hosts.HostCase):
         self.assertEqual(expected, self.report())
 
     def test_what_it_lacks_is_told_and_ends_nothing(self):
-        self.way.lacking.append("iscsiadm (package open-iscsi)")
+        self.connector.lacking.append("iscsiadm (package open-iscsi)")
         said = self.report()
         self.assertIsNone(said["connector"])
         self.assertIn("iscsiadm (package open-iscsi)", said["error"])
 
     def test_a_host_that_does_not_know_its_name_tells_so(self):
-        self.way.failing.add("connector")
+        self.connector.failing.add("connector")
         self.assertEqual("It could not connector.", self.report()["error"])
-        self.way.failing.clear()
+        self.connector.failing.clear()
         self.assertIsNone(self.report()["error"])
 
     def test_a_connector_is_told_again_for_a_while(self):
         for _ in range(2):
             self.report()
-        self.assertEqual(["connector"], self.way.calls)
+        self.assertEqual(["connector"], self.connector.calls)
         self.clock += CONNECTOR_AGE + 1
         self.report()
-        self.assertEqual(["connector"] * 2, self.way.calls)
+        self.assertEqual(["connector"] * 2, self.connector.calls)
 
     def test_a_journal_that_cannot_be_read_is_told(self):
         broken = self.top / "attachments" / "x.json"
@@ -76,13 +76,13 @@ class ReportTest(hosts.HostCase):
 
     def test_a_device_is_told_with_its_size(self):
         (device,) = self.report(self.entry())["devices"]
-        path = str(self.way.path("t1"))
+        path = str(self.connector.path("t1"))
         expected = {"attachment_id": "a", "volume_id": "v", "mountpoint": None}
         self.assertEqual({**expected, "path": path, "size_bytes": hosts.GIB}, device)
 
     def test_a_device_that_is_not_there_is_told_as_that(self):
         entries = [self.entry(), self.entry(device=None), self.entry(device=Device("/x", {}))]
-        self.way.reboot()
+        self.connector.reboot()
         for entry in entries:
             (device,) = self.report(entry)["devices"]
             self.assertEqual((None, None), (device["path"], device["size_bytes"]))
@@ -91,7 +91,7 @@ class ReportTest(hosts.HostCase):
         self.assertEqual([], self.report(self.entry(owner=Owner.LOCAL))["devices"])
 
     def test_it_tells_where_a_device_is_mounted(self):
-        path = str(self.way.path("t1"))
+        path = str(self.connector.path("t1"))
         at = [Mount(1, 0, number, f"/mnt/{number}", False, "ext4", path) for number in (5, 7)]
         with (
             mock.patch("attachd.agent.mount.device_nodes.look") as look,

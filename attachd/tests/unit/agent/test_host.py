@@ -8,8 +8,10 @@ import tempfile
 import unittest
 from unittest import mock
 
+import fixtures
+
 from attachd import exception
-from attachd.agent import block_device, ways
+from attachd.agent import block_device, host
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Entry, Step
@@ -21,7 +23,7 @@ INFO = {"driver_volume_type": "memory", "target": "t1"}
 class HostTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.way = hosts.FileWay(self.folder())
+        self.connector = hosts.FileConnector(self.folder())
         self.top = self.folder()
         self.host = self.make()
 
@@ -30,9 +32,9 @@ class HostTest(unittest.TestCase):
         self.addCleanup(made.cleanup)
         return Path(made.name)
 
-    def make(self, way="file"):
-        with mock.patch.object(ways, "choose", return_value=self.way) as self.chosen:
-            return Host(Identity("compute-1", "iqn.x"), self.top, way)
+    def make(self, connector_type="file"):
+        with mock.patch.object(host, "make_connector", return_value=self.connector) as self.chosen:
+            return Host(Identity("compute-1", "iqn.x"), self.top, connector_type)
 
     def entry(self, **values):
         return Entry("v", **{"connection_info": INFO, **values})
@@ -40,18 +42,18 @@ class HostTest(unittest.TestCase):
     def stored(self, entry):
         return self.host.journal.get(entry.id)
 
-    def test_it_has_a_name_and_a_way(self):
-        self.assertEqual("compute-1", self.host.connector(Options())["host"])
+    def test_it_has_a_name_and_a_connector(self):
+        self.assertEqual("compute-1", self.host.get_connector_properties(Options())["host"])
         self.chosen.assert_called_once_with("file", self.top, "iqn.x")
 
     def test_its_name_is_that_of_the_machine_unless_somebody_says_otherwise(self):
         self.assertEqual((socket.gethostname(), None), (Identity().name, Identity().initiator))
 
     def test_it_says_all_that_it_lacks_at_once(self):
-        self.way.lacking = ["iscsiadm (package open-iscsi)"]
+        self.connector.lacking = ["iscsiadm (package open-iscsi)"]
         with (
             mock.patch("os.geteuid", return_value=1000),
-            mock.patch("attachd.agent.mount.mounts.lacks", return_value=["mkfs.x"]),
+            mock.patch("attachd.agent.mount.mounts.missing_tools", return_value=["mkfs.x"]),
             self.assertRaises(exception.HostLacks) as lacking,
         ):
             self.host.check(tools=["mkfs.x"])
@@ -64,39 +66,41 @@ class HostTest(unittest.TestCase):
 
     def test_what_it_connects_is_noted_before_and_after(self):
         entry, seen = self.entry(), []
-        real = self.way.connect
+        real = self.connector.connect
 
         def connect(*args):
             seen.append(self.stored(entry))
             return real(*args)
 
-        with mock.patch.object(self.way, "connect", connect):
+        with mock.patch.object(self.connector, "connect", connect):
             made = self.host.connect(entry)
         (before,) = seen
-        self.assertEqual((Step.CONNECTING, "file", None), (before.step, before.way, before.device))
-        self.assertEqual(str(self.way.path("t1")), made.device.path)
+        self.assertEqual(
+            (Step.CONNECTING, "file", None), (before.step, before.connector_type, before.device)
+        )
+        self.assertEqual(str(self.connector.path("t1")), made.device.path)
         self.assertEqual(made, self.stored(entry))
         self.assertTrue(self.host.is_present(made))
 
     def test_a_failed_connect_is_noted_with_its_reason(self):
         entry = self.entry()
-        self.way.failing.add("connect")
+        self.connector.failing.add("connect")
         with self.assertRaises(exception.HostError):
             self.host.connect(entry)
         stored = self.stored(entry)
         self.assertEqual((None, "It could not connect."), (stored.device, stored.error))
-        self.way.failing.clear()
+        self.connector.failing.clear()
         self.assertIsNone(self.host.connect(stored).error)
 
     def test_what_it_disconnects_is_noted_before_and_after(self):
         made, seen = self.host.connect(self.entry()), []
-        real = self.way.disconnect
+        real = self.connector.disconnect
 
         def disconnect(*args, **kwargs):
             seen.append(self.stored(made))
             real(*args, **kwargs)
 
-        with mock.patch.object(self.way, "disconnect", disconnect):
+        with mock.patch.object(self.connector, "disconnect", disconnect):
             gone = self.host.disconnect(made)
         self.assertEqual((Step.DISCONNECTING, made.device), (seen[0].step, seen[0].device))
         self.assertEqual((Step.DISCONNECTING, None), (gone.step, self.stored(made).device))
@@ -112,27 +116,27 @@ class HostTest(unittest.TestCase):
         self.assertEqual([], self.devices())
 
     def devices(self):
-        return self.way.devices()
+        return self.connector.devices()
 
     def test_a_path_that_is_another_disk_s_by_now_keeps_nobody(self):
         """After a reboot the old path says nothing."""
         made = self.host.connect(self.entry())
-        told = mock.Mock(wraps=self.way.disconnect)
+        told = mock.Mock(wraps=self.connector.disconnect)
         with (
             Path(made.device.path).open("rb"),
-            mock.patch.object(self.way, "is_present", return_value=False),
-            mock.patch.object(self.way, "disconnect", told),
+            mock.patch.object(self.connector, "is_present", return_value=False),
+            mock.patch.object(self.connector, "disconnect", told),
         ):
             self.host.disconnect(made)
         self.assertIsNone(told.call_args.args[2])
 
     def test_a_disk_that_is_known_again_is_not_torn_from_under_its_user(self):
-        """The way may look for it in the wrong place."""
+        """The connector may look for it in the wrong place."""
         made = self.host.connect(self.entry())
         made = dataclasses.replace(made, device=Device(made.device.path, {"identity": "naa.6"}))
         with (
             Path(made.device.path).open("rb"),
-            mock.patch.object(self.way, "is_present", return_value=False),
+            mock.patch.object(self.connector, "is_present", return_value=False),
             mock.patch.object(block_device, "identity", side_effect=["naa.6", "naa.7"]),
         ):
             with self.assertRaises(exception.DeviceBusy):
@@ -144,7 +148,7 @@ class HostTest(unittest.TestCase):
         puzzled = exception.HostError(reason="Nobody can tell.")
         with (
             Path(made.device.path).open("rb"),
-            mock.patch.object(self.way, "is_present", side_effect=puzzled),
+            mock.patch.object(self.connector, "is_present", side_effect=puzzled),
             self.assertRaises(exception.DeviceBusy),
         ):
             self.host.disconnect(made)
@@ -159,7 +163,7 @@ class HostTest(unittest.TestCase):
 
     def test_a_failed_disconnect_is_noted_with_its_reason(self):
         made = self.host.connect(self.entry())
-        self.way.failing.add("disconnect")
+        self.connector.failing.add("disconnect")
         with self.assertRaises(exception.HostError):
             self.host.disconnect(made)
         stored = self.stored(made)
@@ -167,18 +171,61 @@ class HostTest(unittest.TestCase):
 
     def test_what_was_never_connected_has_nothing_to_take_away(self):
         self.host.disconnect(self.entry(connection_info=None))
-        self.assertEqual([], self.way.calls)
+        self.assertEqual([], self.connector.calls)
 
     def test_a_device_grows(self):
         made = self.host.connect(self.entry())
-        self.way.size_gib = 2
+        self.connector.size_gib = 2
         self.assertEqual(2 * hosts.GIB, self.host.extend(made))
 
     def test_each_entry_goes_the_way_that_it_came(self):
         other = mock.Mock()
-        entry = self.entry(way="other", device=Device("/dev/x", {}))
-        with mock.patch.object(ways, "choose", return_value=other) as choose:
+        entry = self.entry(connector_type="other", device=Device("/dev/x", {}))
+        with mock.patch.object(host, "make_connector", return_value=other) as choose:
             self.host.disconnect(entry)
         choose.assert_called_with("other", self.top, "iqn.x")
         self.assertEqual(1, other.disconnect.call_count)
-        self.assertEqual([], self.way.calls)
+        self.assertEqual([], self.connector.calls)
+
+
+class MakeConnectorTest(fixtures.TestWithFixtures):
+    """By name, or by what there is."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = Path(self.useFixture(fixtures.TempDir()).path)
+
+    def chosen(self, *, scsi, lacking):
+        if scsi:
+            (self.folder / "scsi_host").mkdir(exist_ok=True)
+        with (
+            fixtures.MonkeyPatch("attachd.agent.host._SCSI", self.folder / "scsi_host"),
+            fixtures.MonkeyPatch(
+                "shutil.which", lambda name, path: None if name in lacking else name
+            ),
+            fixtures.MonkeyPatch("os.access", lambda *_: True),
+        ):
+            return host.make_connector(host.AUTO, self.folder).TYPE
+
+    def test_each_has_its_name(self):
+        for name in ("kernel", "user-space"):
+            self.assertEqual(name, host.make_connector(name, self.folder, "iqn.2026-01.x:me").TYPE)
+
+    def test_a_wrong_name_is_answered_with_the_right_ones(self):
+        for wrong in ("", "Kernel", "os-brick"):
+            with self.assertRaisesRegex(exception.HostError, "of: auto, kernel, user-space"):
+                host.make_connector(wrong, self.folder)
+
+    def test_the_kernel_is_chosen_unless_it_cannot(self):
+        daemon = "qemu-storage-daemon"
+        for scsi, lacking, expected in (
+            (False, [], "user-space"),
+            (False, [daemon], "kernel"),
+            (False, ["iscsiadm", daemon], "kernel"),
+            (True, ["iscsiadm"], "user-space"),
+            (True, ["iscsiadm", daemon], "kernel"),
+            (True, [daemon], "kernel"),
+            (True, [], "kernel"),
+        ):
+            with self.subTest(scsi=scsi, lacking=lacking):
+                self.assertEqual(expected, self.chosen(scsi=scsi, lacking=lacking))

@@ -37,7 +37,7 @@ class DutiesCase(hosts.HostCase):
         """Return an attachment that has its device."""
         made = self.add(**values)
         self.duties.look(made)
-        self.way.calls.clear()
+        self.connector.calls.clear()
         return made
 
     def withdraw(self, attachment_id):
@@ -55,10 +55,16 @@ class ConnectTest(DutiesCase):
     def test_a_device_is_made_and_told(self):
         mine = self.add()
         self.duties.look(mine)
-        path = str(self.way.path("t1"))
+        path = str(self.connector.path("t1"))
         self.assertEqual(("attached", path, None), self.seen(mine))
         (entry,) = self.entries()
-        found = (entry.attachment_id, entry.owner, entry.step, entry.device.path, entry.way)
+        found = (
+            entry.attachment_id,
+            entry.owner,
+            entry.step,
+            entry.device.path,
+            entry.connector_type,
+        )
         self.assertEqual((mine, Owner.AGENT, Step.ATTACHED, path, "file"), found)
 
     def test_it_has_the_mode_and_the_guard_of_the_attachment(self):
@@ -72,45 +78,45 @@ class ConnectTest(DutiesCase):
         mine = self.attached()
         before = self.entries()
         self.duties.look(mine)
-        self.assertEqual(([], before), (self.way.calls, self.entries()))
+        self.assertEqual(([], before), (self.connector.calls, self.entries()))
 
     def test_a_device_that_was_lost_is_made_again_and_told_by_its_new_path(self):
         mine = self.attached()
-        self.way.reboot()
-        self.way.folder = self.folder()
+        self.connector.reboot()
+        self.connector.folder = self.folder()
         with self.assertLogs("attachd.agent.reconciler", "WARNING") as logged:
             self.make_duties().look(mine)
         self.assertIn("made again", logged.output[0])
-        self.assertEqual((["t1"], ["connect"]), (self.way.devices(), self.way.calls))
-        self.assertEqual(("attached", str(self.way.path("t1")), None), self.seen(mine))
+        self.assertEqual((["t1"], ["connect"]), (self.connector.devices(), self.connector.calls))
+        self.assertEqual(("attached", str(self.connector.path("t1")), None), self.seen(mine))
 
     def test_why_a_device_could_not_be_made_again_is_not_told_any_more_when_it_was(self):
         mine = self.attached()
-        self.way.reboot()
-        self.way.failing.add("connect")
+        self.connector.reboot()
+        self.connector.failing.add("connect")
         with self.assertRaises(exception.HostError):
             self.duties.look(mine)
         self.assertEqual("It could not connect.", self.seen(mine)[2])
-        self.way.failing.clear()
+        self.connector.failing.clear()
         self.duties.look(mine)
-        self.assertEqual(("attached", str(self.way.path("t1")), None), self.seen(mine))
+        self.assertEqual(("attached", str(self.connector.path("t1")), None), self.seen(mine))
 
     def test_a_failure_is_told_with_its_reason_and_can_be_tried_again(self):
         mine = self.add()
-        self.way.failing.add("connect")
+        self.connector.failing.add("connect")
         with self.assertRaisesRegex(exception.HostError, "could not connect"):
             self.duties.look(mine)
         self.assertEqual(("connected", None, "It could not connect."), self.seen(mine))
-        self.way.failing.clear()
+        self.connector.failing.clear()
         self.duties.look(mine)
         self.assertEqual(("attached", None), self.seen(mine)[::2])
 
     def test_what_the_host_lacks_is_told_and_nothing_is_begun(self):
         mine = self.add()
-        self.way.lacking.append("iscsiadm (package open-iscsi)")
+        self.connector.lacking.append("iscsiadm (package open-iscsi)")
         with self.assertRaisesRegex(exception.HostLacks, "iscsiadm"):
             self.duties.look(mine)
-        self.assertEqual(([], []), (self.entries(), self.way.calls))
+        self.assertEqual(([], []), (self.entries(), self.connector.calls))
         self.assertIn("iscsiadm", self.seen(mine)[2])
 
     def test_nothing_is_begun_that_the_journal_does_not_take_and_that_is_told(self):
@@ -119,10 +125,10 @@ class ConnectTest(DutiesCase):
         with self.assertRaisesRegex(exception.HostError, "cannot be written"):
             self.duties.look(mine)
         self.assertIn("cannot be written", self.seen(mine)[2])
-        self.assertEqual([], self.way.calls)
+        self.assertEqual([], self.connector.calls)
 
     def test_a_failure_that_nobody_hears_of_is_raised_all_the_same(self):
-        self.way.failing.add("connect")
+        self.connector.failing.add("connect")
         away = exception.Unavailable(reason="gone")
         with (
             mock.patch.object(agent_manager_api, "connect_failed", side_effect=away),
@@ -139,43 +145,43 @@ class ConnectTest(DutiesCase):
         self.withdraw(mine)
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
-        self.assertEqual(([local], []), (self.entries(), self.way.calls))
+        self.assertEqual(([local], []), (self.entries(), self.connector.calls))
 
     def test_what_has_changed_before_there_was_a_device_is_taken_away_before(self):
         mine = self.add()
-        killed = mock.patch.object(self.way, "connect", side_effect=Killed)
+        killed = mock.patch.object(self.connector, "connect", side_effect=Killed)
         with killed, contextlib.suppress(Killed):
             self.duties.look(mine)
         rows.change_attachment(mine, connection_info=OTHER_INFO)
         self.duties.look(mine)
-        self.assertEqual(["disconnect by force", "connect"], self.way.calls)
-        self.assertEqual(["t2"], self.way.devices())
+        self.assertEqual(["disconnect by force", "connect"], self.connector.calls)
+        self.assertEqual(["t2"], self.connector.devices())
 
     def test_a_device_that_is_used_is_not_taken_away_to_connect_otherwise(self):
         mine = self.attached()
         (entry,) = self.entries()
         self.host.journal.write(entry, step=Step.DISCONNECTING)
         rows.change_attachment(mine, connection_info=OTHER_INFO)
-        with self.way.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
+        with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
             self.duties.look(mine)
-        self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
+        self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
 
     def test_what_another_attachment_has_left_is_taken_away_before(self):
         gone = self.attached()
         rows.remove_attachment(gone)
         self.duties.look(self.add(connection_info=OTHER_INFO))
-        self.assertEqual(["disconnect by force", "connect"], self.way.calls)
-        self.assertEqual(["t2"], self.way.devices())
+        self.assertEqual(["disconnect by force", "connect"], self.connector.calls)
+        self.assertEqual(["t2"], self.connector.devices())
 
     def test_a_device_grows_with_its_volume(self):
         mine = self.attached()
-        self.way.size_gib = 3
+        self.connector.size_gib = 3
         rows.change_volume(self.volume_id, size_gib=3)
         self.duties.look(mine)
-        self.assertEqual((["extend"], 3 * hosts.GIB), (self.way.calls, self.size()))
+        self.assertEqual((["extend"], 3 * hosts.GIB), (self.connector.calls, self.size()))
 
     def size(self):
-        return self.way.path("t1").stat().st_size
+        return self.connector.path("t1").stat().st_size
 
     def test_a_device_that_does_not_grow_is_an_error_of_the_host(self):
         mine = self.attached()
@@ -191,33 +197,33 @@ class DisconnectTest(DutiesCase):
         real, seen = agent_manager_api.disconnected, []
 
         def told(*args):
-            seen.extend([self.way.devices(), [each.step for each in self.entries()]])
+            seen.extend([self.connector.devices(), [each.step for each in self.entries()]])
             real(*args)
 
         with mock.patch.object(agent_manager_api, "disconnected", told):
             self.duties.look(mine)
         self.assertEqual([[], [Step.DISCONNECTING]], seen)
         self.assertEqual("disconnecting", self.seen(mine)[0])
-        self.assertEqual(([], ["disconnect"]), (self.entries(), self.way.calls))
+        self.assertEqual(([], ["disconnect"]), (self.entries(), self.connector.calls))
 
     def test_a_device_in_use_is_kept_and_that_is_told(self):
         mine = self.attached()
         self.withdraw(mine)
         refused = self.assertRaisesRegex(exception.DeviceBusy, "process")
-        with self.way.path("t1").open("rb"), refused:
+        with self.connector.path("t1").open("rb"), refused:
             self.duties.look(mine)
         state, device, error = self.seen(mine)
-        self.assertEqual(("attached", str(self.way.path("t1"))), (state, device))
+        self.assertEqual(("attached", str(self.connector.path("t1"))), (state, device))
         self.assertIn("in use by process", error)
         self.duties.look(mine)  # which finds nothing to do
-        self.assertEqual([], self.way.calls)
+        self.assertEqual([], self.connector.calls)
 
     def test_who_uses_a_device_is_told_even_if_its_name_is_no_text(self):
         mine = self.attached()
         self.withdraw(mine)
         busy = exception.DeviceBusy(device="/dev/sdb", users=os.fsdecode(b"/mnt/caf\xe9"))
         with (
-            mock.patch("attachd.agent.mount.mounts.check_unused", side_effect=busy),
+            mock.patch("attachd.agent.mount.open_handles.check_unused", side_effect=busy),
             self.assertRaises(exception.DeviceBusy),
         ):
             self.duties.look(mine)
@@ -228,11 +234,11 @@ class DisconnectTest(DutiesCase):
     def test_a_device_that_does_not_go_is_tried_again(self):
         mine = self.attached()
         self.withdraw(mine)
-        self.way.failing.add("disconnect")
+        self.connector.failing.add("disconnect")
         with self.assertRaisesRegex(exception.HostError, "could not disconnect"):
             self.duties.look(mine)
         self.assertEqual(("withdrawing", "It could not disconnect."), self.seen(mine)[::2])
-        self.way.failing.clear()
+        self.connector.failing.clear()
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
 
@@ -242,31 +248,31 @@ class DisconnectTest(DutiesCase):
         self.host.journal.remove(entry)
         self.withdraw(mine)
         self.duties.look(mine)
-        self.assertEqual(([], ["disconnect"]), (self.way.devices(), self.way.calls))
+        self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
         self.assertEqual("disconnecting", self.seen(mine)[0])
 
     def test_a_device_in_use_is_kept_although_nobody_has_noted_it(self):
         mine = self.attached()
         (entry,) = self.entries()
-        self.way.tears = True
+        self.connector.tears = True
         for change in (
             lambda: self.host.journal.remove(entry),
             lambda: self.host.journal.write(entry, step=Step.CONNECTING, device=None),
         ):
             change()
             self.withdraw(mine)
-            with self.way.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
+            with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
                 self.duties.look(mine)
-            self.assertEqual(("attached", ["t1"]), (self.seen(mine)[0], self.way.devices()))
+            self.assertEqual(("attached", ["t1"]), (self.seen(mine)[0], self.connector.devices()))
 
     def test_what_could_never_be_connected_is_given_back(self):
         mine = self.add()
-        self.way.lacking.append("iscsiadm")
+        self.connector.lacking.append("iscsiadm")
         with self.assertRaises(exception.HostLacks):
             self.duties.look(mine)
         self.withdraw(mine)
         self.duties.look(mine)
-        self.assertEqual(("disconnecting", []), (self.seen(mine)[0], self.way.calls))
+        self.assertEqual(("disconnecting", []), (self.seen(mine)[0], self.connector.calls))
 
 
 class ForgetTest(DutiesCase):
@@ -277,37 +283,37 @@ class ForgetTest(DutiesCase):
             with self.assertLogs("attachd.agent.reconciler", "WARNING") as logged:
                 self.duties.look(mine)
             self.assertNotIn("ERROR", logged.output[0])
-            self.assertEqual(["disconnect by force"], self.way.calls)
-            self.assertEqual(([], []), (self.entries(), self.way.devices()))
+            self.assertEqual(["disconnect by force"], self.connector.calls)
+            self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_it_is_not_torn_from_under_whoever_uses_it(self):
         """The service may have lost its memory: then only this host knows what is used."""
         mine = self.attached()
         rows.remove_attachment(mine)
         for _ in range(2):
-            with self.way.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
+            with self.connector.path("t1").open("rb"), self.assertRaises(exception.DeviceBusy):
                 self.duties.look(mine)
-            self.assertEqual([], self.way.calls)
+            self.assertEqual([], self.connector.calls)
         self.duties.look(mine)
-        self.assertEqual(([], []), (self.entries(), self.way.devices()))
+        self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_nothing_is_done_about_strangers(self):
         self.duties.look("unknown")
-        self.assertEqual([], self.way.calls)
+        self.assertEqual([], self.connector.calls)
 
 
 class MeanwhileTest(DutiesCase):
     """Something is decided while the host works."""
 
     def during(self, verb, decide):
-        real = getattr(self.way, verb)
+        real = getattr(self.connector, verb)
 
         def act(*args, **kwargs):
             patched.stop()
             decide()
             return real(*args, **kwargs)
 
-        patched = mock.patch.object(self.way, verb, act)
+        patched = mock.patch.object(self.connector, verb, act)
         patched.start()
 
     def test_an_attachment_that_is_withdrawn_while_it_is_connected_is_disconnected(self):
@@ -315,13 +321,13 @@ class MeanwhileTest(DutiesCase):
         self.during("connect", lambda: self.withdraw(mine))
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
-        self.assertEqual(([], []), (self.entries(), self.way.devices()))
+        self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_an_attachment_that_is_removed_while_it_is_connected_is_forgotten(self):
         mine = self.add()
         self.during("connect", lambda: rows.remove_attachment(mine))
         self.duties.look(mine)
-        self.assertEqual(([], []), (self.entries(), self.way.devices()))
+        self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
     def test_the_command_line_and_the_agent_take_turns(self):
         mine, done = self.add(), threading.Event()
@@ -334,7 +340,7 @@ class MeanwhileTest(DutiesCase):
             thread = threading.Thread(target=look)
             thread.start()
             self.assertFalse(done.wait(0.2))  # slow, it is done no sooner
-            self.assertEqual([], self.way.calls)
+            self.assertEqual([], self.connector.calls)
         thread.join(TIMEOUT)
         self.assertEqual("attached", self.seen(mine)[0])
 
@@ -354,7 +360,7 @@ class DueTest(DutiesCase):
         rows.change_volume(self.volume_id, size_gib=2)
         self.assertEqual([new], self.due(new))
         rows.change_volume(self.volume_id, size_gib=1)
-        self.way.reboot()
+        self.connector.reboot()
         self.assertEqual([new], self.due(new))
         self.duties.look(new)
         self.withdraw(new)

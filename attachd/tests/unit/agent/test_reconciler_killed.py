@@ -34,11 +34,11 @@ class Death:
         return called
 
 
-def dying(way, step, act):
+def dying(connector, step, act):
     """Let something be done until its n-th step; returns what was passed on the way."""
     death = Death(step)
     places = [(Journal, "write"), (Journal, "remove")]
-    places += [(way, verb) for verb in ("connect", "disconnect")]
+    places += [(connector, verb) for verb in ("connect", "disconnect")]
     places += [
         (agent_manager_api, name) for name in ("desired_state", "connected", "disconnected")
     ]
@@ -57,7 +57,7 @@ class DeathTest(DutiesCase):
     def enumerated(self, prepare, check, steps):
         for step in range(1, 20):
             mine = prepare()
-            death = dying(self.way, step, lambda: self.make_duties().look(mine))  # noqa: B023
+            death = dying(self.connector, step, lambda: self.make_duties().look(mine))  # noqa: B023
             if death.left > 0:
                 self.assertEqual(steps, death.passed)
                 return
@@ -99,7 +99,7 @@ class DeathTest(DutiesCase):
 
         def check(mine):
             self.assertEqual("disconnecting", self.seen(mine)[0])
-            self.assertEqual(([], []), (self.entries(), self.way.devices()))
+            self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
         steps = ["desired_state", "write", "disconnect", "write", "disconnected", "remove"]
         self.enumerated(prepare, check, steps)
@@ -110,12 +110,12 @@ class DeathTest(DutiesCase):
                 rows.remove_attachment(each["id"])
                 self.duties.look(each["id"])
             mine = self.attached()
-            self.way.reboot()
+            self.connector.reboot()
             return mine
 
         def check(mine):
-            self.assertEqual(("attached", str(self.way.path("t1")), None), self.seen(mine))
-            self.assertEqual((["t1"], 1), (self.way.devices(), len(self.entries())))
+            self.assertEqual(("attached", str(self.connector.path("t1")), None), self.seen(mine))
+            self.assertEqual((["t1"], 1), (self.connector.devices(), len(self.entries())))
 
         steps = ["desired_state", "write", "connect", "write", "write", "connected", "write"]
         self.enumerated(prepare, check, steps)
@@ -127,7 +127,7 @@ class DeathTest(DutiesCase):
             return mine
 
         def check(_mine):
-            self.assertEqual(([], []), (self.entries(), self.way.devices()))
+            self.assertEqual(([], []), (self.entries(), self.connector.devices()))
 
         self.enumerated(
             prepare, check, ["desired_state", "write", "disconnect", "write", "remove"]

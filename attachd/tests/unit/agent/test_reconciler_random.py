@@ -39,7 +39,7 @@ class RandomTest(DutiesCase):
         def told(attachment_id, *args):
             row = rows.attachment(attachment_id)
             target = row["connection_info"]["data"]["target"]
-            self.assertEqual(there, target in self.way.devices(), f"{name} of {target}")
+            self.assertEqual(there, target in self.connector.devices(), f"{name} of {target}")
             self.moves.append(name)
             return real(attachment_id, *args)
 
@@ -51,14 +51,14 @@ class RandomTest(DutiesCase):
             lambda: self.come(draw, volumes),
             lambda: self.go(draw),
             lambda: self.vanish(draw),
-            self.way.reboot,
-            lambda: self.way.failing.symmetric_difference_update({draw.choice(self.verbs)}),
+            self.connector.reboot,
+            lambda: self.connector.failing.symmetric_difference_update({draw.choice(self.verbs)}),
             lambda: self.use(draw),
         ]
         for _ in range(EVENTS):
             draw.choice(events)()
-            dying(self.way, draw.randint(1, 12), self.report)
-        self.way.failing.clear()
+            dying(self.connector, draw.randint(1, 12), self.report)
+        self.connector.failing.clear()
         self.used.close()
         for _ in range(6):
             self.report()
@@ -93,8 +93,8 @@ class RandomTest(DutiesCase):
         """Use a device, instead of what was used before."""
         self.used.close()
         self.used = contextlib.ExitStack()
-        for target in draw.sample(self.way.devices(), min(1, len(self.way.devices()))):
-            self.used.enter_context(self.way.path(target).open("rb"))
+        for target in draw.sample(self.connector.devices(), min(1, len(self.connector.devices()))):
+            self.used.enter_context(self.connector.path(target).open("rb"))
 
     def report(self):
         """Do what a new process does after its first report."""
@@ -116,7 +116,7 @@ class RandomTest(DutiesCase):
                 attached = [row for row in rows.attachments() if row["state"] != "disconnecting"]
                 self.assertEqual({"attached"}, {"attached", *(row["state"] for row in attached)})
                 targets = [row["connection_info"]["data"]["target"] for row in attached]
-                self.assertEqual(sorted(targets), self.way.devices())
+                self.assertEqual(sorted(targets), self.connector.devices())
                 known = {each.attachment_id for each in self.entries()}
                 self.assertEqual({row["id"] for row in attached}, known)
                 for row in rows.attachments():

@@ -19,21 +19,21 @@ class SharedTest(test_reconciler.DutiesCase):
         first, second = self.attached(), self.attached()
         self.withdraw(first)
         self.duties.look(first)
-        self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
+        self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
         self.withdraw(second)
         self.duties.look(second)
-        self.assertEqual(([], ["disconnect"]), (self.way.devices(), self.way.calls))
+        self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
 
     def test_what_was_begun_on_the_device_of_another_leaves_it_alone(self):
         self.attached()
         mine = self.add()
-        killed = mock.patch.object(self.way, "connect", side_effect=Killed)
+        killed = mock.patch.object(self.connector, "connect", side_effect=Killed)
         with killed, contextlib.suppress(Killed):
             self.duties.look(mine)
         self.withdraw(mine)
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
-        self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
+        self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
 
     def lose(self, attachment_id):
         """Lose what the journal knows of an attachment."""
@@ -46,7 +46,9 @@ class SharedTest(test_reconciler.DutiesCase):
         self.withdraw(mine)
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
-        self.assertEqual((["t2"], ["disconnect"]), (self.way.devices(), self.way.calls))
+        self.assertEqual(
+            (["t2"], ["disconnect"]), (self.connector.devices(), self.connector.calls)
+        )
         self.assertEqual([other], [each.attachment_id for each in self.entries()])
 
     def test_a_device_that_nobody_has_noted_stays_if_another_has_it_too(self):
@@ -55,7 +57,7 @@ class SharedTest(test_reconciler.DutiesCase):
         self.withdraw(mine)
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
-        self.assertEqual((["t1"], []), (self.way.devices(), self.way.calls))
+        self.assertEqual((["t1"], []), (self.connector.devices(), self.connector.calls))
         self.assertEqual([other], [each.attachment_id for each in self.entries()])
 
     def test_nothing_is_looked_for_beside_what_may_have_a_device_that_nobody_has_noted(self):
@@ -66,30 +68,30 @@ class SharedTest(test_reconciler.DutiesCase):
         self.withdraw(mine)
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
-        self.assertEqual((["t1", "t2"], []), (self.way.devices(), self.way.calls))
+        self.assertEqual((["t1", "t2"], []), (self.connector.devices(), self.connector.calls))
 
     def test_what_another_had_before_a_reboot_is_nothing_that_is_shared(self):
         mine, other = self.attached(), self.attached(connection_info=OTHER_INFO)
         entries = {each.attachment_id: each for each in self.entries()}
-        self.way.path("t2").unlink()
+        self.connector.path("t2").unlink()
         self.host.journal.write(entries[other], device=entries[mine].device)
         self.withdraw(mine)
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])
-        self.assertEqual(([], ["disconnect"]), (self.way.devices(), self.way.calls))
+        self.assertEqual(([], ["disconnect"]), (self.connector.devices(), self.connector.calls))
 
     def test_where_nobody_can_tell_what_is_shared_it_is_tried_again(self):
         first, mine = self.attached(), self.attached()
         self.withdraw(mine)
         puzzled = exception.HostError(reason="Nobody can tell.")
         with (
-            mock.patch.object(self.way, "is_present", side_effect=puzzled),
+            mock.patch.object(self.connector, "is_present", side_effect=puzzled),
             self.assertRaisesRegex(exception.HostError, "Nobody can tell"),
         ):
             self.duties.look(mine)
         self.assertEqual(("withdrawing", "Nobody can tell."), self.seen(mine)[::2])
         self.duties.look(mine)
-        self.assertEqual(("attached", ["t1"]), (self.seen(first)[0], self.way.devices()))
+        self.assertEqual(("attached", ["t1"]), (self.seen(first)[0], self.connector.devices()))
 
 
 class HangingTest(test_reconciler.DutiesCase):

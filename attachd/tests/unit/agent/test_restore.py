@@ -140,10 +140,10 @@ class RestoringTest(unittest.TestCase):
         self.assertEqual([entry], self.host.journal.entries())
 
     def test_a_way_that_is_not_known_is_told(self):
-        self.host.journal.write(self.attached("v"), way="no-such-way")
+        self.host.journal.write(self.attached("v"), connector_type="no-such-type")
         (found,) = restore.check_host(self.host)
         self.assertEqual((Verdict.MISSING, False), (found.verdict, found.present))
-        self.assertIn("no-such-way", found.error)
+        self.assertIn("no-such-type", found.error)
 
     def test_a_folder_in_which_nothing_runs_is_no_device(self):
         (self.folder / "host" / "devices" / "left").mkdir(parents=True)
@@ -152,7 +152,9 @@ class RestoringTest(unittest.TestCase):
     def attached(self, volume):
         path = self.folder / volume
         path.write_bytes(bytes(512))
-        entry = Entry(volume, attachment_id=f"a-{volume}", way="user-space", step=Step.ATTACHED)
+        entry = Entry(
+            volume, attachment_id=f"a-{volume}", connector_type="user-space", step=Step.ATTACHED
+        )
         device = Device(str(path), {"type": "local", "path": str(path)})
         return self.host.journal.write(entry, connection_info=self.info(path), device=device)
 

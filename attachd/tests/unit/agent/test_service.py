@@ -67,7 +67,7 @@ class AgentTest(hosts.HostCase):
 
     def test_whoever_asks_in_vain_is_told_why(self):
         self.start()
-        self.way.failing.add("connect")
+        self.connector.failing.add("connect")
         with self.assertRaisesRegex(exception.HostError, "could not connect"):
             agent_api.reconcile(CONTEXT, hosts.NAME, self.add())
 
@@ -87,9 +87,9 @@ class AgentTest(hosts.HostCase):
             gate.wait(TIMEOUT)
             return real(*args)
 
-        real = self.way.connect
+        real = self.connector.connect
         self.add()
-        with mock.patch.object(self.way, "connect", connect):
+        with mock.patch.object(self.connector, "connect", connect):
             self.start()
             self.assertTrue(entered.wait(TIMEOUT))
             before = agents.get(hosts.NAME)["seen_at"]
@@ -105,7 +105,9 @@ class AgentTest(hosts.HostCase):
         wait_until(lambda: self.state(mine) == "attached")
         with mock.patch("attachd.agent.patience.SECONDS", 0.01):
             self.agent = self.make_agent()
-        hanging = mock.patch.object(self.way, "is_present", side_effect=lambda *_: gate.wait())
+        hanging = mock.patch.object(
+            self.connector, "is_present", side_effect=lambda *_: gate.wait()
+        )
         with hanging:
             for _ in range(3):
                 before = agents.get(hosts.NAME)["seen_at"]
@@ -132,7 +134,7 @@ class AgentTest(hosts.HostCase):
             gate.wait(TIMEOUT)
             raise exception.HostError(reason="The test is over.")
 
-        patched = mock.patch.object(self.way, "connect", side_effect=wait)
+        patched = mock.patch.object(self.connector, "connect", side_effect=wait)
         connect = patched.start()
         self.addCleanup(self.agent.stop)
         self.addCleanup(patched.stop)
@@ -215,7 +217,7 @@ class AgentTest(hosts.HostCase):
         mine = self.add()
         agent_api.reconcile(CONTEXT, hosts.NAME, mine)
         self.assertTrue(self.agent.stop())
-        self.assertEqual((["t1"], "attached"), (self.way.devices(), self.state(mine)))
+        self.assertEqual((["t1"], "attached"), (self.connector.devices(), self.state(mine)))
 
     def test_stopping_does_not_wait_for_ever(self):
         gate, entered = threading.Event(), threading.Event()
@@ -228,7 +230,7 @@ class AgentTest(hosts.HostCase):
 
         self.add()
         with (
-            mock.patch.object(self.way, "connect", connect),
+            mock.patch.object(self.connector, "connect", connect),
             mock.patch.object(agent_service, "GRACE", 0.1),
         ):
             self.start()

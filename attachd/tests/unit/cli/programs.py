@@ -91,7 +91,7 @@ AGENT: dict[str, Any] = {
     "host": "node1",
     "state": "up",
     "last_seen": "2026-01-01T00:00:00.000000",
-    "way": "kernel",
+    "connector_type": "kernel",
     "version": "1.0",
     "error": None,
     "connector": {"host": "node1", "initiator": "iqn.2026-01.example:1"},

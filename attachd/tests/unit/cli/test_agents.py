@@ -14,7 +14,7 @@ class AgentsTest(Case):
                 "Host": "node1",
                 "State": "up",
                 "Last Seen": "2026-01-01T00:00:00.000000",
-                "Way": "kernel",
+                "Connector Type": "kernel",
                 "Error": None,
             },
             row,

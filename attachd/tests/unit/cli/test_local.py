@@ -82,12 +82,12 @@ class AttachTest(Case):
     def test_the_host_is_as_described(self):
         self.run_it(
             *("local-attach", "data", "--hostname", "node1", "--initiator", "iqn.2026-01.x:1"),
-            *("--way", "user-space", "--state-dir", f"{self.folder}/own"),
+            *("--connector-type", "user-space", "--state-dir", f"{self.folder}/own"),
         )
         cloud, host = self.made.call_args.args
         self.assertEqual("the cloud", cloud)
         self.assertEqual(("node1", "iqn.2026-01.x:1"), dataclasses.astuple(host.identity))
-        self.assertEqual("user-space", host.way.NAME)
+        self.assertEqual("user-space", host.connector.TYPE)
         self.assertEqual(self.folder / "own", host.journal.folder)
 
     def test_the_folder_is_that_of_the_environment_unless_one_is_given(self):

@@ -83,23 +83,25 @@ class Log:
                 raise error
 
 
-class WordsWay(base.Way):
+class RecordingConnector(base.HostConnector):
     """Makes devices of words."""
 
-    NAME = "words"
+    TYPE = "words"
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self.devices: set[str] = set()
 
-    def lacks(self, protocol: str | None = None) -> list[str]:
+    def missing_requirements(self, protocol: str | None = None) -> list[str]:
         return []
 
-    def connector(self, host: str, options: base.Options) -> base.Connector:
+    def get_connector_properties(
+        self, host: str, options: base.Options
+    ) -> base.ConnectorProperties:
         return {"host": host, "initiator": f"iqn.2026-01.test:{host}"}
 
     def connect(self, info: base.ConnectionInfo, options: base.Options) -> base.Device:
-        with self._log.doing("way connect"):
+        with self._log.doing("connector connect"):
             path = f"/dev/{info['attachment_id']}"
             self.devices.add(path)
         return base.Device(path, dict(INFO))
@@ -112,7 +114,7 @@ class WordsWay(base.Way):
         *,
         force: bool = False,
     ) -> None:
-        with self._log.doing(f"way disconnect{' by force' if force else ''}"):
+        with self._log.doing(f"connector disconnect{' by force' if force else ''}"):
             self.devices.discard(f"/dev/{info['attachment_id']}")
 
     def extend(self, info: base.ConnectionInfo, options: base.Options, device: base.Device) -> int:
@@ -202,7 +204,7 @@ class Stand:
         self.api = served.use(test)
         self.url = self._serve()
         self.mounts = WordsMounts(self.log)
-        self._patch("attachd.agent.host.mounts", self.mounts)
+        self._patch("attachd.agent.host.open_handles", self.mounts)
         self._patch("attachd.agent.mount.mounts.mounted", self.mounts.is_mounted)
         self._patch("attachd.agent.mount.format_and_mount.place", self.mounts.place)
         self._patch("attachd.agent.mount.format_and_mount.displace", self.mounts.displace)
@@ -226,8 +228,8 @@ class Stand:
         return Path(made.name)
 
     def new_host(self, name: str, folder: Path) -> Host:
-        way = WordsWay(self.log)
-        with mock.patch("attachd.agent.ways.choose", lambda *_arguments: way):
+        connector = RecordingConnector(self.log)
+        with mock.patch("attachd.agent.host.make_connector", lambda *_arguments: connector):
             host = WordsHost(Identity(name), folder)
         host.journal = WordsJournal(folder, self.log)
         return host
@@ -325,14 +327,14 @@ class AttachCase(unittest.TestCase):
     def assert_nothing_is_left(self):
         self.assertEqual([], self.stand.entries())
         self.assertEqual([], self.stand.attachments(self.volume))
-        self.assertEqual(set(), self.stand.host.way.devices)
+        self.assertEqual(set(), self.stand.host.connector.devices)
         self.assertEqual({}, self.stand.mounts.mounted)
 
     def assert_attached(self, found):
         (remote,) = self.stand.attachments(self.volume)
         self.assertEqual("attached", remote["status"])
         self.assertEqual(remote["id"], found.attachment_id)
-        self.assertEqual({found.path}, self.stand.host.way.devices)
+        self.assertEqual({found.path}, self.stand.host.connector.devices)
         self.assertEqual({"/mnt/disk": found.path}, self.stand.mounts.mounted)
         self.assertEqual("ext4", self.stand.mounts.systems[found.path])
         self.assertEqual(

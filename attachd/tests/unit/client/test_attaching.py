@@ -14,7 +14,7 @@ from attachd.tests import rows
 from attachd.tests.unit.client.stand import AttachCase
 
 UNMOUNT = ["journal unmounting", "unmount", "journal"]
-DISCONNECT = ["journal disconnecting", "way disconnect", "journal"]
+DISCONNECT = ["journal disconnecting", "connector disconnect", "journal"]
 DELETE = ["journal deleting", "DELETE attachments", "journal remove"]
 
 
@@ -30,7 +30,7 @@ class OrderTest(AttachCase):
                 "PUT attachments",
                 "journal",
                 "journal connecting",
-                "way connect",
+                "connector connect",
                 "journal",
                 "journal completing",
                 "POST attachments action",
@@ -56,7 +56,7 @@ class OrderTest(AttachCase):
     def test_the_protocol_is_checked_before_the_device_is_made(self):
         self.log.fail("check fake", exception.HostLacks(host="here", what="iscsiadm"))
         self.assertRaises(exception.HostLacks, self.attach)
-        self.assertNotIn("way connect", self.log.lines)
+        self.assertNotIn("connector connect", self.log.lines)
         self.assert_nothing_is_left()
 
     def test_the_service_is_told_where_the_volume_is(self):
@@ -77,16 +77,16 @@ class OrderTest(AttachCase):
         self.assertEqual("ro", rows.attachments(self.volume)[0]["asked_mode"])
 
     def test_what_the_service_lets_be_read_only_is_mounted_so(self):
-        with mock.patch.object(self.stand.host.way, "connect", wraps=self._read_only):
+        with mock.patch.object(self.stand.host.connector, "connect", wraps=self._read_only):
             found = self.attach(mkfs=None)
         self.assertEqual("ro", found.mode)
         self.assertIn("mount ro", self.log.lines)
 
     def _read_only(self, info, options):
         info["access_mode"] = "ro"
-        return type(self.stand.host.way).connect(self.stand.host.way, info, options)
+        return type(self.stand.host.connector).connect(self.stand.host.connector, info, options)
 
-    def test_the_guard_of_shared_connections_is_told_to_the_way(self):
+    def test_the_guard_of_shared_connections_is_told_to_the_connector(self):
         self.attach()
         info = self.entry().connection_info
         self.assertIn("shared_targets", info)
@@ -114,7 +114,7 @@ class UndoTest(AttachCase):
     def test_at_each_step(self):
         undone = {
             "PUT attachments": [*UNMOUNT, *DELETE],
-            "way connect": ["journal", *UNMOUNT, *DISCONNECT, *DELETE],
+            "connector connect": ["journal", *UNMOUNT, *DISCONNECT, *DELETE],
             "POST attachments action": [*UNMOUNT, *DISCONNECT, *DELETE],
             "mkfs ext4": [*UNMOUNT, *DISCONNECT, *DELETE],
             "mount rw": [*UNMOUNT, *DISCONNECT, *DELETE],
@@ -150,16 +150,16 @@ class UndoTest(AttachCase):
         self.assert_nothing_is_left()
 
     def test_each_is_undone_whether_or_not_the_others_are(self):
-        for line in ("mount", "way disconnect", "unmount"):
+        for line in ("mount", "connector disconnect", "unmount"):
             self.log.fail(line)
         with self.assertRaises(exception.AttachFailed) as caught:
             self.attach()
         self.assertEqual("mount broke.", f"{caught.exception.cause}")
         entry = self.entry()
-        for part in ("/mnt/disk (unmount", f"volume {self.volume} (way", "local-detach"):
+        for part in ("/mnt/disk (unmount", f"volume {self.volume} (connector", "local-detach"):
             self.assertIn(part, f"{caught.exception}")
         self.assertIn(entry.attachment_id, f"{caught.exception}")
-        self.assertIn("way disconnect", entry.error)
+        self.assertIn("connector disconnect", entry.error)
         self.assertEqual([], self.stand.attachments(self.volume))
         self.assertIs(Step.DELETING, entry.step)
         self.log.heal()

@@ -41,20 +41,20 @@ class ForeignTest(Case):
     def test_it_is_found_and_taken_away(self):
         made = self.foreign()
         path = f"/dev/{made}"
-        self.stand.host.way.devices.add(path)
+        self.stand.host.connector.devices.add(path)
         self.detach(device_info={"path": path, "type": "block"}, options=Options(multipath=True))
         self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
-        self.assertEqual(set(), self.stand.host.way.devices)
+        self.assertEqual(set(), self.stand.host.connector.devices)
 
     def test_nobody_has_to_name_the_device(self):
         self.detach(attachment_id=self.foreign())
-        self.assertIn("way disconnect", self.stand.log.lines)
+        self.assertIn("connector disconnect", self.stand.log.lines)
         self.assertEqual((set(), []), (self.ids(), self.stand.entries()))
 
     def test_one_in_use_stays_as_it_is(self):
         made = self.foreign()
         path = f"/dev/{made}"
-        self.stand.host.way.devices.add(path)
+        self.stand.host.connector.devices.add(path)
         self.stand.mounts.users.add(path)
         self.assertRaises(exception.DeviceBusy, self.detach, device_info={"path": path})
         self.assertEqual(({made}, []), (self.ids(), self.stand.entries()))
@@ -73,7 +73,7 @@ class ForeignTest(Case):
             with self.assertRaisesRegex(exception.LocalConflict, f"{made} is of host there"):
                 self.detach(**how)
         self.assertEqual({made}, self.ids())
-        self.assertNotIn("way disconnect", self.stand.log.lines)
+        self.assertNotIn("connector disconnect", self.stand.log.lines)
 
     def test_where_nobody_tells_the_host_the_device_has_to_be_named(self):
         made = rows.add_attachment(self.volume)["id"]

@@ -47,7 +47,7 @@ class DetachTest(unittest.TestCase):
     def assert_nothing_is_left(self):
         self.assertEqual([], self.stand.entries())
         self.assertEqual([], self.stand.attachments(self.volume))
-        self.assertEqual(set(), self.stand.host.way.devices)
+        self.assertEqual(set(), self.stand.host.connector.devices)
         self.assertEqual({}, self.stand.mounts.mounted)
 
     def test_each_step_is_in_the_journal_before_it_is_taken(self):
@@ -58,7 +58,7 @@ class DetachTest(unittest.TestCase):
                 "unmount",
                 "journal",
                 "journal disconnecting",
-                "way disconnect",
+                "connector disconnect",
                 "journal",
                 "journal deleting",
                 "DELETE attachments",
@@ -87,7 +87,7 @@ class DetachTest(unittest.TestCase):
 
     def test_an_attach_after_a_killed_one_is_a_new_one(self):
         before = self.attached
-        self.log.fail("way disconnect", Killed())
+        self.log.fail("connector disconnect", Killed())
         self.assertRaises(Killed, self.detach)
         self.log.heal()
         self.attach()
@@ -110,23 +110,23 @@ class DetachTest(unittest.TestCase):
         self.stand.mounts.users.add(self.attached.path)
         self.assertRaises(exception.DeviceBusy, self.detach)
         self.assertEqual((Step.ATTACHED, None), (self.entry().step, self.entry().mountpoint))
-        self.assertNotIn("way disconnect", self.log.lines)
+        self.assertNotIn("connector disconnect", self.log.lines)
         self.assertEqual(["attached"], [each["status"] for each in self.remote()])
         self.detach(force=True)
-        self.assertIn("way disconnect by force", self.log.lines)
+        self.assertIn("connector disconnect by force", self.log.lines)
         self.assert_nothing_is_left()
 
     def test_force_leaves_a_mount_in_use(self):
         self.log.fail("unmount", exception.DeviceBusy(device="/mnt/disk", users="somebody"))
         self.detach(force=True)
         self.assertEqual(([], []), (self.stand.entries(), self.remote()))
-        self.assertIn("way disconnect by force", self.log.lines)
+        self.assertIn("connector disconnect by force", self.log.lines)
 
     def test_a_device_that_cannot_be_taken_away_keeps_its_attachment(self):
-        self.log.fail("way disconnect")
+        self.log.fail("connector disconnect")
         self.assertRaises(exception.HostError, self.detach)
         self.assertIs(Step.DISCONNECTING, self.entry().step)
-        self.assertEqual("way disconnect broke.", self.entry().error)
+        self.assertEqual("connector disconnect broke.", self.entry().error)
         self.assertEqual(["attached"], [each["status"] for each in self.remote()])
         self.log.heal()
         self.detach()
@@ -145,7 +145,7 @@ class DetachTest(unittest.TestCase):
             self.log.heal()
             self.log.lines.clear()
             self.detach()
-            self.assertNotIn("way disconnect", self.log.lines)
+            self.assertNotIn("connector disconnect", self.log.lines)
             self.assert_nothing_is_left()
             self.attach()
 
@@ -159,7 +159,7 @@ class DetachTest(unittest.TestCase):
         self.stand.api.ask("DELETE", f"/volumes/{self.volume}")
         self.detach()
         self.assertEqual([], self.stand.entries())
-        self.assertEqual(set(), self.stand.host.way.devices)
+        self.assertEqual(set(), self.stand.host.connector.devices)
 
     def test_what_others_have_mounted_there_stays(self):
         self.detach()

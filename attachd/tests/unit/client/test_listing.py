@@ -37,7 +37,7 @@ class ListingTest(unittest.TestCase):
 
     def test_what_is_gone_is_told(self):
         self.stand.service().delete(self.attached.attachment_id)
-        self.stand.host.way.devices.clear()
+        self.stand.host.connector.devices.clear()
         self.assertEqual(("gone", False), (self.one().status, self.one().present))
 
     def test_a_service_that_does_not_answer_is_waited_for_once(self):
@@ -62,5 +62,5 @@ class ListingTest(unittest.TestCase):
 
     def test_a_device_that_cannot_be_looked_at_is_not_there(self):
         error = exception.HostError(reason="no")
-        with mock.patch.object(self.stand.host.way, "is_present", side_effect=error):
+        with mock.patch.object(self.stand.host.connector, "is_present", side_effect=error):
             self.assertIs(False, self.one().present)

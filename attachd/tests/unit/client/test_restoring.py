@@ -18,7 +18,7 @@ class RestoreTest(AttachCase):
         self.found = self.attach()
 
     def reboot(self):
-        self.stand.host.way.devices.clear()
+        self.stand.host.connector.devices.clear()
         self.stand.mounts.mounted.clear()
         self.log.lines.clear()
 
@@ -43,7 +43,7 @@ class RestoreTest(AttachCase):
         self.log.lines.clear()
         self.restore()
         self.assert_attached(self.found)
-        self.assertNotIn("way connect", self.log.lines)
+        self.assertNotIn("connector connect", self.log.lines)
 
     def test_how_it_is_connected_by_now_is_asked(self):
         self.reboot()
@@ -74,9 +74,9 @@ class RestoreTest(AttachCase):
 
     def test_what_fails_is_told_and_stays(self):
         self.reboot()
-        self.log.fail("way connect")
+        self.log.fail("connector connect")
         (told,) = self.restore()
-        self.assertEqual(("way connect broke.", False), (told.error, told.present))
+        self.assertEqual(("connector connect broke.", False), (told.error, told.present))
         self.assertEqual("attached", told.step)
         self.log.heal()
         self.assertIsNone(self.restore()[0].error)
@@ -89,18 +89,18 @@ class RestoreTest(AttachCase):
         self.assertIn("Another process", told.error)
 
     def test_what_was_going_goes(self):
-        self.log.fail("way disconnect")
+        self.log.fail("connector disconnect")
         self.assertRaises(exception.HostError, self.stand.client.detach, self.volume)
         self.log.heal()
         self.assertEqual([], self.restore())
         self.assert_nothing_is_left()
 
     def test_what_cannot_be_finished_is_told(self):
-        self.log.fail("way disconnect")
+        self.log.fail("connector disconnect")
         self.assertRaises(exception.HostError, self.stand.client.detach, self.volume)
         (told,) = self.restore()
-        self.assertEqual(("disconnecting", "way disconnect broke."), (told.step, told.error))
-        self.assertIn("way disconnect broke.", self.stand.said[-1])
+        self.assertEqual(("disconnecting", "connector disconnect broke."), (told.step, told.error))
+        self.assertIn("connector disconnect broke.", self.stand.said[-1])
 
     def test_a_device_that_is_nobodys_is_told(self):
         found = Finding(Verdict.UNKNOWN, path="/dev/x", advice="kill 1", error="Nobody knows.")
@@ -111,7 +111,7 @@ class RestoreTest(AttachCase):
     def test_what_was_begun_is_finished(self):
         self.stand.client.detach(self.volume)
         self.stand.mounts.systems.clear()
-        self.log.fail("way connect", Killed())
+        self.log.fail("connector connect", Killed())
         self.assertRaises(Killed, self.attach)
         self.log.heal()
         (told,) = self.restore()

@@ -82,7 +82,7 @@ class AgainTest(AttachCase):
             self.attach()
 
     def test_an_attachment_that_is_gone_is_made_anew(self):
-        for step in ("PUT", "way connect", "POST attachments action", "mount", None):
+        for step in ("PUT", "connector connect", "POST attachments action", "mount", None):
             with self.subTest(step=step):
                 if step is None:
                     first = self.attach().attachment_id
@@ -93,8 +93,8 @@ class AgainTest(AttachCase):
                     first = self.entry().attachment_id
                 self.log.heal()
                 self.stand.service().delete(first)
-                self.stand.host.way.devices.add("/dev/other")
-                self.stand.host.way.devices.discard("/dev/other")
+                self.stand.host.connector.devices.add("/dev/other")
+                self.stand.host.connector.devices.discard("/dev/other")
                 found = self.attach()
                 self.assertNotEqual(first, found.attachment_id)
                 self.assert_attached(found)
@@ -114,7 +114,7 @@ class AgainTest(AttachCase):
     def test_a_device_that_is_gone_is_made_again(self):
         """As after a reboot."""
         found = self.attach()
-        self.stand.host.way.devices.clear()
+        self.stand.host.connector.devices.clear()
         self.stand.mounts.mounted.clear()
         self.assertEqual(found, self.attach())
         self.assert_attached(found)
@@ -125,11 +125,11 @@ class AgainTest(AttachCase):
         self.log.lines.clear()
         self.assertEqual(found, self.attach())
         self.assert_attached(found)
-        self.assertNotIn("way connect", self.log.lines)
+        self.assertNotIn("connector connect", self.log.lines)
 
     def test_how_it_is_connected_by_now_is_asked(self):
         found = self.attach()
-        self.stand.host.way.devices.clear()
+        self.stand.host.connector.devices.clear()
         info = rows.attachment(found.attachment_id)["connection_info"]
         info["data"]["portal"] = "elsewhere"
         rows.change_attachment(found.attachment_id, connection_info=info)
@@ -138,7 +138,7 @@ class AgainTest(AttachCase):
 
     def test_no_file_system_is_made_on_what_was_attached(self):
         self.attach()
-        self.stand.host.way.devices.clear()
+        self.stand.host.connector.devices.clear()
         self.stand.mounts.systems.clear()
         self.log.lines.clear()
         self.attach()
@@ -146,10 +146,10 @@ class AgainTest(AttachCase):
 
     def test_what_was_attached_is_not_undone_when_it_fails(self):
         self.attach()
-        self.stand.host.way.devices.clear()
-        self.log.fail("way connect")
+        self.stand.host.connector.devices.clear()
+        self.log.fail("connector connect")
         self.assertRaises(exception.HostError, self.attach)
         self.assertEqual(
-            (Step.ATTACHED, "way connect broke."), (self.entry().step, self.entry().error)
+            (Step.ATTACHED, "connector connect broke."), (self.entry().step, self.entry().error)
         )
         self.assertEqual(1, len(self.stand.attachments(self.volume)))

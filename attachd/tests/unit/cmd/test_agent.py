@@ -28,7 +28,7 @@ class MainTest(unittest.TestCase):
         self.folder = Path(folder.name) / "host"
         override(self, "folder", str(self.folder), group="agent")
         override(self, "host", "compute-1", group="agent")
-        override(self, "way", "user-space", group="agent")
+        override(self, "connector_type", "user-space", group="agent")
         self.prepare = self.patch("attachd.service.prepare")
         self.made = self.patch("attachd.cmd.agent.Agent")
         self.agent = self.made.return_value
@@ -63,7 +63,7 @@ class MainTest(unittest.TestCase):
     def test_it_is_the_configured_host_and_proves_it_with_its_key(self):
         self.run_until(signal.SIGTERM)
         (host, proof) = self.made.call_args.args
-        self.assertEqual(("compute-1", "user-space"), (host.identity.name, host.way.NAME))
+        self.assertEqual(("compute-1", "user-space"), (host.identity.name, host.connector.TYPE))
         self.assertEqual(self.folder, host.journal.folder)
         self.assertEqual(key.read_or_make(self.folder / "agent.key"), proof)
 
@@ -87,9 +87,9 @@ class MainTest(unittest.TestCase):
         self.assertFalse(self.folder.exists())
 
     def test_without_os_brick_it_says_what_to_install(self):
-        override(self, "way", "kernel", group="agent")
+        override(self, "connector_type", "kernel", group="agent")
         missing = mock.patch(
-            "attachd.agent.connectors.brick.KernelWay.has_library", return_value=False
+            "attachd.agent.connectors.brick.BrickConnector.has_library", return_value=False
         )
         with missing:
             said = "attachd-agent: os-brick is missing here: pip install 'attachd[host]'\n"

@@ -70,7 +70,7 @@ class AgentTest(unittest.TestCase):
             ("csv", lambda text: list(csv.DictReader(io.StringIO(text)))),
         ):
             (row,) = read(self.done("list", "--format", form))
-            shown = [str(row[name]) for name in ("host", "state", "attachments", "way")]
+            shown = [str(row[name]) for name in ("host", "state", "attachments", "connector_type")]
             self.assertEqual(["node-1", "up", "0", "kernel"], shown)
 
     def test_one_with_attachments_is_forgotten_by_force_only(self):

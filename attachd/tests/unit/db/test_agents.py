@@ -14,7 +14,7 @@ KEY = "k" * 43
 SAID = {
     "connector": {"host": HOST, "initiator": "iqn.2026-01.org.example:1"},
     "devices": [{"attachment_id": "a", "volume_id": "v", "path": "/dev/sdb", "size_bytes": 1}],
-    "way": "kernel",
+    "connector_type": "kernel",
     "version": "0.1.0",
     "error": None,
 }

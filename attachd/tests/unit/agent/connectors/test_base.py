@@ -5,8 +5,8 @@ import dataclasses
 import json
 import unittest
 
-from attachd.agent.connectors.base import Device, Options, Way
-from attachd.tests.hosts import FileWay
+from attachd.agent.connectors.base import Device, HostConnector, Options
+from attachd.tests.hosts import FileConnector
 
 
 class ValuesTest(unittest.TestCase):
@@ -21,12 +21,14 @@ class ValuesTest(unittest.TestCase):
 
 class WayTest(unittest.TestCase):
     def test_a_way_without_one_of_its_verbs_is_none(self):
-        self.assertTrue(Way.__abstractmethods__)
-        for verb in Way.__abstractmethods__:
-            whole = {each: getattr(FileWay, each) for each in Way.__abstractmethods__}
+        self.assertTrue(HostConnector.__abstractmethods__)
+        for verb in HostConnector.__abstractmethods__:
+            whole = {
+                each: getattr(FileConnector, each) for each in HostConnector.__abstractmethods__
+            }
             del whole[verb]
             with self.assertRaisesRegex(TypeError, verb):
-                type("Half", (Way,), whole)()
+                type("Half", (HostConnector,), whole)()
 
     def test_a_way_whose_devices_cannot_be_torn_finds_none_that_is_not_noted(self):
-        self.assertEqual([], Way.unnoted(None, {"target": "t1"}))
+        self.assertEqual([], HostConnector.find_device_paths(None, {"target": "t1"}))

@@ -35,7 +35,7 @@ import sys
 from pathlib import Path
 from os_brick.initiator import connector
 from attachd.agent.connectors.base import Options
-from attachd.agent.connectors.brick import KernelWay
+from attachd.agent.connectors.brick import BrickConnector
 
 class Standing:
     def connect_volume(self, info):
@@ -48,7 +48,7 @@ shared = {"None": None, "True": True, "False": False}[sys.argv[2]]
 info = {"driver_volume_type": "iscsi", "shared_targets": shared, "service_uuid": sys.argv[3]}
 print("comes", flush=True)
 sys.stdin.readline()
-KernelWay(Path(sys.argv[1])).connect(info, Options())
+BrickConnector(Path(sys.argv[1])).connect(info, Options())
 print("out", flush=True)
 """
 
@@ -81,7 +81,7 @@ class Case(fixtures.TestWithFixtures):
     def setUp(self):
         super().setUp()
         self.folder = Path(self.useFixture(fixtures.TempDir()).path)
-        self.way = brick.KernelWay(self.folder)
+        self.connector = brick.BrickConnector(self.folder)
 
     def stand(self, *arguments, **options):
         standing = Standing(*arguments, **options)
@@ -94,7 +94,7 @@ class ConnectorTest(Case):
     """What os-brick tells of this host."""
 
     def test_os_brick_is_asked(self):
-        told = self.way.connector("me", Options(nic="lo"))
+        told = self.connector.get_connector_properties("me", Options(nic="lo"))
         self.assertEqual(("me", "127.0.0.1"), (told["host"], told["ip"]))
         self.assertIs(False, told["multipath"])
 
@@ -103,9 +103,14 @@ class ConnectorTest(Case):
         name = "os_brick.initiator.connector.get_connector_properties"
         self.useFixture(fixtures.MonkeyPatch(name, lambda *_, **__: told))
         for right in (None, "iqn.2026-01.x:machine"):
-            self.assertEqual(told, brick.KernelWay(self.folder, right).connector("me", OPTIONS))
+            self.assertEqual(
+                told,
+                brick.BrickConnector(self.folder, right).get_connector_properties("me", OPTIONS),
+            )
         with self.assertRaisesRegex(exception.HostError, "x:machine, not as iqn.2026-01.x:me"):
-            brick.KernelWay(self.folder, "iqn.2026-01.x:me").connector("me", OPTIONS)
+            brick.BrickConnector(self.folder, "iqn.2026-01.x:me").get_connector_properties(
+                "me", OPTIONS
+            )
 
     def test_enforced_multipath_without_a_daemon_is_an_error(self):
         error = processutils.ProcessExecutionError(cmd="multipathd show status", stderr="no\nway")
@@ -116,7 +121,9 @@ class ConnectorTest(Case):
 
         self.useFixture(fixtures.MonkeyPatch(name, fail))
         with self.assertRaisesRegex(exception.HostError, "multipathd: no way"):
-            self.way.connector("me", Options(multipath=True, enforce_multipath=True))
+            self.connector.get_connector_properties(
+                "me", Options(multipath=True, enforce_multipath=True)
+            )
 
 
 class LacksTest(Case):
@@ -133,19 +140,21 @@ class LacksTest(Case):
             None: ["blockdev (package util-linux)"],
         }.items():
             for name in names:
-                self.assertIn(name, self.way.lacks(protocol))
-        self.assertEqual([], self.way.lacks("local"))
+                self.assertIn(name, self.connector.missing_requirements(protocol))
+        self.assertEqual([], self.connector.missing_requirements("local"))
 
     def test_os_brick_itself_can_be_missing(self):
         self.useFixture(fixtures.MonkeyPatch("importlib.util.find_spec", lambda _: None))
-        self.assertIn("os-brick (pip install 'attachd[host]')", self.way.lacks())
+        self.assertIn(
+            "os-brick (pip install 'attachd[host]')", self.connector.missing_requirements()
+        )
 
         def fail(name):
             raise ImportError(name)
 
         self.useFixture(fixtures.MonkeyPatch("oslo_utils.importutils.import_module", fail))
         with self.assertRaisesRegex(exception.HostError, "pip install"):
-            self.way.connector("me", OPTIONS)
+            self.connector.get_connector_properties("me", OPTIONS)
 
 
 class ConnectTest(Case):
@@ -153,13 +162,13 @@ class ConnectTest(Case):
 
     def test_a_device_comes_back_as_text(self):
         standing = self.stand()
-        device = self.way.connect(INFO, OPTIONS)
+        device = self.connector.connect(INFO, OPTIONS)
         told = {"type": "block", "path": "/dev/null"}
         self.assertEqual(Device("/dev/null", {**told, "identity": ""}), device)
         self.assertEqual([("connect", INFO)], standing.calls)
-        self.assertEqual(2**30, self.way.extend(INFO, OPTIONS, device))
-        self.way.disconnect(INFO, OPTIONS, device)
-        self.way.disconnect(INFO, OPTIONS, None, force=True)
+        self.assertEqual(2**30, self.connector.extend(INFO, OPTIONS, device))
+        self.connector.disconnect(INFO, OPTIONS, device)
+        self.connector.disconnect(INFO, OPTIONS, None, force=True)
         self.assertEqual(
             [("disconnect", told, False, False), ("disconnect", {}, True, True)],
             standing.calls[1:],
@@ -171,7 +180,7 @@ class ConnectTest(Case):
         (self.folder / "link").symlink_to(self.folder / "disk")
         (self.folder / "other").touch()
         present = {
-            name: self.way.is_present(INFO, Device(f"{self.folder / name}", {}))
+            name: self.connector.is_present(INFO, Device(f"{self.folder / name}", {}))
             for name in ("disk", "link", "other", "nothing")
         }
         self.assertEqual({"disk": True, "link": True, "other": False, "nothing": False}, present)
@@ -180,20 +189,20 @@ class ConnectTest(Case):
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.connectors.brick._RBD", self.folder))
         info = {"driver_volume_type": "rbd", "name": "pool/image"}
         device = Device(f"{self.folder / 'pool' / 'image'}", {})
-        self.assertFalse(self.way.is_present(info, device))
+        self.assertFalse(self.connector.is_present(info, device))
         (self.folder / "pool").mkdir()
         for each in ("image", "other"):
             (self.folder / "pool" / each).touch()
-        self.assertTrue(self.way.is_present(info, device))
-        self.assertEqual([device.path], self.way.unnoted(info))
-        self.assertFalse(self.way.is_present({**info, "name": "pool/other"}, device))
+        self.assertTrue(self.connector.is_present(info, device))
+        self.assertEqual([device.path], self.connector.find_device_paths(info))
+        self.assertFalse(self.connector.is_present({**info, "name": "pool/other"}, device))
 
     def test_what_a_connection_leads_to_is_found_without_a_note(self):
         self.stand(path=f"{self.folder / 'disk'}".encode())
-        self.assertEqual([], self.way.unnoted(INFO))
+        self.assertEqual([], self.connector.find_device_paths(INFO))
         (self.folder / "disk").touch()
-        self.assertEqual([f"{self.folder / 'disk'}"], self.way.unnoted(INFO))
-        self.assertEqual([], self.way.unnoted({"driver_volume_type": "local"}))
+        self.assertEqual([f"{self.folder / 'disk'}"], self.connector.find_device_paths(INFO))
+        self.assertEqual([], self.connector.find_device_paths({"driver_volume_type": "local"}))
 
     def test_a_read_only_device_is_told_to_the_kernel(self):
         self.stand()
@@ -201,8 +210,8 @@ class ConnectTest(Case):
         self.useFixture(
             fixtures.MonkeyPatch("attachd.agent.block_device.make_read_only", made.append)
         )
-        self.way.connect(INFO | {"access_mode": "ro"}, OPTIONS)
-        self.way.connect(INFO, OPTIONS)
+        self.connector.connect(INFO | {"access_mode": "ro"}, OPTIONS)
+        self.connector.connect(INFO, OPTIONS)
         self.assertEqual(["/dev/null"], made)
 
     def test_a_device_that_stays_writable_is_given_back(self):
@@ -213,7 +222,7 @@ class ConnectTest(Case):
 
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.block_device.make_read_only", fail))
         with self.assertRaisesRegex(exception.HostError, "stays writable"):
-            self.way.connect(INFO | {"access_mode": "ro"}, OPTIONS)
+            self.connector.connect(INFO | {"access_mode": "ro"}, OPTIONS)
         self.assertEqual(["connect", "disconnect"], [each[0] for each in standing.calls])
 
     def test_errors_say_what_to_do_and_no_secrets(self):
@@ -231,8 +240,8 @@ class ConnectTest(Case):
         ):
             self.stand(error)
             for call in (
-                lambda: self.way.connect(INFO, OPTIONS),
-                lambda: self.way.disconnect(INFO, OPTIONS, None),
+                lambda: self.connector.connect(INFO, OPTIONS),
+                lambda: self.connector.disconnect(INFO, OPTIONS, None),
             ):
                 with self.assertRaisesRegex(exception.HostError, "repeat the command") as caught:
                     call()
@@ -243,26 +252,26 @@ class ConnectTest(Case):
         log = self.useFixture(fixtures.FakeLogger(level=0))
         self.useFixture(fixtures.MonkeyPatch("os_brick.utils._time_sleep", lambda _: None))
         with self.assertRaises(exception.HostError) as caught:
-            self.way.connect(INFO, OPTIONS)
+            self.connector.connect(INFO, OPTIONS)
         self.assertNotIn(SECRET, f"{caught.exception}{log.output}")
 
     def test_an_unknown_protocol_is_an_error(self):
         with self.assertRaisesRegex(exception.HostError, "os-brick cannot be used for nosuch"):
-            self.way.connect({"driver_volume_type": "nosuch"}, OPTIONS)
+            self.connector.connect({"driver_volume_type": "nosuch"}, OPTIONS)
 
     def test_locks_are_the_hosts_own(self):
         self.stand()
-        self.way.connect(INFO | {"shared_targets": None, "service_uuid": "s"}, OPTIONS)
+        self.connector.connect(INFO | {"shared_targets": None, "service_uuid": "s"}, OPTIONS)
         self.assertEqual(["os-brick-s"], [each.name for each in (self.folder / "locks").iterdir()])
 
     def test_files_are_devices_as_well(self):
         path = self.folder / "volume"
         path.write_bytes(bytes(10))
         info = {"driver_volume_type": "local", "device_path": f"{path}", "access_mode": "rw"}
-        device = self.way.connect(info, OPTIONS)
-        self.assertTrue(self.way.is_present(info, device))
-        self.assertEqual(10, self.way.extend(info, OPTIONS, device))
-        self.way.disconnect(info, OPTIONS, device)
+        device = self.connector.connect(info, OPTIONS)
+        self.assertTrue(self.connector.is_present(info, device))
+        self.assertEqual(10, self.connector.extend(info, OPTIONS, device))
+        self.connector.disconnect(info, OPTIONS, device)
         self.assertTrue(block_device.exists(device.path))
 
 
@@ -318,6 +327,6 @@ class FactoryTest(Case):
 
     def test_os_brick_has_them(self):
         for protocol in brick._NEEDS:
-            found = self.way._connector({"driver_volume_type": protocol}, OPTIONS)
+            found = self.connector._connector({"driver_volume_type": protocol}, OPTIONS)
             for verb in ("connect_volume", "disconnect_volume", "extend_volume"):
                 self.assertTrue(callable(getattr(found, verb)), f"{protocol} {verb}")

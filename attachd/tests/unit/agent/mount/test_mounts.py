@@ -23,14 +23,16 @@ class MountsTest(unittest.TestCase):
         Path(self.device).write_bytes(bytes(2**20))
 
     def test_missing_commands_are_told_with_their_packages(self):
-        self.assertEqual([], mounts.lacks(["sh"]))
-        self.assertEqual(["no-such-command"], mounts.lacks(["sh", "no-such-command"]))
+        self.assertEqual([], mounts.missing_tools(["sh"]))
+        self.assertEqual(["no-such-command"], mounts.missing_tools(["sh", "no-such-command"]))
         environment = fixtures.MonkeyPatch("attachd.agent.outcomes.which", lambda _each: None)
         environment.setUp()
         self.addCleanup(environment.cleanUp)
         expected = ["mkfs.xfs (package xfsprogs)", "mkfs.ext4 (package e2fsprogs)"]
-        self.assertEqual(expected, mounts.lacks(["mkfs.xfs", "mkfs.ext4"]))
-        self.assertEqual([], [each for each in mounts.lacks(mounts.TOOLS) if "(" not in each])
+        self.assertEqual(expected, mounts.missing_tools(["mkfs.xfs", "mkfs.ext4"]))
+        self.assertEqual(
+            [], [each for each in mounts.missing_tools(mounts.TOOLS) if "(" not in each]
+        )
 
     def test_a_folder_has_to_be_absolute(self):
         with self.assertRaisesRegex(exception.HostError, "mnt is no absolute path"):

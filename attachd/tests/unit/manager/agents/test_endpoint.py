@@ -67,7 +67,7 @@ class ReportTest(_Case):
         self.assertEqual({"host": HOST}, agents.get(HOST)["connector"])
         with self.assertRaises(exception.Forbidden):
             self.ask("report", key=OTHER_KEY, report={**SAID, "connector_type": "forged"})
-        self.assertEqual("kernel", agents.get(HOST)["way"])
+        self.assertEqual("kernel", agents.get(HOST)["connector_type"])
 
     def test_nobody_is_let_in_where_an_administrator_does_that(self):
         override(self, "allow_new", False, group="agent")

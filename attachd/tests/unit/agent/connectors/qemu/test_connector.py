@@ -8,7 +8,7 @@ import fixtures
 
 from attachd import exception
 from attachd.agent.connectors.base import Device, Options
-from attachd.agent.connectors.qemu.connector import UserSpaceWay
+from attachd.agent.connectors.qemu.connector import QemuConnector
 
 INFO = {"driver_volume_type": "iscsi", "target_portal": "a:1", "target_iqn": "i", "target_lun": 1}
 
@@ -18,15 +18,17 @@ class LacksTest(fixtures.TestWithFixtures):
 
     def setUp(self):
         super().setUp()
-        self.way = UserSpaceWay(Path(self.useFixture(fixtures.TempDir()).path))
+        self.connector = QemuConnector(Path(self.useFixture(fixtures.TempDir()).path))
 
     def test_a_host_without_commands_names_them(self):
         with fixtures.MonkeyPatch("shutil.which", lambda *_, **__: None):
-            lacking = self.way.lacks("iscsi")
+            lacking = self.connector.missing_requirements("iscsi")
             self.assertIn("qemu-storage-daemon (package qemu-system-common)", lacking)
             self.assertIn("losetup (package mount)", lacking)
-            self.assertEqual(["sync (package coreutils)"], self.way.lacks())
-            self.assertEqual(["sync (package coreutils)"], self.way.lacks("LOCAL"))
+            self.assertEqual(["sync (package coreutils)"], self.connector.missing_requirements())
+            self.assertEqual(
+                ["sync (package coreutils)"], self.connector.missing_requirements("LOCAL")
+            )
 
     def test_a_protocol_that_qemu_does_not_know_is_named(self):
         unknown = exception.HostError(reason="qemu: Unknown driver 'iscsi'")
@@ -35,26 +37,27 @@ class LacksTest(fixtures.TestWithFixtures):
             mock.patch("attachd.agent.commands.run", side_effect=unknown),
         ):
             self.assertEqual(
-                ["QEMU's driver for iscsi (package qemu-block-extra)"], self.way.lacks("iscsi")
+                ["QEMU's driver for iscsi (package qemu-block-extra)"],
+                self.connector.missing_requirements("iscsi"),
             )
         needs_more = exception.HostError(reason="qemu: Parameter 'transport' is missing")
         with (
             fixtures.MonkeyPatch("attachd.agent.connectors.qemu.connector.lacks_tools", list),
             mock.patch("attachd.agent.commands.run", side_effect=needs_more),
         ):
-            self.assertEqual([], self.way.lacks("iscsi"))
+            self.assertEqual([], self.connector.missing_requirements("iscsi"))
 
     def test_other_protocols_are_for_the_kernel(self):
-        (lacking,) = self.way.lacks("fibre_channel")
-        self.assertIn("choose the way kernel", lacking)
+        (lacking,) = self.connector.missing_requirements("fibre_channel")
+        self.assertIn("choose connector type kernel", lacking)
 
 
 class ConnectorTest(fixtures.TestWithFixtures):
     """What the host says of itself."""
 
     def test_it_tells_name_address_and_initiator(self):
-        way = UserSpaceWay(Path("/nowhere"), "iqn.2026-01.x:me")
-        told = way.connector("me", Options(nic="lo", multipath=True))
+        connector = QemuConnector(Path("/nowhere"), "iqn.2026-01.x:me")
+        told = connector.get_connector_properties("me", Options(nic="lo", multipath=True))
         self.assertEqual(
             ("me", "127.0.0.1", "iqn.2026-01.x:me", False),
             tuple(told[each] for each in ("host", "ip", "initiator", "multipath")),
@@ -66,10 +69,10 @@ class AbsentTest(fixtures.TestWithFixtures):
 
     def test_it_is_not_there_and_leaves_no_trace(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
-        way = UserSpaceWay(folder, "iqn.2026-01.x:me")
+        connector = QemuConnector(folder, "iqn.2026-01.x:me")
         device = Device("/dev/loop0", {})
-        self.assertFalse(way.is_present(INFO, device))
-        way.disconnect(INFO, Options(), None)
+        self.assertFalse(connector.is_present(INFO, device))
+        connector.disconnect(INFO, Options(), None)
         with self.assertRaisesRegex(exception.HostError, "not connected"):
-            way.extend(INFO, Options(), device)
+            connector.extend(INFO, Options(), device)
         self.assertEqual([], list(folder.iterdir()))

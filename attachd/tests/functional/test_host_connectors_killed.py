@@ -102,10 +102,10 @@ class KilledTest(DeviceCase):
         self.fail(f"there are more than {_MOST} points")
 
     def connect(self):
-        return self.way.connect(self.info, OPTIONS)
+        return self.connector.connect(self.info, OPTIONS)
 
     def disconnect(self):
-        self.way.disconnect(self.info, OPTIONS, None)
+        self.connector.disconnect(self.info, OPTIONS, None)
 
     def test_a_connect_that_died_is_repeated(self):
         for _ in self.each_point(self.connect):
