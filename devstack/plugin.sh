@@ -108,7 +108,7 @@ function attachd_configure_api {
         listen=$ATTACHD_LISTEN_ADDRESS:$ATTACHD_PORT
     fi
     write_uwsgi_config \
-        "$ATTACHD_UWSGI_CONF" attachd.wsgi.api:application "$ATTACHD_PATH" "$listen" attachd-api
+        "$ATTACHD_UWSGI_CONF" attachd.wsgi:application "$ATTACHD_PATH" "$listen" attachd-api
     iniset "$ATTACHD_UWSGI_CONF" uwsgi env "ATTACHD_CONFIG_FILES=$ATTACHD_CONF"
     iniset "$ATTACHD_UWSGI_CONF" uwsgi need-app true
     iniset "$ATTACHD_UWSGI_CONF" uwsgi threads "$ATTACHD_THREADS"

@@ -20,10 +20,10 @@ from oslo_utils import netutils
 from attachd import exception, service
 from attachd.api import app
 from attachd.api.events import hub
+from attachd.cmd import http_server
 from attachd.conf import CONF
 from attachd.db import migration, seal_keys, sealing
 from attachd.manager.service import ManagerService
-from attachd.wsgi import embedded
 
 CONFIGURATION = """\
 # Written anew each time attachd-all-in-one starts.  Put what you want to change into a file of
@@ -109,7 +109,7 @@ PROJECT = "0" * 32
 UNUSABLE = frozenset("$?\n")
 """Not in the folder's name: they mean something in configuration files and database URLs."""
 LAST_PORT = 65535
-PATIENCE = 65.0
+SHUTDOWN_TIMEOUT = 65.0
 """Seconds that the manager is given to finish what it does."""
 START_PATIENCE = 10.0
 """Seconds that a backend is given before the address is told without it."""
@@ -237,7 +237,7 @@ def _configure(folder: Path, files: list[str]) -> None:
 
 def _serve(folder: Path, host: str, port: int) -> int:
     try:
-        server = embedded.Server(app.make_app(), host, port)
+        server = http_server.Server(app.make_app(), host, port)
     except OSError as error:
         raise Refusal(f"cannot listen on {host} port {port}: {error.strerror}") from error
 
@@ -285,7 +285,7 @@ def _finish(manager: ManagerService) -> None:
     """Let the manager end what it has begun, unless its storage hangs."""
     stopping = threading.Thread(target=manager.stop, daemon=True)
     stopping.start()
-    stopping.join(PATIENCE)
+    stopping.join(SHUTDOWN_TIMEOUT)
     if stopping.is_alive():
         print("attachd-all-in-one: storage does not answer, giving up", file=sys.stderr)
         os._exit(1)

@@ -4,8 +4,8 @@
 from importlib import metadata
 from pathlib import Path
 
-from attachd import state_diagram
 from attachd.api.openapi import document
+from attachd.cmd import state_diagram
 
 extensions = [
     "openstackdocstheme",

@@ -4,7 +4,7 @@
 attachd.conf is looked for in the usual places; ATTACHD_CONFIG_FILES names others.
 """
 
-wsgi_app = "attachd.wsgi.api:application"
+wsgi_app = "attachd.wsgi:application"
 bind = "127.0.0.1:8776"
 
 workers = 2

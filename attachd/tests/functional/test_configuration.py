@@ -65,7 +65,7 @@ class ConfigurationTest(unittest.TestCase):
 
     def test_the_api_with_a_wrong_value_ends_and_names_it(self):
         text = "[api]\nmax_limit = 0\n"
-        said = self.run_it(sys.executable, "-c", "import attachd.wsgi.api", text=text, code=1)
+        said = self.run_it(sys.executable, "-c", "import attachd.wsgi", text=text, code=1)
         self.assertIn("[api]max_limit: ", said)
 
     def test_a_typing_error_is_a_warning_at_the_start(self):

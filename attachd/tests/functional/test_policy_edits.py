@@ -124,7 +124,7 @@ class StartTest(Case):
             self,
             processes.script("gunicorn"),
             "--bind=127.0.0.1:0",
-            "attachd.wsgi.api:application",
+            "attachd.wsgi:application",
             env=environment,
         )
         self.assertNotEqual(os.EX_OK, process.wait())

@@ -45,7 +45,7 @@ class ArchitectureTest(Case):
     def test_the_layers_are_those_that_are_checked(self):
         contracts = configparser.ConfigParser()
         contracts.read(ROOT / ".importlinter", encoding="utf-8")
-        checked = contracts["importlinter:contract:rooms"]["layers"]
+        checked = contracts["importlinter:contract:layers"]["layers"]
         shown = self.text.split("``tox -e pep8`` checks it:\n\n.. code-block:: text\n\n")[1]
         shown = shown.split("\n\n")[0]
         # What is behind two spaces is a remark.

@@ -5,7 +5,8 @@ import contextlib
 import io
 import unittest
 
-from attachd import state_diagram, states
+from attachd import states
+from attachd.cmd import state_diagram
 
 
 class StateDiagramTest(unittest.TestCase):

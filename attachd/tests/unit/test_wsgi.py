@@ -12,7 +12,7 @@ from attachd.tests.wait import TIMEOUT
 
 ASK = """
 import io
-from attachd.wsgi.api import application
+from attachd.wsgi import application
 environ = {
     "REQUEST_METHOD": "GET", "PATH_INFO": "/", "SERVER_NAME": "h", "SERVER_PORT": "1",
     "wsgi.url_scheme": "http", "wsgi.input": io.BytesIO(), "SCRIPT_NAME": "",

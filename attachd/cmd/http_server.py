@@ -22,7 +22,7 @@ LARGEST_BODY = 64 * 1024 * 1024
 """Bytes.  The API itself refuses much smaller ones, with a message; this is for the rest."""
 IDLE_TIMEOUT = 120
 """Seconds after which an idle connection is closed."""
-PATIENCE = 65.0
+SHUTDOWN_TIMEOUT = 65.0
 """Seconds that requests under way are given to finish: more than a manager may take."""
 
 
@@ -64,7 +64,7 @@ class Server:
             self._turn(timeout=1.0)
         self._server.accepting = False
         wasyncore.dispatcher.close(self._server)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + SHUTDOWN_TIMEOUT
         while self._busy() and time.monotonic() < deadline:
             self._turn(timeout=0.05)
         self._server.task_dispatcher.shutdown(timeout=0.5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the table of states for the documentation; ``python -m attachd.state_diagram``."""
+"""Draws the table of states for the documentation; ``python -m attachd.cmd.state_diagram``."""
 
 from collections.abc import Iterator, Mapping
 import sys

@@ -8,8 +8,8 @@ from unittest import mock
 
 import requests
 
+from attachd.cmd import http_server
 from attachd.tests.wait import TIMEOUT, wait_until
-from attachd.wsgi import embedded
 
 
 class Application:
@@ -34,7 +34,7 @@ class ServerTest(unittest.TestCase):
         self.addCleanup(gc.set_threshold, *gc.get_threshold())
         self.addCleanup(gc.unfreeze)
         self.application = Application()
-        self.server = embedded.Server(self.application, "127.0.0.1", 0)
+        self.server = http_server.Server(self.application, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self.server.port}"
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
@@ -80,7 +80,7 @@ class ServerTest(unittest.TestCase):
     def test_an_idle_client_does_not_delay_the_stop(self):
         with (
             requests.Session() as session,
-            mock.patch.object(embedded, "PATIENCE", 10 * TIMEOUT),
+            mock.patch.object(http_server, "SHUTDOWN_TIMEOUT", 10 * TIMEOUT),
         ):
             session.get(f"{self.url}/", timeout=TIMEOUT)
             self.end()
@@ -89,14 +89,14 @@ class ServerTest(unittest.TestCase):
         with socket.create_connection(("127.0.0.1", self.server.port)) as client:
             client.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
             self.assertTrue(self.application.entered.wait(TIMEOUT))
-            with mock.patch.object(embedded, "PATIENCE", 0.2):  # the gate is closed, slow or not
+            with mock.patch.object(http_server, "SHUTDOWN_TIMEOUT", 0.2):  # slow or not
                 self.server.stop()
                 self.thread.join(TIMEOUT)
             self.assertFalse(self.thread.is_alive())
 
     def test_a_huge_body_is_refused_before_it_is_read(self):
         with socket.create_connection(("127.0.0.1", self.server.port)) as client:
-            size = embedded.LARGEST_BODY + 1
+            size = http_server.LARGEST_BODY + 1
             client.sendall(
                 f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
             )
@@ -105,8 +105,8 @@ class ServerTest(unittest.TestCase):
 
     def test_a_port_in_use_is_an_error_at_once(self):
         with self.assertRaises(OSError):
-            embedded.Server(self.application, "127.0.0.1", self.server.port)
+            http_server.Server(self.application, "127.0.0.1", self.server.port)
 
     def test_a_strange_host_is_an_error_at_once(self):
         with self.assertRaises(OSError):
-            embedded.Server(self.application, "192.0.2.1", 0)
+            http_server.Server(self.application, "192.0.2.1", 0)
