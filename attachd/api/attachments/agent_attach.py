@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attaching to a host by its name, which an agent does there.
+"""Attaching on a host by its name, which the agent of that host does.
 
-The volume is connected with what the agent says of its host, as with any connector.  Then the
-agent is told to look, and makes the device.  Whatever it cannot do is taken back; what nobody can
-tell the end of is left as it is, and goes on.
+The volume is connected with the connector from the agent's report, as with any connector.  The
+agent is then asked to reconcile, and makes the device.  If the agent reports that it cannot, the
+attachment is removed.  If the outcome is unknown, the attachment stays and the work goes on.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.api.agents import presence
 from attachd.api.async_response import AsyncPreference
-from attachd.api.attachments import agent_detach, connection, reservation
+from attachd.api.attachments import agent_detach, connection, reservation, view
 from attachd.api.attachments.connection import ExtVersion
 from attachd.api.idempotency import IdempotencyClaim
 from attachd.context import RequestContext
@@ -37,61 +37,60 @@ _LEAVING: Final = frozenset(
 _NOT_ATTACHED: Final = frozenset(AttachmentState) - {AttachmentState.ATTACHED}
 
 
-def check_fields(wanted: Mapping[str, Any], ext_version: ExtVersion) -> None:
-    """Let a request pass that names a host.
+def check_fields(requested: Mapping[str, Any], ext_version: ExtVersion) -> None:
+    """Check a request that names a host.
 
-    :param wanted: ``attachment`` of the body, as its schema lets it through
-    :param ext_version: the version of attachd's own API that is asked for
-    :raises InvalidInput: nothing may be said of it, or it names a connector as well
+    :param requested: ``attachment`` of the body, as its schema lets it through
+    :param ext_version: the requested version of attachd's own API
+    :raises InvalidInput: attachd's own API is not requested, or a connector is given as well
     """
     if ext_version is None:
-        raise _invalid_host(wanted, "It needs the header OpenStack-API-Version: attachd 1.0.")
-    if wanted.get("connector"):
+        raise _invalid_host(requested, "It needs the header OpenStack-API-Version: attachd 1.0.")
+    if requested.get("connector"):
         raise _invalid_host(
-            wanted,
-            "Name a host, whose agent attaches, or give the attachment.connector of your own one: "
-            "one of them.",
+            requested,
+            "Give either a host, whose agent attaches the volume, or an attachment.connector.",
         )
 
 
-def _invalid_host(wanted: Mapping[str, Any], reason: str) -> exception.InvalidInput:
+def _invalid_host(requested: Mapping[str, Any], reason: str) -> exception.InvalidInput:
     return exception.InvalidInput(
-        field=f"attachment.{HOST_FIELD}", value=wanted[HOST_FIELD], reason=reason
+        field=f"attachment.{HOST_FIELD}", value=requested[HOST_FIELD], reason=reason
     )
 
 
 def attach(
     ctx: RequestContext,
     volume: Volume,
-    wanted: Mapping[str, Any],
+    requested: Mapping[str, Any],
     ext_version: ExtVersion,
     idempotency_claim: IdempotencyClaim | None,
     async_response: AsyncPreference | None,
 ) -> connection.AttachmentBody:
-    """Have a host attach a volume, and answer the attachment as it is then.
+    """Attach a volume on a host; return the attachment as it is then.
 
-    Whoever repeats the request goes on with what there is of it.
+    A repeated request continues with the attachment that an earlier one has made.
 
-    :param async_response: where the caller prefers not to wait: then it tells the state now
-    :raises AgentNotFound: nobody knows the host
-    :raises AgentAway: its agent does not report
-    :raises Conflict: another host has a device of the volume that nobody remembers
-    :raises HostError: the host could not; nothing is left
+    :param async_response: set if the caller asks not to wait: the answer shows the present state
+    :raises AgentNotFound: no agent reports for the host
+    :raises AgentAway: the host's agent does not report
+    :raises Conflict: another host has an orphan device of the volume
+    :raises HostError: the host could not attach; nothing is left
     :raises AgentTimeout: no answer in time; the work may go on
-    :raises: as reservation.make() and manager_api.attach()
+    :raises: as reservation.get_or_create() and manager_api.attach()
     """
     attachment = reservation.find_earlier(ctx, idempotency_claim)
     if attachment is None:
-        connector = presence.connector(wanted[HOST_FIELD])
+        connector = presence.connector(requested[HOST_FIELD])
         if not volume.multiattach:
-            presence.check_nowhere_else(volume.id, wanted[HOST_FIELD])
-        values = {**wanted, "connector": connector}
+            presence.check_nowhere_else(volume.id, requested[HOST_FIELD])
+        values = {**requested, "connector": connector}
         attachment = reservation.get_or_create(
-            ctx, volume, values, ext_version, idempotency_claim, wanted[HOST_FIELD]
+            ctx, volume, values, ext_version, idempotency_claim, requested[HOST_FIELD]
         )
     state = AttachmentState(attachment.state)
     if state is AttachmentState.ATTACHED:
-        return connection.shown(ctx, attachment, ext_version)
+        return view.show(ctx, attachment, ext_version)
     if state in _LEAVING:
         raise _deleted_conflict(attachment)
     if async_response is not None:
@@ -138,22 +137,26 @@ def _attach_on_host(
     ext_version: ExtVersion,
     idempotency_claim: IdempotencyClaim | None,
 ) -> connection.AttachmentBody:
-    """Have the agent make the device, and answer the attachment as it is then."""
+    """Have the agent make the device; return the attachment as it is then."""
     try:
         _reconcile(ctx, attachment)
     except exception.HostError as error:
-        # Who repeats a request may hear of trouble with a device that is there.
+        # A repeated request can report an error although the device is there.
         if _current_state(ctx, attachment) is not AttachmentState.ATTACHED:
             _remove_failed(ctx, attachment, idempotency_claim, error)
             raise
-        LOG.warning("Attachment %s is attached, although: %s", attachment.id, error)
+        LOG.warning(
+            "Attachment %s is attached although its host reported an error: %s",
+            attachment.id,
+            error,
+        )
     try:
-        now = Attachment.get(ctx, attachment.id)
+        current = Attachment.get(ctx, attachment.id)
     except exception.AttachmentNotFound as error:
         raise _deleted_conflict(attachment) from error
-    if AttachmentState(now.state) in _LEAVING:
+    if AttachmentState(current.state) in _LEAVING:
         raise _deleted_conflict(attachment)
-    return connection.shown(ctx, now, ext_version)
+    return view.show(ctx, current, ext_version)
 
 
 def _reconcile(ctx: RequestContext, attachment: Attachment) -> None:
@@ -161,13 +164,13 @@ def _reconcile(ctx: RequestContext, attachment: Attachment) -> None:
     try:
         agent_api.reconcile(ctx, host, attachment.id)
     except exception.AgentTimeout:
-        # Its answer may be lost, and a manager has heard of the device all the same.
+        # The answer may be lost although the manager has recorded the device.
         if _current_state(ctx, attachment) is not AttachmentState.ATTACHED:
             raise
     except exception.AgentAway as error:
         raise presence.away(host, error.details["since"], _pending_hint(attachment)) from error
     except (exception.InvalidTransition, exception.AttachmentNotFound) as error:
-        LOG.info("Attachment %s has changed under its agent: %s", attachment.id, error)
+        LOG.info("Attachment %s changed while its agent worked on it: %s", attachment.id, error)
     except exception.Unavailable as error:
         raise exception.Unavailable(reason=f"{error} {_pending_hint(attachment)}") from error
 
@@ -181,15 +184,15 @@ def _current_state(ctx: RequestContext, attachment: Attachment) -> AttachmentSta
 
 def _pending_hint(attachment: Attachment) -> str:
     return (
-        f"Attachment {attachment.id} waits for it, and is attached as soon as it is back, unless "
-        "it is deleted before."
+        f"Attachment {attachment.id} is attached as soon as the agent is back, unless it is "
+        "deleted before."
     )
 
 
 def _deleted_conflict(attachment: Attachment) -> exception.Conflict:
     return exception.Conflict(
-        reason=f"Attachment {attachment.id} is being deleted, or has been. Repeat the request if "
-        "the volume is still to be attached."
+        reason=f"Attachment {attachment.id} is being deleted or was deleted. Repeat the "
+        "request to attach the volume."
     )
 
 
@@ -199,11 +202,12 @@ def _remove_failed(
     idempotency_claim: IdempotencyClaim | None,
     cause: exception.HostError,
 ) -> None:
-    """Remove an attachment whose host has said that it cannot make the device.
+    """Remove an attachment whose host reported that it cannot make the device.
 
-    It is asked once more, so that it does not try again while the backend shuts it out.
+    The host is asked once more, so that it does not try again while the backend revokes its
+    access.
 
-    :raises AttachFailed: it could not be removed
+    :raises AttachFailed: the attachment could not be removed
     """
     try:
         agent_detach.disconnect(ctx, Attachment.get(ctx, attachment.id), _NOT_ATTACHED)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disconnecting what the agent of a host sees to: the host lets go first, and proves it.
+"""Detaching on hosts with an agent: the agent removes the device first, and proves it.
 
-Used by everything that deletes attachments.  The row says that the device is to go, the agent is
-told to look, and only what it has proved to be gone is shut out by the backend.  What no agent was
-ever told of is disconnected at once, but no longer than it stays like that.
+Used by every call that deletes attachments.  The row records that the device is to go, the agent
+is asked to reconcile, and the backend revokes access only when the agent has proved that the
+device is gone.  An attachment that no agent has taken up is disconnected at once, as long as it
+stays so.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ LOG = log.getLogger(__name__)
 T = TypeVar("T")
 
 _ATTEMPTS: Final = 3
-"""How many times is looked anew at an attachment that others move at the same time."""
+"""How many times an attachment is tried that other requests move at the same time."""
 
 _OUTCOME_UNKNOWN: Final = (
     exception.AgentTimeout,
@@ -37,17 +38,17 @@ _OUTCOME_UNKNOWN: Final = (
 )
 
 _FORCE_HINT: Final = (
-    "What does not need the host's proof that the device is gone is DELETE "
-    "/attachments/%s?force=true, for administrators, in attachd 1.0."
+    "An administrator can delete it without the host's proof that the device is gone: DELETE "
+    "/attachments/%s?force=true in attachd 1.0."
 )
 
 
 def disconnect(
     ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
 ) -> connection.AttachmentsBody:
-    """Do as connecting.disconnected(), once the host has let go.
+    """Do as connection.disconnect(), after the host has released the device.
 
-    :raises AgentAway: the host cannot be asked; nothing was done
+    :raises AgentAway: the agent cannot be asked; nothing was changed
     :raises HostError: the host keeps the device, with its reason; the attachment is attached
     :raises AgentTimeout: no answer in time; the work may go on
     """
@@ -55,7 +56,7 @@ def disconnect(
         return connection.disconnect(ctx, attachment, allowed_states)
     try:
         return _retry_on_transition(
-            ctx, attachment, lambda now: _disconnect_released(ctx, now, allowed_states)
+            ctx, attachment, lambda current: _disconnect_released(ctx, current, allowed_states)
         )
     except _AlreadyDeleted:
         return connection.remaining_after_delete(attachment)
@@ -68,21 +69,23 @@ def disconnect_async(
     ext_version: connection.ExtVersion,
     async_response: AsyncPreference,
 ) -> connection.AttachmentBody:
-    """Do as connecting.disconnected_later(), once the host has let go.
+    """Do as connection.disconnect_async(), after the host has released the device.
 
-    :raises AgentAway: the host cannot be asked; nothing was done
+    :raises AgentAway: the agent cannot be asked; nothing was changed
     """
     if attachment.agent is None:
         return connection.disconnect_async(
             ctx, attachment, allowed_states, ext_version, async_response
         )
 
-    def disconnect(now: Attachment) -> connection.AttachmentBody:
-        if not _may_have_device(now):
+    def disconnect(current: Attachment) -> connection.AttachmentBody:
+        if not _may_have_device(current):
             allowed = guard.without_device(allowed_states)
-            return connection.disconnect_async(ctx, now, allowed, ext_version, async_response)
-        _withdraw(now, allowed_states)
-        return connection.accept(ctx, now, ext_version, async_response, connection.notify_agent)
+            return connection.disconnect_async(ctx, current, allowed, ext_version, async_response)
+        _withdraw(current, allowed_states)
+        return connection.accept(
+            ctx, current, ext_version, async_response, connection.notify_agent
+        )
 
     return _retry_on_transition(ctx, attachment, disconnect)
 
@@ -90,29 +93,29 @@ def disconnect_async(
 def release_device(
     ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
 ) -> None:
-    """Have the host let go of a device that it may have, and wait for it.
+    """Have the host release a device that it may have, and wait for it.
 
     :raises: as :func:`disconnect`
     """
     with contextlib.suppress(_AlreadyDeleted):
         _retry_on_transition(
-            ctx, attachment, lambda now: _release_device(ctx, now, allowed_states)
+            ctx, attachment, lambda current: _release_device(ctx, current, allowed_states)
         )
 
 
 class _AlreadyDeleted(Exception):
-    """The attachment has been removed since its host let go: by whoever was faster."""
+    """The attachment was deleted by another request after its host released the device."""
 
 
 def _retry_on_transition(
     ctx: RequestContext, attachment: Attachment, act: Callable[[Attachment], T]
 ) -> T:
-    """Act on an attachment as it is, and again when it has become something else meanwhile."""
+    """Act on an attachment, and again on its new state if another request moved it meanwhile."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return act(attachment)
         except exception.InvalidTransition as error:
-            LOG.info("Attachment %s is looked at again: %s", attachment.id, error)
+            LOG.info("Attachment %s: retrying after a concurrent change: %s", attachment.id, error)
             attachment = Attachment.get(ctx, attachment.id)
     return act(attachment)
 
@@ -132,7 +135,7 @@ def _disconnect_released(
 def _release_device(
     ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
 ) -> bool:
-    """Tell whether there may have been a device, which is gone now."""
+    """Have the host release its device; return whether it may have had one."""
     if not _may_have_device(attachment):
         return False
     _withdraw(attachment, allowed_states)
@@ -142,7 +145,7 @@ def _release_device(
         if _still_has_device(ctx, attachment):
             raise _detach_pending(attachment, error) from error
     except _OUTCOME_UNKNOWN:
-        # It may have said so to a manager all the same.
+        # The manager may have recorded the release although the answer is lost.
         if _still_has_device(ctx, attachment):
             raise
     else:
@@ -157,21 +160,22 @@ def _withdraw(attachment: Attachment, allowed_states: guard.AllowedStates) -> No
 
 def _detach_pending(attachment: Attachment, error: exception.AgentAway) -> exception.AgentAway:
     noted = (
-        f"Attachment {attachment.id} is detaching, which that agent does as soon as it is back."
+        f"Attachment {attachment.id} is detaching; the agent completes that as soon as it is back."
     )
     return exception.AgentAway(f"{error} {noted}", **error.details)
 
 
 def _check_released(ctx: RequestContext, attachment: Attachment) -> None:
-    """Make sure that the host has let go, whatever its agent has answered.
+    """Check that the host has released its device, independent of the agent's answer.
 
     :raises Conflict: it has not
     """
-    now = _reload(ctx, attachment)
-    if _may_have_device(now):
+    current = _reload(ctx, attachment)
+    if _may_have_device(current):
         raise exception.Conflict(
-            reason=f"Host {attachment.agent} has not let go of attachment {attachment.id}"
-            f"{': ' + now.error if now.error else ''}. Look at it, and repeat the call."
+            reason=f"Host {attachment.agent} has not released the device of attachment "
+            f"{attachment.id}{': ' + current.error if current.error else ''}. Check the host and "
+            "repeat the call."
         )
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Having attachments connected and disconnected, at once or later; used by the handlers.
+"""Connecting and disconnecting attachments through the manager, waiting for it or not.
 
-At once means that the manager is asked and waited for.  Later means that the row says what is
-due, and the manager is told to look at it; if that message is lost, it finds the row by itself.
-So does the agent of a host, see agent_detach.py.
+A synchronous call waits for the manager's answer.  An asynchronous one records the request in the
+row and notifies the manager; if that message is lost, recovery finds the row.  The same holds for
+the agent of a host (agent_detach.py).
 """
 
 from collections.abc import Callable, Collection
@@ -29,20 +29,15 @@ DOC: Final = view.ONE_DOC._replace(faults=(409, 504))
 AttachmentsBody = dict[str, list[view.Summary]]
 
 
-def shown(ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion) -> AttachmentBody:
-    """Answer an attachment as it is."""
-    return view.show(ctx, attachment, ext_version)
-
-
 def check_no_agent(attachment: Attachment) -> None:
-    """Let a caller connect and complete what no agent does by itself.
+    """Check that no agent connects and completes the attachment.
 
-    :raises Conflict: one does
+    :raises Conflict: an agent does
     """
     if attachment.agent is not None:
         raise exception.Conflict(
-            reason=f"Attachment {attachment.id} is connected and completed by the agent of host "
-            f"{attachment.agent}, and by nobody else."
+            reason=f"Attachment {attachment.id} is connected and completed only by the agent of "
+            f"host {attachment.agent}."
         )
 
 
@@ -61,9 +56,9 @@ def connect_shared(
     ext_version: ExtVersion,
     async_response: AsyncPreference | None,
 ) -> AttachmentBody:
-    """Connect, beside others of the same server; the answer tells the state before.
+    """Connect, also if the same server has other connections; the answer shows the state before.
 
-    :param async_response: where the caller prefers not to wait: then it tells the state now
+    :param async_response: set if the caller asks not to wait: the answer shows the present state
     :raises: as manager_api.attach()
     """
     if async_response is not None:
@@ -81,9 +76,9 @@ def connect_exclusive(
     ext_version: ExtVersion,
     async_response: AsyncPreference | None,
 ) -> AttachmentBody:
-    """Do as :func:`connect_shared`, with no other connection of an ordinary volume.
+    """Do as :func:`connect_shared`, if a volume that is not multiattach has no other connection.
 
-    :param denied: as of manager_api.attach()
+    :param denied_rule: as of manager_api.attach()
     """
     if async_response is not None:
         what = (attachment.id, attachment.volume_id, connector, denied)
@@ -113,16 +108,16 @@ def _connect_async(
 def disconnect(
     ctx: RequestContext, attachment: Attachment, allowed_states: Collection[str] | None
 ) -> AttachmentsBody:
-    """Disconnect and remove an attachment; answers those that remain.
+    """Disconnect and remove an attachment; return those that remain.
 
-    :param allowed_states: what the guard said, where it was asked
+    :param allowed_states: as the guard returned it, where it was asked
     :raises: as manager_api.detach()
     """
     return view.list_remaining(manager_api.detach(ctx, attachment, allowed_states))
 
 
 def remaining_after_delete(attachment: Attachment) -> AttachmentsBody:
-    """Answer those that remain where somebody else has removed an attachment."""
+    """Return the remaining attachments after another request has deleted this one."""
     rows = attachment_queries.brief_of_volumes([attachment.volume_id])
     return view.list_summaries(rows[attachment.volume_id])
 
@@ -134,7 +129,7 @@ def disconnect_async(
     ext_version: ExtVersion,
     async_response: AsyncPreference,
 ) -> AttachmentBody:
-    """Do as :func:`disconnect`, but later; answers the attachment as it is until then.
+    """Record that an attachment is to be disconnected; return it as it is until then.
 
     :raises: as due.disconnect()
     """
@@ -143,7 +138,7 @@ def disconnect_async(
 
 
 Notifier = Callable[[RequestContext, Attachment], None]
-"""Sends a message that something is due."""
+"""Sends the message that a row has work pending."""
 
 
 def _notify_manager(ctx: RequestContext, attachment: Attachment) -> None:
@@ -151,7 +146,7 @@ def _notify_manager(ctx: RequestContext, attachment: Attachment) -> None:
 
 
 def notify_agent(ctx: RequestContext, attachment: Attachment) -> None:
-    """Have the agent of an attachment look at it soon; raises as agent_api.request_reconcile()."""
+    """Ask the agent to reconcile soon; raises as agent_api.request_reconcile()."""
     agent_api.request_reconcile(ctx, str(attachment.agent), attachment.id)
 
 
@@ -162,11 +157,15 @@ def accept(
     async_response: AsyncPreference,
     tell: Notifier = _notify_manager,
 ) -> AttachmentBody:
-    """Have somebody told that something is due, and answer the attachment as it is until then."""
+    """Notify the manager or agent of pending work; return the attachment as it is until then."""
     shown = view.show_accepted(ctx, Attachment.get(ctx, attachment.id), ext_version)
     try:
         tell(ctx, attachment)
     except (exception.Unavailable, exception.AgentAway) as error:
-        LOG.warning("Attachment %s waits until somebody finds it: %s", attachment.id, error)
+        LOG.warning(
+            "Attachment %s: notification failed, recovery will find the row: %s",
+            attachment.id,
+            error,
+        )
     async_response.accept("attachments", attachment.id)
     return shown

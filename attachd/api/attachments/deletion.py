@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletion of attachments: by the guard's leave (guard.py), or by force.
+"""Deletion of attachments: after the check of guard.py, or by force.
 
 Where the host has an agent, it releases the device first (agent_detach.py).  A deletion by force
 is logged, notified, and recorded as a message to the volume's owner.  The manager writes that
-message when it begins; without a manager's part it is written here.
+message when it begins; where no manager takes part, it is written here.
 """
 
 from collections.abc import Collection
@@ -28,9 +28,9 @@ LOG = log.getLogger(__name__)
 FORCE: Final = "force"
 QUERY_PARAMETERS: Final = {
     **override.QUERY_PARAMETERS,
-    FORCE: fields.query_flag("attachd 1.0. Whatever its state, for administrators."),
+    FORCE: fields.query_flag("attachd 1.0. Delete in any state. For administrators."),
 }
-"""What clients are told of the parameters of a deletion."""
+"""Schemas of the query parameters of a deletion."""
 
 
 def delete(
@@ -39,9 +39,9 @@ def delete(
     attachment: Attachment,
     allowed_states: guard.AllowedStates,
 ) -> dict[str, list[view.Summary]]:
-    """Remove an attachment as the guard has let it go, and answer those that remain.
+    """Remove an attachment in the states that the guard allows; return those that remain.
 
-    :param allowed_states: what the guard said
+    :param allowed_states: as guard.check() returned it
     """
     rows = reservation.cancel(attachment)
     if rows is not None:
@@ -58,7 +58,7 @@ def delete_async(
     ext_version: mv.Version | None,
     async_response: AsyncPreference,
 ) -> dict[str, Any]:
-    """Note that an attachment is to be removed, and answer it as it is until then."""
+    """Record that an attachment is to be deleted; return it as it is until then."""
     allowed_states = guard.check(ctx, request, attachment)
     rows = reservation.cancel(attachment)
     if rows is not None:
@@ -75,17 +75,17 @@ def _allowed_states(
     attachment: Attachment,
     allowed_states: guard.AllowedStates,
 ) -> guard.AllowedStates:
-    """Return in which states an attachment may go that is no mere reservation."""
+    """Return the states in which an attachment may be deleted that is more than a reservation."""
     if attachment.wire_state != "reserved":
         return allowed_states
-    # It was; somebody connects it at this very moment.
+    # Another request is connecting the reservation at this moment.
     return guard.check(ctx, request, Attachment.get(ctx, attachment.id))
 
 
 def is_force_requested(request: webob.Request) -> bool:
-    """Tell whether a request asks for it, which only those under attachd 1.0 can.
+    """Return whether a request asks for force, a parameter of attachd 1.0.
 
-    :raises InvalidInput: it is neither true nor false
+    :raises InvalidInput: the value is neither true nor false
     """
     return fields.truth(FORCE, override.parameters(request).get(FORCE, "false"))
 
@@ -96,10 +96,10 @@ def force_delete(
     attachment: Attachment,
     allowed_states: Collection[str] | None = None,
 ) -> dict[str, list[view.Summary]]:
-    """Remove an attachment whatever its state, and answer those that remain.
+    """Remove an attachment in any state; return those that remain.
 
-    :param request: may give a reason, as for override.py
-    :param allowed_states: what the guard said, where it was asked
+    :param request: may give a reason, as override.py reads it
+    :param allowed_states: as the guard returned it, where it was asked
     :raises: as manager_api.force_detach()
     """
     _record_force_delete(ctx, attachment, override.reason(request))
@@ -111,9 +111,10 @@ def force_delete(
 
 
 def _record_force_delete(ctx: RequestContext, attachment: Attachment, reason: str | None) -> None:
+    """Log and notify who deletes an attachment by force, and why."""
     LOG.warning(
-        "Attachment %s of volume %s, of server %s on host %s, which is %s, is deleted by force: "
-        "user %s of project %s has it done, because: %s",
+        "Attachment %s of volume %s (server %s, host %s, %s): deleted by force by user %s of "
+        "project %s. Reason: %s",
         attachment.id,
         attachment.volume_id,
         attachment.instance_uuid,
@@ -123,12 +124,12 @@ def _record_force_delete(ctx: RequestContext, attachment: Attachment, reason: st
         ctx.project_id,
         reason,
     )
-    told = override.note(ctx, override.Held.of(attachment), reason)
-    notifications.urgent_volume("detach.force", attachment.volume_id, force=told)
+    payload = override.note(ctx, override.Held.of(attachment), reason)
+    notifications.urgent_volume("detach.force", attachment.volume_id, force=payload)
 
 
 def _notify_owner(ctx: RequestContext, attachment: Attachment) -> None:
-    """Do what the manager does where it is asked."""
+    """Write the message that the manager writes where it takes part."""
     news = messages.News(
         attachment.volume_id,
         attachment.project_id,
@@ -140,4 +141,4 @@ def _notify_owner(ctx: RequestContext, attachment: Attachment) -> None:
     try:
         messages.create(news, CONF.manager.message_ttl)
     except Exception:
-        LOG.exception("The user of volume %s could not be told of it", attachment.volume_id)
+        LOG.exception("Volume %s: storing the message to its owner failed", attachment.volume_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a list of attachments can be filtered and sorted by; used by handlers.py."""
+"""Filters and sort keys of lists of attachments."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -25,10 +25,10 @@ _IDS = ("volume_id", "instance_id")
 _STATES = ("status", "attach_status")
 _LIKE = register.LIKE
 
-_AGENT = "attachd 1.0: those that the agent of this host sees to."
+_AGENT = "attachd 1.0: attachments on the agent of this host."
 _COMPARED = (
-    "attachd 1.0: those whose {} compares so: `gt:TIME`, or gte, eq, neq, lt, lte; several with "
-    "commas between them."
+    "attachd 1.0: attachments whose {} compares as given: `gt:TIME`, or gte, eq, neq, lt, lte; "
+    "separate several with commas."
 )
 EXT_FILTERS: Mapping[str, fields.Schema] = MappingProxyType(
     {
@@ -36,7 +36,7 @@ EXT_FILTERS: Mapping[str, fields.Schema] = MappingProxyType(
         **{name: {"type": "string", "description": _COMPARED.format(name)} for name in _TIMES},
     }
 )
-"""Filters under attachd 1.0, as clients are told of them."""
+"""Filters under attachd 1.0, with the schema that clients are shown."""
 
 SORT_KEYS = MappingProxyType(
     {
@@ -57,53 +57,53 @@ def parse(
     version: mv.Version,
     ext_version: mv.Version | None = None,
 ) -> Filters:
-    """Return the filters that a request asks for, and the caller's project.
+    """Return the filters of a request, with the caller's project.
 
-    :param ext_version: the version of attachd's own API that is asked for
+    :param ext_version: the requested version of attachd's own API
     :raises BadRequest: there is an unknown filter
-    :raises InvalidInput: the value of one makes no sense
+    :raises InvalidInput: the value of a filter is invalid
     """
     known = EXT_FILTERS if ext_version is not None else {}
     usual = {name: value for name, value in query.items() if name not in known}
-    asked = register.asked(ctx, register.ATTACHMENT, usual, version)
-    asked |= {name: query[name] for name in known if name in query}
+    requested = register.asked(ctx, register.ATTACHMENT, usual, version)
+    requested |= {name: query[name] for name in known if name in query}
     if ext_version is not None:
-        _check_states(asked)
+        _check_states(requested)
     project_id = paging.project(ctx, query)
-    named = asked.pop("project_id", None) or project_id
+    named = requested.pop("project_id", None) or project_id
     if not ctx.is_admin and named != project_id:
         return {"states": frozenset()}
-    return _to_columns(named, asked)
+    return _to_columns(named, requested)
 
 
-def _to_columns(project_id: str | None, asked: Mapping[str, str]) -> Filters:
-    found: dict[str, Any] = {} if project_id is None else {"project_id": project_id}
+def _to_columns(project_id: str | None, requested: Mapping[str, str]) -> Filters:
+    filters: dict[str, Any] = {} if project_id is None else {"project_id": project_id}
     like: dict[str, str] = {}
-    for name, value in asked.items():
+    for name, value in requested.items():
         if name.rstrip(_LIKE) in _STATES:
-            states_so_far = found.get("states", frozenset(states.AttachmentState))
-            found["states"] = states_so_far & _in_state(name, value)
+            states_so_far = filters.get("states", frozenset(states.AttachmentState))
+            filters["states"] = states_so_far & _in_state(name, value)
         elif name in _TIMES:
-            found.setdefault("times", []).extend(times.comparisons(name, value))
+            filters.setdefault("times", []).extend(times.comparisons(name, value))
         elif name.endswith(_LIKE):
             like[_COLUMNS[name.rstrip(_LIKE)]] = value
         else:
-            found[_COLUMNS[name]] = fields.canonical(value) if name in _IDS else value
+            filters[_COLUMNS[name]] = fields.canonical(value) if name in _IDS else value
     if like:
-        found["like"] = like
-    filters: Filters = found  # type: ignore[assignment]  # built key by key
-    return filters
+        filters["like"] = like
+    typed: Filters = filters  # type: ignore[assignment]  # built key by key
+    return typed
 
 
-def _check_states(asked: Mapping[str, str]) -> None:
-    """Refuse a status that there is not; whoever has not asked for attachd 1.0 finds nothing."""
+def _check_states(requested: Mapping[str, str]) -> None:
+    """Refuse an unknown status; without attachd 1.0 the result is empty instead."""
     known = sorted({each.wire for each in states.AttachmentState})
     for name in _STATES:
-        if name in asked and asked[name] not in known:
+        if name in requested and requested[name] not in known:
             raise exception.InvalidInput(
                 field=name,
-                value=validation.shown(asked[name]),
-                reason=f"It is one of {', '.join(known)}.",
+                value=validation.shown(requested[name]),
+                reason=f"It must be one of {', '.join(known)}.",
             )
 
 

@@ -55,6 +55,7 @@ _CONNECTION: Final = "connection_info"
 
 
 def _keep_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is stored of an answer: a connection holds secrets, so it is left out."""
     shown = answer["attachment"]
     kept = None if shown[_CONNECTION] else shown[_CONNECTION]
     return {"attachment": {**shown, _CONNECTION: kept}}
@@ -63,18 +64,23 @@ def _keep_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
 def _replay_answer(
     ctx: RequestContext, resource_id: str, kept: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Answer what was answered; raises KeyOutlived if the attachment is gone."""
+    """Return the stored answer, with the connection as the attachment has it now.
+
+    Policy on secrets applies to the caller of the repeated request.
+
+    :raises KeyOutlived: the attachment is deleted
+    """
     attachment = idempotency.still_there(
         resource_id, "attachment", lambda: Attachment.get(ctx, resource_id)
     )
     shown = kept["attachment"]
     if attachment.agent is not None:
-        # What an agent did since then is what whoever repeats the request wants to know.
-        now = view.show(ctx, attachment, mv.EXT_BASE)["attachment"]
-        return {"attachment": {name: now[name] for name in shown}}  # type: ignore[literal-required]
+        # The caller who repeats the request needs the outcome of the agent's work since then.
+        current = view.show(ctx, attachment, mv.EXT_BASE)["attachment"]
+        return {"attachment": {name: current[name] for name in shown}}  # type: ignore[literal-required]
     if shown[_CONNECTION] is None:
-        now = view.show(ctx, attachment, None)["attachment"]
-        shown = {**shown, _CONNECTION: now["connection_info"]}
+        current = view.show(ctx, attachment, None)["attachment"]
+        shown = {**shown, _CONNECTION: current["connection_info"]}
     return {"attachment": shown}
 
 
@@ -97,31 +103,31 @@ def create(
     idempotency_claim: idempotency.IdempotencyClaim | None = None,
     async_response: AsyncPreference | None = None,
 ) -> connection.AttachmentBody:
-    """Reserve a volume, and connect it at once when a connector is given, or attach it to a host.
+    """Reserve a volume; connect it if a connector is given, or attach it on a host by name.
 
-    The answer tells the state before the connection, as the API has always done.  That of a host
-    which attaches by itself tells the state after it.
+    The answer shows the state before the connection, as the Block Storage API does.  The answer
+    for a host whose agent attaches shows the state after it.
     """
-    wanted = body["attachment"]
-    host = wanted.get("connector")
-    if agent_attach.HOST_FIELD in wanted:
-        agent_attach.check_fields(wanted, ext_version)
+    requested = body["attachment"]
+    host = requested.get("connector")
+    if agent_attach.HOST_FIELD in requested:
+        agent_attach.check_fields(requested, ext_version)
     elif host:
         schema.check_connector(host)
-    volume = Volume.get(ctx, schema.identity(wanted, "volume_uuid"))
+    volume = Volume.get(ctx, schema.identity(requested, "volume_uuid"))
     ctx.authorize(policy.CREATE, volume)
-    if agent_attach.HOST_FIELD in wanted:
+    if agent_attach.HOST_FIELD in requested:
         ctx.authorize(policy.CREATE_ON_HOST, volume)
         return agent_attach.attach(
-            ctx, volume, wanted, ext_version, idempotency_claim, async_response
+            ctx, volume, requested, ext_version, idempotency_claim, async_response
         )
-    attachment = reservation.get_or_create(ctx, volume, wanted, ext_version, idempotency_claim)
+    attachment = reservation.get_or_create(ctx, volume, requested, ext_version, idempotency_claim)
     if not host:
-        return connection.shown(ctx, attachment, ext_version)
+        return view.show(ctx, attachment, ext_version)
     try:
         return connection.connect_shared(ctx, attachment, host, ext_version, async_response)
     except Exception:
-        # The caller never learns of a reservation that no manager has taken up.
+        # No manager has taken the reservation up, and the caller does not learn its id.
         reservation.abandon(attachment, idempotency_claim)
         raise
 
@@ -141,7 +147,7 @@ def update(
     ext_version: mv.Version | None,
     async_response: AsyncPreference | None = None,
 ) -> dict[str, view.Detail]:
-    """Connect a reserved attachment; the answer tells the state before, as in create()."""
+    """Connect a reserved attachment; the answer shows the state before, as in create()."""
     host = body["attachment"]["connector"]
     schema.check_connector(host)
     attachment = Attachment.get(ctx, attachment_id)
@@ -160,7 +166,7 @@ def update(
     doc=EndpointDoc(faults=(409,)),
 )
 def complete(ctx: RequestContext, attachment_id: str) -> None:
-    """Note that the volume is in use; whatever the action's name stands for is ignored."""
+    """Record that the volume is in use; the value under the action's name is ignored."""
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.COMPLETE, attachment)
     if attachment.wire_state != "attached":
@@ -174,7 +180,7 @@ def complete(ctx: RequestContext, attachment_id: str) -> None:
 def show(
     ctx: RequestContext, attachment_id: str, ext_version: mv.Version | None
 ) -> dict[str, view.Detail]:
-    """Answer one attachment, with all that is needed to connect to the volume."""
+    """Return one attachment, with all that is needed to connect to the volume."""
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.SHOW, attachment)
     return view.show(ctx, attachment, ext_version)
@@ -193,7 +199,7 @@ def index(
     version: mv.Version,
     ext_version: mv.Version | None,
 ) -> dict[str, list[view.Summary]]:
-    """List attachments, newest first."""
+    """List attachments, newest first: one statement a page, without links to the next page."""
     page = paging.read(query, filters.SORT_KEYS)
     return view.list_summaries(
         attachment_queries.page(filters.parse(ctx, query, version, ext_version), page)
@@ -213,7 +219,10 @@ def detail(
     version: mv.Version,
     ext_version: mv.Version | None,
 ) -> dict[str, Sequence[view.Detail]]:
-    """List attachments, newest first, with all that is needed to connect."""
+    """List attachments, newest first, with all that is needed to connect.
+
+    One statement a page, and a second one under attachd 1.0.
+    """
     page = paging.read(query, filters.SORT_KEYS)
     rows = attachment_queries.page_in_full(filters.parse(ctx, query, version, ext_version), page)
     return view.list_details(ctx, rows, ext_version)
@@ -233,10 +242,11 @@ def delete(
     ext_version: mv.Version | None,
     async_response: AsyncPreference | None = None,
 ) -> dict[str, Any]:
-    """Take the host's access away; answers the volume's remaining attachments.
+    """Remove the host's access; return the volume's remaining attachments.
 
-    Under attachd 1.0 it answers those that still use the connection which it had.  Whoever
-    prefers not to wait gets the attachment as it is until it goes; with force everybody waits.
+    Under attachd 1.0 the answer lists those that still use its connection.  A caller that asks for
+    an asynchronous answer gets the attachment as it is until it is deleted; a deletion by force is
+    always synchronous.
     """
     by_force = deletion.is_force_requested(request)
     attachment = Attachment.get(ctx, attachment_id)

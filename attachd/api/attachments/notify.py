@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells what requests do to attachments by themselves; called by handlers, legacy ones too.
+"""Notifications of changes to attachments that the API makes without the manager.
 
-What a manager does for them is told by the manager: the beginning of an attach, and a detach.
+The manager itself notifies of the start of an attach and of detaches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,21 @@ from attachd.states import AttachmentState
 
 
 def attach_completed(attachment: Attachment, before: str) -> None:
-    """Tell that a volume is attached.
+    """Notify that a volume is attached.
 
-    :param before: the attachment's inner state until now
+    :param before: the attachment's state until now
     """
     if before == AttachmentState.ATTACHED:
-        return  # It was told.
-    if before == AttachmentState.RESERVED:  # no manager has
+        return  # The notification was sent when it became attached.
+    if before == AttachmentState.RESERVED:  # the manager has sent no attach.start
         notifications.volume("attach.start", attachment.volume_id)
     notifications.volume("attach.end", attachment.volume_id)
 
 
 def legacy_attach(volume: Volume) -> None:
-    """Tell that somebody says a volume is attached, by the older calls.
+    """Notify that a caller reports a volume as attached, by the older calls.
 
-    :param volume: as it was before; who only says it again is not told of
+    :param volume: as it was before; a repeated report is not notified
     """
     if volume.multiattach or volume.status != "in-use":
         notifications.volume("attach.start", volume.id, {"status": volume.status})
@@ -35,7 +35,7 @@ def legacy_attach(volume: Volume) -> None:
 
 
 def reservation_cancelled(attachment: Attachment, remaining: Sequence[Mapping[str, Any]]) -> None:
-    """Tell that a reservation was given up.
+    """Notify that a reservation was cancelled.
 
     :param remaining: the rows of the volume's other attachments
     """

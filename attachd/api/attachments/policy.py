@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what with attachments."""
+"""Policy rules of attachments."""
 
 from attachd.api import policy
 
@@ -31,7 +31,7 @@ RULES = [
     policy.rule(
         BOOTABLE,
         policy.MEMBER,
-        "Attach a bootable volume once more while it is attached.",
+        "Attach a bootable volume that is already attached.",
         "POST /attachments",
         "POST /volumes/{volume_id}/action (os-reserve)",
         "POST /volumes/{volume_id}/action (os-attach)",
@@ -46,7 +46,7 @@ RULES = [
     policy.rule(
         COMPLETE,
         policy.MEMBER,
-        "Say that the volume of an attachment is in use now.",
+        "Mark the volume of an attachment as in use.",
         "POST /attachments/{attachment_id}/action (os-complete)",
     ),
     policy.rule(
@@ -58,8 +58,8 @@ RULES = [
     policy.rule(
         OVERRIDE,
         policy.ADMIN,
-        "Delete an attachment, for a reason that is recorded, without asking Compute whether a "
-        "server uses it.",
+        "Delete an attachment without asking Compute whether a server uses it. The caller's "
+        "reason is recorded.",
         "DELETE /attachments/{attachment_id}",
         "POST /volumes/{volume_id}/action (os-detach)",
         "POST /volumes/{volume_id}/action (os-force_detach)",
@@ -68,20 +68,21 @@ RULES = [
     policy.rule(
         FORCE,
         policy.ADMIN,
-        "Delete an attachment whatever its state, without asking Compute; who does is recorded, "
-        "and told to its owner.",
+        "Delete an attachment in any state, without asking Compute. The caller is recorded and "
+        "its owner gets a message.",
         "DELETE /attachments/{attachment_id}",
     ),
     policy.rule(
         SHOW,
         policy.READER,
-        "Look at an attachment.",
+        "Show an attachment.",
         "GET /attachments/{attachment_id}",
     ),
     policy.rule(
         CONNECTION_INFO,
         f"{policy.MEMBER} or {policy.SERVICE}",
-        "See the secrets in connection_info, such as auth_password; others see the rest of it.",
+        "See the secrets in connection_info, such as auth_password. Without this "
+        "they are left out.",
         "POST /attachments",
         "PUT /attachments/{attachment_id}",
         "GET /attachments/{attachment_id}",

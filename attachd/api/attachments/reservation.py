@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making reservations, and giving those up of which no backend has heard; used by handlers."""
+"""Reservations: which rules apply, how they are made, expire and are cancelled.
+
+A reservation is a row that no backend knows of.
+"""
 
 from collections.abc import Mapping
 import contextlib
@@ -24,32 +27,31 @@ from attachd.states import UNREACHABLE, AttachmentState
 def get_or_create(
     ctx: RequestContext,
     volume: Volume,
-    wanted: Mapping[str, Any],
+    requested: Mapping[str, Any],
     ext_version: tuple[int, int] | None,
     idempotency_claim: IdempotencyClaim | None = None,
     agent: str | None = None,
 ) -> Attachment:
-    """Take a volume for somebody who connects to it at once or later.
+    """Reserve a volume, or return the attachment that an earlier run of the request has made.
 
-    :param wanted: ``attachment`` of the body, as its schema lets it through
-    :param ext_version: the version of attachd's own API that is asked for
-    :param idempotency_claim: of the key that the attachment is made for
+    :param requested: ``attachment`` of the body, as its schema lets it through
+    :param ext_version: the requested version of attachd's own API
+    :param idempotency_claim: of the request's key
     :param agent: the host whose agent makes the device; None: the caller does
-    :returns: what an earlier run of the same request has made, if it has
     :raises: as Attachment.reserve()
     """
     found = find_earlier(ctx, idempotency_claim)
     return found or _reserve(
-        ctx, volume, wanted, expiry_time(wanted, ext_version), idempotency_claim, agent
+        ctx, volume, requested, expiry_time(requested, ext_version), idempotency_claim, agent
     )
 
 
 def find_earlier(
     ctx: RequestContext, idempotency_claim: IdempotencyClaim | None
 ) -> Attachment | None:
-    """Return what an earlier run of the same request has made; None: nothing.
+    """Return the attachment that an earlier run of the same request has made, or None.
 
-    :raises KeyOutlived: it is gone
+    :raises KeyOutlived: it is deleted
     """
     return idempotency.earlier(
         idempotency_claim,
@@ -61,22 +63,22 @@ def find_earlier(
 def _reserve(
     ctx: RequestContext,
     volume: Volume,
-    wanted: Mapping[str, Any],
+    requested: Mapping[str, Any],
     expires_at: datetime.datetime | None,
     idempotency_claim: IdempotencyClaim | None,
     agent: str | None,
 ) -> Attachment:
-    mode = wanted.get("mode")
+    mode = requested.get("mode")
     check_requested_mode(volume, mode)
     denied = sharing_denied_rule(ctx, volume)
-    server = schema.identity(wanted, "instance_uuid") if "instance_uuid" in wanted else None
+    server = schema.identity(requested, "instance_uuid") if "instance_uuid" in requested else None
     made = Attachment.reserve(
         ctx,
         volume,
         server,
         mode,
         denied,
-        wanted.get("connector"),
+        requested.get("connector"),
         idempotency_claim,
         expires_at,
         agent,
@@ -87,11 +89,10 @@ def _reserve(
 
 
 def reconnect_denied_rule(ctx: RequestContext, attachment: Attachment) -> str:
-    """Name the rule that keeps the caller from joining others when a connect is repeated.
+    """Return the rule that denies sharing the volume, when a failed connect is repeated; or "".
 
-    One that failed had given the volume back; a reservation was asked when it was made.
-
-    :returns: "" if none does
+    A failed attachment no longer holds the volume, so policy is asked again.  A reservation was
+    checked when it was made.
     """
     if AttachmentState(attachment.state) not in UNREACHABLE:
         return ""
@@ -99,7 +100,7 @@ def reconnect_denied_rule(ctx: RequestContext, attachment: Attachment) -> str:
 
 
 def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:
-    """Give a mere reservation up.
+    """Cancel an attachment that is only a reservation.
 
     :returns: the rows of the volume's remaining attachments; None: it is more than a reservation
     """
@@ -111,10 +112,9 @@ def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:
 
 
 def abandon(attachment: Attachment, idempotency_claim: IdempotencyClaim | None = None) -> None:
-    """Give a reservation up that was made a moment ago, unless it is more than that by now.
+    """Cancel a reservation that this request has made, unless it is connected meanwhile.
 
-    :param idempotency_claim: of the key that it was created for: a repeated request may create
-        it again
+    :param idempotency_claim: of the request's key: a repeated request may reserve again
     """
     with contextlib.suppress(exception.AttachdError, AlreadyMade):
         if idempotency_claim is None:
@@ -126,7 +126,7 @@ def abandon(attachment: Attachment, idempotency_claim: IdempotencyClaim | None =
 
 
 def release_claim(idempotency_claim: IdempotencyClaim | None) -> None:
-    """Let whoever repeats a request make anew what has been made for its key and removed again."""
+    """Let a repeated request create again what was created for its key and removed."""
     if idempotency_claim is not None:
         with contextlib.suppress(AlreadyMade):
             idempotency_claim.release()
@@ -139,58 +139,63 @@ def _cancel(attachment: Attachment) -> bool:
     try:
         attachment.cancel()
     except exception.InvalidTransition:
-        return False  # It is no reservation any more.
+        return False  # It is connected or deleted meanwhile.
     return True
 
 
 def sharing_denied_rule(ctx: RequestContext, volume: Volume) -> str:
-    """Name the rule that keeps the caller from joining others at a volume; "" if none does.
+    """Return the rule that denies the caller to share a volume with other holders, or "".
 
-    Whether there are others is looked up later, where nobody can come in between.
+    Whether the volume has other holders is checked later, under a row lock.
     """
     if not volume.multiattach:
         return ""
-    asked = [volume_policy.MULTIATTACH, *([policy.BOOTABLE] if volume.bootable else [])]
+    mode = [volume_policy.MULTIATTACH, *([policy.BOOTABLE] if volume.bootable else [])]
     owner = {"project_id": volume.project_id, "user_id": volume.user_id}
-    return next((rule for rule in asked if not rules.allows(ctx, rule, owner)), "")
+    return next((rule for rule in mode if not rules.allows(ctx, rule, owner)), "")
 
 
-def check_requested_mode(volume: Volume, asked: str | None) -> None:
-    """Refuse to let a volume be written that nobody may write, whoever else has it.
+def check_requested_mode(volume: Volume, mode: str | None) -> None:
+    """Refuse a request to write to a volume that no attachment may write to.
 
-    :param asked: "rw", "ro", or None: as much as is allowed
-    :raises ModeNotAllowed: naming what forbids it
+    :param mode: "rw", "ro", or None: as much as is allowed
+    :raises ModeNotAllowed: with what forbids it
     """
-    if asked != "rw":
+    if mode != "rw":
         return
     specs = types.get(volume.volume_type_id)["extra_specs"] if volume.volume_type_id else {}
     row = {"id": volume.id, "admin_metadata": volume.admin_metadata, "type_specs": specs}
-    sharing_rules.mode(row, {}, (), asked)
+    sharing_rules.mode(row, {}, (), mode)
 
 
 EXPIRES_IN: Final = "expires_in"
 
 
 def expiry_time(
-    wanted: Mapping[str, Any], ext_version: tuple[int, int] | None
+    requested: Mapping[str, Any], ext_version: tuple[int, int] | None
 ) -> datetime.datetime | None:
-    """Return when a new reservation ends; None: never.
+    """Return when a new reservation expires; None: never.
 
-    :param wanted: ``attachment`` of the body, as its schema lets it through
-    :param ext_version: the version of attachd's own API that is asked for
-    :raises InvalidInput: it is to last longer than it may, or nothing may be said of it
+    [api]reservation_ttl is the default and the limit; callers under attachd 1.0 can ask for less.
+    The manager removes expired reservations (manager/expiry.py).
+
+    :param requested: ``attachment`` of the body, as its schema lets it through
+    :param ext_version: the requested version of attachd's own API
+    :raises InvalidInput: the time is too long, or not allowed in this request
     """
-    most = CONF.api.reservation_ttl
-    asked = wanted.get(EXPIRES_IN)
-    if EXPIRES_IN in wanted and ext_version is None:
-        raise _invalid_expiry(asked, "It needs the header OpenStack-API-Version: attachd 1.0.")
-    if asked is not None and wanted.get("connector"):
-        raise _invalid_expiry(asked, "What is connected at once does not expire: leave it out.")
-    if asked is not None and 0 < most < asked:
-        raise _invalid_expiry(asked, f"Reservations last {most} seconds here, at most.")
-    seconds = asked or most
+    maximum = CONF.api.reservation_ttl
+    mode = requested.get(EXPIRES_IN)
+    if EXPIRES_IN in requested and ext_version is None:
+        raise _invalid_expiry(mode, "It needs the header OpenStack-API-Version: attachd 1.0.")
+    if mode is not None and requested.get("connector"):
+        raise _invalid_expiry(
+            mode, "An attachment that is connected at once does not expire: leave it out."
+        )
+    if mode is not None and 0 < maximum < mode:
+        raise _invalid_expiry(mode, f"Reservations last {maximum} seconds, at most.")
+    seconds = mode or maximum
     return timeutils.utcnow() + datetime.timedelta(seconds=seconds) if seconds else None
 
 
-def _invalid_expiry(asked: Any, reason: str) -> exception.InvalidInput:
-    return exception.InvalidInput(field=f"attachment.{EXPIRES_IN}", value=asked, reason=reason)
+def _invalid_expiry(mode: Any, reason: str) -> exception.InvalidInput:
+    return exception.InvalidInput(field=f"attachment.{EXPIRES_IN}", value=mode, reason=reason)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies of requests on attachments look like; used by handlers.py.
+"""JSON schemas of request bodies of attachments.
 
-A connector is what a host says of itself, as os-brick's get_connector_properties() returns it.
-It is kept whole, whatever its keys; checked are only those that attachd itself reads.
+A connector is what os-brick's get_connector_properties() returns on a host.  It is stored with all
+its keys; checked are only those that attachd itself reads.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ HOST: Final[Schema] = {
     "pattern": r"\A[^\x00-\x1f\x7f]*\Z",
     "description": "a text without control characters",
 }
-"""The name of a host, as its agent has it."""
+"""The name of a host, as its agent reports it."""
 _UUID: Final[Schema] = {"type": "string", "format": "uuid"}
 _CREATE: Final[dict[str, Schema]] = {
     "volume_uuid": _UUID,
@@ -58,7 +58,7 @@ _CONNECTOR = Validator(
         "properties": {
             "host": {"type": "string", "minLength": 1, **_LINE},
             "mountpoint": {"type": ["string", "null"], **_LINE},
-            # "null" is how cinderclient says that it does not mind.
+            # cinderclient sends "null" for no preference.
             "mode": {"enum": ["rw", "ro", "null", None]},
         },
         "required": ["host"],
@@ -66,16 +66,16 @@ _CONNECTOR = Validator(
 )
 
 
-def identity(wanted: Mapping[str, Any], name: str) -> str:
-    """Return an id from a body, as rows have it."""
-    return canonical(wanted[name])
+def identity(requested: Mapping[str, Any], name: str) -> str:
+    """Return an id from a body in the form that rows have."""
+    return canonical(requested[name])
 
 
 def check_connector(connector: dict[str, Any], name: str = "attachment.connector") -> None:
-    """Let a connector pass.
+    """Check a connector.
 
     :param name: of the field that it is in
-    :raises InvalidInput: it does not name its host, or says other things that cannot be
+    :raises InvalidInput: it does not name its host, or a value is invalid
     :raises TooLarge: it exceeds [api]max_connector_size
     """
     _CONNECTOR.check(connector, name)

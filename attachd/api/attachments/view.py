@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How attachments look in answers: the same from 3.27 to the latest microversion.
+"""Attachments as answers show them: the same from 3.27 to the latest microversion.
 
-Under attachd 1.0 there is more: whoever has an argument ``ext_version`` adds it.
+Functions with an argument ``ext_version`` add the fields of attachd 1.0.  Secrets of connections
+are shown only to callers that policy allows to see them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ LOG = log.getLogger(__name__)
 
 Row = Mapping[str, Any]
 ExtVersion = tuple[int, int] | None
-"""The version of attachd's own API that is asked for."""
+"""The requested version of attachd's own API."""
 
 
 class Summary(TypedDict):
@@ -44,11 +45,11 @@ class Summary(TypedDict):
 class Detail(Summary):
     """An attachment by itself.
 
-    :ivar attached_at: ``""`` as long as it is not; ``detached_at`` always, since a detached one
-        is gone
+    :ivar attached_at: ``""`` until it is attached; ``detached_at`` always, since a detached one
+        is deleted
     :ivar attach_mode: "rw", "ro", or the string "null"
-    :ivar connection_info: what the driver says, flat; ``{}`` as long as there is none, and null
-        for what was attached by os-attach
+    :ivar connection_info: as the driver returns it, flat; ``{}`` until there is one, and null
+        for an attachment made by os-attach
     """
 
     attached_at: datetime.datetime | str
@@ -58,16 +59,16 @@ class Detail(Summary):
 
 
 class ExtDetail(Detail):
-    """What attachd 1.0 shows of an attachment.
+    """The fields that attachd 1.0 adds to an attachment.
 
-    :ivar attached_host: by the connector; null as long as there was none
-    :ivar mountpoint: where the device is to show up, by the connector; "na" if that did not say,
-        null as long as there was none
-    :ivar expires_at: when it ends, if nobody connects it by then; null: it does not
-    :ivar error: why it is in error_attaching or error_detaching, or what its agent said last, or
-        null
-    :ivar agent: the host whose agent sees to it; null: its caller does
-    :ivar device: its path at that host, as soon as it is there
+    :ivar attached_host: from the connector; null until there is one
+    :ivar mountpoint: where the device is to appear, from the connector; "na" if it does not say,
+        null until there is one
+    :ivar expires_at: when the reservation expires unless it is connected; null: never
+    :ivar error: why it is in error_attaching or error_detaching, or the last error of its agent,
+        or null
+    :ivar agent: the host whose agent attaches it; null: its caller does
+    :ivar device: its path on that host, once it exists
     :ivar shared_connections_by_attachment: ids of others that use the same connection between
         host and backend, as far as the caller may see them
     """
@@ -83,24 +84,26 @@ class ExtDetail(Detail):
 
 
 ONE_DOC: Final = EndpointDoc({"attachment": Detail | ExtDetail})
-"""What an answer with one attachment has."""
+"""The answer with one attachment."""
 
 
 SECRET: Final = re.compile(
     r"passw(or)?d|passphrase|keyring|credential|(^|_)(secret|token|key)s?$", re.IGNORECASE
 )
-"""Found in names such as auth_password, keyring and dhchap_key, not in secret_uuid."""
+"""Matches names such as auth_password, keyring and dhchap_key, not secret_uuid.
+
+Drivers choose the names, so a secret is recognised by its name at any depth."""
 
 
 class SecretVisibility:
-    """Tells which attachments a caller may see with their secrets; for one request."""
+    """Policy on the secrets of connections, asked once an owner and request."""
 
     def __init__(self, ctx: RequestContext) -> None:
         self._ctx = ctx
         self._decided: dict[tuple[str, str | None], bool] = {}
 
     def may_see(self, project_id: str, user_id: str | None) -> bool:
-        """Tell whether the caller sees the secrets of an attachment of this project and user."""
+        """Return whether the caller may see secrets of attachments of this project and user."""
         owner = (project_id, user_id)
         if owner not in self._decided:
             target = {"project_id": project_id, "user_id": user_id}
@@ -109,7 +112,7 @@ class SecretVisibility:
 
 
 def redact(value: Any) -> Any:
-    """Return a connection, or a part of it, without what is secret."""
+    """Return a connection, or a part of it, without its secrets."""
     if isinstance(value, Mapping):
         return {key: redact(each) for key, each in value.items() if not SECRET.search(str(key))}
     if isinstance(value, list | tuple):
@@ -118,7 +121,7 @@ def redact(value: Any) -> Any:
 
 
 def sharing_ids(ctx: RequestContext, rows: Sequence[Row]) -> Mapping[str, list[str]]:
-    """Return the ids of those who share a connection with each of these, by its id.
+    """Return the ids of the attachments that share a connection with each of these, by its id.
 
     :param rows: with ``id`` and ``volume_id``
     """
@@ -130,21 +133,25 @@ class SharedConnection:
 
     def __init__(self, ctx: RequestContext, attachment: Attachment) -> None:
         self._ctx = ctx
-        self._mine = attachment.id
+        self._attachment_id = attachment.id
         self._keys = shared_connections.keys_of(attachment.id, attachment.volume_id)
 
     def users(self) -> list[Row]:
-        """Return the rows of those who still use it."""
+        """Return the rows of the attachments that still use it."""
         found = shared_connections.users_of(self._keys, _scope(self._ctx))
-        return [row for row in found if row["id"] != self._mine]
+        return [row for row in found if row["id"] != self._attachment_id]
 
 
 def _scope(ctx: RequestContext) -> str | None:
+    """Return the project whose attachments the caller sees; None: all.
+
+    A service with a service token sees all: it decides for a host whether to close a connection.
+    """
     return None if guard.is_service(ctx) else base.scope(ctx)
 
 
 def summary(row: Row) -> Summary:
-    """Show what every list shows."""
+    """Return the fields that every list shows."""
     return {
         "id": row["id"],
         "status": AttachmentState(row["state"]).wire,
@@ -154,7 +161,7 @@ def summary(row: Row) -> Summary:
 
 
 def detail(row: Row) -> Detail:
-    """Show all of it."""
+    """Return all fields of an attachment."""
     return {
         **summary(row),
         "attached_at": row["attached_at"] or "",
@@ -166,26 +173,26 @@ def detail(row: Row) -> Detail:
 
 def _connection_info(row: Row) -> dict[str, Any] | None:
     if not row["connection_info"]:
-        # What was attached by a mere word knows of no connection, not even of an empty one.
+        # os-attach only reports an attachment: there is no connection, not even an empty one.
         return None if row["kind"] == AttachmentKind.LEGACY else {}
     return connections.flat(row)
 
 
 def _readable_detail(row: Row) -> Detail:
-    """Show all of it, without a connection if that cannot be opened."""
+    """Return all fields, without the connection if it cannot be decrypted."""
     try:
         return detail(row)
     except exception.SecretUnreadable as error:
-        LOG.warning("Attachment %s is shown without its connection: %s", row["id"], error)
+        LOG.warning("Attachment %s: shown without its connection: %s", row["id"], error)
         return detail({**row, "connection_info": None})
 
 
 def show(
     ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion
 ) -> dict[str, Detail]:
-    """Answer one attachment, as much of it as the caller may see.
+    """Return one attachment, with secrets if the caller may see them.
 
-    :raises SecretUnreadable: its connection cannot be opened
+    :raises SecretUnreadable: its connection cannot be decrypted
     """
     row = _row(attachment, _DETAIL)
     return _show(ctx, row, detail(row), ext_version)
@@ -194,7 +201,7 @@ def show(
 def show_accepted(
     ctx: RequestContext, attachment: Attachment, ext_version: ExtVersion
 ) -> dict[str, Detail]:
-    """Answer an attachment that is about to become another one, as :func:`show`."""
+    """Return an attachment with pending work, as :func:`show`."""
     row = _row(attachment, _DETAIL)
     return _show(ctx, row, _readable_detail(row), ext_version)
 
@@ -233,8 +240,8 @@ def _ext_detail(row: Row, full: Detail, sharing: list[str]) -> ExtDetail:
     }
 
 
-def _redacted(seer: SecretVisibility, row: Row, full: Detail) -> Detail:
-    if seer.may_see(row["project_id"], row["user_id"]):
+def _redacted(visibility: SecretVisibility, row: Row, full: Detail) -> Detail:
+    if visibility.may_see(row["project_id"], row["user_id"]):
         return full
     return {**full, "connection_info": redact(full["connection_info"])}
 
@@ -246,13 +253,13 @@ def show_connected(
     connector: Mapping[str, Any],
     ext_version: ExtVersion,
 ) -> dict[str, Detail]:
-    """Answer an attachment as it was before it was connected, and the connection."""
+    """Return an attachment with its state before it was connected, and the connection."""
     row = _row(attachment, _DETAIL)
-    now = {**row, **answer, "connector": connector, **_host_fields(connector)}
+    current = {**row, **answer, "connector": connector, **_host_fields(connector)}
     before = detail({**row, "connection_info": None})
-    full: Detail = {**before, "connection_info": _connection_info(now)}
+    full: Detail = {**before, "connection_info": _connection_info(current)}
     (full,) = _with_ext_fields(
-        ctx, ext_version, [now], [_redacted(SecretVisibility(ctx), row, full)]
+        ctx, ext_version, [current], [_redacted(SecretVisibility(ctx), row, full)]
     )
     return {"attachment": full}
 
@@ -262,17 +269,17 @@ def _host_fields(connector: Mapping[str, Any]) -> Row:
 
 
 def list_remaining(attachments: Iterable[Attachment]) -> dict[str, list[Summary]]:
-    """Answer those that remain of a volume's."""
+    """Return the remaining attachments of a volume."""
     return {"attachments": [summary(_row(each, _SUMMARY)) for each in attachments]}
 
 
 def list_summaries(rows: Iterable[Row]) -> dict[str, list[Summary]]:
-    """Answer a list in short."""
+    """Return a list in short."""
     return {"attachments": [summary(row) for row in rows]}
 
 
 def list_sharing(connection: SharedConnection) -> dict[str, Any]:
-    """Answer who uses the connection that a deleted attachment had, for attachd 1.0."""
+    """Return the attachments that use the connection of a deleted one, for attachd 1.0."""
     users = connection.users()
     return {
         **list_summaries(users),
@@ -283,9 +290,9 @@ def list_sharing(connection: SharedConnection) -> dict[str, Any]:
 def list_details(
     ctx: RequestContext, rows: Sequence[Row], ext_version: ExtVersion
 ) -> dict[str, Sequence[Detail]]:
-    """Answer a list in full, as much of each as the caller may see."""
-    seer = SecretVisibility(ctx)
-    details = [_redacted(seer, row, _readable_detail(row)) for row in rows]
+    """Return a list in full, with secrets where the caller may see them."""
+    visibility = SecretVisibility(ctx)
+    details = [_redacted(visibility, row, _readable_detail(row)) for row in rows]
     return {"attachments": _with_ext_fields(ctx, ext_version, rows, details)}
 
 

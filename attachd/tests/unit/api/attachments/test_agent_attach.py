@@ -206,7 +206,7 @@ class AttachTest(Case):
             raise exception.AttachmentNotFound(attachment_id=identity)
 
         self.reconcile.side_effect = reconcile
-        with self.assertRaisesRegex(exception.Conflict, "has been"):
+        with self.assertRaisesRegex(exception.Conflict, "was deleted"):
             self.ask()
         self.reconcile.side_effect = exception.InvalidTransition("It has changed.")
         self.assertEqual("attaching", self.ask()["status"])

@@ -127,10 +127,10 @@ class DisconnectedTest(Case):
     def test_an_answer_without_the_deed_is_not_believed(self):
         mine = self.attachment("attached")
         self.reconcile.side_effect = None
-        with self.assertRaisesRegex(exception.Conflict, "has not let go"):
+        with self.assertRaisesRegex(exception.Conflict, "has not released"):
             self.disconnect(mine)
         self.reconcile.side_effect = lambda *_args: agent_moves.keep(mine.id, HOST, 1, "mounted")
-        with self.assertRaisesRegex(exception.Conflict, "has not let go of .*: mounted"):
+        with self.assertRaisesRegex(exception.Conflict, "has not released .*: mounted"):
             self.disconnect(mine)
         self.detach.assert_not_called()
 

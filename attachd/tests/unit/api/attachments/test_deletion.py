@@ -176,8 +176,8 @@ class RemoveTest(unittest.TestCase):
         with self.assertLogs("attachd.api.attachments.deletion", "WARNING") as logged:
             attachment, _answer = self.remove("attached", "override_reason=burnt")
         (text,) = logged.output
-        for word in (attachment.id, self.volume, SERVER, "compute-1", "is attached", "user u",
-                     "because: burnt"):  # fmt: skip
+        for word in (attachment.id, self.volume, SERVER, "compute-1", ", attached)", "user u",
+                     "Reason: burnt"):  # fmt: skip
             self.assertIn(word, text)
 
     def test_listeners_are_told(self):
