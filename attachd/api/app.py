@@ -18,7 +18,16 @@ import pecan.core
 import pecan.util
 import webob
 
-from attachd.api import errors, filters, health, identity, measured, policy, root, traced
+from attachd.api import (
+    errors,
+    filters,
+    health,
+    identity,
+    policy,
+    root,
+    telemetry_middleware,
+    traced,
+)
 from attachd.api.types import lookup
 from attachd.conf import CONF
 
@@ -54,7 +63,7 @@ class Dispatcher(pecan.core.ExplicitPecan):
             state.response.content_type = None
 
 
-class Outermost:
+class FaultMiddleware:
     """Gives each request an id, and an answer even when everything inside fails."""
 
     def __init__(self, inner: Application) -> None:
@@ -88,11 +97,11 @@ def make_app() -> Application:
     :raises ConfigurationError: callers cannot be identified as it is configured, or a file of
         policies or filters is broken
     """
-    policy.recall_signatures()
+    policy.patch_oslo_policy_cache()
     policy.load()
     filters.load()
     lookup.check_default()
-    recall_argspecs()
+    patch_pecan_cache()
     strategy = load_strategy()
     application: Application = Dispatcher(
         root.Root(strategy.identify),
@@ -103,13 +112,13 @@ def make_app() -> Application:
         request_cls=webob.Request,
         response_cls=Response,
     )
-    application = health.HealthCheck(strategy.guard(application))
+    application = health.HealthCheck(strategy.wrap(application))
     CONF.register_opts(http_proxy_to_wsgi.OPTS, group="oslo_middleware")
     if CONF.oslo_middleware.enable_proxy_headers_parsing:
         application = http_proxy_to_wsgi.HTTPProxyToWSGI(application, CONF)
-    application = Outermost(application)
+    application = FaultMiddleware(application)
     application = traced.traced(application)
-    return measured.measured(application) if CONF.metrics.enabled else application
+    return telemetry_middleware.measured(application) if CONF.metrics.enabled else application
 
 
 def load_strategy() -> identity.Strategy:
@@ -121,7 +130,7 @@ def load_strategy() -> identity.Strategy:
     return cast("identity.Strategy", strategy)
 
 
-def recall_argspecs() -> None:
+def patch_pecan_cache() -> None:
     """Have pecan look at the signature of a controller once, not at each request.
 
     Where pecan is not the one we know, it stays as it is.

@@ -41,7 +41,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from attachd import exception
-from attachd.api import async_response, idempotency, payload, validation
+from attachd.api import async_response, idempotency, serialization, validation
 from attachd.api import microversions as mv
 from attachd.api.links import Links
 from attachd.context import RequestContext
@@ -105,13 +105,13 @@ class Endpoint:
     since: mv.Version
     until: mv.Version
     policy: str | None
-    body: validation.Ladder | None
-    query: validation.Ladder | None
+    body: validation.VersionedSchema | None
+    query: validation.VersionedSchema | None
     status: int
     handler: Handler
     wants: tuple[str, ...]
     action: str | None = None
-    idempotent: idempotency.Recipe | None = None
+    idempotent: idempotency.IdempotencySpec | None = None
     ext_since: mv.Version | None = None
     doc: EndpointDoc = dataclasses.field(default=NO_DOC, compare=False)
 
@@ -172,7 +172,7 @@ def endpoint(
     body: Steps | None = None,
     query: Steps | None = None,
     status: int = 200,
-    idempotent: idempotency.Recipe | None = None,
+    idempotent: idempotency.IdempotencySpec | None = None,
     ext_since: mv.Version | None = None,
     doc: EndpointDoc = NO_DOC,
 ) -> Callable[[H], H]:
@@ -197,8 +197,8 @@ def endpoint(
                 since,
                 until,
                 policy,
-                None if body is None else validation.Ladder(body, since),
-                None if query is None else validation.Ladder(query, since),
+                None if body is None else validation.VersionedSchema(body, since),
+                None if query is None else validation.VersionedSchema(query, since),
                 status,
                 handler,
                 _wanted(handler, path),
@@ -238,7 +238,7 @@ def action(
                 since,
                 until,
                 policy,
-                validation.Ladder(steps, since),
+                validation.VersionedSchema(steps, since),
                 None,
                 status,
                 handler,
@@ -269,7 +269,7 @@ def choose(candidates: Sequence[Endpoint], call: Call) -> Endpoint:
     if candidates[0].action is not None:
         candidates = _of_action(candidates, call)
     elif candidates[0].body is not None:
-        call.body = payload.read_json(call.request)
+        call.body = serialization.read_json(call.request)
     for each in candidates:
         if each.exists_for(call):
             return each
@@ -277,7 +277,7 @@ def choose(candidates: Sequence[Endpoint], call: Call) -> Endpoint:
 
 
 def _of_action(candidates: Sequence[Endpoint], call: Call) -> list[Endpoint]:
-    body = payload.read_json(call.request)
+    body = serialization.read_json(call.request)
     if not isinstance(body, dict) or len(body) != 1:
         raise exception.BadRequest(
             reason="Malformed request body: an object of one key, the action's name, is needed."
@@ -293,7 +293,11 @@ def _of_action(candidates: Sequence[Endpoint], call: Call) -> list[Endpoint]:
 
 
 def _readable(name: str) -> str:
-    return name if name.isprintable() and len(name) <= validation.SHOWN else validation.shown(name)
+    return (
+        name
+        if name.isprintable() and len(name) <= validation.MAX_SHOWN
+        else validation.abbreviate(name)
+    )
 
 
 def answer(chosen: Endpoint, call: Call) -> Any:
@@ -326,15 +330,15 @@ def answer(chosen: Endpoint, call: Call) -> Any:
         given = {**available, "idempotency_claim": idempotency_claim}
         return chosen.handler(**{name: given[name] for name in chosen.wants})
 
-    if chosen.idempotent is None or (key := idempotency.read(call.request)) is None:
+    if chosen.idempotent is None or (key := idempotency.read_key(call.request)) is None:
         return run(None)
     whatever = (chosen.operation, call.variables, call.request.query_string, call.body)
-    use = idempotency.Use.of(call.ctx, key, *whatever, call.version, call.ext_version)
-    return idempotency.once(call.ctx, call.response, use, chosen.idempotent, run)
+    use = idempotency.KeyUse.of(call.ctx, key, *whatever, call.version, call.ext_version)
+    return idempotency.run_once(call.ctx, call.response, use, chosen.idempotent, run)
 
 
 def _query(chosen: Endpoint, call: Call) -> Mapping[str, str]:
-    parameters = payload.read_query(call.request.query_string)
+    parameters = serialization.read_query(call.request.query_string)
     if chosen.query is not None:
         chosen.query.check(parameters, call.version)
     return parameters

@@ -17,7 +17,7 @@ from attachd.conf import CONF
 
 LOG = log.getLogger(__name__)
 
-KEYS = MappingProxyType(
+FAULT_NAMES = MappingProxyType(
     {
         400: "badRequest",
         401: "unauthorized",
@@ -34,14 +34,14 @@ KEYS = MappingProxyType(
 )
 """What the Block Storage API calls the faults of a status; all others are a computeFault."""
 
-PASSING = frozenset({exception.Unavailable.code, exception.ManagerTimeout.code})
+RETRYABLE = frozenset({exception.Unavailable.code, exception.ManagerTimeout.code})
 """What is answered while something else than the request is wrong: the same may work later."""
 
-LONGEST_WAIT = 3600
+MAX_RETRY_AFTER = 3600
 """Seconds: a caller who is told to wait for longer might as well be told never."""
 
 UNDECODABLE = "The URL or the body holds bytes that are not UTF-8."
-UNFORESEEN = (
+UNEXPECTED_ERROR = (
     "The server has either erred or is incapable of performing the requested operation. "
     "Its operator finds the reason under request id {request_id}."
 )
@@ -61,16 +61,16 @@ def fault(error: Exception, request_id: str) -> Fault:
         return _fault(400, UNDECODABLE)
     if not isinstance(error, exception.AttachdError):
         LOG.error("Unforeseen error in request %s", request_id, exc_info=error)
-        return _fault(500, UNFORESEEN.format(request_id=request_id))
+        return _fault(500, UNEXPECTED_ERROR.format(request_id=request_id))
     if error.code >= 500:  # noqa: PLR2004  HTTP: the server's own fault
         LOG.warning("Request %s failed: %s", request_id, error)
-    return _fault(error.code, str(error), _seconds(error))
+    return _fault(error.code, str(error), _retry_after(error))
 
 
-def _seconds(error: exception.AttachdError) -> int:
+def _retry_after(error: exception.AttachdError) -> int:
     """Tell after how long it makes sense to try again."""
     said: float = error.details.get("retry_after", CONF.api.retry_after)
-    return min(max(1, math.ceil(said)), LONGEST_WAIT)
+    return min(max(1, math.ceil(said)), MAX_RETRY_AFTER)
 
 
 def _fault(code: int, message: str, seconds: int = 0) -> Fault:
@@ -81,14 +81,14 @@ def _fault(code: int, message: str, seconds: int = 0) -> Fault:
     headers = {}
     if code == 413:  # noqa: PLR2004
         content["retryAfter"] = headers["Retry-After"] = "0"
-    if code in PASSING:
+    if code in RETRYABLE:
         headers["Retry-After"] = str(seconds)
     return Fault(code, _encode({key(code): content}), headers)
 
 
 def key(code: int) -> str:
     """Return what the fault of a status is called."""
-    return KEYS.get(code, "computeFault")
+    return FAULT_NAMES.get(code, "computeFault")
 
 
 def _encode(body: dict[str, Any]) -> bytes:

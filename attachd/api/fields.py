@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""JSON schemas of single fields, and how bodies are put together; used by each noun's schema.py.
+r"""JSON schemas of single fields, and functions that combine them into schemas of bodies.
 
-What is stored nowhere else is checked here only: payload.py has refused text that no database
-takes.  A pattern ends in ``\Z``, because ``$`` lets a line break at the end pass.
+Text that a database cannot store is refused by serialization.py before.  A pattern ends in
+``\Z``, because ``$`` also matches before a line break at the end.
 """
 
 import ast
@@ -50,11 +50,11 @@ METADATA: Final[Schema] = {
 }
 
 
-_MOST_PAIRS: Final = 32
+_MAX_PAIRS: Final = 32
 """How many one filter may ask for: a database needs seconds to see what to do about more."""
 
 
-def enclosed(key: str, inner: Schema, **beside: Schema) -> Schema:
+def wrapped(key: str, inner: Schema, **beside: Schema) -> Schema:
     """Describe a body that has all of it under one key.
 
     :param beside: further keys that may be there
@@ -83,7 +83,7 @@ def query_flag(text: str) -> Schema:
     return {"enum": words, "description": text}
 
 
-def truth(name: str, value: object) -> bool:
+def parse_bool(name: str, value: object) -> bool:
     """Read a truth value as clients write it in bodies and URLs.
 
     :raises InvalidInput: it is neither true nor false
@@ -92,7 +92,7 @@ def truth(name: str, value: object) -> bool:
         return strutils.bool_from_string(value, strict=True)
     except ValueError:
         raise exception.InvalidInput(
-            field=name, value=validation.shown(value), reason="It must be true or false."
+            field=name, value=validation.abbreviate(value), reason="It must be true or false."
         ) from None
 
 
@@ -104,7 +104,7 @@ def canonical(identity: str) -> str:
         return identity
 
 
-def pairs(name: str, text: str) -> dict[str, str]:
+def parse_pairs(name: str, text: str) -> dict[str, str]:
     """Read ``{'key': 'value'}`` in a URL: clients send what Python prints of a dictionary.
 
     :raises InvalidInput: it is something else
@@ -119,10 +119,10 @@ def pairs(name: str, text: str) -> dict[str, str]:
         isinstance(each, str) and each.isprintable() for pair in found.items() for each in pair
     ):
         found = None
-    if found is None or len(found) > _MOST_PAIRS:
+    if found is None or len(found) > _MAX_PAIRS:
         raise exception.InvalidInput(
             field=name,
-            value=validation.shown(text),
-            reason=f"It must look like {{'key': 'value'}}, with {_MOST_PAIRS} keys at most.",
+            value=validation.abbreviate(text),
+            reason=f"It must look like {{'key': 'value'}}, with {_MAX_PAIRS} keys at most.",
         )
     return dict(found)

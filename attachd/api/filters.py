@@ -37,25 +37,27 @@ class Resource(NamedTuple):
     """
 
     name: str
-    usual: tuple[str, ...]
-    others: tuple[str, ...] = ()
+    default: tuple[str, ...]
+    admin_only: tuple[str, ...] = ()
     limits_admins: bool = False
 
     @property
     def known(self) -> frozenset[str]:
         """All filters of the list."""
-        return frozenset({*self.usual, *self.others})
+        return frozenset({*self.default, *self.admin_only})
 
     @property
     def parameters(self) -> dict[str, fields.Schema]:
         """What clients are told of its filters."""
-        asked = {name: f"Those whose {name} is this." for name in (*self.usual, *self.others)}
-        asked |= {
+        requested = {
+            name: f"Those whose {name} is this." for name in (*self.default, *self.admin_only)
+        }
+        requested |= {
             name: f"Those whose {name.removesuffix(LIKE)} has this in it."
-            for name in asked
+            for name in requested
             if name.endswith(LIKE)
         }
-        return {name: {"type": "string", "description": text} for name, text in asked.items()}
+        return {name: {"type": "string", "description": text} for name, text in requested.items()}
 
 
 VOLUME: Final = Resource(
@@ -119,7 +121,7 @@ RESOURCES: Final[Mapping[str, Resource]] = MappingProxyType(
 )
 
 
-def asked(
+def requested(
     ctx: RequestContext, resource: Resource, query: Mapping[str, str], version: mv.Version
 ) -> dict[str, str]:
     """Return the filters among the parameters of a request.
@@ -134,7 +136,7 @@ def allowed(ctx: RequestContext, resource: Resource, version: mv.Version) -> fro
     if ctx.is_admin and not resource.limits_admins:
         found = resource.known
     else:
-        found = frozenset(for_all(resource))
+        found = frozenset(for_members(resource))
         # Whoever may ask for a part of a value may ask for all of it.
         found |= resource.known & {name.removesuffix(LIKE) for name in found}
     if version < mv.LIKE_FILTER:
@@ -142,10 +144,10 @@ def allowed(ctx: RequestContext, resource: Resource, version: mv.Version) -> fro
     return found
 
 
-def for_all(resource: Resource) -> tuple[str, ...]:
+def for_members(resource: Resource) -> tuple[str, ...]:
     """Return what everybody may filter a list by."""
     chosen = _file.chosen()
-    return resource.usual if chosen is None else chosen.get(resource.name, ())
+    return resource.default if chosen is None else chosen.get(resource.name, ())
 
 
 def load() -> None:
@@ -177,7 +179,7 @@ class _File:
 _file = _File()
 
 
-def forget() -> None:
+def reset() -> None:
     """Read the file anew when it is needed; for tests that change the configuration."""
     global _file  # noqa: PLW0603  one set of filters per process is the point
     _file = _File()

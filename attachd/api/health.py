@@ -16,7 +16,7 @@ from oslo_middleware.healthcheck import opts
 import webob
 
 from attachd import exception
-from attachd.api import health_checks, payload
+from attachd.api import health_checks, serialization
 from attachd.api.identity import Application, Environ, StartResponse
 from attachd.conf import CONF
 
@@ -60,7 +60,7 @@ class HealthCheck:
             return self._healthy(environ, start_response)
         short = webob.Request(environ).get_response(self._healthy)
         answer = webob.Response(status=short.status, content_type="application/json")
-        answer.body = payload.encode(_detail(well=short.status_int < 300))  # noqa: PLR2004
+        answer.body = serialization.encode(_detail(well=short.status_int < 300))  # noqa: PLR2004
         told: Iterable[bytes] = answer(environ, start_response)
         return told
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks for name and password: [api]auth_strategy = http_basic; loaded by app.
 
-Source: RFC 7617.  Who may come in is what :mod:`attachd.api.accounts` reads from two files.
+Source: RFC 7617.  The users are those of :mod:`attachd.api.basic_auth_users`.
 """
 
 from pathlib import Path
@@ -14,64 +14,64 @@ from webob import exc
 
 from attachd import exception
 from attachd.api import errors, identity
-from attachd.api.accounts import Account, Accounts
+from attachd.api.basic_auth_users import User, UserStore
 from attachd.api.identity import Application, Environ
 from attachd.conf import CONF
 from attachd.context import RequestContext
 
 LOG = log.getLogger(__name__)
 
-_ACCOUNT: Final = "attachd.account"
+_USER_KEY: Final = "attachd.account"
 _CHALLENGE: Final = 'Basic realm="attachd", charset="UTF-8"'
 _SHOWN: Final = 64
 
 
-class Guard:
+class BasicAuthMiddleware:
     """Lets in whoever has an account."""
 
-    def __init__(self, application: Application, accounts: Accounts) -> None:
+    def __init__(self, application: Application, users: UserStore) -> None:
         self._inner = application
-        self._accounts = accounts
+        self._users = users
 
     def __call__(self, environ: Environ, start_response: identity.StartResponse) -> Any:
         """Answer one request."""
-        if identity.is_guarded(environ):
-            account = self._account(environ)
-            if account is None:
+        if identity.needs_auth(environ):
+            user = self._authenticate(environ)
+            if user is None:
                 return _refuse(environ, start_response)
-            environ[_ACCOUNT] = account
+            environ[_USER_KEY] = user
         return self._inner(environ, start_response)
 
-    def _account(self, environ: Environ) -> Account | None:
+    def _authenticate(self, environ: Environ) -> User | None:
         try:
             # This takes the password out of what others see.
             name, password = basic_auth.parse_token(basic_auth.parse_header(environ))
         except exc.HTTPClientError:
             return None
-        account = self._accounts.find(name, password)
-        if account is None:
+        user = self._users.find(name, password)
+        if user is None:
             LOG.warning(
                 "No account fits the name %r and the password of a request from %s",
                 name[:_SHOWN],
                 environ.get("REMOTE_ADDR"),
             )
-        return account
+        return user
 
 
 def _refuse(environ: Environ, start_response: identity.StartResponse) -> Any:
-    fault = errors.fault(exception.Unauthorized(reason=identity.UNIDENTIFIED), "")
+    fault = errors.fault(exception.Unauthorized(reason=identity.UNAUTHENTICATED), "")
     response = webob.Response(fault.body, fault.status, content_type="application/json")
     response.headers["WWW-Authenticate"] = _CHALLENGE
     return response(environ, start_response)
 
 
-def guard(application: Application) -> Application:
+def wrap(application: Application) -> Application:
     """Ask for name and password in front.
 
     :raises ConfigurationError: the files with accounts cannot be used
     """
-    accounts = Accounts(Path(CONF.api.http_basic_user_file), Path(CONF.api.http_basic_roles_file))
-    return Guard(application, accounts)
+    users = UserStore(Path(CONF.api.http_basic_user_file), Path(CONF.api.http_basic_roles_file))
+    return BasicAuthMiddleware(application, users)
 
 
 def identify(environ: Environ, url_project: str | None) -> RequestContext:
@@ -80,14 +80,14 @@ def identify(environ: Environ, url_project: str | None) -> RequestContext:
     :raises Unauthorized: it has not looked at this request
     :raises BadRequest: the URL is of another project than the account
     """
-    account = environ.get(_ACCOUNT)
-    if account is None:
-        raise exception.Unauthorized(reason=identity.UNIDENTIFIED)
+    user = environ.get(_USER_KEY)
+    if user is None:
+        raise exception.Unauthorized(reason=identity.UNAUTHENTICATED)
     return identity.context(
         environ,
         url_project,
-        user_id=account.name,
-        user_name=account.name,
-        project_id=account.project_id,
-        roles=list(account.roles),
+        user_id=user.name,
+        user_name=user.name,
+        project_id=user.project_id,
+        roles=list(user.roles),
     )

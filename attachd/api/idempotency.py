@@ -20,7 +20,7 @@ from oslo_log import log
 import webob
 
 from attachd import exception
-from attachd.api import payload, validation
+from attachd.api import serialization, validation
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import idempotency_keys as db
@@ -31,12 +31,12 @@ __all__ = [
     "REPLAYED",
     "AlreadyMade",
     "IdempotencyClaim",
-    "Recipe",
-    "Use",
-    "earlier",
-    "once",
-    "read",
-    "still_there",
+    "IdempotencySpec",
+    "KeyUse",
+    "find_created",
+    "load_created",
+    "read_key",
+    "run_once",
 ]
 
 LOG = log.getLogger(__name__)
@@ -46,8 +46,8 @@ HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
 """Says in an answer that it is an earlier one; the draft has no name for it, Stripe has this."""
 
-_LONGEST: Final = 255
-_RUNS: Final = 3
+_MAX_KEY_LENGTH: Final = 255
+_MAX_RUNS: Final = 3
 _REFUSED: Final = 400
 _SERVERS_FAULT: Final = 500
 # RFC 8941, 3.3.3: a string
@@ -75,7 +75,7 @@ class KeyReused(exception.AttachdError):
     )
 
 
-class KeyOutlived(exception.NotFound):
+class KeyResourceGone(exception.NotFound):
     """What the first request with this key made is there no longer."""
 
     msg_fmt = (
@@ -84,7 +84,7 @@ class KeyOutlived(exception.NotFound):
     )
 
 
-class Recipe(NamedTuple):
+class IdempotencySpec(NamedTuple):
     """How an endpoint's answer is kept, and made again.
 
     :ivar keep: of the answer what is no secret
@@ -95,7 +95,7 @@ class Recipe(NamedTuple):
     remake: Callable[[RequestContext, str, Any], Any]
 
 
-class Use(NamedTuple):
+class KeyUse(NamedTuple):
     """One use of a key.
 
     :ivar digest: of the key and whose it is: keys of others are other keys
@@ -106,7 +106,7 @@ class Use(NamedTuple):
     fingerprint: str
 
     @classmethod
-    def of(cls, ctx: RequestContext, key: str, *request: Any) -> "Use":
+    def of(cls, ctx: RequestContext, key: str, *request: Any) -> "KeyUse":
         """Return what is stored of a key and of all that makes its request another one."""
         return cls(_hashed(ctx.project_id, ctx.user_id, key), _hashed(*request))
 
@@ -116,7 +116,7 @@ def _hashed(*values: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read(request: webob.Request) -> str | None:
+def read_key(request: webob.Request) -> str | None:
     """Return the key of a request; None: it has none.
 
     :raises BadRequest: it has something else
@@ -128,19 +128,19 @@ def read(request: webob.Request) -> str | None:
     quoted = _QUOTED.fullmatch(sent)
     bare = _BARE.fullmatch(sent)
     key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else bare[0] if bare else ""
-    if not 0 < len(key) <= _LONGEST:
+    if not 0 < len(key) <= _MAX_KEY_LENGTH:
         raise exception.BadRequest(
-            reason=f"The header {HEADER} must be one string of 1 to {_LONGEST} printable ASCII "
-            f"characters, such as a UUID: {validation.shown(sent)}"
+            reason=f"The header {HEADER} must be one string of 1 to {_MAX_KEY_LENGTH} printable "
+            f"ASCII characters, such as a UUID: {validation.abbreviate(sent)}"
         )
     return key
 
 
-def once(
+def run_once(
     ctx: RequestContext,
     response: webob.Response,
-    use: Use,
-    recipe: Recipe,
+    use: KeyUse,
+    spec: IdempotencySpec,
     run: Callable[[IdempotencyClaim], Any],
 ) -> Any:
     """Have a request done, or answer what was answered before.
@@ -150,18 +150,18 @@ def once(
     :raises KeyReused: the key is one of another request
     :raises KeyInUse: another run is faster than this one, again and again
     """
-    for _ in range(_RUNS):
+    for _ in range(_MAX_RUNS):
         known = db.claim(use.digest, use.fingerprint, CONF.api.idempotency_key_ttl)
         if known.fingerprint != use.fingerprint:
             raise KeyReused
         if known.status is not None:
             response.headers[REPLAYED] = "true"
-            return _answered(ctx, response, recipe, known)
+            return _answered(ctx, response, spec, known)
         idempotency_claim = IdempotencyClaim(
             use.digest, known.resource_id, known.repeated, known.made
         )
         try:
-            return _run(response, recipe, run, idempotency_claim)
+            return _run(response, spec, run, idempotency_claim)
         except AlreadyMade:
             LOG.info(
                 "A request for %s is done by two at the same time", idempotency_claim.resource_id
@@ -171,13 +171,13 @@ def once(
 
 def _run(
     response: webob.Response,
-    recipe: Recipe,
+    spec: IdempotencySpec,
     run: Callable[[IdempotencyClaim], Any],
     idempotency_claim: IdempotencyClaim,
 ) -> Any:
     try:
         result = run(idempotency_claim)
-    except KeyOutlived:
+    except KeyResourceGone:
         raise
     except exception.AttachdError as error:
         if idempotency_claim.held and isinstance(error, exception.NotFound):
@@ -195,7 +195,7 @@ def _run(
         db.finish,
         idempotency_claim,
         response.status_int,
-        recipe.keep(json.loads(payload.encode(result))),
+        spec.keep(json.loads(serialization.encode(result))),
     )
     return result
 
@@ -220,16 +220,16 @@ def _keep(
 
 
 def _answered(
-    ctx: RequestContext, response: webob.Response, recipe: Recipe, known: db.Known
+    ctx: RequestContext, response: webob.Response, spec: IdempotencySpec, known: db.Known
 ) -> Any:
     if known.status is None or known.status >= _REFUSED:
         kind = getattr(exception, known.answer["error"], exception.Conflict)
         raise kind(known.answer["message"])
     response.status_int = known.status
-    return recipe.remake(ctx, known.resource_id, known.answer)
+    return spec.remake(ctx, known.resource_id, known.answer)
 
 
-def earlier(
+def find_created(
     idempotency_claim: IdempotencyClaim | None, kind: str, load: Callable[[], T]
 ) -> T | None:
     """Return what an earlier run of a request has made; None: nothing.
@@ -244,13 +244,13 @@ def earlier(
         found = load()
     except exception.NotFound as error:
         if idempotency_claim.made:
-            raise KeyOutlived(kind=kind, id=idempotency_claim.resource_id) from error
+            raise KeyResourceGone(kind=kind, id=idempotency_claim.resource_id) from error
         return None
     idempotency_claim.held = True
     return found
 
 
-def still_there(resource_id: str, kind: str, load: Callable[[], T]) -> T:
+def load_created(resource_id: str, kind: str, load: Callable[[], T]) -> T:
     """Return what was made for a key, for its answer to be made again.
 
     :raises KeyOutlived: it is gone
@@ -258,4 +258,4 @@ def still_there(resource_id: str, kind: str, load: Callable[[], T]) -> T:
     try:
         return load()
     except exception.NotFound as error:
-        raise KeyOutlived(kind=kind, id=resource_id) from error
+        raise KeyResourceGone(kind=kind, id=resource_id) from error

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all ways to identify callers share; each [api]auth_strategy is a module of its name here.
 
-Such a module has two functions, used by app and root: ``guard(application)`` returns the
+Such a module has two functions, used by app and root: ``wrap(application)`` returns the
 application behind what checks callers, ``identify(environ, url_project)`` returns who asks.
 """
 
@@ -16,16 +16,16 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 Application = Callable[[Environ, StartResponse], Iterable[bytes]]
 
-GUARDED: Final = "/v3"
+AUTHENTICATED_PATH: Final = "/v3"
 """Only discovery at / and the health check are there for everybody."""
-UNIDENTIFIED: Final = "The request you have made requires authentication."
+UNAUTHENTICATED: Final = "The request you have made requires authentication."
 
 
 class Strategy(Protocol):
     """What a module of this kind looks like."""
 
     @staticmethod
-    def guard(application: Application) -> Application:
+    def wrap(application: Application) -> Application:
         """Put what checks callers in front.
 
         :raises ConfigurationError: it cannot work as it is configured
@@ -41,10 +41,10 @@ class Strategy(Protocol):
         """
 
 
-def is_guarded(environ: Environ) -> bool:
+def needs_auth(environ: Environ) -> bool:
     """Tell whether a request is for those only who say who they are."""
     path = environ.get("PATH_INFO", "")
-    return bool(path == GUARDED or path.startswith(f"{GUARDED}/"))
+    return bool(path == AUTHENTICATED_PATH or path.startswith(f"{AUTHENTICATED_PATH}/"))
 
 
 def context(environ: Environ, url_project: str | None, **who: Any) -> RequestContext:

@@ -27,7 +27,7 @@ from attachd.context import RequestContext
 LOG = log.getLogger(__name__)
 
 GROUP: Final = "keystone_authtoken"
-OTHER_DEFAULTS: Final = {
+DEFAULT_OVERRIDES: Final = {
     # A request waits for Keystone in a thread that others could use.
     "http_connect_timeout": 5,
     "http_request_max_retries": 1,
@@ -40,7 +40,7 @@ _CHECKED: Final = "keystone.token_auth"
 _CONFIRMED: Final = "Confirmed"
 _CACHE: Final = "attachd.token_cache"
 _TOKEN: Final = re.compile(r"[!-~]+")
-_UNANSWERED: Final = (
+_KEYSTONE_UNAVAILABLE: Final = (
     "Keystone, which has to check who you are, does not answer as it should. Try again later."
 )
 
@@ -54,7 +54,7 @@ class Request(auth_token.BaseAuthProtocol.__call__.RequestClass):
     set_service_headers = set_service_catalog_headers = set_user_headers
 
 
-class Guard(auth_token.AuthProtocol):
+class KeystoneMiddleware(auth_token.AuthProtocol):
     """keystonemiddleware, with a 503 for all that is wrong with Keystone."""
 
     def __call__(self, environ: Environ, start_response: identity.StartResponse) -> Any:
@@ -83,19 +83,19 @@ class Guard(auth_token.AuthProtocol):
         except (exc.HTTPUnauthorized, UnicodeDecodeError):
             raise
         except exc.HTTPServiceUnavailable as error:  # the reason is in the log already
-            raise exception.Unavailable(reason=_UNANSWERED) from error
+            raise exception.Unavailable(reason=_KEYSTONE_UNAVAILABLE) from error
         except Exception as error:
             LOG.exception("Keystone cannot be asked")
-            raise exception.Unavailable(reason=_UNANSWERED) from error
+            raise exception.Unavailable(reason=_KEYSTONE_UNAVAILABLE) from error
 
 
-def guard(application: Application) -> Application:
+def wrap(application: Application) -> Application:
     """Put keystonemiddleware in front.
 
     :raises ConfigurationError: [keystone_authtoken] lacks something
     """
     options = CONF[GROUP]
-    for name, value in OTHER_DEFAULTS.items():
+    for name, value in DEFAULT_OVERRIDES.items():
         CONF.set_default(name, value, group=GROUP)
     if not (options.auth_type or options.auth_section):
         raise exception.ConfigurationError(
@@ -109,12 +109,12 @@ def guard(application: Application) -> Application:
         overrides["cache"] = _CACHE
         tokens = TokenCache()
     try:
-        guarded: Application = Guard(application, overrides)
+        guarded: Application = KeystoneMiddleware(application, overrides)
     except (auth_exceptions.ClientException, auth_token.ConfigurationError) as error:
         raise exception.ConfigurationError(reason=f"[{GROUP}] cannot work: {error}") from error
 
     def choose(environ: Environ, start_response: identity.StartResponse) -> Any:
-        if not identity.is_guarded(environ):
+        if not identity.needs_auth(environ):
             return application(environ, start_response)
         environ[_CACHE] = tokens
         return guarded(environ, start_response)
@@ -134,7 +134,7 @@ def identify(environ: Environ, url_project: str | None) -> RequestContext:
         or checked.user is None
         or environ.get("HTTP_X_IDENTITY_STATUS") != _CONFIRMED
     ):
-        raise exception.Unauthorized(reason=identity.UNIDENTIFIED)
+        raise exception.Unauthorized(reason=identity.UNAUTHENTICATED)
     user = checked.user
     return identity.context(
         environ,
@@ -179,6 +179,6 @@ def list_opts() -> list[tuple[str, Sequence[cfg.Opt]]]:
     known = {each.dest for each in listed}
     options = [*listed, *(each for each in password if each.dest not in known)]
     kept = [each for each in options if not each.deprecated_for_removal]
-    defaults = {name: value for name, value in OTHER_DEFAULTS.items() if name in known}
+    defaults = {name: value for name, value in DEFAULT_OVERRIDES.items() if name in known}
     cfg.set_defaults(kept, **defaults)
     return [(group, kept)]

@@ -13,7 +13,7 @@ from attachd import exception
 from attachd.api import identity
 from attachd.context import RequestContext
 
-NOBODYS_PROJECT = "0" * 32
+DEFAULT_PROJECT = "0" * 32
 """The project where neither token nor URL name one."""
 USER = "noauth"
 ROLES = ("admin", "member", "reader")
@@ -21,7 +21,7 @@ ROLES = ("admin", "member", "reader")
 _TOKEN = re.compile(r"([!-9;-~]{1,64}):([!-9;-~]{1,64})(?::([!-9;-~]*))?")
 
 
-def guard(application: identity.Application) -> identity.Application:
+def wrap(application: identity.Application) -> identity.Application:
     """Let everybody through."""
     return application
 
@@ -32,7 +32,7 @@ def identify(environ: identity.Environ, url_project: str | None) -> RequestConte
     :raises Unauthorized: the token has another form
     :raises BadRequest: the URL is of another project than the token
     """
-    user, project, roles = USER, url_project or NOBODYS_PROJECT, list(ROLES)
+    user, project, roles = USER, url_project or DEFAULT_PROJECT, list(ROLES)
     token = environ.get("HTTP_X_AUTH_TOKEN")
     if token and ":" in token:
         said = _TOKEN.fullmatch(token)

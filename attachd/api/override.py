@@ -11,7 +11,7 @@ from oslo_log import log
 import webob
 
 from attachd import notifications
-from attachd.api import fields, payload
+from attachd.api import fields, serialization
 from attachd.api import microversions as mv
 from attachd.api.attachments import policy
 from attachd.api.validation import Validator
@@ -39,7 +39,7 @@ _REASON: Final = Validator(
 )
 
 
-class Held(NamedTuple):
+class AttachmentRef(NamedTuple):
     """What has to be known of an attachment."""
 
     id: str
@@ -56,7 +56,9 @@ class Held(NamedTuple):
         return cls(**{name: getattr(attachment, name) for name in cls._fields})
 
 
-def is_given(ctx: RequestContext, request: webob.Request, wanted: Sequence[Held]) -> bool:
+def is_overridden(
+    ctx: RequestContext, request: webob.Request, wanted: Sequence[AttachmentRef]
+) -> bool:
     """Tell whether an administrator takes the responsibility, and write down who and why.
 
     :raises Forbidden: the caller may not
@@ -76,7 +78,7 @@ def parameters(request: webob.Request) -> Mapping[str, str]:
     """Return the parameters of a request, as far as they are of attachd's own: none elsewhere."""
     if mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION")).ext_version is None:
         return {}
-    return payload.read_query(request.query_string)
+    return serialization.read_query(request.query_string)
 
 
 def reason(request: webob.Request) -> str | None:
@@ -90,7 +92,7 @@ def reason(request: webob.Request) -> str | None:
     return given
 
 
-def note(ctx: RequestContext, held: Held, why: str | None) -> dict[str, str | None]:
+def details(ctx: RequestContext, held: AttachmentRef, why: str | None) -> dict[str, str | None]:
     """Return what listeners are told: what was taken from whom, by whom and why."""
     return {
         "attachment_id": held.id,
@@ -102,7 +104,7 @@ def note(ctx: RequestContext, held: Held, why: str | None) -> dict[str, str | No
     }
 
 
-def _record(ctx: RequestContext, held: Held, why: str) -> None:
+def _record(ctx: RequestContext, held: AttachmentRef, why: str) -> None:
     LOG.warning(
         "Attachment %s of volume %s, of server %s on host %s, is deleted without asking Compute: "
         "user %s of project %s overrides it, because: %s",
@@ -114,5 +116,5 @@ def _record(ctx: RequestContext, held: Held, why: str) -> None:
         ctx.project_id,
         why,
     )
-    told = note(ctx, held, why)
+    told = details(ctx, held, why)
     notifications.urgent_volume("detach.override", held.volume_id, override=told)

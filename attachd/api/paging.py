@@ -129,7 +129,7 @@ def project(context: Any, query: Mapping[str, str]) -> str | None:
     if not context.is_admin:
         found: str = context.project_id or ""  # Without a project nothing is listed, not all.
         return found
-    wanted = fields.truth(ALL_PROJECTS, query.get(ALL_PROJECTS, "false"))
+    wanted = fields.parse_bool(ALL_PROJECTS, query.get(ALL_PROJECTS, "false"))
     return None if wanted else context.project_id
 
 

@@ -14,7 +14,7 @@ import time
 from typing import Any, NamedTuple
 
 from oslo_log import log
-from oslo_policy import _checks as oslo_checks  # a private name: see recall_signatures()
+from oslo_policy import _checks as oslo_checks  # a private name: see patch_oslo_policy_cache()
 from oslo_policy import opts as oslo_opts
 from oslo_policy import policy as oslo_policy
 
@@ -264,7 +264,7 @@ def is_admin(context: RequestContext) -> bool:
     return _decide(rules, context, _credentials(context), "context_is_admin", {})
 
 
-def recall_signatures() -> None:
+def patch_oslo_policy_cache() -> None:
     """Have oslo.policy look at the signature of a kind of check once, not at each decision.
 
     Where oslo.policy is not the one we know, it stays as it is.

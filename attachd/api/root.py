@@ -11,7 +11,7 @@ import webob
 from webob import exc
 
 from attachd import exception
-from attachd.api import absent, endpoint, errors, links, measured, payload
+from attachd.api import endpoint, errors, links, serialization, telemetry_middleware, unsupported
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Call, Endpoint
 from attachd.conf import CONF
@@ -112,7 +112,9 @@ class Root:
     """The one controller: pecan asks it for every URL."""
 
     def __init__(self, identify: Identify) -> None:
-        self._table = RouteTable(endpoint.load(), CONF.api.project_id_regex, absent.endpoints())
+        self._table = RouteTable(
+            endpoint.load(), CONF.api.project_id_regex, unsupported.endpoints()
+        )
         self._identify = identify
 
     @pecan.expose(content_type="application/json")
@@ -149,20 +151,22 @@ class Root:
         self, request: webob.Request, response: webob.Response, match: Match, asked: mv.Asked
     ) -> None:
         context = self._identify(request.environ, match.url_project)
-        payload.check_segments(match.values)
+        serialization.check_segments(match.values)
         made = links.Links(request, match.url_project)
         call = Call(
             request, response, context, made, asked.volume, {}, ext_version=asked.ext_version
         )
-        request.environ[measured.ENDPOINT] = match.candidates[0].path
-        chosen = request.environ[measured.ENDPOINT] = endpoint.choose(match.candidates, call)
+        request.environ[telemetry_middleware.ENDPOINT] = match.candidates[0].path
+        chosen = request.environ[telemetry_middleware.ENDPOINT] = endpoint.choose(
+            match.candidates, call
+        )
         call.variables = dict(zip(chosen.variables, match.values, strict=True))
         response.status_int = chosen.status
         result = endpoint.answer(chosen, call)
-        if isinstance(result, payload.Pieces):
+        if isinstance(result, serialization.StreamingBody):
             response.app_iter = result
         else:
-            response.body = b"" if result is None else payload.encode(result)
+            response.body = b"" if result is None else serialization.encode(result)
 
 
 def _name_version(response: webob.Response, header: str) -> None:
@@ -188,7 +192,7 @@ def _show_versions(request: webob.Request, response: webob.Response, parts: list
         response.headers["Location"] = href
         return
     response.status_int = 300 if parts == [""] else 200
-    response.body = payload.encode({"versions": [_version_document(href)]})
+    response.body = serialization.encode({"versions": [_version_document(href)]})
 
 
 def _version_document(href: str) -> dict[str, Any]:

@@ -40,4 +40,4 @@ def _moment(name: str, text: str) -> datetime.datetime:
 
 
 def _wrong(name: str, text: str, reason: str) -> exception.InvalidInput:
-    return exception.InvalidInput(field=name, value=validation.shown(text), reason=reason)
+    return exception.InvalidInput(field=name, value=validation.abbreviate(text), reason=reason)

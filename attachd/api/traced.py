@@ -7,7 +7,7 @@ from typing import Any
 from oslo_middleware import request_id, tracing
 
 from attachd.api.identity import Application, Environ, StartResponse
-from attachd.api.measured import endpoint_of
+from attachd.api.telemetry_middleware import endpoint_of
 from attachd.conf import CONF
 from attachd.telemetry import tracing as ours
 

@@ -15,7 +15,7 @@ from attachd import exception
 
 Schema = Mapping[str, Any]
 
-SHOWN = 100
+MAX_SHOWN = 100
 """How many characters of a wrong value its message shows."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}", re.ASCII)
@@ -48,30 +48,32 @@ class Validator:
 
 def _invalid(error: exceptions.ValidationError, root: str) -> exception.BadRequest:
     parts = [root, *error.absolute_path] if root else error.absolute_path
-    path = ".".join(str(part)[:SHOWN] for part in parts)
+    path = ".".join(str(part)[:MAX_SHOWN] for part in parts)
     reason = _REASONS.get(str(error.validator), _plain)(error)
     if not path:
         return exception.BadRequest(reason=reason)
-    return exception.InvalidInput(field=path, value=shown(error.instance), reason=reason)
+    return exception.InvalidInput(field=path, value=abbreviate(error.instance), reason=reason)
 
 
-def shown(value: Any) -> str:
+def abbreviate(value: Any) -> str:
     """Return a value as messages show it: unprintable characters escaped, cut at its end."""
     if isinstance(value, str):
-        value = value[: SHOWN + 1]
+        value = value[: MAX_SHOWN + 1]
     text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _plain(error: exceptions.ValidationError) -> str:
-    return str(error.message).replace(repr(error.instance), shown(error.instance))[: 3 * SHOWN]
+    return str(error.message).replace(repr(error.instance), abbreviate(error.instance))[
+        : 3 * MAX_SHOWN
+    ]
 
 
 def _unexpected(error: exceptions.ValidationError) -> str:
     known = error.schema.get("properties", {})
     patterns = error.schema.get("patternProperties", {})
     extra = [
-        shown(key)
+        abbreviate(key)
         for key in error.instance
         if key not in known and not any(re.search(pattern, key) for pattern in patterns)
     ]
@@ -84,17 +86,17 @@ def _wrong_type(error: exceptions.ValidationError) -> str:
     wanted = error.validator_value
     names = [wanted] if isinstance(wanted, str) else wanted
     listed = ", ".join(repr(name) for name in names)
-    return f"{shown(error.instance)} is not of type {listed}"
+    return f"{abbreviate(error.instance)} is not of type {listed}"
 
 
 def _too_long(error: exceptions.ValidationError) -> str:
-    return f"{shown(error.instance)} is longer than {error.validator_value} characters"
+    return f"{abbreviate(error.instance)} is longer than {error.validator_value} characters"
 
 
 def _described(error: exceptions.ValidationError) -> str:
     """Say what was wanted as the schema describes it: a pattern tells only programmers."""
     wanted = error.schema.get("description")
-    return f"{shown(error.instance)} is not {wanted}" if wanted else _plain(error)
+    return f"{abbreviate(error.instance)} is not {wanted}" if wanted else _plain(error)
 
 
 _REASONS = {
@@ -106,7 +108,7 @@ _REASONS = {
 }
 
 
-class Ladder:
+class VersionedSchema:
     """Schemas by the microversion each of them came with."""
 
     def __init__(self, steps: Schema | Sequence[tuple[Any, Schema]], first: Any) -> None:

@@ -19,7 +19,7 @@ from oslo_utils import netutils
 
 from attachd import exception, service
 from attachd.api import app
-from attachd.api.events import hub
+from attachd.api.events import broadcaster
 from attachd.cmd import http_server
 from attachd.conf import CONF
 from attachd.db import migration, seal_keys, sealing
@@ -244,7 +244,7 @@ def _serve(folder: Path, host: str, port: int) -> int:
     def end(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         server.stop()
-        hub.the().close()
+        broadcaster.get().close()
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)

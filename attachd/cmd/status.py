@@ -57,7 +57,7 @@ class Checks(upgradecheck.UpgradeCommands):
         """Whether callers can be identified, and services told from users."""
         strategy = CONF.api.auth_strategy
         try:
-            app.load_strategy().guard(_nothing)
+            app.load_strategy().wrap(_nothing)
         except (cfg.Error, exception.AttachdError) as error:
             return Result(
                 Code.FAILURE, f"The API cannot run with auth_strategy = {strategy}. {error}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Compute is asked who uses a volume; the [nova] group, read by api/compute.py and the guard.
+"""How Compute is asked who uses a volume; the [nova] group, read by api/nova.py and the guard.
 
 The names of those options that Cinder has too are the same, so that a section can be carried
 over.

@@ -70,14 +70,14 @@ def force_delete(ctx: RequestContext, volume_id: str, request: webob.Request) ->
 def set_bootable(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
     """Note whether servers may boot from a volume."""
     volume = load.writable(ctx, volume_id, volume_policy.UPDATE)
-    volumes.update(volume.id, {"bootable": fields.truth("bootable", body["bootable"])})
+    volumes.update(volume.id, {"bootable": fields.parse_bool("bootable", body["bootable"])})
 
 
 @action(PATH, "os-update_readonly_flag", policy=policy.UPDATE_READONLY, body=schema.READONLY)
 def update_readonly_flag(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
     """Let later attachments of a volume only read it, or write again."""
     volume = load.volume(ctx, volume_id, policy.UPDATE_READONLY)
-    if fields.truth("readonly", body["readonly"]):
+    if fields.parse_bool("readonly", body["readonly"]):
         volume_changes.forbid_writing(volume.id)
     else:
         volume_changes.allow_writing(volume.id)

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from oslo_log import log
 
 from attachd import exception
-from attachd.api import guard
+from attachd.api import detach_guard
 from attachd.api.agents import presence
 from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import connection
@@ -44,7 +44,7 @@ _FORCE_HINT: Final = (
 
 
 def disconnect(
-    ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
+    ctx: RequestContext, attachment: Attachment, allowed_states: detach_guard.AllowedStates
 ) -> connection.AttachmentsBody:
     """Do as connection.disconnect(), after the host has released the device.
 
@@ -65,7 +65,7 @@ def disconnect(
 def disconnect_async(
     ctx: RequestContext,
     attachment: Attachment,
-    allowed_states: guard.AllowedStates,
+    allowed_states: detach_guard.AllowedStates,
     ext_version: connection.ExtVersion,
     async_response: AsyncPreference,
 ) -> connection.AttachmentBody:
@@ -80,7 +80,7 @@ def disconnect_async(
 
     def disconnect(current: Attachment) -> connection.AttachmentBody:
         if not _may_have_device(current):
-            allowed = guard.without_device(allowed_states)
+            allowed = detach_guard.without_device(allowed_states)
             return connection.disconnect_async(ctx, current, allowed, ext_version, async_response)
         _withdraw(current, allowed_states)
         return connection.accept(
@@ -91,7 +91,7 @@ def disconnect_async(
 
 
 def release_device(
-    ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
+    ctx: RequestContext, attachment: Attachment, allowed_states: detach_guard.AllowedStates
 ) -> None:
     """Have the host release a device that it may have, and wait for it.
 
@@ -121,11 +121,11 @@ def _retry_on_transition(
 
 
 def _disconnect_released(
-    ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
+    ctx: RequestContext, attachment: Attachment, allowed_states: detach_guard.AllowedStates
 ) -> connection.AttachmentsBody:
     had_device = _release_device(ctx, attachment, allowed_states)
     try:
-        return connection.disconnect(ctx, attachment, guard.without_device(allowed_states))
+        return connection.disconnect(ctx, attachment, detach_guard.without_device(allowed_states))
     except exception.AttachmentNotFound as error:
         if had_device:
             raise _AlreadyDeleted from error
@@ -133,7 +133,7 @@ def _disconnect_released(
 
 
 def _release_device(
-    ctx: RequestContext, attachment: Attachment, allowed_states: guard.AllowedStates
+    ctx: RequestContext, attachment: Attachment, allowed_states: detach_guard.AllowedStates
 ) -> bool:
     """Have the host release its device; return whether it may have had one."""
     if not _may_have_device(attachment):
@@ -153,7 +153,7 @@ def _release_device(
     return True
 
 
-def _withdraw(attachment: Attachment, allowed_states: guard.AllowedStates) -> None:
+def _withdraw(attachment: Attachment, allowed_states: detach_guard.AllowedStates) -> None:
     presence.check(str(attachment.agent), _FORCE_HINT % attachment.id)
     due.withdraw(attachment.id, attachment.volume_id, allowed_states)
 

@@ -13,7 +13,7 @@ from oslo_log import log
 import webob
 
 from attachd import notifications
-from attachd.api import fields, guard, override
+from attachd.api import detach_guard, fields, override
 from attachd.api import microversions as mv
 from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import agent_detach, reservation, view
@@ -37,11 +37,11 @@ def delete(
     ctx: RequestContext,
     request: webob.Request,
     attachment: Attachment,
-    allowed_states: guard.AllowedStates,
+    allowed_states: detach_guard.AllowedStates,
 ) -> dict[str, list[view.Summary]]:
     """Remove an attachment in the states that the guard allows; return those that remain.
 
-    :param allowed_states: as guard.check() returned it
+    :param allowed_states: as detach_guard.check() returned it
     """
     rows = reservation.cancel(attachment)
     if rows is not None:
@@ -59,7 +59,7 @@ def delete_async(
     async_response: AsyncPreference,
 ) -> dict[str, Any]:
     """Record that an attachment is to be deleted; return it as it is until then."""
-    allowed_states = guard.check(ctx, request, attachment)
+    allowed_states = detach_guard.check(ctx, request, attachment)
     rows = reservation.cancel(attachment)
     if rows is not None:
         return dict(view.list_summaries(rows))
@@ -73,13 +73,13 @@ def _allowed_states(
     ctx: RequestContext,
     request: webob.Request,
     attachment: Attachment,
-    allowed_states: guard.AllowedStates,
-) -> guard.AllowedStates:
+    allowed_states: detach_guard.AllowedStates,
+) -> detach_guard.AllowedStates:
     """Return the states in which an attachment may be deleted that is more than a reservation."""
     if attachment.wire_state != "reserved":
         return allowed_states
     # Another request is connecting the reservation at this moment.
-    return guard.check(ctx, request, Attachment.get(ctx, attachment.id))
+    return detach_guard.check(ctx, request, Attachment.get(ctx, attachment.id))
 
 
 def is_force_requested(request: webob.Request) -> bool:
@@ -87,7 +87,7 @@ def is_force_requested(request: webob.Request) -> bool:
 
     :raises InvalidInput: the value is neither true nor false
     """
-    return fields.truth(FORCE, override.parameters(request).get(FORCE, "false"))
+    return fields.parse_bool(FORCE, override.parameters(request).get(FORCE, "false"))
 
 
 def force_delete(
@@ -124,7 +124,7 @@ def _record_force_delete(ctx: RequestContext, attachment: Attachment, reason: st
         ctx.project_id,
         reason,
     )
-    payload = override.note(ctx, override.Held.of(attachment), reason)
+    payload = override.details(ctx, override.AttachmentRef.of(attachment), reason)
     notifications.urgent_volume("detach.force", attachment.volume_id, force=payload)
 
 

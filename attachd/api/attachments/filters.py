@@ -65,7 +65,7 @@ def parse(
     """
     known = EXT_FILTERS if ext_version is not None else {}
     usual = {name: value for name, value in query.items() if name not in known}
-    requested = register.asked(ctx, register.ATTACHMENT, usual, version)
+    requested = register.requested(ctx, register.ATTACHMENT, usual, version)
     requested |= {name: query[name] for name in known if name in query}
     if ext_version is not None:
         _check_states(requested)
@@ -102,7 +102,7 @@ def _check_states(requested: Mapping[str, str]) -> None:
         if name in requested and requested[name] not in known:
             raise exception.InvalidInput(
                 field=name,
-                value=validation.shown(requested[name]),
+                value=validation.abbreviate(requested[name]),
                 reason=f"It must be one of {', '.join(known)}.",
             )
 

@@ -10,8 +10,8 @@ from typing import Any, Final, NotRequired
 
 import webob
 
+from attachd.api import detach_guard, idempotency, paging
 from attachd.api import filters as register
-from attachd.api import guard, idempotency, paging
 from attachd.api import microversions as mv
 from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import (
@@ -68,9 +68,9 @@ def _replay_answer(
 
     Policy on secrets applies to the caller of the repeated request.
 
-    :raises KeyOutlived: the attachment is deleted
+    :raises KeyResourceGone: the attachment is deleted
     """
-    attachment = idempotency.still_there(
+    attachment = idempotency.load_created(
         resource_id, "attachment", lambda: Attachment.get(ctx, resource_id)
     )
     shown = kept["attachment"]
@@ -84,7 +84,7 @@ def _replay_answer(
     return {"attachment": shown}
 
 
-RECIPE: Final = idempotency.Recipe(_keep_answer, _replay_answer)
+IDEMPOTENCY_SPEC: Final = idempotency.IdempotencySpec(_keep_answer, _replay_answer)
 
 
 @endpoint(
@@ -93,7 +93,7 @@ RECIPE: Final = idempotency.Recipe(_keep_answer, _replay_answer)
     since=mv.NEW_ATTACH,
     policy=policy.CREATE,
     body=schema.CREATE,
-    idempotent=RECIPE,
+    idempotent=IDEMPOTENCY_SPEC,
     doc=connection.DOC,
 )
 def create(
@@ -260,6 +260,6 @@ def delete(
         return deletion.delete_async(ctx, request, attachment, ext_version, async_response)
     else:
         remaining = deletion.delete(
-            ctx, request, attachment, guard.check(ctx, request, attachment)
+            ctx, request, attachment, detach_guard.check(ctx, request, attachment)
         )
     return remaining if shared is None else view.list_sharing(shared)

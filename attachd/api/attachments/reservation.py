@@ -51,9 +51,9 @@ def find_earlier(
 ) -> Attachment | None:
     """Return the attachment that an earlier run of the same request has made, or None.
 
-    :raises KeyOutlived: it is deleted
+    :raises KeyResourceGone: it is deleted
     """
-    return idempotency.earlier(
+    return idempotency.find_created(
         idempotency_claim,
         "attachment",
         lambda: Attachment.get(ctx, idempotency_claim.resource_id if idempotency_claim else ""),

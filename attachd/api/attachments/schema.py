@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api.fields import Schema, canonical, enclosed, fields
+from attachd.api.fields import Schema, canonical, fields, wrapped
 from attachd.api.validation import Validator
 from attachd.conf import CONF
 
@@ -38,13 +38,13 @@ _MODE: Final[dict[str, Schema]] = {"mode": {"type": "string", "enum": ["rw", "ro
 _CONNECT: Final[dict[str, Schema]] = {"connector": {"type": "object", "minProperties": 1}}
 
 CREATE: Final = [
-    (mv.NEW_ATTACH, enclosed("attachment", fields(_CREATE, "volume_uuid"))),
+    (mv.NEW_ATTACH, wrapped("attachment", fields(_CREATE, "volume_uuid"))),
     (
         mv.ATTACHMENT_CREATE_MODE_ARG,
-        enclosed("attachment", fields({**_CREATE, **_MODE}, "volume_uuid")),
+        wrapped("attachment", fields({**_CREATE, **_MODE}, "volume_uuid")),
     ),
 ]
-UPDATE: Final = enclosed("attachment", fields(_CONNECT, "connector"))
+UPDATE: Final = wrapped("attachment", fields(_CONNECT, "connector"))
 
 _LINE: Final[Schema] = {
     "maxLength": 255,

@@ -13,7 +13,7 @@ from typing import Any, Final, TypedDict
 from oslo_log import log
 
 from attachd import exception
-from attachd.api import guard
+from attachd.api import detach_guard
 from attachd.api import policy as rules
 from attachd.api.attachments import policy
 from attachd.api.endpoint import EndpointDoc
@@ -147,7 +147,7 @@ def _scope(ctx: RequestContext) -> str | None:
 
     A service with a service token sees all: it decides for a host whether to close a connection.
     """
-    return None if guard.is_service(ctx) else base.scope(ctx)
+    return None if detach_guard.is_service(ctx) else base.scope(ctx)
 
 
 def summary(row: Row) -> Summary:

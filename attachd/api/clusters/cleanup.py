@@ -14,7 +14,7 @@ from attachd.api import fields
 from attachd.api import microversions as mv
 from attachd.api.clusters import policy, schema
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.services import managers, names
+from attachd.api.services import binaries, managers
 from attachd.db import volumes
 
 Body = dict[str, Any]
@@ -53,15 +53,15 @@ def cleanup(body: Body) -> Body:
 
 def _meant(row: Row, body: Body) -> bool:
     """Tell whether a body is about a service; without ``is_up``, about those that are down."""
-    wanted = fields.truth("is_up", body.get("is_up", False))
-    binary = names.own(body.get("binary") or scheduler.BINARY)
+    wanted = fields.parse_bool("is_up", body.get("is_up", False))
+    binary = binaries.own(body.get("binary") or scheduler.BINARY)
     disabled = body.get("disabled")
     return (
         not body.get("cluster_name")
         and body.get("service_id") is None
         and binary == row["binary"]
         and scheduler.is_up(row) == wanted
-        and (disabled is None or fields.truth("disabled", disabled) == row["disabled"])
+        and (disabled is None or fields.parse_bool("disabled", disabled) == row["disabled"])
     )
 
 
@@ -80,6 +80,6 @@ def _brief(row: Row) -> Body:
     return {
         "id": row["id"],
         "host": row["host"],
-        "binary": names.shown(row["binary"]),
+        "binary": binaries.shown(row["binary"]),
         "cluster_name": None,
     }

@@ -79,4 +79,4 @@ def _check_filters(query: Query, version: mv.Version) -> None:
         raise exception.BadRequest(reason=f"Invalid input received: Invalid filter keys: {listed}")
     for name in ("is_up", "disabled"):
         if name in query:
-            fields.truth(name, query[name])
+            fields.parse_bool(name, query[name])

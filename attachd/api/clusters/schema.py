@@ -4,7 +4,7 @@
 from typing import Final
 
 from attachd.api.fields import BOOLEAN, NAME, OPTIONAL_TEXT, Schema, fields
-from attachd.api.services import names
+from attachd.api.services import binaries
 
 ENABLE: Final[Schema] = fields({"name": NAME, "binary": OPTIONAL_TEXT}, "name")
 DISABLE: Final[Schema] = fields(
@@ -24,7 +24,7 @@ CLEANUP: Final[Schema] = fields(
         "cluster_name": NAME,
         "service_id": _NUMBER,
         "host": NAME,
-        "binary": {"enum": list(names.ALL)},
+        "binary": {"enum": list(binaries.ALL)},
         "is_up": BOOLEAN,
         "disabled": BOOLEAN,
         "resource_id": _UUID,

@@ -8,7 +8,7 @@ from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.default_types import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.fields import NAME, enclosed, fields
+from attachd.api.fields import NAME, fields, wrapped
 from attachd.api.types import lookup
 from attachd.context import RequestContext
 from attachd.db import default_types
@@ -18,7 +18,7 @@ SINCE = mv.DEFAULT_TYPE_OVERRIDES
 _MAX_PROJECT_ID = 64
 """Characters of a project id, as the tables keep it."""
 
-BODY: Final = enclosed("default_type", fields({"volume_type": NAME}, "volume_type"))
+BODY: Final = wrapped("default_type", fields({"volume_type": NAME}, "volume_type"))
 
 Body = dict[str, Any]
 

@@ -13,14 +13,15 @@ import webob
 
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.events import hub as hubs
-from attachd.api.events import policy, stream, view, wishes
+from attachd.api.events import broadcaster, parameters, policy, sse, view
 from attachd.context import RequestContext
 from attachd.db import events
 
 Body = dict[str, Any]
 
-_DOC: Final = EndpointDoc({"events": list[view.Event], "revision": int}, wishes.QUERY, (410, 503))
+_DOC: Final = EndpointDoc(
+    {"events": list[view.Event], "revision": int}, parameters.QUERY_PARAMETERS, (410, 503)
+)
 
 
 @endpoint("GET", "/events", ext_since=mv.EXT_BASE, policy=policy.WATCH, doc=_DOC)
@@ -29,71 +30,78 @@ def watch(
     query: Mapping[str, str],
     request: webob.Request,
     response: webob.Response,
-) -> Body | stream.Stream:
+) -> Body | sse.EventStream:
     """Answer what has happened since a revision, at once, when something does, or as a stream."""
-    if stream.CONTENT_TYPE in request.headers.get("Accept", ""):
+    if sse.CONTENT_TYPE in request.headers.get("Accept", ""):
         return _stream(ctx, query, request, response)
-    wish = wishes.read(ctx, query)
+    event_query = parameters.read(ctx, query)
     there = events.give_places()
-    if wish.since is None:
+    if event_query.since is None:
         return {"events": [], "revision": there.given}
-    wishes.check(wish.since, there)
-    if wish.since < there.given or not wish.wait:
-        return _look_back(wish, wish.since, there.given)
-    hub = hubs.the()
-    with hub.watching():
-        return _wait(wish, wish.since, hub)
+    parameters.check(event_query.since, there)
+    if event_query.since < there.given or not event_query.wait:
+        return _look_back(event_query, event_query.since, there.given)
+    feed = broadcaster.get()
+    with feed.subscribed():
+        return _wait(event_query, event_query.since, feed)
 
 
 def _stream(
     ctx: RequestContext, query: Mapping[str, str], request: webob.Request, response: webob.Response
-) -> stream.Stream:
-    wish = wishes.read(ctx, query, request.headers.get("Last-Event-ID"))
+) -> sse.EventStream:
+    event_query = parameters.read(ctx, query, request.headers.get("Last-Event-ID"))
     there = events.give_places()
-    since = there.given if wish.since is None else wish.since
-    wishes.check(since, there)
-    answer = stream.Stream(hubs.the(), wish, since)
-    response.content_type = stream.CONTENT_TYPE
+    since = there.given if event_query.since is None else event_query.since
+    parameters.check(since, there)
+    answer = sse.EventStream(broadcaster.get(), event_query, since)
+    response.content_type = sse.CONTENT_TYPE
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Accel-Buffering"] = "no"
     return answer
 
 
-def _look_back(wish: wishes.Wish, place: int, given: int) -> Body:
+def _look_back(event_query: parameters.EventQuery, revision: int, given: int) -> Body:
     """Gather what is wanted behind a place.
 
     :param given: the last place; whatever is not found until there is none of theirs
     """
-    since = place
+    since = revision
     found: list[Body] = []
-    while rows := events.after(place, hubs.PAGE, wish.project_id):
-        place = _gather(wish, place, rows, found)
-        if len(found) == wish.limit:
+    while rows := events.after(revision, broadcaster.PAGE, event_query.project_id):
+        revision = _gather(event_query, revision, rows, found)
+        if len(found) == event_query.limit:
             break
     else:
-        place = max(place, given)
+        revision = max(revision, given)
     # The oldest may have been removed while they were read: nobody is to miss them unawares.
-    wishes.check(since, events.places())
-    return {"events": found, "revision": place}
+    parameters.check(since, events.places())
+    return {"events": found, "revision": revision}
 
 
-def _wait(wish: wishes.Wish, place: int, hub: hubs.Hub) -> Body:
+def _wait(
+    event_query: parameters.EventQuery, revision: int, feed: broadcaster.Broadcaster
+) -> Body:
     """Gather what is wanted behind a place, and wait for the first of it."""
-    deadline = time.monotonic() + wish.wait
+    deadline = time.monotonic() + event_query.wait
     found: list[Body] = []
     while not found:
         left = deadline - time.monotonic()
-        place = _gather(wish, place, hub.behind(place, max(0.0, left)), found)
-        if left <= 0 or hub.closing:
+        revision = _gather(event_query, revision, feed.read_after(revision, max(0.0, left)), found)
+        if left <= 0 or feed.closing:
             break
-    return {"events": found, "revision": place}
+    return {"events": found, "revision": revision}
 
 
-def _gather(wish: wishes.Wish, place: int, rows: Sequence[hubs.Row], found: list[Body]) -> int:
+def _gather(
+    event_query: parameters.EventQuery,
+    revision: int,
+    rows: Sequence[broadcaster.Row],
+    found: list[Body],
+) -> int:
     """Add what is wanted of some rows, and return up to which place that is all."""
     for row in rows:
-        place = row["revision"]
-        found += [shown] if (shown := wish.shown(row)) else []
-        if len(found) == wish.limit:
+        revision = row["revision"]
+        found += [shown] if (shown := event_query.shown(row)) else []
+        if len(found) == event_query.limit:
             break
-    return place
+    return revision

@@ -6,7 +6,7 @@ from typing import Any
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.events import policy, view, wishes
+from attachd.api.events import parameters, policy, view
 from attachd.context import RequestContext
 from attachd.db import events
 from attachd.objects.base import scope
@@ -24,5 +24,5 @@ def timeline(ctx: RequestContext, attachment_id: str) -> dict[str, Any]:
     rows = events.of_attachment(attachment_id, scope(ctx))
     if not rows:
         raise exception.AttachmentNotFound(attachment_id=attachment_id)
-    internals = wishes.sees_internals(ctx, rows[0]["project_id"])
+    internals = parameters.sees_internals(ctx, rows[0]["project_id"])
     return {"timeline": [view.event(row, internals=internals) for row in rows]}

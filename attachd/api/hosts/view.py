@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import datetime
 from typing import Any, Literal, TypedDict
 
-from attachd.api.services import names
+from attachd.api.services import binaries
 from attachd.db.services import Held
 
 Row = Mapping[str, Any]
@@ -39,7 +39,7 @@ def host(row: Row) -> dict[str, Any]:
     """Show a service as a host: it is available as long as it reports."""
     return {
         "host_name": row["host"],
-        "service": names.shown(row["binary"]),
+        "service": binaries.shown(row["binary"]),
         "zone": row["availability_zone"],
         "service-status": "available" if row["alive"] else "unavailable",
         "service-state": "disabled" if row["disabled"] else "enabled",

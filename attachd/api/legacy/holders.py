@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 import webob
 
-from attachd.api import guard, override
+from attachd.api import detach_guard, override
 from attachd.api.endpoint import EndpointDoc
 from attachd.context import RequestContext
 from attachd.db import holders, legacy
@@ -33,7 +33,7 @@ class VolumeHolders(NamedTuple):
     used: Sequence[Row]
     connections: Sequence[Row]
     holds: Sequence[Row]
-    allowed_states: Mapping[str, guard.AllowedStates] = MappingProxyType({})
+    allowed_states: Mapping[str, detach_guard.AllowedStates] = MappingProxyType({})
 
     def for_caller(self, ctx: RequestContext, volume: Volume) -> Self:
         """Narrow it to what was begun by whoever gives the volume back now.
@@ -83,7 +83,7 @@ class VolumeHolders(NamedTuple):
         """
         # In this order: what comes after the guard has looked is not there.
         loaded = cls.load(volume_id)
-        allowed_states = guard.check_volume(ctx, request, volume_id, attachment_id)
+        allowed_states = detach_guard.check_volume(ctx, request, volume_id, attachment_id)
         return loaded._replace(allowed_states=allowed_states)
 
     @classmethod

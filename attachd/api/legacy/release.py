@@ -7,7 +7,7 @@ import contextlib
 import webob
 
 from attachd import exception
-from attachd.api import guard
+from attachd.api import detach_guard
 from attachd.api.attachments import agent_detach, deletion
 from attachd.api.legacy.holders import Row, VolumeHolders
 from attachd.context import RequestContext
@@ -65,14 +65,14 @@ def _force_delete(
     ctx: RequestContext,
     request: webob.Request,
     attachment: Attachment,
-    allowed_states: guard.AllowedStates,
+    allowed_states: detach_guard.AllowedStates,
 ) -> None:
     agent_detach.release_device(ctx, attachment, allowed_states)
     deletion.force_delete(ctx, request, attachment, allowed_states)
 
 
 def _remove(
-    way: Callable[[RequestContext, webob.Request, Attachment, guard.AllowedStates], object],
+    way: Callable[[RequestContext, webob.Request, Attachment, detach_guard.AllowedStates], object],
     ctx: RequestContext,
     request: webob.Request,
     volume: Volume,

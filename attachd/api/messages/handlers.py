@@ -40,7 +40,7 @@ def index(
     """Answer a page of messages; before 3.5 the parameters mean nothing."""
     asked = query if version >= mv.MESSAGES_PAGINATION else {}
     wanted = paging.read(asked, SORT_KEYS)
-    found: Body = filters.asked(ctx, filters.MESSAGE, asked, version)
+    found: Body = filters.requested(ctx, filters.MESSAGE, asked, version)
     project = paging.project(ctx, asked)
     if project is not None and not (ctx.is_admin and "project_id" in found):
         found["project_id"] = project

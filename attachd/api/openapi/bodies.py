@@ -10,7 +10,7 @@ from typing import Any
 
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
-from attachd.api.openapi import words
+from attachd.api.openapi import descriptions
 
 Schema = dict[str, Any]
 
@@ -36,7 +36,7 @@ def _action(each: Endpoint, version: mv.Version) -> Schema:
     assert each.action is not None
     return {
         "title": each.action,
-        "description": words.of(each).summary,
+        "description": descriptions.of(each).summary,
         "type": "object",
         "properties": {each.action: _checked(each, version)},
         "required": [each.action],

@@ -17,8 +17,14 @@ import yaml
 from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
-from attachd.api.openapi import bodies, inputs, outputs, version_documents, words
-from attachd.api.openapi.shapes import Shapes
+from attachd.api.openapi import (
+    bodies,
+    descriptions,
+    request_schemas,
+    response_schemas,
+    version_documents,
+)
+from attachd.api.openapi.type_schemas import Shapes
 
 Document = dict[str, Any]
 
@@ -72,27 +78,27 @@ def _order(each: Endpoint) -> tuple[str, int, str]:
 def _path(group: list[Endpoint], version: mv.Version, shapes: Shapes) -> Document:
     told: Document = {}
     if version < mv.PROJECT_ID_OPTIONAL_IN_URL:
-        told["parameters"] = [inputs.project()]
+        told["parameters"] = [request_schemas.project()]
     for method, found in itertools.groupby(group, operator.attrgetter("method")):
         told[method.lower()] = _operation(list(found), version, shapes)
     return told
 
 
 def _operation(found: Sequence[Endpoint], version: mv.Version, shapes: Shapes) -> Document:
-    told: Document = {**_names(found), "parameters": inputs.parameters(found, version)}
+    told: Document = {**_names(found), "parameters": request_schemas.parameters(found, version)}
     if (body := bodies.body(found, version)) is not None:
         told["requestBody"] = body
-    return {**told, "responses": outputs.responses(found, shapes)}
+    return {**told, "responses": response_schemas.responses(found, shapes)}
 
 
 def _names(found: Sequence[Endpoint]) -> Document:
     first = found[0]
     if first.action is None:
         tag = first.handler.__module__.split(".")[2]
-        summary, text = words.of(first)
+        summary, text = descriptions.of(first)
     else:
         tag, summary = first.path.split("/")[1], "Do what the only key of the body names."
-        text = "\n".join(f"* `{each.action}`: {words.of(each).summary}" for each in found)
+        text = "\n".join(f"* `{each.action}`: {descriptions.of(each).summary}" for each in found)
     names = {"operationId": _operation_id(first), "tags": [tag]}
     return {**names, "summary": summary, "description": text}
 
@@ -105,9 +111,9 @@ def _operation_id(each: Endpoint) -> str:
 def _components(shapes: Shapes) -> Document:
     return {
         "schemas": dict(sorted(shapes.components.items())),
-        "parameters": inputs.components(),
-        "responses": outputs.components(),
-        "headers": outputs.headers(),
+        "parameters": request_schemas.components(),
+        "responses": response_schemas.components(),
+        "headers": response_schemas.headers(),
         "securitySchemes": {
             "token": {
                 "type": "apiKey",

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from attachd.api.openapi import outputs
+from attachd.api.openapi import response_schemas
 
 Schema = dict[str, Any]
 
@@ -26,8 +26,8 @@ def _operation(name: str, summary: str, status: str) -> Schema:
                 "description": summary,
                 "content": {"application/json": {"schema": _SCHEMA}},
             },
-            "400": {"$ref": f"#/components/responses/{outputs.name(400)}"},
-            "406": {"$ref": f"#/components/responses/{outputs.name(406)}"},
+            "400": {"$ref": f"#/components/responses/{response_schemas.name(400)}"},
+            "406": {"$ref": f"#/components/responses/{response_schemas.name(406)}"},
         },
     }
 

@@ -98,7 +98,7 @@ def delete_keys(qos_specs_id: str, body: Body) -> None:
 @endpoint("DELETE", ITEM, policy=policy.DELETE, status=202, doc=_DELETE_DOC)
 def delete(qos_specs_id: str, query: Query) -> None:
     """Remove QoS specs; with ``force`` also those that volume types have."""
-    if fields.truth("force", query.get("force", "false")):
+    if fields.parse_bool("force", query.get("force", "false")):
         qos_specs.delete_and_disassociate(qos_specs_id)
     else:
         qos_specs.delete(qos_specs_id)

@@ -7,7 +7,7 @@ are the values of those that attachd itself computes with.
 
 from typing import Final
 
-from attachd.api.fields import NAME, OPTIONAL_TEXT, TEXT, Schema, enclosed, fields
+from attachd.api.fields import NAME, OPTIONAL_TEXT, TEXT, Schema, fields, wrapped
 
 CONSUMERS: Final = ("front-end", "back-end", "both")
 
@@ -29,7 +29,7 @@ _SPECS: Final[Schema] = {
     "additionalProperties": False,
 }
 
-CREATE: Final = enclosed(
+CREATE: Final = wrapped(
     "qos_specs",
     {
         **_SPECS,
@@ -38,7 +38,7 @@ CREATE: Final = enclosed(
         "required": ["name"],
     },
 )
-UPDATE: Final = enclosed(
+UPDATE: Final = wrapped(
     "qos_specs",
     {
         **_SPECS,

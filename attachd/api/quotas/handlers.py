@@ -38,7 +38,7 @@ class _Project(NamedTuple):
 def show(ctx: RequestContext, target_project_id: str, query: Query) -> Body:
     """Answer a project's quotas, and what it has used of them if ``usage`` is true."""
     ctx.authorize(policy.SHOW, _Project(target_project_id))
-    with_usage = fields.truth("usage", query.get("usage", "false"))
+    with_usage = fields.parse_bool("usage", query.get("usage", "false"))
     shown: Body = _limits(ctx, target_project_id)
     if with_usage:
         shown = {**view.with_usage(shown, quotas.used(target_project_id))}
@@ -65,8 +65,8 @@ def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query
             reason=f"It has at most {_LONGEST_PROJECT} characters.",
         )
     said = body["quota_set"]
-    forced = fields.truth("quota_set.force", said.get("force", False))
-    forced = fields.truth("skip_validation", query.get("skip_validation", forced))
+    forced = fields.parse_bool("quota_set.force", said.get("force", False))
+    forced = fields.parse_bool("skip_validation", query.get("skip_validation", forced))
     asked = {key: value for key, value in said.items() if key not in schema.NOT_LIMITS}
     wanted = requested_limits(asked, "quota set", _resource_names(ctx, target_project_id))
     (quotas.store if forced else quotas.store_if_kept)(target_project_id, wanted)
@@ -125,6 +125,6 @@ def requested_limits(body: Mapping[str, Any], kind: str, known: Collection[str])
     :param known: what can be limited
     :raises BadRequest: naming what cannot
     """
-    if bad := [validation.shown(key) for key in body if key not in known]:
+    if bad := [validation.abbreviate(key) for key in body if key not in known]:
         raise exception.BadRequest(reason=f"Bad key(s) in {kind}: {', '.join(bad[:_SHOWN])}")
     return {name: int(limit) for name, limit in body.items()}

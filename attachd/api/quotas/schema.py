@@ -3,7 +3,7 @@
 
 from typing import Final
 
-from attachd.api.fields import BOOLEAN, Schema, enclosed
+from attachd.api.fields import BOOLEAN, Schema, wrapped
 
 _LIMIT: Final[Schema] = {
     "type": ["integer", "string"],
@@ -17,7 +17,7 @@ _LIMIT: Final[Schema] = {
 # Which other keys there are depends on the volume types: handlers look at them.
 _SET: Final[Schema] = {"type": "object", "additionalProperties": _LIMIT}
 
-UPDATE: Final = enclosed(
+UPDATE: Final = wrapped(
     "quota_set",
     {
         **_SET,
@@ -28,4 +28,4 @@ UPDATE: Final = enclosed(
 )
 NOT_LIMITS: Final = frozenset({"tenant_id", "id", "force"})
 
-UPDATE_CLASS: Final = enclosed("quota_class_set", _SET)
+UPDATE_CLASS: Final = wrapped("quota_class_set", _SET)

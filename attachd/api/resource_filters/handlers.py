@@ -30,7 +30,7 @@ def index(query: Mapping[str, str]) -> dict[str, Any]:
     wanted = query.get("resource")
     return {
         "resource_filters": [
-            {"resource": name, "filters": list(filters.for_all(resource))}
+            {"resource": name, "filters": list(filters.for_members(resource))}
             for name, resource in filters.RESOURCES.items()
             if wanted in {None, "", name}
         ]

@@ -7,7 +7,7 @@ from typing import Any
 from attachd.api import fields
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.services import managers, names, policy, schema, view
+from attachd.api.services import binaries, managers, policy, schema, view
 from attachd.db import services
 
 Body = dict[str, Any]
@@ -26,7 +26,7 @@ _DOC = EndpointDoc(
 def index(query: Query, version: mv.Version) -> Body:
     """Answer the services; a host without ``@`` stands for all its backends."""
     binary = query.get("binary")
-    wanted: services.Filters = {"binary": names.own(binary)} if binary else {}
+    wanted: services.Filters = {"binary": binaries.own(binary)} if binary else {}
     rows = [row for row in services.page(wanted) if managers.is_of(row, query.get("host"))]
     return {"services": [view.service(row, version) for row in rows]}
 
@@ -72,7 +72,7 @@ def disable_with_reason(body: Body) -> Body:
 
 
 def _binary(body: Body) -> str:
-    return names.own(body.get("binary") or body["service"])
+    return binaries.own(body.get("binary") or body["service"])
 
 
 def _switched(body: Body, *, disabled: bool) -> Body:

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.services import managers, names, policy, schema
+from attachd.api.services import binaries, managers, policy, schema
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import manager_api
@@ -57,28 +57,28 @@ def get_log(ctx: RequestContext, body: Body) -> dict[str, Any]:
     prefix = body.get("prefix") or ""
     found = []
     if _means_api(body):
-        found.append(_shown(CONF.host, names.API, log_levels.current(prefix)))
+        found.append(_shown(CONF.host, binaries.API, log_levels.current(prefix)))
     for host in _managers(body):
         levels = manager_api.get_log_levels(ctx, host, prefix)
-        found.append(_shown(host, names.MANAGER, levels))
+        found.append(_shown(host, binaries.MANAGER, levels))
     return {"log_levels": found}
 
 
 def _means_api(body: Body) -> bool:
     """Tell whether a body is about the API, which is one of the programs at this host."""
-    return _means(body, names.API) and body.get("server") in {None, "", CONF.host}
+    return _means(body, binaries.API) and body.get("server") in {None, "", CONF.host}
 
 
 def _managers(body: Body) -> list[str]:
     """Return the backends whose managers a body is about, of those that report."""
-    if not _means(body, names.MANAGER):
+    if not _means(body, binaries.MANAGER):
         return []
     return [row["host"] for row in managers.at(body.get("server")) if row["alive"]]
 
 
 def _means(body: Body, binary: str) -> bool:
     wanted = body.get("binary")
-    return wanted in {None, "", "*"} or names.own(str(wanted)) == names.own(binary)
+    return wanted in {None, "", "*"} or binaries.own(str(wanted)) == binaries.own(binary)
 
 
 def _shown(host: str, binary: str, levels: Mapping[str, str]) -> dict[str, Any]:

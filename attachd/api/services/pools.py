@@ -25,7 +25,7 @@ _DOC = EndpointDoc(
 @endpoint("GET", "/scheduler-stats/get_pools", policy=policy.GET_POOLS, doc=_DOC)
 def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     """Answer the pools of all backends that are up."""
-    detailed = fields.truth("detail", query.get("detail", "false"))
+    detailed = fields.parse_bool("detail", query.get("detail", "false"))
     rows = [row for row in services.page({"binary": scheduler.BINARY}) if _offers(row)]
     if version >= mv.POOL_FILTER:
         rows = _filtered(ctx, rows, query, version)
@@ -41,7 +41,7 @@ def _filtered(
     ctx: RequestContext, rows: list[services.Row], query: Query, version: mv.Version
 ) -> list[services.Row]:
     plain = {name: text for name, text in query.items() if name != "detail"}
-    asked = filters.asked(ctx, filters.POOL, plain, version)
+    asked = filters.requested(ctx, filters.POOL, plain, version)
     if name := asked.get("name"):
         rows = [row for row in rows if view.pool(row)["name"] == name]
     wanted = asked.get("volume_type")

@@ -4,7 +4,7 @@
 from typing import Final
 
 from attachd.api.fields import NAME, OPTIONAL_TEXT, Schema, fields
-from attachd.api.services import names
+from attachd.api.services import binaries
 from attachd.telemetry import log_levels
 
 _SERVICE: Final = {
@@ -31,7 +31,7 @@ FAILOVER: Final[Schema] = fields(
 )
 
 _LOGGERS: Final = {
-    "binary": {"enum": ["*", "", *names.ALL]},
+    "binary": {"enum": ["*", "", *binaries.ALL]},
     "server": OPTIONAL_TEXT,
     "prefix": OPTIONAL_TEXT,
 }

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from attachd import scheduler
 from attachd.api import microversions as mv
-from attachd.api.services import names
+from attachd.api.services import binaries
 from attachd.conf import CONF
 
 Row = Mapping[str, Any]
@@ -82,7 +82,7 @@ def service(row: Row, version: mv.Version) -> dict[str, Any]:
     state = "up" if scheduler.is_up(row) else "down"
     enabled = not row["disabled"] and not row["frozen"]
     shown = {
-        "binary": names.shown(row["binary"]),
+        "binary": binaries.shown(row["binary"]),
         "host": row["host"],
         "zone": row["availability_zone"],
         "status": "enabled" if enabled else "disabled",

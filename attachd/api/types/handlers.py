@@ -48,7 +48,7 @@ def create(ctx: RequestContext, body: Body) -> Body:
     values = {
         "name": wanted["name"],
         "description": wanted.get("description"),
-        "is_public": fields.truth("is_public", wanted.get(view.IS_PUBLIC, True)),
+        "is_public": fields.parse_bool("is_public", wanted.get(view.IS_PUBLIC, True)),
         "extra_specs": wanted.get("extra_specs") or {},
     }
     schema.check_specs(values["extra_specs"])
@@ -67,7 +67,7 @@ def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
     values = {key: wanted[key] for key in ("name", "description") if wanted.get(key) is not None}
     for key in (view.IS_PUBLIC, "is_public"):
         if key in wanted:
-            values["is_public"] = fields.truth(key, wanted[key])
+            values["is_public"] = fields.parse_bool(key, wanted[key])
     if not values:
         raise exception.BadRequest(
             reason="Specify volume type name, description, is_public or a combination thereof."
@@ -109,7 +109,7 @@ def index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) 
     wanted = paging.read(query, SORT_KEYS)
     # Unknown filters were ignored longer here than in other lists.
     strict = version if version >= mv.SUPPORT_VOLUME_TYPE_FILTER else mv.BASE
-    found = parse_filters(ctx, filters.asked(ctx, filters.TYPE, query, strict), version)
+    found = parse_filters(ctx, filters.requested(ctx, filters.TYPE, query, strict), version)
     rows = [] if found is None else types.page(found, wanted)
     viewer = view.Viewer.from_context(ctx)
     answer: Body = {"volume_types": [view.detail(row, viewer) for row in rows]}
@@ -131,7 +131,7 @@ def parse_filters(ctx: RequestContext, asked: Query, version: mv.Version) -> typ
     }
     # Administrators could filter by anything before.
     if "extra_specs" in asked and (ctx.is_admin or version >= mv.SUPPORT_VOLUME_TYPE_FILTER):
-        specs = fields.pairs("extra_specs", asked["extra_specs"])
+        specs = fields.parse_pairs("extra_specs", asked["extra_specs"])
         # Whoever does not see an extra spec is not to guess its value either.
         if not view.sees_sensitive_specs(ctx) and specs.keys() - view.VISIBLE_SPECS:
             return None
@@ -145,6 +145,6 @@ def _visibility(ctx: RequestContext, text: str) -> dict[str, Any]:
         return {"known_to": ctx.project_id}
     if text.lower() == "none":
         return {}
-    if fields.truth("is_public", text):
+    if fields.parse_bool("is_public", text):
         return {"known_to": ctx.project_id}
     return {"is_public": False}

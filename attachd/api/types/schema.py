@@ -4,7 +4,7 @@
 from typing import Final
 
 from attachd import multiattach
-from attachd.api.fields import BOOLEAN, NAME, OPTIONAL_TEXT, Schema, enclosed, fields
+from attachd.api.fields import BOOLEAN, NAME, OPTIONAL_TEXT, Schema, fields, wrapped
 
 _SPECS: Final[Schema] = {
     "type": "object",
@@ -13,7 +13,7 @@ _SPECS: Final[Schema] = {
     "additionalProperties": False,
 }
 
-CREATE: Final = enclosed(
+CREATE: Final = wrapped(
     "volume_type",
     fields(
         {
@@ -25,7 +25,7 @@ CREATE: Final = enclosed(
         "name",
     ),
 )
-UPDATE: Final = enclosed(
+UPDATE: Final = wrapped(
     "volume_type",
     fields(
         {
@@ -37,7 +37,7 @@ UPDATE: Final = enclosed(
         }
     ),
 )
-SPECS: Final = enclosed("extra_specs", _SPECS)
+SPECS: Final = wrapped("extra_specs", _SPECS)
 SPEC: Final[Schema] = {**_SPECS, "minProperties": 1, "maxProperties": 1}
 
 
@@ -55,5 +55,5 @@ PROJECT: Final[Schema] = {
 }
 ACCESS: Final = fields({"project": PROJECT}, "project")
 
-ENCRYPTION: Final = enclosed("encryption", {"type": "object"})
+ENCRYPTION: Final = wrapped("encryption", {"type": "object"})
 """What is in it is refused anyway."""

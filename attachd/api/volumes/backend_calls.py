@@ -46,7 +46,7 @@ def create_once(
     :raises Unavailable: the message could not be sent.  The volume stays as it is: a repetition
         sends it again, and without one a manager makes the volume when it finds the row
     """
-    volume = idempotency.earlier(claim, "volume", lambda: Volume.get(ctx, claim.resource_id))
+    volume = idempotency.find_created(claim, "volume", lambda: Volume.get(ctx, claim.resource_id))
     if volume is None:
         volume = Volume.create(ctx, values(), claim)
         claim.held = True
@@ -57,7 +57,7 @@ def create_once(
 
 def replay_create(ctx: RequestContext, volume_id: str, kept: Any) -> Any:
     """Answer what :func:`create_once` was answered with, as long as the volume is there."""
-    idempotency.still_there(volume_id, "volume", lambda: Volume.get(ctx, volume_id))
+    idempotency.load_created(volume_id, "volume", lambda: Volume.get(ctx, volume_id))
     return kept
 
 

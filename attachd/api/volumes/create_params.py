@@ -77,7 +77,7 @@ def _reject_unsupported(wanted: CreateRequest) -> None:
             if field in schema.FOUND_NOWHERE and uuidutils.is_uuid_like(value):
                 raise exception.NotFound(reason)
             raise exception.BadRequest(reason=reason)
-    if fields.truth("multiattach", wanted.get("multiattach") or False):
+    if fields.parse_bool("multiattach", wanted.get("multiattach") or False):
         raise exception.BadRequest(
             reason="multiattach parameter has been removed. A volume can be attached several "
             "times if its volume type says so: choose one with the extra spec "

@@ -41,7 +41,7 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
     asked = _known_filters(ctx, query, version)
     if asked is None:
         return None
-    counted = fields.truth("consumes_quota", asked.pop("consumes_quota", "true"))
+    counted = fields.parse_bool("consumes_quota", asked.pop("consumes_quota", "true"))
     project = paging.project(ctx, query)
     if (
         not counted
@@ -105,15 +105,15 @@ def _size(name: str, text: str) -> int:
 
 
 def _invalid(name: str, text: str, reason: str) -> exception.InvalidInput:
-    return exception.InvalidInput(field=name, value=validation.shown(text), reason=reason)
+    return exception.InvalidInput(field=name, value=validation.abbreviate(text), reason=reason)
 
 
 _CONVERTED: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingProxyType(
     {
         "size": ("size_gib", _size),
-        "bootable": ("bootable", fields.truth),
-        "multiattach": ("multiattach", fields.truth),
-        "metadata": ("metadata", fields.pairs),
-        "glance_metadata": ("image_metadata", fields.pairs),
+        "bootable": ("bootable", fields.parse_bool),
+        "multiattach": ("multiattach", fields.parse_bool),
+        "metadata": ("metadata", fields.parse_pairs),
+        "glance_metadata": ("image_metadata", fields.parse_pairs),
     }
 )

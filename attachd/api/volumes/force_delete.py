@@ -8,7 +8,7 @@ from typing import Any
 import webob
 
 from attachd import exception
-from attachd.api import guard
+from attachd.api import detach_guard
 from attachd.api.volumes import backend_calls
 from attachd.context import RequestContext
 from attachd.db import attachments, holders, volumes
@@ -35,7 +35,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
             "deleted, not even by force, before it has been detached."
         )
     allowed_states = {
-        row["id"]: guard.check(ctx, request, Attachment.from_row(ctx, row))
+        row["id"]: detach_guard.check(ctx, request, Attachment.from_row(ctx, row))
         for row in holders.shown(rows)
     }
     for row in rows:
@@ -60,7 +60,7 @@ def _remove_attachment(
     ctx: RequestContext,
     volume: Volume,
     row: Mapping[str, Any],
-    allowed_states: guard.AllowedStates,
+    allowed_states: detach_guard.AllowedStates,
 ) -> None:
     state = AttachmentState(row["state"])
     if state is AttachmentState.HELD:
@@ -70,5 +70,7 @@ def _remove_attachment(
     elif state not in UNREACHABLE:
         known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
         # Its agent makes a device as soon as it is connected.
-        allowed = allowed_states if row["agent"] is None else guard.without_device(allowed_states)
+        allowed = (
+            allowed_states if row["agent"] is None else detach_guard.without_device(allowed_states)
+        )
         manager_api.detach(ctx, Attachment.from_row(ctx, known), allowed)

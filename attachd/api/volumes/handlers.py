@@ -30,7 +30,9 @@ from attachd.objects import Volume
 ITEM = "/volumes/{volume_id}"
 
 Body = dict[str, Any]
-RECIPE: Final = idempotency.Recipe(keep=lambda answer: answer, remake=backend_calls.replay_create)
+IDEMPOTENCY_SPEC: Final = idempotency.IdempotencySpec(
+    keep=lambda answer: answer, remake=backend_calls.replay_create
+)
 """There are no secrets in a volume's answer."""
 
 
@@ -40,7 +42,7 @@ RECIPE: Final = idempotency.Recipe(keep=lambda answer: answer, remake=backend_ca
     policy=policy.CREATE,
     body=schema.CREATE,
     status=202,
-    idempotent=RECIPE,
+    idempotent=IDEMPOTENCY_SPEC,
     doc=EndpointDoc({"volume": view.VolumeDetail}, faults=(409,)),
 )
 def create(
@@ -185,7 +187,7 @@ def _page(
     """Return the rows of a page, and what is answered beside them."""
     asked = dict(query)
     wanted = paging.read(asked, SORT_KEYS)
-    counted = viewer.version >= mv.SUPPORT_COUNT_INFO and fields.truth(
+    counted = viewer.version >= mv.SUPPORT_COUNT_INFO and fields.parse_bool(
         WITH_COUNT, asked.pop(WITH_COUNT, "false")
     )
     found = filters.parse(ctx, asked, viewer.version)
@@ -229,8 +231,8 @@ def delete(
     request: webob.Request,
 ) -> None:
     """Mark a volume and have its backend remove it; ``cascade`` finds nothing to go along."""
-    fields.truth("cascade", query.get("cascade", "false"))
-    force = fields.truth("force", query.get("force", "false"))
+    fields.parse_bool("cascade", query.get("cascade", "false"))
+    force = fields.parse_bool("force", query.get("force", "false"))
     volume = load.volume(ctx, volume_id, policy.DELETE)
     if force and version >= mv.VOLUME_DELETE_FORCE:
         ctx.authorize(policy.FORCE_DELETE, volume)

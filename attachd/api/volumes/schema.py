@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from attachd.api import microversions as mv
-from attachd.api.fields import BOOLEAN, METADATA, OPTIONAL_TEXT, SIZE, Schema, enclosed, fields
+from attachd.api.fields import BOOLEAN, METADATA, OPTIONAL_TEXT, SIZE, Schema, fields, wrapped
 
 REFUSED: Final = MappingProxyType(
     {
@@ -41,17 +41,17 @@ _NEW: Final = fields(
 _HINTS: Final[dict[str, Schema]] = {"OS-SCH-HNT:scheduler_hints": {"type": ["object", "null"]}}
 
 CREATE: Final = [
-    (mv.BASE, enclosed("volume", {**_NEW, "additionalProperties": True}, **_HINTS)),
-    (mv.SUPPORT_VOLUME_SCHEMA_CHANGES, enclosed("volume", _NEW, **_HINTS)),
+    (mv.BASE, wrapped("volume", {**_NEW, "additionalProperties": True}, **_HINTS)),
+    (mv.SUPPORT_VOLUME_SCHEMA_CHANGES, wrapped("volume", _NEW, **_HINTS)),
 ]
 
 _CHANGES: Final = fields({**_TEXTS, "metadata": METADATA})
 
 UPDATE: Final = [
-    (mv.BASE, enclosed("volume", _CHANGES)),
+    (mv.BASE, wrapped("volume", _CHANGES)),
     # From here on, something has to change.
-    (mv.SUPPORT_VOLUME_SCHEMA_CHANGES, enclosed("volume", {**_CHANGES, "minProperties": 1})),
+    (mv.SUPPORT_VOLUME_SCHEMA_CHANGES, wrapped("volume", {**_CHANGES, "minProperties": 1})),
 ]
 
-PAIRS: Final = enclosed("metadata", METADATA)
-PAIR: Final = enclosed("meta", {**METADATA, "minProperties": 1, "maxProperties": 1})
+PAIRS: Final = wrapped("metadata", METADATA)
+PAIR: Final = wrapped("meta", {**METADATA, "minProperties": 1, "maxProperties": 1})

@@ -15,8 +15,8 @@ import jsonschema
 from attachd.api import app, endpoint, root
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
-from attachd.api.openapi import outputs
-from attachd.api.openapi.shapes import Schema, Shapes
+from attachd.api.openapi import response_schemas
+from attachd.api.openapi.type_schemas import Schema, Shapes
 
 PROJECT = "[0-9a-f-]{32,36}|admin|demo"
 
@@ -60,11 +60,13 @@ def check(method: str, path: str, version: str | None, status: int, raw: bytes) 
     if not found:
         return
     named = f"{method} {path} is answered {status}"
-    if not any(status in outputs.results(each) | outputs.faults(each) for each in found):
+    if not any(
+        status in response_schemas.results(each) | response_schemas.faults(each) for each in found
+    ):
         raise NotAsDescribedError(f"{named}, which is not described: {raw!r}")
     if not raw:
         return
-    answering = [each for each in found if status in outputs.results(each)]
+    answering = [each for each in found if status in response_schemas.results(each)]
     validators = [_validator(each.operation, version) for each in answering] or [_fault(status)]
     errors = [[*each.iter_errors(json.loads(raw))] for each in validators]
     if all(errors):
@@ -101,5 +103,5 @@ def _validator(operation: str, version: str | None) -> Any:
 @functools.cache
 def _fault(status: int) -> Any:
     """Return what checks the body of a fault."""
-    told = outputs.components()[outputs.name(status)]
+    told = response_schemas.components()[response_schemas.name(status)]
     return jsonschema.Draft202012Validator(told["content"]["application/json"]["schema"])

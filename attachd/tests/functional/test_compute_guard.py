@@ -15,7 +15,7 @@ from attachd.tests.wait import TIMEOUT
 SERVER = "11111111-2222-3333-4444-555555555555"
 CONNECTOR = {"host": "compute-1", "initiator": "iqn.2026-01.org.example:compute-1"}
 OWN = f"{served.LATEST}, attachd 1.0"
-LOGGER = "attachd.api.guard"
+LOGGER = "attachd.api.detach_guard"
 OVERRIDES = "attachd.api.override"
 
 

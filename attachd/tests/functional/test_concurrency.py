@@ -32,7 +32,7 @@ ALLOWED = {200, 202, 204, 400, 404, 409}
 BROKEN = 500
 
 
-class Held(NamedTuple):
+class AttachmentRef(NamedTuple):
     """When a client surely held the volume: from one answer to the next request."""
 
     since: float
@@ -50,7 +50,7 @@ class Client:
         self._random = random.Random(seed)
         self._held: tuple[float, str] | None = None
         self._connector = {"host": f"compute-{seed}"}
-        self.holds: list[Held] = []
+        self.holds: list[AttachmentRef] = []
         self.statuses: set[int] = set()
 
     def work(self) -> None:
@@ -97,7 +97,7 @@ class Client:
         since, attachment = self._held
         until = time.monotonic()
         if self._ask("DELETE", self._path).status == 200:
-            self.holds.append(Held(since, until, attachment))
+            self.holds.append(AttachmentRef(since, until, attachment))
             self._held = None
 
     def work_and_leave(self) -> None:

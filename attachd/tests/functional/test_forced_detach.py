@@ -4,7 +4,7 @@
 import unittest
 from unittest import mock
 
-from attachd.api import guard
+from attachd.api import detach_guard
 from attachd.manager import detach
 from attachd.states import AttachmentState
 from attachd.tests import backends, computes, rows
@@ -146,7 +146,7 @@ class ChangedTest(Case):
         mine = self.attach()
         with self.driver.failing("grant", final=True):
             self.connect(mine, status=500)
-        checked = guard.check
+        checked = detach_guard.check
 
         def check(*given):
             said = checked(*given)
@@ -154,7 +154,7 @@ class ChangedTest(Case):
             self.complete(mine)
             return said
 
-        with mock.patch.object(guard, "check", check):
+        with mock.patch.object(detach_guard, "check", check):
             answer = self.api.ask("DELETE", f"/attachments/{mine}")
         self.assertEqual(409, answer.status, answer.raw)
         self.assertIn(f"Attachment {mine} has become attached since", answer.fault)

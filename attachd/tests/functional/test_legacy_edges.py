@@ -4,7 +4,7 @@
 import unittest
 from unittest import mock
 
-from attachd.api import guard
+from attachd.api import detach_guard
 from attachd.manager import detach
 from attachd.tests import backends, computes, rows
 from attachd.tests.functional import served
@@ -99,14 +99,14 @@ class GuardTest(Case):
 
     def test_a_server_that_connects_while_its_reservation_is_detached_keeps_its_volume(self):
         identity = self.reserve()
-        checked = guard.check_volume
+        checked = detach_guard.check_volume
 
         def check(*given):
             said = checked(*given)
             self.connect(identity)
             return said
 
-        with mock.patch.object(guard, "check_volume", check):
+        with mock.patch.object(detach_guard, "check_volume", check):
             for action in ("os-detach", "os-force_detach"):
                 self.act(action, {}, status=409, token=served.ADMIN)
         self.assertEqual({identity}, self.driver.granted())
@@ -118,7 +118,7 @@ class GuardTest(Case):
             failed = self.api.ask("PUT", f"/attachments/{identity}", body)
         self.assertEqual(500, failed.status)
         self.assertEqual("connect_failed", rows.attachment(identity)["state"])
-        checked = guard.check_volume
+        checked = detach_guard.check_volume
 
         def check(*given):
             said = checked(*given)
@@ -126,7 +126,7 @@ class GuardTest(Case):
             self.api.ask("POST", f"/attachments/{identity}/action", {"os-complete": None})
             return said
 
-        with mock.patch.object(guard, "check_volume", check):
+        with mock.patch.object(detach_guard, "check_volume", check):
             answer = self.act("os-detach", {"attachment_id": identity}, status=409)
         self.assertIn(f"Attachment {identity} has become attached since", answer.fault)
         self.assertEqual(("in-use", "attached"), self.status())

@@ -63,8 +63,8 @@ class KeystoneTest(Case):
         self.assertEqual(200, self.api.ask("GET", "/volumes", token=known).status)
 
     def test_the_defaults_are_seconds(self):
-        self.assertLessEqual(strategy.OTHER_DEFAULTS["http_connect_timeout"], 5)
-        self.assertLessEqual(strategy.OTHER_DEFAULTS["http_request_max_retries"], 1)
+        self.assertLessEqual(strategy.DEFAULT_OVERRIDES["http_connect_timeout"], 5)
+        self.assertLessEqual(strategy.DEFAULT_OVERRIDES["http_request_max_retries"], 1)
 
 
 class ComputeTest(Case):

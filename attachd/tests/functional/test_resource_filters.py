@@ -31,14 +31,14 @@ class ResourceFiltersTest(unittest.TestCase):
         super().setUp()
         self.api = served.use(self)
         asking.add_type("gold")
-        filters.forget()
-        self.addCleanup(filters.forget)
+        filters.reset()
+        self.addCleanup(filters.reset)
 
     def say(self, chosen):
         path = processes.folder(self) / "filters.json"
         path.write_text(json.dumps(chosen), encoding="utf-8")
         override(self, "resource_query_filters_file", str(path), group="api")
-        filters.forget()
+        filters.reset()
 
     def told(self):
         found = self.api.ask("GET", "/resource_filters").body["resource_filters"]

@@ -260,7 +260,7 @@ class OnMariadb(Pages):
                 names = {"volume": tuple(everything), "attachment": tuple(everything)}
                 with (
                     self.subTest(name, list=list_.__name__, who="member"),
-                    mock.patch.object(register, "for_all", lambda each, n=names: n[each.name]),
+                    mock.patch.object(register, "for_members", lambda each, n=names: n[each.name]),
                 ):
                     self.assert_indexed(self.plans(list_, self.member, query))
 

@@ -53,7 +53,7 @@ class MiddlewareTest(Case):
             raise KeyError("inside")
 
         with self.assertLogs("attachd.api.errors", "ERROR"):
-            answer = served.Api(None, app.Outermost(broken)).ask("GET", "/")
+            answer = served.Api(None, app.FaultMiddleware(broken)).ask("GET", "/")
         self.assertEqual(500, answer.status)
         self.assertEqual("application/json", answer.headers["content-type"])
 
@@ -67,7 +67,9 @@ class MiddlewareTest(Case):
 
         theirs = "req-11111111-2222-3333-4444-555555555555"
         for given in (theirs, "x" * 1000):
-            served.Api(None, app.Outermost(inner)).ask("GET", "/", x_openstack_request_id=given)
+            served.Api(None, app.FaultMiddleware(inner)).ask(
+                "GET", "/", x_openstack_request_id=given
+            )
         self.assertEqual([theirs, None], seen)
 
 
@@ -75,14 +77,14 @@ class PecanTest(Case):
     """pecan's private function is the one that ours stands for."""
 
     def test_pecan_looks_at_signatures_by_the_function_that_we_make_remember(self):
-        app.recall_argspecs()
+        app.patch_pecan_cache()
         remembering = getattr(pecan.util, "_getargspec", None)
         self.assertTrue(hasattr(remembering, "cache_info"), "pecan has changed: see app.py")
         self.assertIn("_getargspec(method)", inspect.getsource(pecan.util.getargspec))
 
     def test_another_pecan_stays_as_it_is(self):
         with mock.patch.object(pecan.util, "_getargspec", None):
-            app.recall_argspecs()
+            app.patch_pecan_cache()
             self.assertIsNone(pecan.util._getargspec)
 
     def test_a_request_looks_at_no_signature_twice(self):

@@ -25,7 +25,7 @@ class SchemasTest(unittest.TestCase):
     def test_truth_values(self):
         for value in (True, False, "True", "false", "1", "0", "yes", "off"):
             self.assertTrue(accepts(fields.BOOLEAN, value), value)
-            fields.truth("x", value)
+            fields.parse_bool("x", value)
         for value in ("maybe", "", None, 2, [], {}):
             self.assertFalse(accepts(fields.BOOLEAN, value), value)
 
@@ -43,7 +43,7 @@ class SchemasTest(unittest.TestCase):
             self.assertFalse(accepts(fields.NAME, value), value)
 
     def test_a_body_has_its_key_and_what_may_stand_beside_it(self):
-        schema = fields.enclosed("a", {"type": "integer"}, b={"type": "null"})
+        schema = fields.wrapped("a", {"type": "integer"}, b={"type": "null"})
         self.assertTrue(accepts(schema, {"a": 1}))
         self.assertTrue(accepts(schema, {"a": 1, "b": None}))
         for value in ({}, {"b": None}, {"a": 1, "c": 1}, {"a": "1"}, None, []):
@@ -64,19 +64,21 @@ class CanonicalTest(unittest.TestCase):
 class TruthTest(unittest.TestCase):
     def test_it_is_read_as_clients_write_it(self):
         for value in (True, "True", "1", "on", "YES", "t"):
-            self.assertIs(True, fields.truth("x", value))
+            self.assertIs(True, fields.parse_bool("x", value))
         for value in (False, "False", "0", "off", "No", "f"):
-            self.assertIs(False, fields.truth("x", value))
+            self.assertIs(False, fields.parse_bool("x", value))
 
     def test_nonsense_is_refused_by_its_name(self):
         with self.assertRaisesRegex(exception.InvalidInput, "attribute force.*'maybe'"):
-            fields.truth("force", "maybe")
+            fields.parse_bool("force", "maybe")
 
 
 class PairsTest(unittest.TestCase):
     def test_what_python_prints_is_read(self):
-        self.assertEqual({"a": "b", "c": "it's"}, fields.pairs("m", str({"a": "b", "c": "it's"})))
-        self.assertEqual({"a": "b"}, fields.pairs("m", '{"a": "b"}'))
+        self.assertEqual(
+            {"a": "b", "c": "it's"}, fields.parse_pairs("m", str({"a": "b", "c": "it's"}))
+        )
+        self.assertEqual({"a": "b"}, fields.parse_pairs("m", '{"a": "b"}'))
 
     def test_nonsense_is_refused(self):
         nonsense = (
@@ -87,7 +89,7 @@ class PairsTest(unittest.TestCase):
         )
         for text in nonsense:
             with self.subTest(text[:20]), self.assertRaises(exception.InvalidInput):
-                fields.pairs("m", text)
+                fields.parse_pairs("m", text)
 
 
 class ToldTest(unittest.TestCase):
@@ -95,4 +97,4 @@ class ToldTest(unittest.TestCase):
         told = fields.query_flag("Whether.")
         self.assertEqual("Whether.", told["description"])
         for word in told["enum"]:
-            self.assertIsInstance(fields.truth("flag", word), bool)
+            self.assertIsInstance(fields.parse_bool("flag", word), bool)

@@ -19,8 +19,8 @@ class Case(unittest.TestCase):
         super().setUp()
         asking.use(self)
         self.member, self.admin = asking.context(), asking.context(*asking.ADMIN)
-        filters.forget()
-        self.addCleanup(filters.forget)
+        filters.reset()
+        self.addCleanup(filters.reset)
 
     def say(self, text):
         """Have the operator say something in a file."""
@@ -29,29 +29,29 @@ class Case(unittest.TestCase):
         path = Path(folder.name) / "filters.json"
         path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
         override(self, "resource_query_filters_file", str(path), group="api")
-        filters.forget()
+        filters.reset()
 
     def refused(self, ctx, resource, name, version=mv.LATEST):
         with self.assertRaisesRegex(exception.BadRequest, f"Invalid filters {name} are"):
-            filters.asked(ctx, resource, {name: "x"}, version)
+            filters.requested(ctx, resource, {name: "x"}, version)
 
     def taken(self, ctx, resource, name, version=mv.LATEST):
-        found = filters.asked(ctx, resource, {name: "x", "limit": "1"}, version)
+        found = filters.requested(ctx, resource, {name: "x", "limit": "1"}, version)
         self.assertEqual({name: "x"}, found)
 
 
 class RegisterTest(Case):
     def test_no_filter_is_named_twice(self):
         for each in filters.RESOURCES.values():
-            self.assertEqual(len(each.known), len(each.usual + each.others), each.name)
+            self.assertEqual(len(each.known), len(each.default + each.admin_only), each.name)
 
     def test_what_is_for_all_is_taken_from_all(self):
         for resource in filters.RESOURCES.values():
-            for name in filters.for_all(resource):
+            for name in filters.for_members(resource):
                 self.taken(self.member, resource, name)
 
     def test_other_filters_are_for_administrators(self):
-        for name in filters.ATTACHMENT.others:
+        for name in filters.ATTACHMENT.admin_only:
             self.taken(self.admin, filters.ATTACHMENT, name)
             self.refused(self.member, filters.ATTACHMENT, name)
 
@@ -61,7 +61,7 @@ class RegisterTest(Case):
     def test_unknown_ones_were_ignored_before_3_31(self):
         old = mv.Version(3, 30)
         for ctx in (self.member, self.admin):
-            self.assertEqual({}, filters.asked(ctx, filters.VOLUME, {"colour": "red"}, old))
+            self.assertEqual({}, filters.requested(ctx, filters.VOLUME, {"colour": "red"}, old))
             self.refused(ctx, filters.VOLUME, "colour", mv.Version(3, 31))
 
     def test_parts_of_values_match_since_3_34(self):
@@ -71,11 +71,11 @@ class RegisterTest(Case):
 
 class FileTest(Case):
     def test_without_one_the_usual_ones_hold(self):
-        self.assertEqual(filters.VOLUME.usual, filters.for_all(filters.VOLUME))
+        self.assertEqual(filters.VOLUME.default, filters.for_members(filters.VOLUME))
 
     def test_it_says_what_is_for_all(self):
         self.say({"volume": ["host", "name~"], "attachment": []})
-        self.assertEqual(("host", "name~"), filters.for_all(filters.VOLUME))
+        self.assertEqual(("host", "name~"), filters.for_members(filters.VOLUME))
         for name in ("host", "name~", "name"):
             self.taken(self.member, filters.VOLUME, name)
         self.refused(self.member, filters.VOLUME, "status")
@@ -85,18 +85,18 @@ class FileTest(Case):
         sample = Path(attachd.__file__).parents[1] / "etc" / "attachd" / "resource_filters.json"
         if not sample.is_file():
             self.skipTest(f"The sample is not here: {sample}")
-        expected = {name: each.usual for name, each in filters.RESOURCES.items()}
+        expected = {name: each.default for name, each in filters.RESOURCES.items()}
         self.assertEqual(expected, filters.read(sample))
 
     def test_a_list_that_it_does_not_name_is_not_filtered(self):
         self.say({"volume": ["name"]})
-        self.assertEqual((), filters.for_all(filters.TYPE))
+        self.assertEqual((), filters.for_members(filters.TYPE))
         self.refused(self.member, filters.TYPE, "extra_specs")
 
     def test_what_no_list_knows_is_left_out_and_said(self):
         self.say({"volume": ["name", "colour", "name"], "backup": ["name"]})
         with self.assertLogs("attachd.api.filters", "WARNING") as logs:
-            self.assertEqual(("name",), filters.for_all(filters.VOLUME))
+            self.assertEqual(("name",), filters.for_members(filters.VOLUME))
         self.assertIn("volume has no filters colour", logs.output[0])
 
     def test_a_useless_one_is_the_operators_mistake(self):

@@ -43,7 +43,7 @@ class Case(unittest.TestCase):
         return []
 
     def ask(self, path="/volumes", **headers):
-        return served.Api(None, http_basic.guard(self.inner)).ask("GET", path, token="", **headers)
+        return served.Api(None, http_basic.wrap(self.inner)).ask("GET", path, token="", **headers)
 
 
 class GuardTest(Case):
@@ -99,6 +99,6 @@ class IdentifyTest(Case):
             http_basic.identify({"HTTP_AUTHORIZATION": encoded()}, None)
 
     def test_the_url_of_another_project_is_malformed(self):
-        account = http_basic.Account("alice", "aa", ())
+        account = http_basic.User("alice", "aa", ())
         with self.assertRaisesRegex(exception.BadRequest, "^Malformed request url$"):
             http_basic.identify({"attachd.account": account}, "bb")

@@ -12,8 +12,10 @@ from attachd.api import idempotency
 from attachd.conf import CONF
 from attachd.db import idempotency_keys
 
-USE = idempotency.Use("d", "f")
-RECIPE = idempotency.Recipe(lambda answer: {"kept": answer}, lambda _ctx, i, kept: (i, kept))
+USE = idempotency.KeyUse("d", "f")
+IDEMPOTENCY_SPEC = idempotency.IdempotencySpec(
+    lambda answer: {"kept": answer}, lambda _ctx, i, kept: (i, kept)
+)
 
 
 def known(status=None, answer=None, *, fingerprint="f", made=False, repeated=True):
@@ -30,8 +32,8 @@ class OnceTest(unittest.TestCase):
         self.claim.return_value = known(repeated=False)
         self.response = webob.Response(status=202)
 
-    def once(self, run):
-        return idempotency.once(mock.Mock(), self.response, USE, RECIPE, run)
+    def run_once(self, run):
+        return idempotency.run_once(mock.Mock(), self.response, USE, IDEMPOTENCY_SPEC, run)
 
     def refusing(self, error):
         def run(_claim):
@@ -40,33 +42,33 @@ class OnceTest(unittest.TestCase):
         return run
 
     def test_what_went_well_is_kept_with_its_status(self):
-        self.assertEqual({"id": 1}, self.once(lambda _claim: {"id": 1}))
+        self.assertEqual({"id": 1}, self.run_once(lambda _claim: {"id": 1}))
         self.finish.assert_called_once_with("d", 202, {"kept": {"id": 1}})
 
     def test_what_was_kept_is_answered_and_nothing_is_run(self):
         self.claim.return_value = known(201, {"x": 1})
-        self.assertEqual(("r", {"x": 1}), self.once(self.fail))
+        self.assertEqual(("r", {"x": 1}), self.run_once(self.fail))
         self.assertEqual(201, self.response.status_int)
 
     def test_a_refusal_is_kept_and_answered_as_it_was(self):
         refused = exception.QuotaExceeded("Too much.")
         with self.assertRaises(exception.QuotaExceeded):
-            self.once(self.refusing(refused))
+            self.run_once(self.refusing(refused))
         ((digest, status, kept), _) = self.refuse.call_args
         self.assertEqual(("d", 413), (digest, status))
         self.claim.return_value = known(status, kept)
         with self.assertRaisesRegex(exception.QuotaExceeded, r"^Too much\.$"):
-            self.once(self.fail)
+            self.run_once(self.fail)
 
     def test_a_refusal_of_a_later_release_is_a_conflict(self):
         self.claim.return_value = known(418, {"error": "IsTeapot", "message": "Short."})
         with self.assertRaisesRegex(exception.Conflict, "Short"):
-            self.once(self.fail)
+            self.run_once(self.fail)
 
     def test_a_failure_of_the_service_is_no_answer(self):
         for error in (exception.Unavailable(reason="x"), ZeroDivisionError()):
             with self.assertRaises(type(error)):
-                self.once(self.refusing(error))
+                self.run_once(self.refusing(error))
         self.refuse.assert_not_called()
 
     def test_a_refusal_beside_a_run_that_went_well_is_asked_again(self):
@@ -78,7 +80,7 @@ class OnceTest(unittest.TestCase):
                 raise error
             return {"id": 2}
 
-        self.assertEqual({"id": 2}, self.once(run))
+        self.assertEqual({"id": 2}, self.run_once(run))
 
     def test_a_refusal_about_what_it_has_is_told(self):
         self.refuse.return_value = False
@@ -88,7 +90,7 @@ class OnceTest(unittest.TestCase):
             raise exception.Conflict(reason="is being deleted")
 
         with self.assertRaisesRegex(exception.Conflict, "being deleted"):
-            self.once(run)
+            self.run_once(run)
 
     def test_what_vanished_while_it_was_gone_on_with_is_made_anew(self):
         outcomes = iter((exception.AttachmentNotFound(attachment_id="r"), None))
@@ -99,7 +101,7 @@ class OnceTest(unittest.TestCase):
                 raise error
             return {"id": 3}
 
-        self.assertEqual({"id": 3}, self.once(run))
+        self.assertEqual({"id": 3}, self.run_once(run))
         self.refuse.assert_not_called()
 
     def test_whoever_always_comes_late_is_told_to_come_back(self):
@@ -110,12 +112,12 @@ class OnceTest(unittest.TestCase):
             raise idempotency_keys.AlreadyMade
 
         with self.assertRaisesRegex(idempotency.KeyInUse, "still being worked on"):
-            self.once(run)
+            self.run_once(run)
         self.assertEqual(3, next(runs))
 
     def test_what_is_gone_is_told_and_not_kept(self):
-        with self.assertRaises(idempotency.KeyOutlived):
-            self.once(self.refusing(idempotency.KeyOutlived(kind="volume", id="v")))
+        with self.assertRaises(idempotency.KeyResourceGone):
+            self.run_once(self.refusing(idempotency.KeyResourceGone(kind="volume", id="v")))
         self.refuse.assert_not_called()
 
 
@@ -124,10 +126,10 @@ class UseTest(unittest.TestCase):
         ctx = mock.Mock(project_id="p", user_id="u")
         other = mock.Mock(project_id="pu", user_id="")
         uses = {
-            idempotency.Use.of(ctx, "k", "a", "b"),
-            idempotency.Use.of(ctx, "k", "ab"),
-            idempotency.Use.of(ctx, "kk", "a", "b"),
-            idempotency.Use.of(other, "k", "a", "b"),
+            idempotency.KeyUse.of(ctx, "k", "a", "b"),
+            idempotency.KeyUse.of(ctx, "k", "ab"),
+            idempotency.KeyUse.of(ctx, "kk", "a", "b"),
+            idempotency.KeyUse.of(other, "k", "a", "b"),
         }
         self.assertEqual(
             (4, 3, 2),
@@ -141,6 +143,6 @@ class UseTest(unittest.TestCase):
     def test_the_order_of_keys_makes_no_difference(self):
         ctx = mock.Mock(project_id="p", user_id="u")
         self.assertEqual(
-            idempotency.Use.of(ctx, "k", {"a": 1, "b": 2}),
-            idempotency.Use.of(ctx, "k", {"b": 2, "a": 1}),
+            idempotency.KeyUse.of(ctx, "k", {"a": 1, "b": 2}),
+            idempotency.KeyUse.of(ctx, "k", {"b": 2, "a": 1}),
         )

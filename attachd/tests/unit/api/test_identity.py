@@ -12,11 +12,11 @@ from attachd.tests import backends
 class GuardedTest(unittest.TestCase):
     def test_everything_of_version_3_is_guarded(self):
         for path in ("/v3", "/v3/", "/v3/volumes", "/v3/aa/volumes"):
-            self.assertTrue(identity.is_guarded({"PATH_INFO": path}), path)
+            self.assertTrue(identity.needs_auth({"PATH_INFO": path}), path)
 
     def test_discovery_and_what_is_not_there_are_not(self):
         for path in ("", "/", "/v2", "/v30", "/healthcheck"):
-            self.assertFalse(identity.is_guarded({"PATH_INFO": path}), path)
+            self.assertFalse(identity.needs_auth({"PATH_INFO": path}), path)
 
 
 class ContextTest(unittest.TestCase):
@@ -49,4 +49,4 @@ class StrategyTest(unittest.TestCase):
             backends.override(self, "auth_strategy", name, group="api")
             strategy = app.load_strategy()
             self.assertEqual(f"attachd.api.{name}", strategy.__name__)
-            self.assertTrue(callable(strategy.guard) and callable(strategy.identify))
+            self.assertTrue(callable(strategy.wrap) and callable(strategy.identify))

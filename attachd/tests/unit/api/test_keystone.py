@@ -74,7 +74,7 @@ class Case(unittest.TestCase):
         return []
 
     def ask(self, path="/volumes", token="alices", **headers):
-        application = app.Outermost(keystone.guard(self.inner))
+        application = app.FaultMiddleware(keystone.wrap(self.inner))
         return served.Api(None, application).ask("GET", path, token=token, **headers)
 
 
@@ -203,7 +203,7 @@ class ConfigurationTest(Case):
     def test_it_does_not_start_without_knowing_whom_to_ask(self):
         self.configure(auth_type=None)
         with self.assertRaisesRegex(exception.ConfigurationError, "has no auth_type"):
-            keystone.guard(self.inner)
+            keystone.wrap(self.inner)
 
     def test_it_does_not_start_with_what_cannot_work(self):
         for wrong in (
@@ -214,11 +214,11 @@ class ConfigurationTest(Case):
             with self.subTest(wrong):
                 self.configure(**wrong)
                 with self.assertRaisesRegex(exception.ConfigurationError, "cannot work"):
-                    keystone.guard(self.inner)
+                    keystone.wrap(self.inner)
                 self.configure(**OPTIONS, memcache_security_strategy="None")
 
     def test_a_request_waits_for_keystone_only_so_long(self):
-        keystone.guard(self.inner)
+        keystone.wrap(self.inner)
         self.assertEqual(5, CONF.keystone_authtoken.http_connect_timeout)
         self.assertEqual(1, CONF.keystone_authtoken.http_request_max_retries)
 
@@ -226,7 +226,7 @@ class ConfigurationTest(Case):
         ((group, options),) = keystone.list_opts()
         self.assertEqual("keystone_authtoken", group)
         named = {each.dest: each for each in options}
-        for name, value in keystone.OTHER_DEFAULTS.items():
+        for name, value in keystone.DEFAULT_OVERRIDES.items():
             self.assertEqual(value, named[name].default, name)
         self.assertLessEqual({"auth_url", "username", "password", "memcached_servers"}, set(named))
         self.assertTrue(named["service_token_roles_required"].default)

@@ -19,22 +19,24 @@ class OverrideTest(unittest.TestCase):
         asking.use(self)
         self.ctx = asking.context(*asking.ADMIN)
         volume = rows.add_volume()["id"]
-        self.held = override.Held("a1", volume, rows.PROJECT, "u", SERVER, "attached", "compute-1")
+        self.held = override.AttachmentRef(
+            "a1", volume, rows.PROJECT, "u", SERVER, "attached", "compute-1"
+        )
 
-    def is_given(self, query, **headers):
+    def is_overridden(self, query, **headers):
         request = webob.Request.blank(f"/?{query}", headers=headers or OWN)
-        return override.is_given(self.ctx, request, [self.held])
+        return override.is_overridden(self.ctx, request, [self.held])
 
     def test_it_is_written_down(self):
         with self.assertLogs("attachd.api.override", "WARNING") as logged:
-            self.assertTrue(self.is_given("override_reason=host%20is%20gone"))
+            self.assertTrue(self.is_overridden("override_reason=host%20is%20gone"))
         (text,) = logged.output
         for word in ("a1", self.held.volume_id, SERVER, "user u", "because: host is gone"):
             self.assertIn(word, text)
 
     def test_it_is_told(self):
         heard = hearing.use(self)
-        self.is_given("override_reason=host%20is%20gone")
+        self.is_overridden("override_reason=host%20is%20gone")
         (message,) = heard.messages()
         self.assertEqual(
             ("volume.detach.override", "WARN"), (message["event_type"], message["priority"])
@@ -47,14 +49,14 @@ class OverrideTest(unittest.TestCase):
     def test_nobody_else_may(self):
         self.ctx = asking.context()
         with self.assertRaisesRegex(exception.Forbidden, "volume:attachment_delete_override"):
-            self.is_given("override_reason=please")
+            self.is_overridden("override_reason=please")
 
     def test_without_the_opt_in_it_does_not_exist(self):
         plain = {"OpenStack-API-Version": "volume 3.71"}
-        self.assertFalse(self.is_given("override_reason=x", **plain))
+        self.assertFalse(self.is_overridden("override_reason=x", **plain))
 
     def test_nobody_has_to(self):
-        self.assertFalse(self.is_given(""))
+        self.assertFalse(self.is_overridden(""))
 
     def test_a_reason_is_needed(self):
         for reason in ("", "%20%20", "x" * 256):
@@ -62,8 +64,8 @@ class OverrideTest(unittest.TestCase):
                 self.subTest(reason),
                 self.assertRaisesRegex(exception.InvalidInput, "override_reason"),
             ):
-                self.is_given(f"override_reason={reason}")
+                self.is_overridden(f"override_reason={reason}")
 
     def test_a_reason_cannot_forge_the_log(self):
         with self.assertRaisesRegex(exception.InvalidInput, "control characters"):
-            self.is_given("override_reason=a%0Ab")
+            self.is_overridden("override_reason=a%0Ab")

@@ -257,7 +257,7 @@ class SignaturesTest(unittest.TestCase):
     """oslo.policy's private function is the one that ours stands for."""
 
     def test_oslo_policy_is_the_one_we_know(self):
-        policy.recall_signatures()
+        policy.patch_oslo_policy_cache()
         self.assertIs(policy._check, oslo_checks._check, "oslo.policy has changed: see policy.py")
 
     def test_another_oslo_policy_stays_as_it_is(self):
@@ -265,7 +265,7 @@ class SignaturesTest(unittest.TestCase):
             """Has other arguments."""
 
         with mock.patch.object(oslo_checks, "_check", other):
-            policy.recall_signatures()
+            policy.patch_oslo_policy_cache()
             self.assertIs(other, oslo_checks._check)
 
     def test_checks_of_both_kinds_are_called(self):

@@ -4,7 +4,7 @@
 import unittest
 from unittest import mock
 
-from attachd.api import app, measured, traced
+from attachd.api import app, telemetry_middleware, traced
 from attachd.conf import CONF
 
 
@@ -14,7 +14,7 @@ class TracedTest(unittest.TestCase):
         environ = {
             "REQUEST_METHOD": "GET",
             "otel.span": span,
-            measured.ENDPOINT: "/volumes/{volume_id}",
+            telemetry_middleware.ENDPOINT: "/volumes/{volume_id}",
             "openstack.request_id": "req-1",
         }
         answer = traced.Traced(lambda _environ, _start: [b"x"])(environ, None)
@@ -29,5 +29,5 @@ class TracedTest(unittest.TestCase):
 
     def test_nothing_is_wrapped_where_nobody_wants_traces(self):
         CONF([], project="attachd", default_config_files=[])
-        inner = app.Outermost(lambda _environ, _start: [])
+        inner = app.FaultMiddleware(lambda _environ, _start: [])
         self.assertIs(inner, traced.traced(inner))

@@ -8,7 +8,7 @@ from attachd.api import fields, validation
 
 ID = "11111111-2222-3333-4444-555555555555"
 UUID = {"type": "string", "format": "uuid"}
-SCHEMA = fields.enclosed(
+SCHEMA = fields.wrapped(
     "thing",
     fields.fields(
         {
@@ -105,7 +105,7 @@ class UuidTest(unittest.TestCase):
 
 class LadderTest(unittest.TestCase):
     def test_the_schema_of_the_version_asked_for_is_used(self):
-        ladder = validation.Ladder([(1, {"const": "old"}), (5, {"const": "new"})], 0)
+        ladder = validation.VersionedSchema([(1, {"const": "old"}), (5, {"const": "new"})], 0)
         ladder.check("anything", 0)
         ladder.check("old", 4)
         ladder.check("new", 5)
@@ -113,14 +113,14 @@ class LadderTest(unittest.TestCase):
             ladder.check("old", 6)
 
     def test_what_holds_in_a_version_can_be_asked_for(self):
-        ladder = validation.Ladder([(1, {"const": "old"}), (5, {"const": "new"})], 0)
+        ladder = validation.VersionedSchema([(1, {"const": "old"}), (5, {"const": "new"})], 0)
         self.assertIsNone(ladder.at(0))
         self.assertEqual({"const": "old"}, ladder.at(4).schema)
 
     def test_a_single_schema_holds_since_the_beginning(self):
         with self.assertRaises(exception.BadRequest):
-            validation.Ladder({"const": 1}, 3).check(2, 3)
+            validation.VersionedSchema({"const": 1}, 3).check(2, 3)
 
     def test_a_schema_that_is_none_is_found_at_once(self):
         with self.assertRaises(Exception):  # noqa: B017  jsonschema's affair which one
-            validation.Ladder({"type": "strong"}, 0)
+            validation.VersionedSchema({"type": "strong"}, 0)

@@ -107,8 +107,8 @@ class GreetingTest(unittest.TestCase):
                 self.assertIn("http://127.0.0.1:8776", said)
 
     def test_both_clients_see_the_same_project(self):
-        self.assertEqual(noauth.NOBODYS_PROJECT, all_in_one.PROJECT)
-        self.assertIn(f"OS_PROJECT_ID={noauth.NOBODYS_PROJECT} ", self.greeting("::1"))
+        self.assertEqual(noauth.DEFAULT_PROJECT, all_in_one.PROJECT)
+        self.assertIn(f"OS_PROJECT_ID={noauth.DEFAULT_PROJECT} ", self.greeting("::1"))
 
 
 class FinishTest(unittest.TestCase):

@@ -315,7 +315,7 @@ class KeyTest(Case):
         with self.assertRaisesRegex(exception.Conflict, "is being deleted"):
             self.ask(self.next_claim())
         rows.remove_attachment(self.claim.resource_id)
-        with self.assertRaises(idempotency.KeyOutlived):
+        with self.assertRaises(idempotency.KeyResourceGone):
             self.ask(self.next_claim())
 
 

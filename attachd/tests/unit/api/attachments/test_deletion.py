@@ -24,10 +24,10 @@ class DeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
-        self.Attachment, self.guard = mock.Mock(), mock.Mock()
+        self.Attachment, self.detach_guard = mock.Mock(), mock.Mock()
         for module in (handlers, deletion):
             self.enterContext(mock.patch.object(module, "Attachment", self.Attachment))
-            self.enterContext(mock.patch.object(module, "guard", self.guard))
+            self.enterContext(mock.patch.object(module, "detach_guard", self.detach_guard))
         self.reservation = self.enterContext(mock.patch.object(deletion, "reservation"))
         self.manager_api = self.enterContext(mock.patch.object(connection, "manager_api"))
         self.ctx = mock.Mock()
@@ -36,7 +36,7 @@ class DeleteTest(unittest.TestCase):
         self.Attachment.get.return_value = self.attachment
         self.reservation.cancel.return_value = None
         self.manager_api.detach.return_value = []
-        self.guard.check.return_value = SEEN
+        self.detach_guard.check.return_value = SEEN
 
     def delete(self):
         return handlers.delete(self.ctx, "a1", self.request, None)
@@ -61,7 +61,7 @@ class DeleteTest(unittest.TestCase):
         self.manager_api.detach.assert_called_once_with(self.ctx, self.attachment, SEEN)
 
     def test_what_a_server_uses_stays(self):
-        self.guard.check.side_effect = exception.AttachmentInUse(reason="used")
+        self.detach_guard.check.side_effect = exception.AttachmentInUse(reason="used")
         with self.assertRaises(exception.AttachmentInUse):
             self.delete()
         self.reservation.cancel.assert_not_called()
@@ -70,10 +70,10 @@ class DeleteTest(unittest.TestCase):
     def test_what_a_server_begins_to_use_at_this_moment_stays(self):
         connecting = mock.Mock(wire_state="attaching")
         self.Attachment.get.side_effect = [self.attachment, connecting]
-        self.guard.check.side_effect = [None, exception.AttachmentInUse(reason="used")]
+        self.detach_guard.check.side_effect = [None, exception.AttachmentInUse(reason="used")]
         with self.assertRaises(exception.AttachmentInUse):
             self.delete()
-        self.guard.check.assert_called_with(self.ctx, self.request, connecting)
+        self.detach_guard.check.assert_called_with(self.ctx, self.request, connecting)
         self.manager_api.detach.assert_not_called()
 
     def test_under_attachd_1_0_those_are_answered_that_share_its_connection(self):
@@ -89,7 +89,7 @@ class DeleteTest(unittest.TestCase):
         force_delete = self.request_force()
         self.delete()
         force_delete.assert_called_once_with(self.ctx, self.request, self.attachment)
-        self.guard.check.assert_not_called()
+        self.detach_guard.check.assert_not_called()
         asked = [call.args[0] for call in self.ctx.authorize.call_args_list]
         self.assertEqual([policy.DELETE, policy.FORCE], asked)
 
@@ -104,7 +104,7 @@ class DeleteTest(unittest.TestCase):
         self.ctx.authorize.side_effect = exception.Forbidden(action=policy.DELETE)
         with self.assertRaises(exception.Forbidden):
             self.delete()
-        self.guard.check.assert_not_called()
+        self.detach_guard.check.assert_not_called()
         self.reservation.cancel.assert_not_called()
 
 

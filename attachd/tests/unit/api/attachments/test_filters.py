@@ -30,7 +30,7 @@ class FiltersTest(unittest.TestCase):
             read(query)
 
     def test_others_find_nothing_of_another_project_even_if_they_may_ask(self):
-        with mock.patch.object(register, "for_all", return_value=("project_id",)):
+        with mock.patch.object(register, "for_members", return_value=("project_id",)):
             self.assertEqual({"states": frozenset()}, read({"project_id": "q"}))
             self.assertEqual({"project_id": "p"}, read({"project_id": "p"}))
 

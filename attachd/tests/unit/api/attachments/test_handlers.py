@@ -198,14 +198,16 @@ class RecipeTest(unittest.TestCase):
         self.ctx = mock.Mock()
 
     def remade(self, answer):
-        return handlers.RECIPE.remake(self.ctx, "a1", handlers.RECIPE.keep(answer))
+        return handlers.IDEMPOTENCY_SPEC.remake(
+            self.ctx, "a1", handlers.IDEMPOTENCY_SPEC.keep(answer)
+        )
 
     def test_a_reservation_is_answered_as_it_was(self):
         self.assertEqual(RESERVED, self.remade(RESERVED))
         self.view.show.assert_not_called()
 
     def test_a_connection_is_read_again_and_stands_where_it_stood(self):
-        self.assertNotIn("auth_password", str(handlers.RECIPE.keep(SHOWN)))
+        self.assertNotIn("auth_password", str(handlers.IDEMPOTENCY_SPEC.keep(SHOWN)))
         again = self.remade(SHOWN)["attachment"]
         self.assertEqual({**SHOWN["attachment"], "connection_info": {"now": 1}}, again)
         self.assertEqual(list(SHOWN["attachment"]), list(again))
@@ -217,5 +219,5 @@ class RecipeTest(unittest.TestCase):
     def test_what_is_gone_is_said_to_be(self):
         self.Attachment.get.side_effect = exception.AttachmentNotFound(attachment_id="a1")
         for answer in (RESERVED, SHOWN):
-            with self.assertRaisesRegex(idempotency.KeyOutlived, "attachment a1, has been"):
+            with self.assertRaisesRegex(idempotency.KeyResourceGone, "attachment a1, has been"):
                 self.remade(answer)

@@ -3,7 +3,7 @@
 
 import threading
 
-from attachd.api.events.hub import Hub
+from attachd.api.events.broadcaster import Broadcaster
 from attachd.db import api, events, models
 from attachd.tests import rows
 from attachd.tests.wait import TIMEOUT
@@ -19,7 +19,7 @@ def tell(number=1, **values):
     return row["id"]
 
 
-def end(hub: Hub) -> None:
+def end(hub: Broadcaster) -> None:
     """Close a hub and wait for its thread, which would read the next test's database."""
     hub.close()
     for thread in threading.enumerate():

@@ -12,7 +12,7 @@ import webob
 from attachd import exception
 from attachd.api import endpoint
 from attachd.api import microversions as mv
-from attachd.api.events import handlers, hub, stream, wishes
+from attachd.api.events import broadcaster, handlers, parameters, sse
 from attachd.db import events
 from attachd.tests import asking
 from attachd.tests.backends import override
@@ -25,9 +25,9 @@ class Case(unittest.TestCase):
         asking.use(self)
         override(self, "interval", 0.02, group="events")
         # That of the process may still know what another test's database has told it.
-        self.hub = own = hub.Hub()
+        self.hub = own = broadcaster.Broadcaster()
         self.addCleanup(end, own)
-        self.enterContext(mock.patch.object(hub, "the", return_value=own))
+        self.enterContext(mock.patch.object(broadcaster, "get", return_value=own))
 
     def watch(self, *roles, headers=None, **query):
         request = webob.Request.blank("/", headers=headers or {})
@@ -59,12 +59,12 @@ class PollTest(Case):
     def test_what_others_have_is_left_to_the_database(self):
         tell(3, project_id=asking.OTHER_PROJECT)
         tell(1)
-        with mock.patch.object(wishes.Wish, "wants", return_value=True) as wants:
+        with mock.patch.object(parameters.EventQuery, "wants", return_value=True) as wants:
             self.assertEqual(([4], 4), self.places(since="0"))
         wants.assert_called_once()
 
     def test_many_are_told_in_several_pages_of_the_database(self):
-        with mock.patch.object(hub, "PAGE", 2):
+        with mock.patch.object(broadcaster, "PAGE", 2):
             tell(5)
             self.assertEqual(([1, 2, 3, 4, 5], 5), self.places(since="0"))
 
@@ -87,18 +87,18 @@ class PollTest(Case):
         later.join()
 
     def test_who_has_waited_for_nothing_learns_how_far_it_was_looked_through(self):
-        now, behind = 1000.0, self.hub.behind
+        now, read_after = 1000.0, self.hub.read_after
 
         def pass_time(*wanted):
             nonlocal now
-            found = behind(*wanted)
+            found = read_after(*wanted)
             now += 60
             return found
 
         later = threading.Timer(0.1, tell, kwargs={"project_id": asking.OTHER_PROJECT})
         with (
             mock.patch.object(handlers, "time", mock.Mock(monotonic=lambda: now)),
-            mock.patch.object(self.hub, "behind", pass_time),
+            mock.patch.object(self.hub, "read_after", pass_time),
         ):
             later.start()
             self.assertEqual(([], 1), self.places(since="0", wait="50"))
@@ -126,7 +126,7 @@ class StreamTest(Case):
         tell(3)
         answer = self.watch(headers=self.accept)
         self.addCleanup(answer.close)
-        self.assertIsInstance(answer, stream.Stream)
+        self.assertIsInstance(answer, sse.EventStream)
         self.assertIn(b"id: 3\n", next(iter(answer)))
 
     def test_a_place_that_is_not_known_is_refused_before_it_begins(self):
@@ -140,4 +140,4 @@ class DeclaredTest(unittest.TestCase):
             each for each in endpoint.load() if each.handler.__module__ == handlers.__name__
         ]
         self.assertEqual([mv.EXT_BASE], [each.ext_since for each in declared])
-        self.assertEqual(set(wishes.QUERY), set(declared[0].doc.parameters))
+        self.assertEqual(set(parameters.QUERY_PARAMETERS), set(declared[0].doc.parameters))

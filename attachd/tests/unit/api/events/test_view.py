@@ -5,7 +5,7 @@ import unittest
 
 from attachd.api.events import view
 from attachd.db import events
-from attachd.tests.unit.api.events.test_wishes import ROW
+from attachd.tests.unit.api.events.test_parameters import ROW
 
 
 class ViewTest(unittest.TestCase):

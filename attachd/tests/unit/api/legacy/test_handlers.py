@@ -4,7 +4,7 @@
 from unittest import mock
 
 from attachd import exception
-from attachd.api import guard
+from attachd.api import detach_guard
 from attachd.api.legacy import handlers
 from attachd.tests import asking, rows
 from attachd.tests.rows import CONNECTOR
@@ -219,7 +219,7 @@ class DetachTest(DetachCase):
         mine = rows.add_attachment(self.volume_id, "attached")["id"]
         refused = exception.AttachmentInUse(reason="no")
         with (
-            mock.patch.object(guard, "check_volume", side_effect=refused) as check,
+            mock.patch.object(detach_guard, "check_volume", side_effect=refused) as check,
             self.assertRaises(exception.AttachmentInUse),
         ):
             self.detach({"attachment_id": mine})
@@ -379,7 +379,7 @@ class TerminateTest(case.Case):
         self.connect()
         refused = exception.AttachmentInUse(reason="no")
         with (
-            mock.patch.object(guard, "check_volume", side_effect=refused) as check,
+            mock.patch.object(detach_guard, "check_volume", side_effect=refused) as check,
             self.assertRaises(exception.AttachmentInUse),
         ):
             self.close()

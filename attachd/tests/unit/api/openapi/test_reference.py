@@ -10,7 +10,7 @@ import yaml
 
 from attachd.api import endpoint
 from attachd.api import microversions as mv
-from attachd.api.openapi import outputs
+from attachd.api.openapi import response_schemas
 
 REFERENCE = Path(__file__).parents[5] / "api-ref" / "source" / "v3"
 
@@ -92,15 +92,20 @@ class ReferenceTest(unittest.TestCase):
 
     def test_results_are_those_of_the_register(self):
         told = {each.operation: section.results for each, section in self.pairs}
-        real = {each.operation: outputs.results(each) for each, _ in self.pairs}
+        real = {each.operation: response_schemas.results(each) for each, _ in self.pairs}
         self.assertEqual(real, told)
 
     def test_faults_are_those_of_the_register(self):
         """What nearly any call can answer may be left out, see index.rst; nothing else."""
         wrong = {}
         for each, section in self.pairs:
-            special = {*each.doc.faults} | (set(outputs.IDEMPOTENT) if each.idempotent else set())
-            missing, unknown = special - section.faults, section.faults - outputs.faults(each)
+            special = {*each.doc.faults} | (
+                set(response_schemas.IDEMPOTENT) if each.idempotent else set()
+            )
+            missing, unknown = (
+                special - section.faults,
+                section.faults - response_schemas.faults(each),
+            )
             if missing or unknown:
                 wrong[each.operation] = f"missing {missing}, not in the register {unknown}"
         self.assertEqual({}, wrong)

@@ -26,5 +26,5 @@ class ResourceFiltersTest(unittest.TestCase):
         self.assertEqual({}, self.told(resource="x"))
 
     def test_what_the_operator_says_is_told(self):
-        with mock.patch.object(filters, "for_all", return_value=("name",)):
+        with mock.patch.object(filters, "for_members", return_value=("name",)):
             self.assertEqual({"volume": ["name"]}, self.told(resource="volume"))

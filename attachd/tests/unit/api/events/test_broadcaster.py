@@ -11,7 +11,7 @@ from unittest import mock
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.api.events import hub
+from attachd.api.events import broadcaster
 from attachd.db import api, events, models
 from attachd.tests import databases
 from attachd.tests.backends import override
@@ -24,12 +24,12 @@ class HubTest(unittest.TestCase):
         super().setUp()
         databases.use(self)
         override(self, "interval", 0.02, group="events")
-        self.hub = hub.Hub()
-        self.enterContext(self.hub.watching())
+        self.hub = broadcaster.Broadcaster()
+        self.enterContext(self.hub.subscribed())
         self.addCleanup(lambda: end(self.hub))
 
     def places(self, place, seconds=TIMEOUT):
-        return [each["revision"] for each in self.hub.behind(place, seconds)]
+        return [each["revision"] for each in self.hub.read_after(place, seconds)]
 
     def test_who_is_behind_hears_at_once_and_who_is_not_waits(self):
         tell(3)
@@ -50,14 +50,14 @@ class HubTest(unittest.TestCase):
         asked.assert_not_called()
 
     def caught_up(self, place):
-        wait_until(lambda: self.hub._end == place)
+        wait_until(lambda: self.hub._last == place)
         return self.places(0)
 
     def test_memory_ends_and_the_database_goes_on(self):
-        small = mock.patch.object(hub, "KEPT", 2)
+        small = mock.patch.object(broadcaster, "KEPT", 2)
         with small:
-            self.hub = hub.Hub()
-            self.enterContext(self.hub.watching())
+            self.hub = broadcaster.Broadcaster()
+            self.enterContext(self.hub.subscribed())
             self.assertEqual([], self.places(0, 0))
             tell(5)
             self.assertEqual([1, 2, 3, 4, 5], self.caught_up(5))
@@ -74,7 +74,7 @@ class HubTest(unittest.TestCase):
         self.assertEqual([], self.places(events.give_places().given, 0))
         events.forget(models.now() + datetime.timedelta(seconds=9), 2)
         with self.assertRaisesRegex(exception.EventsForgotten, "since revision 0.*revision 3"):
-            self.hub.behind(0, TIMEOUT)
+            self.hub.read_after(0, TIMEOUT)
         self.assertEqual([3], self.places(2))
 
     def test_what_was_removed_before_it_was_seen_is_passed_over(self):
@@ -94,9 +94,9 @@ class HubTest(unittest.TestCase):
         with api.writer() as connection:
             connection.execute(sa.delete(models.events).where(models.events.c.revision > 3))
             connection.execute(sa.update(models.event_places).values(given=3))
-        wait_until(lambda: self.assertEqual([], self.places(6, 0.02)) or self.hub._end == 3)
+        wait_until(lambda: self.assertEqual([], self.places(6, 0.02)) or self.hub._last == 3)
         other = tell()
-        (told,) = self.hub.behind(3, TIMEOUT)
+        (told,) = self.hub.read_after(3, TIMEOUT)
         self.assertEqual((4, other), (told["revision"], told["attachment_id"]))
 
     def test_an_outage_of_the_database_passes(self):
@@ -111,7 +111,7 @@ class HubTest(unittest.TestCase):
             raise exception.Unavailable(reason="The database does not answer.")
 
         silent = mock.patch.object(events, "give_places", give)
-        with self.assertLogs(hub.LOG.logger, "WARNING") as logged, silent:
+        with self.assertLogs(broadcaster.LOG.logger, "WARNING") as logged, silent:
             self.assertTrue(away.wait(TIMEOUT))
             tell()
             self.assertEqual([1], self.places(0))
@@ -120,9 +120,9 @@ class HubTest(unittest.TestCase):
     def test_only_so_many_may_watch(self):
         override(self, "max_watchers", 1, group="events")
         with self.assertRaisesRegex(exception.Unavailable, "max_watchers"):
-            self.hub.enter()
-        self.hub.leave()
-        self.hub.enter()
+            self.hub.subscribe()
+        self.hub.unsubscribe()
+        self.hub.subscribe()
 
     def test_nobody_waits_when_the_process_ends(self):
         waiting = threading.Thread(target=self.places, args=(0,))
@@ -134,25 +134,25 @@ class HubTest(unittest.TestCase):
 
     def test_nobody_looks_when_nobody_has_watched_for_some_time(self):
         # A thread that is slow does not see who watches, and would end as well.
-        with mock.patch.object(hub, "_LINGERING", TIMEOUT):
+        with mock.patch.object(broadcaster, "_IDLE_TIMEOUT", TIMEOUT):
             self.assertEqual([], self.places(0, 0))
             (thread,) = [each for each in threading.enumerate() if each.name == "events"]
-            self.hub.leave()
-        with mock.patch.object(hub, "_LINGERING", 0.05):
+            self.hub.unsubscribe()
+        with mock.patch.object(broadcaster, "_IDLE_TIMEOUT", 0.05):
             thread.join(TIMEOUT)
         self.assertFalse(thread.is_alive())
-        self.hub.enter()
+        self.hub.subscribe()
         later = threading.Timer(0.1, tell)
         later.start()
         self.assertEqual([1], self.places(0))
         later.join()
 
     def test_a_forked_process_has_a_hub_of_its_own(self):
-        before = hub.the()
+        before = broadcaster.get()
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
-            os.write(writing, b"same" if hub.the() is before else b"other")
+            os.write(writing, b"same" if broadcaster.get() is before else b"other")
             os._exit(0)
         os.waitpid(child, 0)
         self.assertEqual(b"other", os.read(reading, 9))

@@ -4,14 +4,14 @@
 from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc
-from attachd.api.openapi import inputs
+from attachd.api.openapi import request_schemas
 from attachd.tests.unit.api import register
 
 VERSION = "OpenStack-API-Version"
 
 
 def told():
-    found = inputs.parameters(endpoint.REGISTER, mv.LATEST)
+    found = request_schemas.parameters(endpoint.REGISTER, mv.LATEST)
     named = {each["name"]: each for each in found if "name" in each}
     return named, [each["$ref"].rpartition("/")[2] for each in found if "$ref" in each]
 
@@ -42,9 +42,10 @@ class ParametersTest(register.Case):
             lambda async_response: None
         )
         self.assertEqual(["RequestId", "Prefer", "IfMatch"], told()[1])
-        self.assertLess(set(told()[1]), set(inputs.components()))
+        self.assertLess(set(told()[1]), set(request_schemas.components()))
 
     def test_the_project_of_older_urls(self):
         self.assertEqual(
-            ("project_id", "path"), (inputs.project()["name"], inputs.project()["in"])
+            ("project_id", "path"),
+            (request_schemas.project()["name"], request_schemas.project()["in"]),
         )

@@ -10,7 +10,7 @@ from unittest import mock
 import webob
 
 from attachd import exception
-from attachd.api import payload
+from attachd.api import serialization
 from attachd.conf import CONF
 
 
@@ -36,26 +36,28 @@ class BodyTest(unittest.TestCase):
     def test_json_is_read_whatever_it_says(self):
         for value in ({"a": [1, 2.5, None]}, [], "text", 7, None, {"ü": "💾"}, {"": "\x01"}):
             with self.subTest(value):
-                self.assertEqual(value, payload.read_json(request(json.dumps(value).encode())))
+                self.assertEqual(
+                    value, serialization.read_json(request(json.dumps(value).encode()))
+                )
 
     def test_the_media_type_may_have_parameters(self):
         for kind in ("application/json; charset=utf-8", "application/vnd.openstack.volume+json"):
             with self.subTest(kind):
-                self.assertEqual({}, payload.read_json(request(content_type=kind)))
+                self.assertEqual({}, serialization.read_json(request(content_type=kind)))
 
     def test_other_media_types_are_refused(self):
         for kind in ("text/plain", "application/xml", "application/x-www-form-urlencoded", "x"):
             with self.subTest(kind), self.assertRaises(exception.UnsupportedMediaType):
-                payload.read_json(request(content_type=kind))
+                serialization.read_json(request(content_type=kind))
 
     def test_a_body_has_to_name_its_type(self):
         with self.assertRaisesRegex(exception.BadRequest, "no Content-Type"):
-            payload.read_json(request(content_type=""))
+            serialization.read_json(request(content_type=""))
 
     def test_a_body_has_to_be_there(self):
         for length in ("0", ""):
             with self.subTest(length), self.assertRaisesRegex(exception.BadRequest, "no body"):
-                payload.read_json(request(b"", length=length))
+                serialization.read_json(request(b"", length=length))
 
     def test_what_is_no_json_is_refused(self):
         broken = (
@@ -80,25 +82,25 @@ class BodyTest(unittest.TestCase):
                 self.subTest(raw[:20]),
                 self.assertRaisesRegex(exception.BadRequest, "^Malformed request body: "),
             ):
-                payload.read_json(request(raw))
+                serialization.read_json(request(raw))
 
     def test_a_number_without_end_is_refused_in_our_words(self):
         with self.assertRaisesRegex(exception.BadRequest, "body: a number has too many digits"):
-            payload.parse(b'{"size": 1' + b"0" * 5000 + b"}")
+            serialization.parse(b'{"size": 1' + b"0" * 5000 + b"}")
 
     def test_nesting_has_an_end(self):
         deep = b"[" * 32 + b"]" * 32
-        self.assertEqual(json.loads(deep), payload.parse(deep))
+        self.assertEqual(json.loads(deep), serialization.parse(deep))
         for raw in (b"[" * 33 + b"]" * 33, b"[" * 50_000, b'{"a":' * 33 + b"1" + b"}" * 33):
             with (
                 self.subTest(raw[:10]),
                 self.assertRaisesRegex(exception.BadRequest, "nested deeper than 32 levels"),
             ):
-                payload.parse(raw)
+                serialization.parse(raw)
 
     def test_width_is_not_taken_for_depth(self):
         wide = {"a": [[] for _ in range(100)], "b": "[[{" * 100, 'c"[\\': '"[' * 50}
-        self.assertEqual(wide, payload.parse(json.dumps(wide).encode()))
+        self.assertEqual(wide, serialization.parse(json.dumps(wide).encode()))
 
     def test_text_that_cannot_be_stored_is_refused_and_named(self):
         for text, field in (
@@ -108,18 +110,18 @@ class BodyTest(unittest.TestCase):
             ('"\\uDFFF"', "body"),
         ):
             with self.subTest(text), self.assertRaises(exception.InvalidInput) as raised:
-                payload.parse(text.encode())
+                serialization.parse(text.encode())
             self.assertEqual(field, raised.exception.details["field"])
 
     def test_escapes_of_whole_characters_are_fine(self):
         for text in ('"\\ud83d\\udcbe"', '"\\\\u0000"', '"\\u0001"'):
             with self.subTest(text):
-                self.assertEqual(json.loads(text), payload.parse(text.encode()))
+                self.assertEqual(json.loads(text), serialization.parse(text.encode()))
 
     def test_a_body_that_is_too_large_is_refused_unread_but_drained(self):
         sent = request(b"x" * 10_000)
         with self.assertRaisesRegex(exception.TooLarge, "at most 2048 bytes"):
-            payload.read_json(sent)
+            serialization.read_json(sent)
         self.assertEqual(b"", sent.environ["wsgi.input"].read())
 
     def test_a_body_that_comes_in_pieces_is_read_to_its_end(self):
@@ -128,7 +130,7 @@ class BodyTest(unittest.TestCase):
                 return super().read(min(size, 3))
 
         sent = request(b'{"a": "bcdef"}', **{"wsgi.input": Slow(b'{"a": "bcdef"}and more')})
-        self.assertEqual({"a": "bcdef"}, payload.read_json(sent))
+        self.assertEqual({"a": "bcdef"}, serialization.read_json(sent))
 
     def test_a_sender_who_hangs_up_in_between_is_no_accident_of_ours(self):
         gone = mock.Mock(read=mock.Mock(side_effect=OSError("it hung up")))
@@ -137,17 +139,19 @@ class BodyTest(unittest.TestCase):
                 self.subTest(source),
                 self.assertRaisesRegex(exception.BadRequest, "ended before"),
             ):
-                payload.read_json(request(b'{"a": "bcdef"}', **{"wsgi.input": source}))
+                serialization.read_json(request(b'{"a": "bcdef"}', **{"wsgi.input": source}))
 
     def test_a_body_of_unknown_length_is_limited_too(self):
         chunked = {"length": "", "wsgi.input_terminated": True}
-        self.assertEqual({}, payload.read_json(request(**chunked)))
+        self.assertEqual({}, serialization.read_json(request(**chunked)))
         with self.assertRaises(exception.TooLarge):
-            payload.read_json(request(b"x" * 10_000, **chunked))
+            serialization.read_json(request(b"x" * 10_000, **chunked))
 
     def test_a_server_that_does_not_put_chunks_together_is_no_empty_body(self):
         with self.assertRaisesRegex(exception.BadRequest, "send a Content-Length"):
-            payload.read_json(request(b"2\r\n{}", length="", HTTP_TRANSFER_ENCODING="chunked"))
+            serialization.read_json(
+                request(b"2\r\n{}", length="", HTTP_TRANSFER_ENCODING="chunked")
+            )
 
 
 class QueryTest(unittest.TestCase):
@@ -160,12 +164,12 @@ class QueryTest(unittest.TestCase):
         }
         for text, expected in cases.items():
             with self.subTest(text):
-                self.assertEqual(expected, payload.read_query(text))
+                self.assertEqual(expected, serialization.read_query(text))
 
     def test_what_cannot_be_is_refused(self):
         for text in ("a=%FF", "a=%00", "a=%0A", "%01=a", "a&" * 101 + "b=1"):
             with self.subTest(text[:10]), self.assertRaises(exception.BadRequest):
-                payload.read_query(text)
+                serialization.read_query(text)
 
     def test_a_parameter_with_control_characters_is_named(self):
         for text, name in (("limit=%00", "limit"), ("x" * 200 + "=%0A", "x" * 100)):
@@ -173,19 +177,19 @@ class QueryTest(unittest.TestCase):
                 self.subTest(text[:10]),
                 self.assertRaisesRegex(exception.InvalidInput, f"field/attribute {name}\\. "),
             ):
-                payload.read_query(text)
+                serialization.read_query(text)
 
 
 class SegmentsTest(unittest.TestCase):
     def test_nothing_has_a_name_that_cannot_be_read(self):
-        payload.check_segments(("x" * 255, "ü", "a b"))
+        serialization.check_segments(("x" * 255, "ü", "a b"))
         for value in ("x" * 256, "a\x00", "a\n"):
             with self.subTest(value[:3]), self.assertRaises(exception.NotFound):
-                payload.check_segments(("a", value))
+                serialization.check_segments(("a", value))
 
 
 class TimesTest(unittest.TestCase):
     def test_times_are_written_to_the_microsecond_without_a_zone(self):
         moment = datetime.datetime(2026, 1, 31, 12)  # noqa: DTZ001  as the tables store it
-        written = json.loads(payload.encode({"at": moment}))
+        written = json.loads(serialization.encode({"at": moment}))
         self.assertEqual({"at": "2026-01-31T12:00:00.000000"}, written)

@@ -5,7 +5,7 @@ import unittest
 
 from attachd.api import endpoint
 from attachd.api import microversions as mv
-from attachd.api.openapi import words
+from attachd.api.openapi import descriptions
 from attachd.tests.unit.api import register
 
 
@@ -24,7 +24,7 @@ class WordsTest(register.Case):
             :raises NotFound: there are none
             """
 
-        told = words.of(endpoint.REGISTER[0])
+        told = descriptions.of(endpoint.REGISTER[0])
         self.assertEqual("Answer ``all`` of them.", told.summary)
         self.assertEqual("What is left of them.", told.text.split("\n\n")[0])
         self.assertIn("Since 3.15. Until 3.27. Under `attachd 1.0`", told.text)
@@ -34,8 +34,10 @@ class WordsTest(register.Case):
 class RulesTest(unittest.TestCase):
     def test_the_rules_that_decide(self):
         (create,) = (each for each in endpoint.load() if each.operation == "POST /attachments")
-        self.assertIn("By the rule `volume:attachment_create`: Reserve", words.of(create).text)
+        self.assertIn(
+            "By the rule `volume:attachment_create`: Reserve", descriptions.of(create).text
+        )
 
     def test_variable_parts_of_paths(self):
-        self.assertEqual("The id of the qos specs.", words.of_variable("qos_specs_id"))
-        self.assertEqual("The host.", words.of_variable("host"))
+        self.assertEqual("The id of the qos specs.", descriptions.of_variable("qos_specs_id"))
+        self.assertEqual("The host.", descriptions.of_variable("host"))

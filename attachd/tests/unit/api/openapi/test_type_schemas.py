@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import unittest
 
 from attachd.api import microversions as mv
-from attachd.api.openapi.shapes import Shapes
+from attachd.api.openapi.type_schemas import Shapes
 
 
 class Crumb(TypedDict):

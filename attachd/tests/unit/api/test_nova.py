@@ -8,7 +8,7 @@ from keystoneauth1 import exceptions as auth_exceptions
 from keystoneauth1.access import service_catalog
 
 from attachd import exception
-from attachd.api import compute
+from attachd.api import nova
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.tests import backends, computes
@@ -50,10 +50,10 @@ class Case(unittest.TestCase):
 
 class FindTest(Case):
     def find(self, *services):
-        return compute.find(self.ctx, environ(*services))
+        return nova.find_compute(self.ctx, environ(*services))
 
     def test_without_a_catalogue_and_without_configuration_there_is_nobody(self):
-        self.assertIsNone(compute.find(self.ctx, {}))
+        self.assertIsNone(nova.find_compute(self.ctx, {}))
 
     def test_a_catalogue_without_compute_names_nobody(self):
         self.assertIsNone(self.find())
@@ -83,11 +83,11 @@ class FindTest(Case):
         for user in (access, None):
             seen = {"keystone.token_auth": mock.Mock(user=user)}
             with self.assertRaisesRegex(exception.Unavailable, "token_auth_url in .nova."):
-                compute.find(self.ctx, seen)
+                nova.find_compute(self.ctx, seen)
 
     def test_without_a_catalogue_the_token_is_exchanged_where_that_is_configured(self):
         self.set(token_auth_url="http://identity/v3")
-        found = compute.find(self.ctx, {"keystone.token_auth": mock.Mock(user=None)})
+        found = nova.find_compute(self.ctx, {"keystone.token_auth": mock.Mock(user=None)})
         self.assertEqual("http://identity/v3", found._plugin.auth_url)
 
     def test_what_is_configured_goes_before_the_catalogue(self):
@@ -102,27 +102,27 @@ class HoldingTest(Case):
         self.fake = computes.Compute(self)
         self.set(endpoint_override=self.fake.url)
 
-    def holding(self, server=SERVER):
-        found = compute.find(self.ctx, {})
-        return found.holding(server, VOLUME)
+    def volume_use(self, server=SERVER):
+        found = nova.find_compute(self.ctx, {})
+        return found.volume_use(server, VOLUME)
 
     def assert_unavailable(self, says):
         with self.assertRaisesRegex(exception.Unavailable, says) as caught:
-            self.holding()
+            self.volume_use()
         self.assertIn("Nothing has been changed", str(caught.exception))
 
     def assert_told(self, logged, says):
         """The operator is told more than the caller."""
-        with self.assertLogs("attachd.api.compute", "WARNING") as logs:
+        with self.assertLogs("attachd.api.nova", "WARNING") as logs:
             self.assert_unavailable(f"cannot be reached .{says}")
         self.assertIn(logged, logs.output[0])
 
     def test_it_tells_the_attachment(self):
         self.fake.has(SERVER, VOLUME, ATTACHMENT)
-        self.assertEqual(ATTACHMENT, self.holding().attachment_id)
+        self.assertEqual(ATTACHMENT, self.volume_use().attachment_id)
 
     def test_it_asks_once_with_the_callers_token_in_2_89(self):
-        self.holding()
+        self.volume_use()
         ((path, headers),) = self.fake.asked
         self.assertEqual(f"/v2.1/servers/{SERVER}/os-volume_attachments/{VOLUME}", path)
         self.assertEqual("a-token", headers["x-auth-token"])
@@ -130,16 +130,16 @@ class HoldingTest(Case):
 
     def test_who_has_no_token_asks_without(self):
         self.ctx.auth_token = None
-        self.holding()
+        self.volume_use()
         self.assertEqual("notused", self.fake.asked[0][1]["x-auth-token"])  # keystoneauth's own
 
     def test_it_tells_why_there_is_none(self):
-        self.assertRegex(self.holding().words, f"Instance {SERVER} could not be found")
+        self.assertRegex(self.volume_use().message, f"Instance {SERVER} could not be found")
         self.fake.knows(SERVER)
-        self.assertRegex(self.holding().words, "volume_id not found")
+        self.assertRegex(self.volume_use().message, "volume_id not found")
 
     def test_an_id_stays_one_part_of_the_path(self):
-        self.assertIsNone(self.holding("../x?y=/").attachment_id)
+        self.assertIsNone(self.volume_use("../x?y=/").attachment_id)
         self.assertIn("/servers/..%2Fx%3Fy%3D%2F/os-volume", self.fake.asked[0][0])
 
     def test_a_404_of_somebody_else_is_no_answer(self):
@@ -163,7 +163,7 @@ class HoldingTest(Case):
     def test_who_may_not_know_may_not_delete(self):
         self.fake.answer(403)
         with self.assertRaisesRegex(exception.Forbidden, "Compute does not tell"):
-            self.holding()
+            self.volume_use()
 
     def test_silence_ends_in_time(self):
         self.fake.be_silent()
@@ -185,9 +185,9 @@ class HoldingTest(Case):
     def test_a_token_that_cannot_be_exchanged_is_told(self):
         refused = auth_exceptions.Unauthorized()
         self.set(endpoint_override=None, token_auth_url="http://identity.example/v3")
-        found = compute.find(self.ctx, {"keystone.token_auth": mock.Mock()})
+        found = nova.find_compute(self.ctx, {"keystone.token_auth": mock.Mock()})
         with (
             mock.patch.object(found._plugin, "get_auth_ref", side_effect=refused),
             self.assertRaisesRegex(exception.Unavailable, "Identity does not accept the token"),
         ):
-            found.holding(SERVER, VOLUME)
+            found.volume_use(SERVER, VOLUME)

@@ -5,7 +5,7 @@ import sys
 import unittest
 from unittest import mock
 
-from attachd.api import app, measured
+from attachd.api import app, telemetry_middleware
 from attachd.telemetry import exporter
 from attachd.tests import backends, metrics
 from attachd.tests.functional import served
@@ -58,14 +58,14 @@ class MeasuredTest(unittest.TestCase):
 
     def test_one_that_nobody_wants_measured_is_not(self):
         backends.override(self, "enabled", False, "metrics")
-        self.assertNotIsInstance(app.make_app(), measured.Measured)
+        self.assertNotIsInstance(app.make_app(), telemetry_middleware.Measured)
 
     def test_what_raises_is_a_500(self):
         def broken(environ, start_response):
             raise KeyError
 
         told = exporter.of("api", "1", dict)
-        application = measured.Measured(broken, told)
+        application = telemetry_middleware.Measured(broken, told)
         with self.assertRaises(KeyError):
             application({"REQUEST_METHOD": "GET"}, None)
         self.assertEqual(1.0, self.count("GET", "other", 500))
@@ -76,5 +76,5 @@ class StaysTest(unittest.TestCase):
         for worker, expected in ((0, False), (1, True)):
             server = mock.Mock(worker_id=lambda number=worker: number)
             with mock.patch.dict(sys.modules, uwsgi=server):
-                self.assertEqual(expected, measured._stays())
-        self.assertTrue(measured._stays())
+                self.assertEqual(expected, telemetry_middleware._stays())
+        self.assertTrue(telemetry_middleware._stays())

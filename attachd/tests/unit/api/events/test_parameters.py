@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.api.events import wishes
+from attachd.api.events import parameters
 from attachd.db import events
 from attachd.tests import asking, rows
 
@@ -25,17 +25,19 @@ class WishTest(unittest.TestCase):
         asking.use(self)
 
     def read(self, *roles, last_seen=None, **query):
-        return wishes.read(asking.context(*roles), query, last_seen)
+        return parameters.read(asking.context(*roles), query, last_seen)
 
     def test_without_words_nothing_past_is_wanted_of_the_own_project(self):
-        wish = self.read()
-        self.assertEqual((None, 0, wishes.MOST), (wish.since, wish.wait, wish.limit))
-        self.assertIsNotNone(wish.shown(ROW))
-        self.assertIsNone(wish.shown(ROW | {"project_id": asking.OTHER_PROJECT}))
+        event_query = self.read()
+        self.assertEqual(
+            (None, 0, parameters.MOST), (event_query.since, event_query.wait, event_query.limit)
+        )
+        self.assertIsNotNone(event_query.shown(ROW))
+        self.assertIsNone(event_query.shown(ROW | {"project_id": asking.OTHER_PROJECT}))
 
     def test_numbers_are_read_within_their_bounds(self):
-        wish = self.read(since="7", wait="60", limit="1")
-        self.assertEqual((7, 60, 1), (wish.since, wish.wait, wish.limit))
+        event_query = self.read(since="7", wait="60", limit="1")
+        self.assertEqual((7, 60, 1), (event_query.since, event_query.wait, event_query.limit))
         wrong = {
             "since": ("-1", "x", "", "9" * 30, "1.5", "٣"),
             "wait": ("61", " 1", "0" * 19 + "1000000"),
@@ -61,8 +63,8 @@ class WishTest(unittest.TestCase):
         self.assertIsNone(self.read(attachment_id="b").shown(ROW))
 
     def test_administrators_see_all_projects_and_what_the_storage_said(self):
-        wish = self.read(*asking.ADMIN, all_tenants="1")
-        shown = wish.shown(ROW | {"project_id": asking.OTHER_PROJECT})
+        event_query = self.read(*asking.ADMIN, all_tenants="1")
+        shown = event_query.shown(ROW | {"project_id": asking.OTHER_PROJECT})
         self.assertEqual("burnt", shown["error"])
         self.assertNotIn("error", self.read().shown(ROW))
         mine = self.read(all_tenants="1")
@@ -71,7 +73,7 @@ class WishTest(unittest.TestCase):
     def test_what_cannot_be_told_any_more_is_said_to_be_gone(self):
         there = events.Places(given=9, forgotten=3)
         for since in (3, 9):
-            wishes.check(since, there)
+            parameters.check(since, there)
         for since in (2, 10):
             with self.assertRaises(exception.EventsForgotten):
-                wishes.check(since, there)
+                parameters.check(since, there)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks Compute, with the caller's own token, who uses a volume; called by guard.py.
+"""Asks Compute, with the caller's own token, who uses a volume; called by detach_guard.py.
 
 Where Compute is: in [nova], else in the catalogue of the caller's token.  One request, which
 takes a bounded time; connections are not kept, because it is asked rarely.
@@ -40,7 +40,7 @@ _REFUSALS: Final[Mapping[int, str]] = {
 }
 
 
-class Holding(NamedTuple):
+class VolumeUse(NamedTuple):
     """What Compute says of one server and one volume.
 
     :ivar attachment_id: by which the server has the volume; None: it does not have it
@@ -48,13 +48,13 @@ class Holding(NamedTuple):
     """
 
     attachment_id: str | None
-    words: str = ""
+    message: str = ""
 
 
-class Compute(Protocol):
+class ComputeApi(Protocol):
     """Somebody who can be asked."""
 
-    def holding(self, server_id: str, volume_id: str) -> Holding:
+    def volume_use(self, server_id: str, volume_id: str) -> VolumeUse:
         """Tell by which attachment a server has a volume.
 
         :raises Unavailable: there is no answer, or none of Compute
@@ -62,34 +62,34 @@ class Compute(Protocol):
         """
 
 
-def find(context: RequestContext, environ: Mapping[str, Any]) -> Compute | None:
+def find_compute(context: RequestContext, environ: Mapping[str, Any]) -> ComputeApi | None:
     """Return whom to ask; None in a deployment without Compute.
 
     :param environ: of the request, as keystonemiddleware left it
     :raises Unavailable: nobody can tell whether there is a Compute
     """
     if CONF.nova.endpoint_override:
-        return _Asked(_plugin(CONF.nova.endpoint_override, context.auth_token))
+        return _HttpCompute(_plugin(CONF.nova.endpoint_override, context.auth_token))
     authenticated = environ.get("keystone.token_auth")
     if authenticated is None:
         return None
     if CONF.nova.token_auth_url:
-        return _Asked(
+        return _HttpCompute(
             v3.Token(
                 CONF.nova.token_auth_url,
                 context.auth_token or "",
                 project_id=context.project_id,
             )
         )
-    url = _in_catalogue(authenticated.user)
-    return _Asked(_plugin(url, context.auth_token)) if url else None
+    url = _catalogue_url(authenticated.user)
+    return _HttpCompute(_plugin(url, context.auth_token)) if url else None
 
 
 def _plugin(url: str, token: str | None) -> Any:
     return token_endpoint.Token(url, token) if token else noauth.NoAuth(endpoint=url)
 
 
-def _in_catalogue(access: Any) -> str | None:
+def _catalogue_url(access: Any) -> str | None:
     """Return Compute's URL; None where the catalogue does not know Compute at all."""
     if access is None or not access.has_service_catalog():
         raise _unavailable(
@@ -100,30 +100,30 @@ def _in_catalogue(access: Any) -> str | None:
     if not catalogue.get_endpoints_data(service_type=_SERVICE).get(_SERVICE):
         return None
     try:
-        url: str = catalogue.endpoint_data_for(service_type=_SERVICE, **_place()).url
+        url: str = catalogue.endpoint_data_for(service_type=_SERVICE, **_endpoint_filter()).url
     except auth_exceptions.CatalogException as error:
-        raise _unavailable(_explained(error)) from error
+        raise _unavailable(_explain(error)) from error
     return url
 
 
-def _place() -> dict[str, Any]:
+def _endpoint_filter() -> dict[str, Any]:
     return {"interface": CONF.nova.interface, "region_name": CONF.nova.region_name}
 
 
-class _Asked:
+class _HttpCompute:
     """Compute, over HTTP."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
 
-    def holding(self, server_id: str, volume_id: str) -> Holding:
+    def volume_use(self, server_id: str, volume_id: str) -> VolumeUse:
         """See Compute.holding()."""
         server, volume = (urllib.parse.quote(each, safe="") for each in (server_id, volume_id))
         try:
             answer = self._get(f"/servers/{server}/os-volume_attachments/{volume}")
         except (auth_exceptions.ClientException, OSError) as error:
             LOG.warning("Compute cannot be asked: %s", error)  # which the caller need not know
-            raise _unavailable(_explained(error)) from error
+            raise _unavailable(_explain(error)) from error
         return _read(answer.status_code, answer.content)
 
     def _get(self, path: str) -> Any:
@@ -151,18 +151,18 @@ class _Asked:
         )
 
 
-def _explained(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, auth_exceptions.Unauthorized):
         return f"Identity does not accept the token of this request. {_HINT}"
     if isinstance(error, auth_exceptions.ConnectTimeout):
         return "it takes longer to answer than [nova] allows it to."
     if isinstance(error, auth_exceptions.CatalogException):
-        where = ", ".join(f"{name} {value}" for name, value in _place().items() if value)
+        where = ", ".join(f"{name} {value}" for name, value in _endpoint_filter().items() if value)
         return f"the service catalogue has no endpoint of it with {where}. Look at [nova]."
     return f"it cannot be reached ({type(error).__name__})."
 
 
-def _read(status: int, content: bytes) -> Holding:
+def _read(status: int, content: bytes) -> VolumeUse:
     """Believe only what is surely an answer of Compute: a 404 may be of anybody."""
     if status == _FORBIDDEN:
         raise exception.Forbidden(
@@ -174,8 +174,8 @@ def _read(status: int, content: bytes) -> Holding:
     try:
         body = json.loads(content)
         if status == _NOT_FOUND:
-            return Holding(None, " ".join(str(body["itemNotFound"]["message"]).split())[:_SHOWN])
-        return Holding(str(body["volumeAttachment"]["attachment_id"]))
+            return VolumeUse(None, " ".join(str(body["itemNotFound"]["message"]).split())[:_SHOWN])
+        return VolumeUse(str(body["volumeAttachment"]["attachment_id"]))
     except (ValueError, KeyError, TypeError):
         raise _unavailable(
             f"what answers with status {status} is not Compute. Its operator looks at "

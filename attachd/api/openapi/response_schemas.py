@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from attachd.api import async_response, errors
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
-from attachd.api.openapi.shapes import Shapes
+from attachd.api.openapi.type_schemas import Shapes
 
 Schema = dict[str, Any]
 
@@ -138,7 +138,7 @@ def _fault(status: int) -> Schema:
         inner["retryAfter"] = {"type": "string"}
     schema = _whole({key: _whole(inner)})
     told: Schema = {"description": WORDS[status]}
-    if status in {*errors.PASSING, http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE}:
+    if status in {*errors.RETRYABLE, http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE}:
         told["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}
     return {**told, "content": {"application/json": {"schema": schema}}}
 

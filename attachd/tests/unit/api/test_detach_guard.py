@@ -7,7 +7,7 @@ from unittest import mock
 import webob
 
 from attachd import exception
-from attachd.api import compute, guard
+from attachd.api import detach_guard, nova
 from attachd.conf import CONF
 from attachd.objects import Attachment
 from attachd.states import AttachmentState
@@ -21,9 +21,9 @@ class Case(unittest.TestCase):
         super().setUp()
         asking.use(self)
         self.compute = mock.Mock()
-        self.compute.holding.return_value = compute.Holding(None, "no such server")
+        self.compute.volume_use.return_value = nova.VolumeUse(None, "no such server")
         self.find = self.enterContext(
-            mock.patch.object(compute, "find", return_value=self.compute)
+            mock.patch.object(nova, "find_compute", return_value=self.compute)
         )
         self.ctx = asking.context()
         self.volume = rows.add_volume()["id"]
@@ -38,11 +38,11 @@ class Case(unittest.TestCase):
         return Attachment.get(asking.context(*asking.ADMIN), row["id"])
 
     def in_use(self, attachment):
-        self.compute.holding.return_value = compute.Holding(attachment.id)
+        self.compute.volume_use.return_value = nova.VolumeUse(attachment.id)
         return attachment
 
     def check(self, attachment):
-        return guard.check(self.ctx, self.request, attachment)
+        return detach_guard.check(self.ctx, self.request, attachment)
 
     def assert_refused(self, attachment, says):
         with self.assertRaisesRegex(exception.AttachmentInUse, says):
@@ -53,19 +53,19 @@ class CheckTest(Case):
     def test_what_a_server_uses_is_detached_through_compute(self):
         used = self.in_use(self.attached())
         self.assert_refused(used, f"{used.id} is in use: server {SERVER}.*Compute API")
-        self.compute.holding.assert_called_once_with(SERVER, self.volume)
+        self.compute.volume_use.assert_called_once_with(SERVER, self.volume)
 
     def test_what_compute_does_not_have_is_let_through_and_told(self):
         attachment = self.attached()
-        with self.assertLogs("attachd.api.guard", "WARNING") as logged:
+        with self.assertLogs("attachd.api.detach_guard", "WARNING") as logged:
             self.check(attachment)
         (text,) = logged.output
         for word in (attachment.id, SERVER, "no such server", "compute-1"):
             self.assertIn(word, text)
 
     def test_what_compute_has_by_another_attachment_is_let_through_and_told(self):
-        self.compute.holding.return_value = compute.Holding("another")
-        with self.assertLogs("attachd.api.guard", "WARNING") as logged:
+        self.compute.volume_use.return_value = nova.VolumeUse("another")
+        with self.assertLogs("attachd.api.detach_guard", "WARNING") as logged:
             self.check(self.attached())
         self.assertIn("has it by attachment another", logged.output[0])
 
@@ -83,7 +83,7 @@ class CheckTest(Case):
         for state in ("reserved", "connect_failed"):
             self.assertEqual({"reserved", "connect_failed"}, self.check(self.attached(state)))
             self.assertIsNone(self.check(self.attached(state, instance_uuid=None)), "nobody minds")
-        self.compute.holding.assert_not_called()
+        self.compute.volume_use.assert_not_called()
 
     def test_what_compute_has_let_go_may_go_whatever_becomes_of_it(self):
         self.assertIsNone(self.check(self.attached()))
@@ -93,7 +93,7 @@ class CheckTest(Case):
         self.find.return_value = None
         self.assertIsNone(self.check(failed))
         self.find.side_effect = exception.Unavailable(reason="no catalogue")
-        self.assertEqual(guard.HARMLESS, self.check(failed))
+        self.assertEqual(detach_guard.HARMLESS, self.check(failed))
         self.ctx.service_roles = ["service"]
         self.assertIsNone(self.check(failed))
 
@@ -111,7 +111,7 @@ class CheckTest(Case):
         self.check(self.attached())
 
     def test_a_compute_that_cannot_tell_stops_it(self):
-        self.compute.holding.side_effect = exception.Unavailable(reason="silent")
+        self.compute.volume_use.side_effect = exception.Unavailable(reason="silent")
         with self.assertRaisesRegex(exception.Unavailable, "silent"):
             self.check(self.attached())
 
@@ -155,19 +155,19 @@ class CreatorTest(Case):
 class OverrideTest(Case):
     def test_an_administrator_goes_on_without_compute(self):
         used = self.in_use(self.attached())
-        with mock.patch("attachd.api.override.is_given", return_value=True) as is_given:
+        with mock.patch("attachd.api.override.is_overridden", return_value=True) as is_overridden:
             self.check(used)
-        self.assertEqual([used.id], [each.id for each in is_given.call_args.args[2]])
-        self.compute.holding.assert_not_called()
+        self.assertEqual([used.id], [each.id for each in is_overridden.call_args.args[2]])
+        self.compute.volume_use.assert_not_called()
 
 
 class VolumeTest(Case):
     def check(self, attachment_id=None):
-        return guard.check_volume(self.ctx, self.request, self.volume, attachment_id)
+        return detach_guard.check_volume(self.ctx, self.request, self.volume, attachment_id)
 
     def test_without_attachments_there_is_nothing_to_protect(self):
         self.check()
-        self.compute.holding.assert_not_called()
+        self.compute.volume_use.assert_not_called()
 
     def test_the_only_attachment_is_meant(self):
         used = self.in_use(self.attached())
@@ -189,7 +189,7 @@ class VolumeTest(Case):
     def test_each_that_was_harmless_may_go_as_long_as_it_is(self):
         nobodys = self.attached(instance_uuid=None).id
         failed, reserved = self.attached("connect_failed").id, self.attached("reserved").id
-        expected = dict.fromkeys((failed, reserved), guard.HARMLESS)
+        expected = dict.fromkeys((failed, reserved), detach_guard.HARMLESS)
         self.assertEqual(expected, self.check())
         self.assertEqual({}, self.check(nobodys))
 
@@ -204,7 +204,7 @@ class VolumeTest(Case):
     def test_an_attachment_that_is_gone_may_go(self):
         self.attached()
         self.check(asking.new_id())
-        self.compute.holding.assert_not_called()
+        self.compute.volume_use.assert_not_called()
 
     def test_where_nobody_can_tell_it_matters_only_if_a_server_may_have_the_volume(self):
         self.find.side_effect = exception.Unavailable(reason="no catalogue")
@@ -215,7 +215,7 @@ class VolumeTest(Case):
 
     def test_where_nobody_is_to_be_asked_nothing_is_read(self):
         self.attached()
-        with mock.patch.object(guard, "attachment_queries") as queries:
+        with mock.patch.object(detach_guard, "attachment_queries") as queries:
             self.find.return_value = None
             self.check()
             self.find.return_value = self.compute
@@ -226,7 +226,7 @@ class VolumeTest(Case):
 
 class WithoutDeviceTest(unittest.TestCase):
     def test_of_whatever_the_guard_allows_that_remains_in_which_there_is_no_device(self):
-        allowed = guard.without_device(None)
+        allowed = detach_guard.without_device(None)
         states = set(AttachmentState) - {"connected", "attached", "withdrawing"}
         self.assertEqual(states, allowed)
-        self.assertEqual(guard.HARMLESS, guard.without_device(guard.HARMLESS))
+        self.assertEqual(detach_guard.HARMLESS, detach_guard.without_device(detach_guard.HARMLESS))

@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.api.events import hub, stream, wishes
+from attachd.api.events import broadcaster, parameters, sse
 from attachd.db import events, models
 from attachd.tests import asking
 from attachd.tests.backends import override
@@ -19,12 +19,12 @@ class StreamTest(unittest.TestCase):
         super().setUp()
         asking.use(self)
         override(self, "interval", 0.02, group="events")
-        self.hub = hub.Hub()
+        self.hub = broadcaster.Broadcaster()
         self.addCleanup(end, self.hub)
-        self.wish = wishes.read(asking.context(), {})
+        self.event_query = parameters.read(asking.context(), {})
 
     def open(self, place=0):
-        made = stream.Stream(self.hub, self.wish, place)
+        made = sse.EventStream(self.hub, self.event_query, place)
         self.addCleanup(made.close)
         return made, iter(made)
 
@@ -46,7 +46,7 @@ class StreamTest(unittest.TestCase):
         self.assertEqual(b"id: 1\n\n", next(pieces))
 
     def test_something_is_sent_even_when_nothing_happens(self):
-        with mock.patch.object(stream, "HEARTBEAT", 0.01):
+        with mock.patch.object(sse, "HEARTBEAT", 0.01):
             _stream, pieces = self.open()
             self.assertEqual(b"id: 0\n\n", [next(pieces) for _ in range(3)][-1])
 
@@ -63,8 +63,8 @@ class StreamTest(unittest.TestCase):
 
     def test_it_ends_where_its_client_would_miss_something(self):
         tell(2)
-        self.hub.enter()
-        self.hub.behind(events.give_places().given, 0)
+        self.hub.subscribe()
+        self.hub.read_after(events.give_places().given, 0)
         _stream, pieces = self.open()
         events.forget(models.now() + datetime.timedelta(seconds=9), 9)
         self.assertEqual([b"retry: 1000\nid: 0\n\n"], list(pieces))

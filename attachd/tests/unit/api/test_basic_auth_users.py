@@ -10,7 +10,7 @@ from unittest import mock
 import bcrypt
 
 from attachd import exception
-from attachd.api import accounts
+from attachd.api import basic_auth_users
 from attachd.conf import CONF
 
 ALICE = b"open sesame"
@@ -40,7 +40,7 @@ class Case(unittest.TestCase):
         new.replace(path)
 
     def read(self):
-        return accounts.Accounts(self.users, self.roles)
+        return basic_auth_users.UserStore(self.users, self.roles)
 
     def assert_refused(self, words):
         with self.assertRaisesRegex(exception.ConfigurationError, words) as caught:
@@ -101,15 +101,15 @@ class FindTest(Case):
 
     def test_the_memory_of_right_passwords_is_limited(self):
         known = self.read()
-        with mock.patch.object(accounts, "_MOST_PROVEN", 1):
+        with mock.patch.object(basic_auth_users, "_MAX_VERIFIED", 1):
             for _round in range(3):
                 self.assertIsNotNone(known.find("alice", ALICE))
                 self.assertIsNotNone(known.find("root", b"toor"))
-                self.assertEqual(1, len(known._proven))
+                self.assertEqual(1, len(known._verified_cache))
 
     def test_whoever_is_in_one_file_only_cannot_come_in(self):
         self.write(self.users, f"alice:{hashed(ALICE)}\nbob:{hashed(b'b')}\n")
-        with self.assertLogs("attachd.api.accounts", "WARNING") as logged:
+        with self.assertLogs("attachd.api.basic_auth_users", "WARNING") as logged:
             known = self.read()
         self.assertIsNone(known.find("bob", b"b"))
         self.assertIn("'bob'", logged.output[0])
@@ -201,24 +201,24 @@ class ChangeTest(Case):
             with self.subTest(text):
                 good = path.read_text()
                 self.write(path, text, mode)
-                with self.assertLogs("attachd.api.accounts", "ERROR") as logged:
+                with self.assertLogs("attachd.api.basic_auth_users", "ERROR") as logged:
                     self.assertIsNotNone(self.known.find("alice", ALICE))
                 self.assertIn(str(path), logged.output[0])
-                with self.assertNoLogs("attachd.api.accounts", "ERROR"):
+                with self.assertNoLogs("attachd.api.basic_auth_users", "ERROR"):
                     self.assertIsNotNone(self.known.find("alice", ALICE))
                 self.write(path, good)
                 self.assertIsNotNone(self.known.find("alice", ALICE))
 
     def test_a_file_that_vanishes_changes_nothing(self):
         self.users.unlink()
-        with self.assertLogs("attachd.api.accounts", "ERROR"):
+        with self.assertLogs("attachd.api.basic_auth_users", "ERROR"):
             self.assertIsNotNone(self.known.find("alice", ALICE))
 
     def test_only_a_change_is_read(self):
-        with mock.patch.object(accounts.Accounts, "_read") as read:
+        with mock.patch.object(basic_auth_users.UserStore, "_read") as read:
             self.known.find("alice", ALICE)
             read.assert_not_called()
             os.utime(self.users, ns=(1, 1))
-            read.return_value = self.known._known
+            read.return_value = self.known._loaded
             self.known.find("alice", ALICE)
             read.assert_called_once()

@@ -4,12 +4,12 @@
 import unittest
 
 from attachd import exception
-from attachd.api import absent, endpoint
+from attachd.api import endpoint, unsupported
 
 
 class AbsentTest(unittest.TestCase):
     def test_each_says_what_there_is_none_of(self):
-        for each in absent.endpoints():
+        for each in unsupported.endpoints():
             with self.assertRaises(exception.NotHere) as caught:
                 each.handler()
             self.assertRegex(str(caught.exception), r"^This service has no [a-z ]+\.$")
@@ -17,4 +17,4 @@ class AbsentTest(unittest.TestCase):
 
     def test_nothing_that_is_here_is_below_them(self):
         for each in endpoint.load():
-            self.assertFalse(each.path.startswith(tuple(absent.THINGS)), each.path)
+            self.assertFalse(each.path.startswith(tuple(unsupported.THINGS)), each.path)

@@ -18,8 +18,8 @@ from oslo_log import log
 import webob
 
 from attachd import exception
-from attachd.api import compute, override
-from attachd.api.override import Held
+from attachd.api import nova, override
+from attachd.api.override import AttachmentRef
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import attachment_queries
@@ -44,11 +44,11 @@ def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -
     :raises AttachmentInUse: a server uses the volume by it
     :raises Unavailable: Compute cannot tell
     """
-    held = Held.of(attachment)
-    if _endangers(held):
-        _check(ctx, request, [held])
+    held = AttachmentRef.of(attachment)
+    if _may_be_in_use(held):
+        _check_in_use(ctx, request, [held])
         return None
-    nobody = held.instance_uuid is None or is_service(ctx) or _has_nobody_to_ask(ctx, request)
+    nobody = held.instance_uuid is None or is_service(ctx) or _has_no_compute(ctx, request)
     return None if nobody else HARMLESS
 
 
@@ -62,14 +62,14 @@ def check_volume(
     :raises InvalidInput: the attachment is one of another volume
     :raises Unavailable: Compute cannot tell
     """
-    if is_service(ctx) or _has_nobody_to_ask(ctx, request):
+    if is_service(ctx) or _has_no_compute(ctx, request):
         return {}
     rows = attachment_queries.brief_of_volumes([volume_id])[volume_id]
-    wanted = [_held(row) for row in rows if attachment_id in {None, row["id"]}]
+    wanted = [_attachment_ref(row) for row in rows if attachment_id in {None, row["id"]}]
     if attachment_id is not None and not wanted:
-        _check_elsewhere(ctx, volume_id, attachment_id)
-    if any(map(_endangers, wanted)):
-        _check(ctx, request, wanted)
+        _check_other_volume(ctx, volume_id, attachment_id)
+    if any(map(_may_be_in_use, wanted)):
+        _check_in_use(ctx, request, wanted)
         return {}
     return {each.id: HARMLESS for each in wanted if each.instance_uuid is not None}
 
@@ -79,18 +79,18 @@ def without_device(allowed_states: AllowedStates) -> AllowedStates:
     return _NO_DEVICE if allowed_states is None else allowed_states & _NO_DEVICE
 
 
-def _has_nobody_to_ask(ctx: RequestContext, request: webob.Request) -> bool:
+def _has_no_compute(ctx: RequestContext, request: webob.Request) -> bool:
     try:
-        return compute.find(ctx, request.environ) is None
+        return nova.find_compute(ctx, request.environ) is None
     except exception.Unavailable:
         return False  # which matters only if there is something to be asked
 
 
-def _held(row: Mapping[str, Any]) -> Held:
-    return Held(**{name: row[name] for name in Held._fields})
+def _attachment_ref(row: Mapping[str, Any]) -> AttachmentRef:
+    return AttachmentRef(**{name: row[name] for name in AttachmentRef._fields})
 
 
-def _check_elsewhere(ctx: RequestContext, volume_id: str, attachment_id: str) -> None:
+def _check_other_volume(ctx: RequestContext, volume_id: str, attachment_id: str) -> None:
     """Find out what an attachment is that the volume does not have; what is gone may go."""
     try:
         found = Attachment.get(ctx, attachment_id)
@@ -103,7 +103,7 @@ def _check_elsewhere(ctx: RequestContext, volume_id: str, attachment_id: str) ->
     )
 
 
-def _endangers(held: Held) -> bool:
+def _may_be_in_use(held: AttachmentRef) -> bool:
     """Tell whether a server may have the disk.
 
     What counts is the state, and not whether a connection was noted down: an interrupted
@@ -112,11 +112,13 @@ def _endangers(held: Held) -> bool:
     return held.instance_uuid is not None and AttachmentState(held.state) not in HARMLESS
 
 
-def _check(ctx: RequestContext, request: webob.Request, wanted: Sequence[Held]) -> None:
+def _check_in_use(
+    ctx: RequestContext, request: webob.Request, wanted: Sequence[AttachmentRef]
+) -> None:
     if is_service(ctx):
         return
-    asked = compute.find(ctx, request.environ)
-    if asked is None or override.is_given(ctx, request, wanted):
+    asked = nova.find_compute(ctx, request.environ)
+    if asked is None or override.is_overridden(ctx, request, wanted):
         return
     if len(wanted) > 1:
         raise exception.AttachmentInUse(
@@ -124,15 +126,15 @@ def _check(ctx: RequestContext, request: webob.Request, wanted: Sequence[Held]) 
             "servers: name the one to be deleted."
         )
     (held,) = wanted
-    _believe(ctx, held, asked.holding(str(held.instance_uuid), held.volume_id))
+    _check_nova_view(ctx, held, asked.volume_use(str(held.instance_uuid), held.volume_id))
 
 
-def _believe(ctx: RequestContext, held: Held, holding: compute.Holding) -> None:
+def _check_nova_view(ctx: RequestContext, held: AttachmentRef, volume_use: nova.VolumeUse) -> None:
     """Decide by what Compute says.
 
     :raises AttachmentInUse: the server uses the volume by this attachment
     """
-    if holding.attachment_id == held.id:
+    if volume_use.attachment_id == held.id:
         raise exception.AttachmentInUse(
             reason=f"Attachment {held.id} is in use: server {held.instance_uuid} has volume "
             f"{held.volume_id}. Detach the volume from it through the Compute API."
@@ -143,7 +145,7 @@ def _believe(ctx: RequestContext, held: Held, holding: compute.Holding) -> None:
             reason=f"Attachment {held.id} is not one of Compute. The user who made it, "
             f"{held.user_id}, may delete it."
         )
-    instead = f"has it by attachment {holding.attachment_id}"
+    instead = f"has it by attachment {volume_use.attachment_id}"
     LOG.warning(
         "Attachment %s of volume %s is deleted for user %s: Compute says that server %s %s. The "
         "host %s may be left with a device of it",
@@ -151,7 +153,7 @@ def _believe(ctx: RequestContext, held: Held, holding: compute.Holding) -> None:
         held.volume_id,
         ctx.user_id,
         held.instance_uuid,
-        instead if holding.attachment_id else f"does not have it ({holding.words})",
+        instead if volume_use.attachment_id else f"does not have it ({volume_use.message})",
         held.host,
     )
 

@@ -13,10 +13,9 @@ import time
 from oslo_log import log
 
 from attachd import exception
-from attachd.api import payload
-from attachd.api.events import hub as hubs
-from attachd.api.events import view
-from attachd.api.events.wishes import Wish
+from attachd.api import serialization
+from attachd.api.events import broadcaster, view
+from attachd.api.events.parameters import EventQuery
 from attachd.conf import CONF
 
 LOG = log.getLogger(__name__)
@@ -24,54 +23,56 @@ LOG = log.getLogger(__name__)
 CONTENT_TYPE = "text/event-stream"
 HEARTBEAT = 10.0
 """Seconds after which something is sent, at the latest."""
-PAUSE = 1000
+RECONNECT_DELAY_MS = 1000
 """Milliseconds that a client should wait before it connects again."""
 
 
-class Stream(payload.Pieces):
+class EventStream(serialization.StreamingBody):
     """The body of an answer; a web server iterates over it and closes it.
 
     :param place: where it begins
     :raises Unavailable: too many watch at this process
     """
 
-    def __init__(self, hub: hubs.Hub, wish: Wish, place: int) -> None:
-        self._hub = hub
-        self._wish = wish
-        self._place = place
-        self._left = threading.Lock()
-        hub.enter()
+    def __init__(
+        self, feed: broadcaster.Broadcaster, event_query: EventQuery, revision: int
+    ) -> None:
+        self._feed = feed
+        self._event_query = event_query
+        self._revision = revision
+        self._unsubscribed = threading.Lock()
+        feed.subscribe()
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield one or more events at a time."""
         try:
-            yield from self._pieces()
+            yield from self._chunks()
         except exception.AttachdError as error:
             # The status was sent long ago: the client connects again, and hears what is wrong.
             LOG.warning("A stream of events ends: %s", error)
         finally:
             self.close()
 
-    def _pieces(self) -> Iterator[bytes]:
-        yield f"retry: {PAUSE}\nid: {self._place}\n\n".encode()
+    def _chunks(self) -> Iterator[bytes]:
+        yield f"retry: {RECONNECT_DELAY_MS}\nid: {self._revision}\n\n".encode()
         until = time.monotonic() + CONF.events.longest_watch
-        while not self._hub.closing and (left := until - time.monotonic()) > 0:
-            rows = self._hub.behind(self._place, min(HEARTBEAT, left))
-            told = [self._event(row) for row in rows if self._wish.wants(row)]
-            self._place += len(rows)
-            yield b"".join(told) or f"id: {self._place}\n\n".encode()
+        while not self._feed.closing and (left := until - time.monotonic()) > 0:
+            rows = self._feed.read_after(self._revision, min(HEARTBEAT, left))
+            told = [self._event(row) for row in rows if self._event_query.wants(row)]
+            self._revision += len(rows)
+            yield b"".join(told) or f"id: {self._revision}\n\n".encode()
 
-    def _event(self, row: hubs.Row) -> bytes:
+    def _event(self, row: broadcaster.Row) -> bytes:
         """Return what is sent of an event: the same for all who may see as much of it."""
-        kept = "sent to administrators" if self._wish.internals else "sent"
+        kept = "sent to administrators" if self._event_query.internals else "sent"
         if kept not in row:
             head = f"id: {row['revision']}\nevent: attachment\ndata: ".encode()
-            told = view.event(row, internals=self._wish.internals)
-            row[kept] = head + payload.encode(told) + b"\n\n"
+            told = view.event(row, internals=self._event_query.internals)
+            row[kept] = head + serialization.encode(told) + b"\n\n"
         sent: bytes = row[kept]
         return sent
 
     def close(self) -> None:
         """Do not watch any more; may be called several times."""
-        if self._left.acquire(blocking=False):
-            self._hub.leave()
+        if self._unsubscribed.acquire(blocking=False):
+            self._feed.unsubscribe()

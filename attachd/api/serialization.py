@@ -27,7 +27,7 @@ MAX_DEPTH = 32
 """How deep objects and arrays of a body may be nested."""
 MAX_PARAMETERS = 100
 _CHUNK = 64 * 1024
-_DRAINED = 32 * 1024 * 1024
+_MAX_DRAIN = 32 * 1024 * 1024
 """Bytes of a refused body that are read, so that the sender gets to see the refusal."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SUSPICIOUS = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
@@ -59,7 +59,7 @@ def parse(raw: bytes) -> Any:
     try:
         text = raw.decode()
         _check_depth(text)
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(text, parse_constant=_reject_constant, parse_float=_parse_float)
     except (ValueError, RecursionError) as error:
         reason = error if isinstance(error, json.JSONDecodeError) else _explain(error)
         raise exception.BadRequest(reason=f"Malformed request body: {reason}") from None
@@ -68,7 +68,7 @@ def parse(raw: bytes) -> Any:
     return value
 
 
-class Pieces(abc.ABC):
+class StreamingBody(abc.ABC):
     """An answer that is sent piece by piece; who sends it closes it, whatever happens."""
 
     @abc.abstractmethod
@@ -85,20 +85,20 @@ def encode(result: Any) -> bytes:
     return _to_json(result).encode()
 
 
-def _plain(value: Any) -> str:
+def _format_time(value: Any) -> str:
     """Write a time: 2026-01-31T12:00:00.000000."""
     text: str = value.isoformat(timespec="microseconds")
     return text
 
 
-_to_json = json.JSONEncoder(default=_plain).encode
+_to_json = json.JSONEncoder(default=_format_time).encode
 
 
 def _read(request: webob.Request) -> bytes:
     limit = CONF.api.max_request_body_size
     length = request.content_length
     if length is not None and length <= limit:
-        return _take(request.environ["wsgi.input"], length)
+        return _read_exactly(request.environ["wsgi.input"], length)
     if not request.is_body_readable:
         if "HTTP_TRANSFER_ENCODING" in request.environ:  # where the server does not decode it
             raise exception.BadRequest(reason="The body is chunked: send a Content-Length.")
@@ -106,12 +106,12 @@ def _read(request: webob.Request) -> bytes:
     source = request.body_file
     raw: bytes = b"" if length else source.read(limit + 1)
     if length or len(raw) > limit:
-        _drain(source, _DRAINED if length is None else min(length, _DRAINED))
+        _drain(source, _MAX_DRAIN if length is None else min(length, _MAX_DRAIN))
         raise exception.TooLarge(what="The request body", limit=limit)
     return raw
 
 
-def _take(source: Any, length: int) -> bytes:
+def _read_exactly(source: Any, length: int) -> bytes:
     """Read a body to its end, where webob would make copies of it for others to read again."""
     pieces: list[bytes] = []
     while length > 0:
@@ -145,14 +145,14 @@ def _check_depth(text: str) -> None:
             raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
-def _refuse(constant: str) -> Any:
+def _reject_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _finite(literal: str) -> float:
+def _parse_float(literal: str) -> float:
     value = float(literal)
     if value in {float("inf"), float("-inf")}:
-        raise ValueError(f"the number {literal[: validation.SHOWN]} is too large")
+        raise ValueError(f"the number {literal[: validation.MAX_SHOWN]} is too large")
     return value
 
 
@@ -164,7 +164,7 @@ def _explain(error: Exception) -> str:
     text = str(error)
     if text.startswith("Exceeds the limit"):  # Python's own words are about Python
         return "a number has too many digits"
-    return text[: 2 * validation.SHOWN]
+    return text[: 2 * validation.MAX_SHOWN]
 
 
 def _check_storable(value: Any) -> None:
@@ -180,7 +180,7 @@ def _check_storable(value: Any) -> None:
         elif isinstance(item, str) and _UNSTORABLE.search(item):
             raise exception.InvalidInput(
                 field=ascii(path or "body")[1:-1],
-                value=validation.shown(item),
+                value=validation.abbreviate(item),
                 reason="It holds a NUL character or half a surrogate pair.",
             )
 
@@ -205,8 +205,8 @@ def read_query(text: str) -> dict[str, str]:
     for name, value in pairs:
         if _CONTROL.search(name) or _CONTROL.search(value):
             raise exception.InvalidInput(
-                field=ascii(name[: validation.SHOWN])[1:-1],
-                value=validation.shown(value),
+                field=ascii(name[: validation.MAX_SHOWN])[1:-1],
+                value=validation.abbreviate(value),
                 reason="It holds control characters.",
             )
     return dict(pairs)

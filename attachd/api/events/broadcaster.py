@@ -28,57 +28,57 @@ PAGE = 500
 """How many events are read from the database at once."""
 KEPT = 4 * PAGE
 """How many are kept in memory."""
-_LINGERING = 5.0
+_IDLE_TIMEOUT = 5.0
 """Seconds that the thread goes on when nobody watches: most come back at once."""
 
 
-class Hub:
+class Broadcaster:
     """What the watchers of one process share."""
 
     def __init__(self) -> None:
-        self._news = threading.Condition()
-        self._watchers = 0
+        self._changed = threading.Condition()
+        self._subscribers = 0
         self._thread: threading.Thread | None = None
         self._recent: deque[Row] = deque(maxlen=KEPT)
         # The place before the first one in memory; places have no gaps.
-        self._begin = 0
+        self._start = 0
         self._closing = False
-        self._complaint = ""  # what was wrong when the thread looked last
+        self._last_error = ""  # what was wrong when the thread looked last
 
     @property
     def closing(self) -> bool:
         """Whether the process is about to end: nobody should go on watching."""
         return self._closing
 
-    def enter(self) -> None:
+    def subscribe(self) -> None:
         """Begin to watch; ends with :meth:`leave`.
 
         :raises Unavailable: too many do already
         """
-        with self._news:
-            if self._watchers >= CONF.events.max_watchers:
+        with self._changed:
+            if self._subscribers >= CONF.events.max_watchers:
                 raise exception.Unavailable(
                     reason=f"{CONF.events.max_watchers} watch at this process, and no more may "
                     "([events]max_watchers). Try again later, or ask without wait.",
                     retry_after=1,
                 )
-            self._watchers += 1
+            self._subscribers += 1
 
-    def leave(self) -> None:
+    def unsubscribe(self) -> None:
         """Do not watch any more."""
-        with self._news:
-            self._watchers -= 1
+        with self._changed:
+            self._subscribers -= 1
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def subscribed(self) -> Iterator[None]:
         """Watch for the time of a block."""
-        self.enter()
+        self.subscribe()
         try:
             yield
         finally:
-            self.leave()
+            self.unsubscribe()
 
-    def behind(self, place: int, seconds: float) -> Sequence[Row]:
+    def read_after(self, revision: int, seconds: float) -> Sequence[Row]:
         """Return the next events behind a place, and wait for them if there are none.
 
         :param seconds: how long at most
@@ -87,102 +87,102 @@ class Hub:
         """
         deadline = time.monotonic() + seconds
         if self._thread is None:
-            self._make_thread(events.give_places().given)
-        with self._news:
-            while self._thread is not None and place >= self._end:
+            self._start_thread(events.give_places().given)
+        with self._changed:
+            while self._thread is not None and revision >= self._last:
                 left = deadline - time.monotonic()
-                if left <= 0 or self._closing or not self._news.wait(left):
+                if left <= 0 or self._closing or not self._changed.wait(left):
                     return ()
-            if self._begin <= place < self._end:
-                start = place - self._begin
+            if self._start <= revision < self._last:
+                start = revision - self._start
                 return list(itertools.islice(self._recent, start, start + PAGE))
-            end = self._end
-        rows = events.after(place, PAGE)
-        if place < end and (not rows or rows[0]["revision"] != place + 1):
-            raise exception.EventsForgotten(since=place, given=end)
+            end = self._last
+        rows = events.after(revision, PAGE)
+        if revision < end and (not rows or rows[0]["revision"] != revision + 1):
+            raise exception.EventsForgotten(since=revision, given=end)
         return rows
 
     @property
-    def _end(self) -> int:
-        return self._begin + len(self._recent)
+    def _last(self) -> int:
+        return self._start + len(self._recent)
 
-    def _make_thread(self, given: int) -> None:
+    def _start_thread(self, given: int) -> None:
         """Begin to look for news behind a place, unless somebody else has."""
-        with self._news:
+        with self._changed:
             if self._thread is None:
-                self._begin_at(given)
-                self._thread = threading.Thread(target=self._look, daemon=True, name="events")
+                self._restart_at(given)
+                self._thread = threading.Thread(target=self._run, daemon=True, name="events")
                 self._thread.start()
 
-    def _begin_at(self, place: int) -> None:
+    def _restart_at(self, revision: int) -> None:
         """Have nothing in memory, and go on behind a place."""
-        with self._news:
+        with self._changed:
             self._recent.clear()
-            self._begin = place
+            self._start = revision
 
-    def _look(self) -> None:
+    def _run(self) -> None:
         """Look for news until nobody has watched for some time."""
         watched = time.monotonic()
-        while time.monotonic() < watched + _LINGERING and not self._closing:
+        while time.monotonic() < watched + _IDLE_TIMEOUT and not self._closing:
             time.sleep(CONF.events.interval)
-            if self._watchers:
+            if self._subscribers:
                 watched = time.monotonic()
-                self._read()
-        with self._news:
+                self._poll()
+        with self._changed:
             self._thread = None
-            self._news.notify_all()
+            self._changed.notify_all()
 
-    def _read(self) -> None:
+    def _poll(self) -> None:
         try:
             given = events.give_places().given
-            if given < self._end:  # After a failover the database may have lost the last ones.
-                self._begin_at(given)
-            while self._end < given:
-                self._add(events.after(self._end, PAGE), given)
+            if given < self._last:  # After a failover the database may have lost the last ones.
+                self._restart_at(given)
+            while self._last < given:
+                self._append(events.after(self._last, PAGE), given)
         except Exception as error:  # noqa: BLE001  logged there
-            self._complain(error)
+            self._log_once(error)
         else:
-            self._complaint = ""
+            self._last_error = ""
 
-    def _complain(self, error: Exception) -> None:
+    def _log_once(self, error: Exception) -> None:
         """Log what is wrong, once as long as it is the same."""
-        if self._complaint == (said := str(error)):
+        if self._last_error == (said := str(error)):
             return
-        self._complaint = said
+        self._last_error = said
         foreseen = isinstance(error, exception.Unavailable)
         LOG.warning(
             "Watchers hear nothing at present: %s", said, exc_info=None if foreseen else error
         )
 
-    def _add(self, rows: Sequence[Row], given: int) -> None:
-        with self._news:
+    def _append(self, rows: Sequence[Row], given: int) -> None:
+        with self._changed:
             first = rows[0]["revision"] - 1 if rows else given
-            if first != self._end:  # What nobody here had read is not kept any more.
-                self._begin_at(first)
+            if first != self._last:  # What nobody here had read is not kept any more.
+                self._restart_at(first)
             dropped = max(0, len(self._recent) + len(rows) - KEPT)
             self._recent.extend(rows)
-            self._begin += dropped
-            self._news.notify_all()
+            self._start += dropped
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Let nobody wait any longer: the process ends."""
-        with self._news:
+        with self._changed:
             self._closing = True
-            self._news.notify_all()
+            self._changed.notify_all()
 
 
-_hub = Hub()
+_broadcaster = Broadcaster()
 
 
-def the() -> Hub:
+def get() -> Broadcaster:
     """Return this process's hub."""
-    return _hub
+    return _broadcaster
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """Begin anew: threads and locks are the parent's."""
-    global _hub  # noqa: PLW0603  one hub per process is the point
-    _hub = Hub()
+    global _broadcaster  # noqa: PLW0603  one hub per process is the point
+    _broadcaster = Broadcaster()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

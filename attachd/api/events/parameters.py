@@ -18,7 +18,7 @@ MOST = 1000
 _LARGEST = 2**63 - 1
 _LONGEST_NUMBER = len(str(_LARGEST))
 
-QUERY: Final[Mapping[str, Any]] = {
+QUERY_PARAMETERS: Final[Mapping[str, Any]] = {
     "since": {
         "type": "integer",
         "minimum": 0,
@@ -44,7 +44,7 @@ QUERY: Final[Mapping[str, Any]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Wish:
+class EventQuery:
     """What one caller wants to hear.
 
     :ivar since: the place that was seen last; None: nothing was
@@ -72,21 +72,23 @@ class Wish:
         return view.event(row, internals=self.internals) if self.wants(row) else None
 
 
-def read(ctx: RequestContext, query: Mapping[str, str], last_seen: str | None = None) -> Wish:
+def read(
+    ctx: RequestContext, query: Mapping[str, str], last_seen: str | None = None
+) -> EventQuery:
     """Read what is wanted.
 
     :param last_seen: what a stream that broke had come to, as its client says
     :raises InvalidInput: a parameter is unknown, or no number in its bounds
     """
-    if unknown := sorted(set(query) - set(QUERY)):
+    if unknown := sorted(set(query) - set(QUERY_PARAMETERS)):
         raise exception.InvalidInput(
             field=unknown[0],
             value=query[unknown[0]],
-            reason=f"Events can be asked for by {', '.join(QUERY)}.",
+            reason=f"Events can be asked for by {', '.join(QUERY_PARAMETERS)}.",
         )
     since = _number({"since": last_seen} if last_seen is not None else query, "since", None)
     project_id = paging.project(ctx, query)
-    return Wish(
+    return EventQuery(
         since,
         _number(query, "wait", 0) or 0,
         _number(query, "limit", MOST) or MOST,
@@ -110,7 +112,7 @@ def _number(query: Mapping[str, str], name: str, default: int | None) -> int | N
     text = query.get(name)
     if text is None:
         return default
-    told = QUERY[name]
+    told = QUERY_PARAMETERS[name]
     short = len(text) <= _LONGEST_NUMBER and text.isascii() and text.isdigit()
     if short and told["minimum"] <= int(text) <= told["maximum"]:
         return int(text)

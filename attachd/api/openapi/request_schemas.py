@@ -7,7 +7,7 @@ from typing import Any
 from attachd.api import async_response, idempotency
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
-from attachd.api.openapi import words
+from attachd.api.openapi import descriptions
 
 Schema = dict[str, Any]
 
@@ -33,7 +33,7 @@ def project() -> Schema:
 
 
 def _in_path(name: str) -> Schema:
-    told = {"name": name, "in": "path", "description": words.of_variable(name)}
+    told = {"name": name, "in": "path", "description": descriptions.of_variable(name)}
     return {**told, "required": True, "schema": _SEGMENT}
 
 

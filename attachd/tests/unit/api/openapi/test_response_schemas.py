@@ -7,24 +7,24 @@ import unittest
 from attachd.api import endpoint, errors, idempotency
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc
-from attachd.api.openapi import outputs
-from attachd.api.openapi.shapes import Shapes
+from attachd.api.openapi import response_schemas
+from attachd.api.openapi.type_schemas import Shapes
 from attachd.tests.unit.api import register
 
 
 class ResponsesTest(register.Case):
     def told(self):
-        return outputs.responses(endpoint.REGISTER, Shapes(mv.LATEST))
+        return response_schemas.responses(endpoint.REGISTER, Shapes(mv.LATEST))
 
     def test_a_result_and_what_any_endpoint_refuses(self):
         endpoint.endpoint("GET", "/snacks", doc=EndpointDoc({"snack": str}))(lambda: None)
         told = self.told()
-        self.assertEqual(["200", *map(str, outputs.ALWAYS)], list(told))
+        self.assertEqual(["200", *map(str, response_schemas.ALWAYS)], list(told))
         schema = told["200"]["content"]["application/json"]["schema"]
         self.assertEqual(["snack"], schema["required"])
 
     def test_what_a_body_a_key_and_patience_add(self):
-        recipe = idempotency.Recipe(keep=repr, remake=repr)
+        recipe = idempotency.IdempotencySpec(keep=repr, remake=repr)
         endpoint.endpoint(
             "POST", "/snacks", body={}, idempotent=recipe, doc=EndpointDoc(faults=(504,))
         )(lambda async_response: None)
@@ -38,8 +38,8 @@ class ResponsesTest(register.Case):
         def refuse() -> NoReturn:
             raise NotImplementedError
 
-        self.assertEqual(set(), outputs.results(endpoint.REGISTER[0]))
-        self.assertEqual(list(map(str, outputs.ALWAYS)), list(self.told()))
+        self.assertEqual(set(), response_schemas.results(endpoint.REGISTER[0]))
+        self.assertEqual(list(map(str, response_schemas.ALWAYS)), list(self.told()))
 
     def test_actions_of_which_some_answer_nothing_need_no_body(self):
         endpoint.action("/snacks/action", "eat", doc=EndpointDoc({"crumbs": int}))(lambda: None)
@@ -50,16 +50,18 @@ class ResponsesTest(register.Case):
 
 class FaultsTest(unittest.TestCase):
     def test_every_fault_of_every_endpoint_has_its_body(self):
-        named = outputs.components()
+        named = response_schemas.components()
         for each in endpoint.load():
-            for status in outputs.faults(each):
-                content = named[outputs.name(status)]["content"]["application/json"]["schema"]
+            for status in response_schemas.faults(each):
+                content = named[response_schemas.name(status)]["content"]["application/json"][
+                    "schema"
+                ]
                 (key,) = content["properties"]
                 self.assertEqual("error" if status == 401 else errors.key(status), key)
 
     def test_who_may_try_again_is_told_when(self):
-        self.assertIn("headers", outputs.components()["Fault503"])
-        self.assertNotIn("headers", outputs.components()["Fault404"])
+        self.assertIn("headers", response_schemas.components()["Fault503"])
+        self.assertNotIn("headers", response_schemas.components()["Fault404"])
 
     def test_every_header_of_an_answer_is_described(self):
-        self.assertIn("X-OpenStack-Request-ID", outputs.headers())
+        self.assertIn("X-OpenStack-Request-ID", response_schemas.headers())
