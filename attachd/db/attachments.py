@@ -49,19 +49,22 @@ _TRANSITIONAL = (AttachmentState.CONNECTING, AttachmentState.DISCONNECTING)
 
 @api.retried
 def reserve(
-    volume_id: str, values: Mapping[str, Any], denied: str = "", first: api.First | None = None
+    volume_id: str,
+    values: Mapping[str, Any],
+    denied_rule: str | None = None,
+    first: api.First | None = None,
 ) -> Row:
     """Take the volume and store a reservation of it, or return the twin that is there already.
 
     :param values: columns of the new row; ``state`` and ``volume_id`` are set here, and ``id``
         where it is not given.  With ``connector`` it may have a twin, see twins.of()
-    :param denied: the rule by which the caller must not be one of several; "" if they may
+    :param denied_rule: the rule that denies the caller to share the volume, if one does
     :param first: what the transaction does first, for a request with a key: that has no twin
     :raises VolumeNotFound: there is no such volume any more
     :raises VolumeNotFree: somebody else was faster, or the volume is in no state for it
     :raises LimitReached: there are as many attachments as may be
     :raises ModeNotAllowed: it may only be read, and was to be written
-    :raises Forbidden: somebody else is there already, and ``denied`` names a rule
+    :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
     :raises AgentNotFound: ``agent`` is forgotten by now
     """
     row = steps.new_row(volume_id, AttachmentKind.ATTACHMENT, values)
@@ -70,7 +73,7 @@ def reserve(
         if first is not None:
             first(connection)
         if not _take_free(connection, volume_id) and (
-            twin := _join(connection, row, denied, may_be_there=first is None)
+            twin := _join(connection, row, denied_rule, may_be_there=first is None)
         ):
             return twin
         if row.get("agent") is not None:
@@ -84,7 +87,9 @@ def _take_free(connection: sa.Connection, volume_id: str) -> bool:
     return statements.TAKE_FREE_VOLUME.run(connection, the) == 1
 
 
-def _join(connection: sa.Connection, row: Row, denied: str, *, may_be_there: bool) -> Row | None:
+def _join(
+    connection: sa.Connection, row: Row, denied_rule: str | None, *, may_be_there: bool
+) -> Row | None:
     """Allow one more attachment beside those that are there, or say who holds the volume.
 
     :returns: the attachment's twin, instead, if it may have one
@@ -93,7 +98,7 @@ def _join(connection: sa.Connection, row: Row, denied: str, *, may_be_there: boo
     volume, there = steps.locked(connection, row["volume_id"], wanted)
     if may_be_there and (twin := twins.of(row, there)):
         return twin
-    sharing_rules.check_join(volume, there, row, denied)
+    sharing_rules.check_join(volume, there, row, denied_rule)
     sharing_rules.mode(volume, row, there, row.get("asked_mode"))
     steps.store(connection, volume, [*there, row], joined=True)
     return None

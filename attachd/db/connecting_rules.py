@@ -38,12 +38,12 @@ def check(
     others: Sequence[Row],
     connector: Connector,
     allow: Guard,
-    denied: str,
+    denied_rule: str | None,
 ) -> None:
     """Let a connect begin.
 
     :param allow: says beside whom
-    :param denied: as of manager_api.attach()
+    :param denied_rule: as of manager_api.attach()
     :raises Replay: it has been done
     :raises ConnectorHeld: the attachment connects another host
     """
@@ -51,7 +51,7 @@ def check(
     allow(volume, mine, others)
     if AttachmentState(mine["state"]) in states.UNREACHABLE:
         # Since it was reserved somebody else may have come.
-        sharing_rules.check_company(sharing_rules.strangers_to(mine, others), denied)
+        sharing_rules.check_company(sharing_rules.strangers_to(mine, others), denied_rule)
 
 
 def noted(volume: Row, mine: Row, others: Sequence[Row], connector: Connector) -> dict[str, Any]:

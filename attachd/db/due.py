@@ -24,33 +24,41 @@ class _Noted(Exception):
 
 
 def connect(
-    attachment_id: str, volume_id: str, connector: Mapping[str, Any], denied: str = ""
+    attachment_id: str,
+    volume_id: str,
+    connector: Mapping[str, Any],
+    denied_rule: str | None = None,
 ) -> None:
     """Note that an attachment is to be connected, beside others of the same server.
 
-    :param denied: as of manager_api.attach()
+    :param denied_rule: as of manager_api.attach()
     :raises Replay: it is connected already
     :raises: as manager_api.attach(), as far as it is refused
     """
-    _connect(attachment_id, volume_id, connector, denied, connecting_rules.refuse_other_servers)
+    _connect(
+        attachment_id, volume_id, connector, denied_rule, connecting_rules.refuse_other_servers
+    )
 
 
 def connect_alone(
-    attachment_id: str, volume_id: str, connector: Mapping[str, Any], denied: str = ""
+    attachment_id: str,
+    volume_id: str,
+    connector: Mapping[str, Any],
+    denied_rule: str | None = None,
 ) -> None:
     """Do as :func:`connect`, but suffer no other connection of an ordinary volume at all."""
-    _connect(attachment_id, volume_id, connector, denied, connecting_rules.refuse_others)
+    _connect(attachment_id, volume_id, connector, denied_rule, connecting_rules.refuse_others)
 
 
 def _connect(
     attachment_id: str,
     volume_id: str,
     connector: Mapping[str, Any],
-    denied: str,
+    denied_rule: str | None,
     allow: Guard,
 ) -> None:
     def guard(volume: Row, mine: Row, others: Sequence[Row]) -> Mapping[str, Any]:
-        connecting_rules.check(volume, mine, others, connector, allow, denied)
+        connecting_rules.check(volume, mine, others, connector, allow, denied_rule)
         if mine["state"] == AttachmentState.CONNECTING:
             raise _Noted
         return connecting_rules.noted(volume, mine, others, connector)

@@ -41,11 +41,11 @@ class Claim(TypedDict):
 class Denied(NamedTuple):
     """What a host that is connected must not become.
 
-    :ivar rule: by which it must not be one of several; "" if it may
+    :ivar rule: by which it must not be one of several; None if it may
     :ivar host: its name
     """
 
-    rule: str = ""
+    rule: str | None = None
     host: str | None = None
 
 
@@ -63,20 +63,22 @@ def rows(volume_id: str) -> list[Row]:
 
 
 @api.retried
-def hold(volume_id: str, project_id: str, user_id: str | None, denied: str = "") -> None:
+def hold(
+    volume_id: str, project_id: str, user_id: str | None, denied_rule: str | None = None
+) -> None:
     """Take a volume for somebody who will say later what for.
 
-    :param denied: the rule by which the caller must not be one of several; "" if they may
+    :param denied_rule: the rule that denies the caller to share the volume, if one does
     :raises VolumeNotFree: somebody else was faster, or the volume is in no state for it
     :raises LimitReached: there are as many attachments as may be
-    :raises Forbidden: somebody else is there already, and ``denied`` names a rule
+    :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
     """
     who = {"project_id": project_id, "user_id": user_id}
     new = steps.new_row(volume_id, AttachmentKind.HOLD, who)
     new["state"] = AttachmentState.HELD.value
     with api.writer() as connection:
         volume, held = steps.locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
-        sharing_rules.check_join(volume, held, new, denied)
+        sharing_rules.check_join(volume, held, new, denied_rule)
         steps.insert(connection, new)
         steps.store(connection, volume, [*held, new], joined=True)
 
@@ -121,17 +123,17 @@ def roll_detaching(volume_id: str) -> None:
 
 
 @api.retried
-def attach(volume_id: str, claim: Claim, denied: str = "") -> Row:
+def attach(volume_id: str, claim: Claim, denied_rule: str | None = None) -> Row:
     """Note that a volume is in use, by whoever holds it or by somebody who simply says so.
 
     Saying it again changes nothing.  A reservation of the same server becomes attached.
 
-    :param denied: as of :func:`hold`, which has asked it where the volume is held
+    :param denied_rule: as of :func:`hold`, which has asked it where the volume is held
     :returns: the attachment's row
     :raises InvalidVolume: the volume is somebody else's, or in no state for it
     :raises ModeNotAllowed: it may only be read, and was to be written
     :raises LimitReached: there are as many attachments as may be
-    :raises Forbidden: somebody else is there already, and ``denied`` names a rule
+    :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
     """
     with api.writer() as connection:
         volume, held = steps.locked(connection, volume_id, statements.LOCK_VOLUME_TO_JOIN)
@@ -145,7 +147,7 @@ def attach(volume_id: str, claim: Claim, denied: str = "") -> Row:
         if mine is None:
             _check_takable(volume, held)
             if hold is None:
-                sharing_rules.check_company(_strangers(held, claim), denied)
+                sharing_rules.check_company(_strangers(held, claim), denied_rule)
             mine = _inserted(connection, known, told)
             held.append(mine)
             changed["admin_metadata"] = {

@@ -25,7 +25,7 @@ _AT_A_HOST: Final = frozenset({AttachmentKind.ATTACHMENT, AttachmentKind.CONNECT
 """The kinds whose hosts are let in; what is attached by a word alone has a connection beside."""
 
 
-def check_join(volume: Row, rows: Sequence[Row], new: Row, denied: str = "") -> None:
+def check_join(volume: Row, rows: Sequence[Row], new: Row, denied_rule: str | None = None) -> None:
     """Let one more join those who hold a volume.
 
     A server that moves to another host is attached from both for a while.
@@ -33,7 +33,7 @@ def check_join(volume: Row, rows: Sequence[Row], new: Row, denied: str = "") -> 
     :param volume: with ``type_specs``
     :param rows: that are there
     :param new: the row that is to be stored
-    :param denied: the rule by which the caller must not be one of several; "" if they may
+    :param denied_rule: the rule that denies the caller to share the volume, if one does
     :raises VolumeNotFree: it may not
     :raises LimitReached: there are as many as may be
     :raises Forbidden: somebody else is there already
@@ -49,7 +49,7 @@ def check_join(volume: Row, rows: Sequence[Row], new: Row, denied: str = "") -> 
             status=volume["status"],
             holder=f"; it is held by {named}" if named else "",
         )
-    check_company(strangers_to(new, rows), denied)
+    check_company(strangers_to(new, rows), denied_rule)
     check_most(volume, [*rows, new])
 
 
@@ -66,13 +66,13 @@ def strangers_to(new: Row, rows: Sequence[Row]) -> list[Row]:
     return there if len(same) > 1 else [row for row in there if row["instance_uuid"] != server]
 
 
-def check_company(strangers: Sequence[Row], denied: str) -> None:
+def check_company(strangers: Sequence[Row], denied_rule: str | None) -> None:
     """Let somebody be one of several, unless a rule denies it.
 
     :raises Forbidden: naming the rule
     """
-    if strangers and denied:
-        raise exception.Forbidden(action=denied)
+    if strangers and denied_rule:
+        raise exception.Forbidden(action=denied_rule)
 
 
 def check_connect(connection: sa.Connection, volume: Row, new: Row, others: Sequence[Row]) -> None:

@@ -31,7 +31,7 @@ def attach(
     attachment_id: str,
     volume_id: str,
     connector: Connector,
-    denied: str = "",
+    denied_rule: str | None = None,
 ) -> dict[str, Any]:
     """Connect, beside other attachments of the same server.
 
@@ -42,7 +42,7 @@ def attach(
     """
     backend.driver.check_connector(connector)
     allow = attach_validation.refuse_other_servers
-    guard = attach_validation.begin(backend, connector, allow, denied)
+    guard = attach_validation.begin(backend, connector, allow, denied_rule)
     return _connect(backend, attachment_id, volume_id, guard)
 
 
@@ -51,14 +51,16 @@ def attach_exclusive(
     attachment_id: str,
     volume_id: str,
     connector: Connector,
-    denied: str = "",
+    denied_rule: str | None = None,
 ) -> dict[str, Any]:
     """Connect, with no other connection of an ordinary volume beside this one.
 
     :raises: as manager_api.attach_exclusive()
     """
     backend.driver.check_connector(connector)
-    guard = attach_validation.begin(backend, connector, attach_validation.refuse_others, denied)
+    guard = attach_validation.begin(
+        backend, connector, attach_validation.refuse_others, denied_rule
+    )
     return _connect(backend, attachment_id, volume_id, guard)
 
 

@@ -21,14 +21,16 @@ from attachd.states import AttachmentState
 __all__ = ["BOUND", "Replay", "begin", "begun", "refuse_other_servers", "refuse_others"]
 
 
-def begin(backend: Backend, connector: Connector, allow: db.Guard, denied: str = "") -> db.Guard:
+def begin(
+    backend: Backend, connector: Connector, allow: db.Guard, denied_rule: str | None = None
+) -> db.Guard:
     """Return a guard that lets a connect begin and notes all that a repetition needs.
 
-    :param denied: as of manager_api.attach()
+    :param denied_rule: as of manager_api.attach()
     """
 
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
-        connecting_rules.check(volume, mine, others, connector, allow, denied)
+        connecting_rules.check(volume, mine, others, connector, allow, denied_rule)
         return begun(backend, volume, mine, others, connector)
 
     return guard

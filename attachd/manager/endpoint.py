@@ -32,7 +32,7 @@ class Endpoint(LogLevels):
         attachment_id: str,
         volume_id: str,
         connector: dict[str, Any],
-        denied_rule: str = "",
+        denied_rule: str | None = None,
     ) -> dict[str, Any]:
         """See manager_api.attach()."""
         return attach.attach(self._backend, attachment_id, volume_id, connector, denied_rule)
@@ -44,7 +44,7 @@ class Endpoint(LogLevels):
         attachment_id: str,
         volume_id: str,
         connector: dict[str, Any],
-        denied_rule: str = "",
+        denied_rule: str | None = None,
     ) -> dict[str, Any]:
         """See manager_api.attach_exclusive()."""
         return attach.attach_exclusive(
@@ -85,7 +85,7 @@ class Endpoint(LogLevels):
         context: RequestContext,
         volume: Volume,
         connector: dict[str, Any],
-        denied_rule: str = "",
+        denied_rule: str | None = None,
     ) -> dict[str, Any]:
         """See manager_api.initialize_connection()."""
         return legacy_connections.open_(

@@ -28,7 +28,7 @@ def open_(
     project_id: str,
     user_id: str | None,
     connector: Connector,
-    denied: str = "",
+    denied_rule: str | None = None,
 ) -> dict[str, Any]:
     """Let a host in; one that is let in already gets the same answer.
 
@@ -46,7 +46,7 @@ def open_(
                     user_id,
                     lambda rows: _of_host(rows, connector),
                     _begin(backend, connector),
-                    legacy_db.Denied(denied, connector.get("host")),
+                    legacy_db.Denied(denied_rule, connector.get("host")),
                     lease,
                 ),
             )

@@ -66,7 +66,7 @@ class Attachment(base.AttachdObject):
         volume: Volume,
         instance_uuid: str | None = None,
         mode: str | None = None,
-        denied: str = "",
+        denied_rule: str | None = None,
         connector: Mapping[str, Any] | None = None,
         idempotency_claim: IdempotencyClaim | None = None,
         expires_at: datetime.datetime | None = None,
@@ -75,7 +75,7 @@ class Attachment(base.AttachdObject):
         """Take the volume for somebody; raises as db.attachments.reserve().
 
         :param mode: "rw", "ro", or None: as much as is allowed
-        :param denied: the rule by which the caller must not be one of several; "" if they may
+        :param denied_rule: the rule that denies the caller to share the volume, if one does
         :param connector: with which it is connected at once, if it is; a twin has it too
         :param idempotency_claim: of the key that it is made for
         :param expires_at: when it ends if nobody connects it; None: never
@@ -92,10 +92,10 @@ class Attachment(base.AttachdObject):
             "agent": agent,
         }
         if idempotency_claim is None:
-            row = db.reserve(volume.id, values, denied)
+            row = db.reserve(volume.id, values, denied_rule)
         else:
             values["id"] = idempotency_claim.resource_id
-            row = db.reserve(volume.id, values, denied, idempotency_claim.note)
+            row = db.reserve(volume.id, values, denied_rule, idempotency_claim.note)
         volume_seen = {"volume_host": volume.host, "volume_status": volume.status}
         return cls.from_row(context, {**_EMPTY, **row, **volume_seen})
 

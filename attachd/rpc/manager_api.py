@@ -41,7 +41,7 @@ def attach(
     context: RequestContext,
     attachment: Attachment,
     connector: dict[str, Any],
-    denied_rule: str = "",
+    denied_rule: str | None = None,
 ) -> Connected:
     """Connect the host of a connector to the volume, and wait for the backend.
 
@@ -49,8 +49,8 @@ def attach(
     live migration.
 
     :param denied_rule: the policy rule that forbids the caller to share the volume, checked when a
-        failed connect is repeated; "" if the caller may
-    :raises Forbidden: another attachment holds the volume, and ``denied_rule`` is not empty
+        failed connect is repeated; None if the caller may
+    :raises Forbidden: another attachment holds the volume, and ``denied_rule`` is given
     :raises ConnectFailed: the backend failed; the attachment is in ``error_attaching``
     :raises ConnectorHeld: the attachment connects another host
     :raises DuplicateConnector: the volume is not multiattach, and connected for another server
@@ -64,7 +64,7 @@ def attach_exclusive(
     context: RequestContext,
     attachment: Attachment,
     connector: dict[str, Any],
-    denied_rule: str = "",
+    denied_rule: str | None = None,
 ) -> Connected:
     """Connect as :func:`attach`, if a volume that is not multiattach has no other connection.
 
@@ -78,7 +78,7 @@ def _connect(
     method: str,
     attachment: Attachment,
     connector: dict[str, Any],
-    denied_rule: str,
+    denied_rule: str | None,
 ) -> Connected:
     with map_rpc_errors(attachment.backend, f"attachment {attachment.id}"):
         answer: Connected = _manager(attachment.backend).call(
@@ -144,15 +144,18 @@ def process_pending(context: RequestContext, attachment: Attachment) -> None:
 
 
 def initialize_connection(
-    context: RequestContext, volume: Volume, connector: dict[str, Any], denied_rule: str = ""
+    context: RequestContext,
+    volume: Volume,
+    connector: dict[str, Any],
+    denied_rule: str | None = None,
 ) -> Connected:
     """Connect the host of a connector to the volume, for an attachment that may follow.
 
     A host that is connected already gets the same answer.
 
-    :param denied_rule: the policy rule that forbids the caller to share the volume; "" if the
+    :param denied_rule: the policy rule that forbids the caller to share the volume; None if the
         caller may
-    :raises Forbidden: another attachment holds the volume, and ``denied_rule`` is not empty
+    :raises Forbidden: another attachment holds the volume, and ``denied_rule`` is given
     :raises InvalidVolume: another caller holds the volume, or its state does not allow it
     :raises ConnectionNotOpened: the backend failed
     :raises ManagerTimeout: no answer in time; the operation may continue

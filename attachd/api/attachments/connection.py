@@ -72,7 +72,7 @@ def connect_exclusive(
     ctx: RequestContext,
     attachment: Attachment,
     connector: Connector,
-    denied: str,
+    denied_rule: str | None,
     ext_version: ExtVersion,
     async_response: AsyncPreference | None,
 ) -> AttachmentBody:
@@ -81,10 +81,10 @@ def connect_exclusive(
     :param denied_rule: as of manager_api.attach()
     """
     if async_response is not None:
-        what = (attachment.id, attachment.volume_id, connector, denied)
+        what = (attachment.id, attachment.volume_id, connector, denied_rule)
         note = functools.partial(due.connect_alone, *what)
         return _connect_async(ctx, attachment, connector, ext_version, async_response, note)
-    answer = manager_api.attach_exclusive(ctx, attachment, connector, denied)
+    answer = manager_api.attach_exclusive(ctx, attachment, connector, denied_rule)
     return view.show_connected(ctx, attachment, answer, connector, ext_version)
 
 

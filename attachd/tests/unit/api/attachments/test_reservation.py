@@ -92,7 +92,7 @@ class DeniedTest(Case):
                 self.assertEqual("a:rule", reservation.reconnect_denied_rule(ctx, self.attachment))
                 self.sharing_denied_rule.assert_called_with(ctx, self.Volume.get.return_value)
             else:
-                self.assertEqual("", reservation.reconnect_denied_rule(ctx, self.attachment))
+                self.assertIsNone(reservation.reconnect_denied_rule(ctx, self.attachment))
 
 
 class CancelTest(Case):
@@ -136,12 +136,12 @@ class SharingRuleTest(unittest.TestCase):
             return reservation.sharing_denied_rule(mock.Mock(), volume)
 
     def test_whoever_may_is_denied_nothing(self):
-        self.assertEqual("", self.denied(set(), bootable=True))
+        self.assertIsNone(self.denied(set(), bootable=True))
 
     def test_a_rule_is_for_all_and_another_one_for_bootable_volumes(self):
         for rules, bootable, expected in (
             ({volume_policy.MULTIATTACH}, False, volume_policy.MULTIATTACH),
-            ({policy.BOOTABLE}, False, ""),
+            ({policy.BOOTABLE}, False, None),
             ({policy.BOOTABLE}, True, policy.BOOTABLE),
         ):
             with self.subTest(rules=rules, bootable=bootable):
@@ -149,7 +149,7 @@ class SharingRuleTest(unittest.TestCase):
 
     def test_an_ordinary_volume_has_no_several(self):
         rules = {volume_policy.MULTIATTACH, policy.BOOTABLE}
-        self.assertEqual("", self.denied(rules, multiattach=False, bootable=True))
+        self.assertIsNone(self.denied(rules, multiattach=False, bootable=True))
 
 
 class ModeTest(unittest.TestCase):

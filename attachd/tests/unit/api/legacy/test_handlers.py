@@ -305,7 +305,7 @@ class InitializeTest(case.Case):
         self.assertEqual((1, "ro"), (shown["data"]["target_lun"], shown["data"]["access_mode"]))
         self.assertIs(True, shown["enforce_multipath"])
         (call,) = self.manager_api.initialize_connection.call_args_list
-        self.assertEqual((self.volume_id, ""), (call.args[1].id, call.args[3]))
+        self.assertEqual((self.volume_id, None), (call.args[1].id, call.args[3]))
 
     def test_what_the_caller_is_denied_goes_along(self):
         with mock.patch.object(handlers.reservation, "sharing_denied_rule", return_value="a:rule"):
