@@ -59,7 +59,7 @@ class InvalidInput(BadRequest):
         super().__init__(message, **{**details, "name": name})
 
 
-class NoBackendFits(BadRequest):
+class NoValidBackend(BadRequest):
     """No configured backend can serve such a volume at present."""
 
     msg_fmt = "No backend can serve this volume: %(reason)s"
@@ -80,7 +80,7 @@ class InvalidVolume(BadRequest):
     msg_fmt = "Invalid volume: %(reason)s"
 
 
-class VolumeNotFree(InvalidVolume):
+class VolumeNotAvailable(InvalidVolume):
     """Somebody else holds the volume: wait, or pick another one."""
 
     msg_fmt = (
@@ -89,7 +89,7 @@ class VolumeNotFree(InvalidVolume):
     )
 
 
-class LimitReached(BadRequest):
+class AttachmentLimitExceeded(BadRequest):
     """There are as many attachments as there may be: detach something first."""
 
     msg_fmt = (
@@ -98,7 +98,7 @@ class LimitReached(BadRequest):
     )
 
 
-class ModeNotAllowed(BadRequest):
+class InvalidVolumeAttachMode(BadRequest):
     """Who wants to write may only read."""
 
     msg_fmt = (
@@ -135,7 +135,7 @@ class AttachmentNotFound(NotFound):
     )
 
 
-class NotHere(NotFound):
+class ResourceUnsupported(NotFound):
     """The Block Storage API knows of such things, and this service has none of them."""
 
     msg_fmt = "This service has no %(things)s."
@@ -216,7 +216,7 @@ class InvalidTransition(Conflict):
     msg_fmt = "%(kind)s %(id)s is %(source)s and cannot %(event)s."
 
 
-class ConnectorHeld(Conflict):
+class ConnectorConflict(Conflict):
     """The attachment already connects another host."""
 
     msg_fmt = (
@@ -225,7 +225,7 @@ class ConnectorHeld(Conflict):
     )
 
 
-class DuplicateConnector(Conflict):
+class NotMultiattach(Conflict):
     """Another attachment of an ordinary volume is connected already."""
 
     msg_fmt = (
@@ -277,7 +277,7 @@ class DisconnectFailed(AttachdError):
     )
 
 
-class ConnectionNotOpened(AttachdError):
+class InitializeConnectionFailed(AttachdError):
     """The backend refused or broke before a host was let in by one of the older calls."""
 
     msg_fmt = (
@@ -286,7 +286,7 @@ class ConnectionNotOpened(AttachdError):
     )
 
 
-class ConnectionNotClosed(AttachdError):
+class TerminateConnectionFailed(AttachdError):
     """The backend could not be freed; the host may still reach the volume."""
 
     msg_fmt = (
@@ -295,7 +295,7 @@ class ConnectionNotClosed(AttachdError):
     )
 
 
-class EventsForgotten(AttachdError):
+class EventsExpired(AttachdError):
     """What happened since then is not known any more, or not here: list, and watch from there."""
 
     code = 410
@@ -444,7 +444,7 @@ class HostError(AttachdError):
     msg_fmt = "%(reason)s"
 
 
-class HostLacks(HostError):
+class MissingRequirements(HostError):
     """This host has not what it takes: a privilege, a command, a device; nothing was begun.
 
     :ivar what: what is missing, each by name and where it comes from
@@ -501,7 +501,7 @@ class DetachFailed(HostError):
         return self.details.get("cause")
 
 
-class AgentAway(Conflict):
+class AgentUnavailable(Conflict):
     """The agent of a host does not report, so nothing can be attached or detached there."""
 
     msg_fmt = (

@@ -49,7 +49,7 @@ class Mode(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Sharing:
+class MultiattachSpec:
     """How the volumes of a type may be attached.
 
     :ivar most: how many servers may have a volume at once; None: any number
@@ -62,9 +62,9 @@ class Sharing:
     most_per_host: int | None = None
 
 
-def of(specs: Specs) -> Sharing:
+def parse(specs: Specs) -> MultiattachSpec:
     """Read the extra specs of a type, as :func:`check` has let them pass."""
-    return Sharing(
+    return MultiattachSpec(
         multiattach=_is_multiattach(specs),
         mode=Mode.RO if (specs.get(MODE) or "").upper() == Mode.RO else Mode.RW,
         most=_number(specs.get(MOST)),

@@ -67,62 +67,62 @@ class Candidate:
     :ivar host: ``host@backend``
     :ivar usable: it reported lately, its driver is ready, and nobody disabled or froze it
     :ivar capabilities: as :func:`capabilities_of` makes them
-    :ivar room_gib: GiB that may still be promised to volumes there
+    :ivar available_gib: GiB that may still be promised to volumes there
     """
 
     host: str
     availability_zone: str
     usable: bool
     capabilities: Mapping[str, Any]
-    room_gib: float
+    available_gib: float
 
 
-def choose(wanted: RequestSpec) -> Destination:
+def select_backend(wanted: RequestSpec) -> Destination:
     """Pick the fitting backend with the most room.
 
-    :raises NoBackendFits: with the reason
+    :raises NoValidBackend: with the reason
     """
     return select(wanted, candidates())
 
 
-def check_room(host: str | None, more_gib: int) -> None:
+def check_free_capacity(host: str | None, more_gib: int) -> None:
     """Refuse to let a volume at ``host@backend#pool`` grow by more than there is room for.
 
     A backend that is down, or not known any more, refuses later by itself.
 
-    :raises NoBackendFits: naming the room that is left
+    :raises NoValidBackend: naming the room that is left
     """
     backend = (host or "").partition("#")[0]
     for candidate in candidates():
         if candidate.host == backend and candidate.usable:
-            _with_room(more_gib, [candidate])
+            _filter_capacity(more_gib, [candidate])
 
 
 def select_on_host(host: str | None, wanted: RequestSpec) -> Destination:
     """Return the place at ``host@backend#pool`` and nowhere else, as for a copy of what is there.
 
-    :raises NoBackendFits: with the reason
+    :raises NoValidBackend: with the reason
     """
     return select(wanted, _only(host))
 
 
-def check_fits(
+def check_extra_specs(
     host: str | None, extra_specs: Mapping[str, str | None], availability_zone: str | None
 ) -> None:
     """Refuse extra specs for a volume that its backend does not have; nothing moves.
 
     :param host: ``host@backend#pool``
-    :raises NoBackendFits: with the reason
+    :raises NoValidBackend: with the reason
     """
     wanted = RequestSpec(0, extra_specs, availability_zone)
-    _capable(extra_specs, _in_zone(wanted, _only(host)))
+    _filter_capabilities(extra_specs, _filter_availability_zone(wanted, _only(host)))
 
 
 def _only(host: str | None) -> list[Candidate]:
     backend = (host or "").partition("#")[0]
     found = [each for each in candidates() if each.host == backend]
     if not found:
-        raise exception.NoBackendFits(reason="its backend has not reported yet.")
+        raise exception.NoValidBackend(reason="its backend has not reported yet.")
     return found
 
 
@@ -146,24 +146,24 @@ def candidates() -> list[Candidate]:
             availability_zone=row["availability_zone"],
             usable=is_up(row) and not row["disabled"] and not row["frozen"],
             capabilities=capabilities_of(row),
-            room_gib=free_capacity(row) - promised[row["host"]],
+            available_gib=free_capacity(row) - promised[row["host"]],
         )
         for row in rows
     ]
 
 
-def select(wanted: RequestSpec, offered: Sequence[Candidate]) -> Destination:
-    """Pick from ``offered``, as :func:`choose` does.
+def select(wanted: RequestSpec, remaining: Sequence[Candidate]) -> Destination:
+    """Pick from ``remaining``, as :func:`select_backend` does.
 
-    :raises NoBackendFits: with the reason
+    :raises NoValidBackend: with the reason
     """
-    left = _usable(offered)
-    left = _in_zone(wanted, left)
-    left = _capable(wanted.extra_specs, left)
-    left = _with_room(wanted.size_gib, left)
-    most = max(candidate.room_gib for candidate in left)
+    left = _filter_usable(remaining)
+    left = _filter_availability_zone(wanted, left)
+    left = _filter_capabilities(wanted.extra_specs, left)
+    left = _filter_capacity(wanted.size_gib, left)
+    most = max(candidate.available_gib for candidate in left)
     # Equals take turns by chance, lest all API processes send all volumes to the first.
-    picked = random.choice([each for each in left if each.room_gib == most])  # noqa: S311
+    picked = random.choice([each for each in left if each.available_gib == most])  # noqa: S311
     pool = picked.capabilities["pool_name"]
     return Destination(f"{picked.host}#{pool}", picked.availability_zone)
 
@@ -213,57 +213,59 @@ def is_true(value: object) -> bool:
     return strutils.bool_from_string(value)
 
 
-def _usable(offered: Sequence[Candidate]) -> list[Candidate]:
-    if not offered:
-        raise exception.NoBackendFits(reason="no backend has reported yet.")
-    left = [candidate for candidate in offered if candidate.usable]
+def _filter_usable(remaining: Sequence[Candidate]) -> list[Candidate]:
+    if not remaining:
+        raise exception.NoValidBackend(reason="no backend has reported yet.")
+    left = [candidate for candidate in remaining if candidate.usable]
     if not left:
-        raise exception.NoBackendFits(reason="all backends are down, disabled or frozen.")
+        raise exception.NoValidBackend(reason="all backends are down, disabled or frozen.")
     return left
 
 
-def _in_zone(wanted: RequestSpec, offered: Sequence[Candidate]) -> list[Candidate]:
+def _filter_availability_zone(
+    wanted: RequestSpec, remaining: Sequence[Candidate]
+) -> list[Candidate]:
     zones = {name for name in [wanted.availability_zone] if name}
     if spec := wanted.extra_specs.get(ZONES_SPEC):
         allowed = {name.strip() for name in spec.split(",")}
         zones = zones & allowed if zones else allowed
         if not zones:
-            raise exception.NoBackendFits(
+            raise exception.NoValidBackend(
                 reason=f"its type is not for the availability zone {wanted.availability_zone}."
             )
-    left = [each for each in offered if not zones or each.availability_zone in zones]
+    left = [each for each in remaining if not zones or each.availability_zone in zones]
     if not left:
-        known = ", ".join(sorted({each.availability_zone for each in offered}))
-        raise exception.NoBackendFits(
+        known = ", ".join(sorted({each.availability_zone for each in remaining}))
+        raise exception.NoValidBackend(
             reason=f"the availability zone {' or '.join(sorted(zones))} has no backend that "
             f"is up; such zones are: {known}."
         )
     return left
 
 
-def _capable(
-    extra_specs: Mapping[str, str | None], offered: Sequence[Candidate]
+def _filter_capabilities(
+    extra_specs: Mapping[str, str | None], remaining: Sequence[Candidate]
 ) -> list[Candidate]:
-    left = [each for each in offered if has_all(each.capabilities, extra_specs)]
+    left = [each for each in remaining if has_capabilities(each.capabilities, extra_specs)]
     if not left:
-        specs = dict(_for_us(extra_specs))
+        specs = dict(_required_capabilities(extra_specs))
         LOG.info("No backend has all of %s", specs)
         missing = [
             key
             for key, spec in specs.items()
-            if not any(_has(each.capabilities, key, spec) for each in offered)
+            if not any(_has(each.capabilities, key, spec) for each in remaining)
         ]
         reason = (
             f"no backend that is up has what its type asks for: {', '.join(sorted(missing))}."
             if missing
             else f"no backend that is up has all of {', '.join(sorted(specs))} together."
         )
-        raise exception.NoBackendFits(reason=reason)
+        raise exception.NoValidBackend(reason=reason)
     return left
 
 
-def _for_us(extra_specs: Mapping[str, str | None]) -> Iterable[tuple[str, str]]:
-    wanted = multiattach.of(extra_specs)
+def _required_capabilities(extra_specs: Mapping[str, str | None]) -> Iterable[tuple[str, str]]:
+    wanted = multiattach.parse(extra_specs)
     for key, spec in extra_specs.items():
         name = key.removeprefix(_SCOPE)
         if ":" not in name and name not in multiattach.KEYS and spec is not None:
@@ -274,28 +276,30 @@ def _for_us(extra_specs: Mapping[str, str | None]) -> Iterable[tuple[str, str]]:
         yield "read_only_enforced", _TRUE
 
 
-def has_all(capabilities: Mapping[str, Any], extra_specs: Mapping[str, str | None]) -> bool:
+def has_capabilities(
+    capabilities: Mapping[str, Any], extra_specs: Mapping[str, str | None]
+) -> bool:
     """Tell whether a backend with these capabilities can have volumes of a type."""
-    return all(_has(capabilities, *spec) for spec in _for_us(extra_specs))
+    return all(_has(capabilities, *spec) for spec in _required_capabilities(extra_specs))
 
 
 def _has(capabilities: Mapping[str, Any], key: str, spec: str) -> bool:
     offer = capabilities.get(key)
-    return offer is not None and meets(offer, spec)
+    return offer is not None and matches_spec(offer, spec)
 
 
-def _with_room(size_gib: int, offered: Sequence[Candidate]) -> list[Candidate]:
-    left = [candidate for candidate in offered if candidate.room_gib >= size_gib]
+def _filter_capacity(size_gib: int, remaining: Sequence[Candidate]) -> list[Candidate]:
+    left = [candidate for candidate in remaining if candidate.available_gib >= size_gib]
     if not left:
-        most = max(candidate.room_gib for candidate in offered)
-        raise exception.NoBackendFits(
+        most = max(candidate.available_gib for candidate in remaining)
+        raise exception.NoValidBackend(
             reason=f"{size_gib} GiB are asked for and the most that a fitting backend has left "
             f"is {max(0, math.floor(most))} GiB."
         )
     return left
 
 
-def meets(offer: object, spec: str) -> bool:
+def matches_spec(offer: object, spec: str) -> bool:
     """Tell whether a capability is what an extra spec asks for.
 
     :param offer: what the backend reported; of a list, one member has to do
@@ -306,7 +310,7 @@ def meets(offer: object, spec: str) -> bool:
     Source: the Block Storage service's administration guide, capabilities of back ends.
     """
     if isinstance(offer, list | tuple):
-        return any(meets(each, spec) for each in offer)
+        return any(matches_spec(each, spec) for each in offer)
     verb, _, operand = spec.strip().partition(" ")
     compare = _OPERATORS.get(verb)
     if compare is not None:

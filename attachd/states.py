@@ -51,19 +51,19 @@ _ATTACHMENT_WIRE: Mapping[AttachmentState, str] = MappingProxyType(
     }
 )
 
-UNREACHABLE = frozenset({AttachmentState.CONNECT_FAILED})
+INACTIVE = frozenset({AttachmentState.CONNECT_FAILED})
 """States in which the host surely does not reach the volume and holds no reservation of it."""
 
-WANTED = frozenset({AttachmentState.CONNECTED, AttachmentState.ATTACHED})
+ESTABLISHED = frozenset({AttachmentState.CONNECTED, AttachmentState.ATTACHED})
 """States in which a host was let in, if there was any to be, and is to stay in."""
 
-REACHING = WANTED | {AttachmentState.WITHDRAWING}
+WITH_ACCESS = ESTABLISHED | {AttachmentState.WITHDRAWING}
 """States in which a host was let in: one that is about to leave may have to write until then."""
 
-LIVE = REACHING | {AttachmentState.CONNECTING}
+LIVE = WITH_ACCESS | {AttachmentState.CONNECTING}
 """States in which a host reaches the volume, or is just being let in, because it should."""
 
-UNCERTAIN = frozenset({AttachmentState.CONNECT_UNKNOWN, AttachmentState.DISCONNECT_FAILED})
+ACCESS_UNKNOWN = frozenset({AttachmentState.CONNECT_UNKNOWN, AttachmentState.DISCONNECT_FAILED})
 """States in which the host may still reach the volume although nobody wants it to."""
 
 
@@ -81,7 +81,7 @@ class AttachmentKind(enum.StrEnum):
     HOLD = "hold"
 
 
-SHOWN = frozenset({AttachmentKind.ATTACHMENT, AttachmentKind.LEGACY})
+VISIBLE_KINDS = frozenset({AttachmentKind.ATTACHMENT, AttachmentKind.LEGACY})
 """The kinds that clients know as attachments."""
 
 
@@ -125,7 +125,7 @@ class Event(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Move(Generic[S]):
+class Transition(Generic[S]):
     """One arrow bundle: from any of ``sources``, on an event, to ``target`` (None: no row)."""
 
     sources: frozenset[S]
@@ -135,47 +135,49 @@ class Move(Generic[S]):
 _A = AttachmentState
 _V = VolumeState
 
-ATTACHMENT_MOVES: Mapping[Event, Move[AttachmentState]] = MappingProxyType(
+ATTACHMENT_TRANSITIONS: Mapping[Event, Transition[AttachmentState]] = MappingProxyType(
     {
         # A connect is repeated after a failure, and after a crash that left it half-way.
-        Event.CONNECT: Move(
+        Event.CONNECT: Transition(
             frozenset({_A.RESERVED, _A.CONNECTING, _A.CONNECT_FAILED, _A.CONNECT_UNKNOWN}),
             _A.CONNECTING,
         ),
-        Event.GRANTED: Move(frozenset({_A.CONNECTING}), _A.CONNECTED),
-        Event.CONNECT_FAILED: Move(frozenset({_A.CONNECTING}), _A.CONNECT_FAILED),
-        Event.CONNECT_LOST: Move(frozenset({_A.CONNECTING}), _A.CONNECT_UNKNOWN),
+        Event.GRANTED: Transition(frozenset({_A.CONNECTING}), _A.CONNECTED),
+        Event.CONNECT_FAILED: Transition(frozenset({_A.CONNECTING}), _A.CONNECT_FAILED),
+        Event.CONNECT_LOST: Transition(frozenset({_A.CONNECTING}), _A.CONNECT_UNKNOWN),
         # A reservation may be completed without a connector, as the API has always allowed.
-        Event.COMPLETE: Move(frozenset({_A.RESERVED, _A.CONNECTED, _A.ATTACHED}), _A.ATTACHED),
+        Event.COMPLETE: Transition(
+            frozenset({_A.RESERVED, _A.CONNECTED, _A.ATTACHED}), _A.ATTACHED
+        ),
         # Only a reservation can vanish without asking the backend: whatever was connecting
         # even once has been stored as such before the driver was touched.
-        Event.CANCEL: Move(frozenset({_A.RESERVED}), None),
+        Event.CANCEL: Transition(frozenset({_A.RESERVED}), None),
         # A hold is nobody's who could be connected: it is taken back or becomes an attachment.
-        Event.RELEASE: Move(frozenset({_A.HELD}), None),
+        Event.RELEASE: Transition(frozenset({_A.HELD}), None),
         # An agent takes the device away first, or says who uses it and keeps it.
-        Event.WITHDRAW: Move(
+        Event.WITHDRAW: Transition(
             frozenset({_A.CONNECTED, _A.ATTACHED, _A.WITHDRAWING}), _A.WITHDRAWING
         ),
-        Event.KEEP: Move(frozenset({_A.WITHDRAWING}), _A.ATTACHED),
-        Event.DISCONNECT: Move(frozenset(_A) - {_A.HELD}, _A.DISCONNECTING),
-        Event.REVOKED: Move(frozenset({_A.DISCONNECTING}), None),
-        Event.DISCONNECT_FAILED: Move(frozenset({_A.DISCONNECTING}), _A.DISCONNECT_FAILED),
+        Event.KEEP: Transition(frozenset({_A.WITHDRAWING}), _A.ATTACHED),
+        Event.DISCONNECT: Transition(frozenset(_A) - {_A.HELD}, _A.DISCONNECTING),
+        Event.REVOKED: Transition(frozenset({_A.DISCONNECTING}), None),
+        Event.DISCONNECT_FAILED: Transition(frozenset({_A.DISCONNECTING}), _A.DISCONNECT_FAILED),
     }
 )
 
-VOLUME_MOVES: Mapping[Event, Move[VolumeState]] = MappingProxyType(
+VOLUME_TRANSITIONS: Mapping[Event, Transition[VolumeState]] = MappingProxyType(
     {
-        Event.CREATED: Move(frozenset({_V.CREATING}), _V.READY),
-        Event.CREATE_FAILED: Move(frozenset({_V.CREATING}), _V.ERROR),
+        Event.CREATED: Transition(frozenset({_V.CREATING}), _V.READY),
+        Event.CREATE_FAILED: Transition(frozenset({_V.CREATING}), _V.ERROR),
         # Only without attachments; the row's derived attach_status is part of the swap.
-        Event.DELETE: Move(
+        Event.DELETE: Transition(
             frozenset({_V.READY, _V.ERROR, _V.ERROR_DELETING, _V.ERROR_EXTENDING}), _V.DELETING
         ),
-        Event.DELETED: Move(frozenset({_V.DELETING}), None),
-        Event.DELETE_FAILED: Move(frozenset({_V.DELETING}), _V.ERROR_DELETING),
-        Event.EXTEND: Move(frozenset({_V.READY}), _V.EXTENDING),
-        Event.EXTENDED: Move(frozenset({_V.EXTENDING}), _V.READY),
-        Event.EXTEND_FAILED: Move(frozenset({_V.EXTENDING}), _V.ERROR_EXTENDING),
+        Event.DELETED: Transition(frozenset({_V.DELETING}), None),
+        Event.DELETE_FAILED: Transition(frozenset({_V.DELETING}), _V.ERROR_DELETING),
+        Event.EXTEND: Transition(frozenset({_V.READY}), _V.EXTENDING),
+        Event.EXTENDED: Transition(frozenset({_V.EXTENDING}), _V.READY),
+        Event.EXTEND_FAILED: Transition(frozenset({_V.EXTENDING}), _V.ERROR_EXTENDING),
     }
 )
 
@@ -209,9 +211,9 @@ def derive(
     :param leaving: how many of the attached ones are about to be detached, nobody knows which;
         the volume is in use as long as one of them is going to stay, and detaching after that
     """
-    counted = [a for a in attachments if a not in UNREACHABLE]
-    certain = {a.wire for a in counted if a not in UNCERTAIN and a is not _A.HELD}
-    uncertain = {a.wire for a in counted if a in UNCERTAIN}
+    counted = [a for a in attachments if a not in INACTIVE]
+    certain = {a.wire for a in counted if a not in ACCESS_UNKNOWN and a is not _A.HELD}
+    uncertain = {a.wire for a in counted if a in ACCESS_UNKNOWN}
     attach_status = min(certain or uncertain or {"detached"})
     if state is not VolumeState.READY:
         return VolumeStatus(state.value, attach_status)
@@ -224,9 +226,9 @@ def derive(
     return VolumeStatus(_STATUS_OF_ATTACH_STATUS.get(deciding, deciding), attach_status)
 
 
-def keeps_wire_name(event: Event) -> bool:
+def preserves_status(event: Event) -> bool:
     """Tell whether an attachment's move cannot change what is derived from it."""
-    move = ATTACHMENT_MOVES[event]
+    move = ATTACHMENT_TRANSITIONS[event]
     if move.target is None:
         return False
     return {_seen(source) for source in move.sources} == {_seen(move.target)}
@@ -234,10 +236,10 @@ def keeps_wire_name(event: Event) -> bool:
 
 def _seen(state: AttachmentState) -> tuple[str, bool, bool]:
     """All that :func:`derive` looks at in one attachment."""
-    return state.wire, state in UNREACHABLE, state in UNCERTAIN
+    return state.wire, state in INACTIVE, state in ACCESS_UNKNOWN
 
 
-def after_detach(state: VolumeState) -> VolumeState:
+def state_after_detach(state: VolumeState) -> VolumeState:
     """Return the volume's own state once an attachment of it is gone.
 
     As on the wire: deleting an attachment of a volume in error makes it usable again.
@@ -245,7 +247,7 @@ def after_detach(state: VolumeState) -> VolumeState:
     return VolumeState.READY if state is VolumeState.ERROR else state
 
 
-def still_leaving(leaving: int, attachments: Iterable[AttachmentState]) -> int:
+def remaining_detaches(leaving: int, attachments: Iterable[AttachmentState]) -> int:
     """Return how many of the attached ones can still be about to be detached."""
     return min(leaving, sum(each is _A.ATTACHED for each in attachments))
 

@@ -22,8 +22,8 @@ LOG = log.getLogger(__name__)
 def make() -> app.Application:
     """Read the configuration and return the application."""
     service.prepare([])
-    gmr.begin("attachd-api")
-    gmr.tell("Database", db.pools)
+    gmr.setup("attachd-api")
+    gmr.register_section("Database", db.pools)
     sealing.start()
     if CONF.api.auth_strategy == "noauth":
         LOG.warning("Authentication is off: whoever reaches this API may do everything.")

@@ -85,14 +85,14 @@ class Host:
 
         :param protocol: of the volume; None: it is not known yet
         :param tools: further commands that are needed, such as mkfs.ext4
-        :raises HostLacks: something is missing; the message names it and its package
+        :raises MissingRequirements: something is missing; the message names it and its package
         """
         missing = [] if os.geteuid() == 0 else ["the rights of root (run it with sudo)"]
         missing += self.connector.missing_requirements(protocol)
         missing += mounts.missing_tools(tools)
         if missing:
             what = ", ".join(dict.fromkeys(missing))
-            raise exception.HostLacks(host=self.identity.name, what=what)
+            raise exception.MissingRequirements(host=self.identity.name, what=what)
 
     def get_connector_properties(self, options: Options) -> ConnectorProperties:
         """Return what a backend needs to know of this host; raises HostError."""

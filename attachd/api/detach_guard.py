@@ -24,17 +24,17 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import attachment_queries
 from attachd.objects import Attachment
-from attachd.states import REACHING, UNREACHABLE, AttachmentState
+from attachd.states import INACTIVE, WITH_ACCESS, AttachmentState
 
 LOG = log.getLogger(__name__)
 
 AllowedStates = frozenset[AttachmentState] | None
 """The states in which an attachment may be deleted; None: whatever its state is by then."""
 
-HARMLESS: Final = UNREACHABLE | {AttachmentState.RESERVED}
+HARMLESS: Final = INACTIVE | {AttachmentState.RESERVED}
 """States in which no host reaches the volume by the attachment."""
 
-_NO_DEVICE: Final = frozenset(AttachmentState) - REACHING
+_NO_DEVICE: Final = frozenset(AttachmentState) - WITH_ACCESS
 
 
 def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -> AllowedStates:

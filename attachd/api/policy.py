@@ -212,9 +212,9 @@ def allows(context: RequestContext, name: str, target: Mapping[str, Any]) -> boo
     Within one request a rule is asked once for each target, unless the rules change meanwhile.
     """
     rules = _rules.in_force()
-    memory: _Memory | None = context.policy_memory
+    memory: _Memory | None = context.policy_cache
     if memory is None or memory.rules is not rules:
-        memory = context.policy_memory = _Memory(rules, _credentials(context), {})
+        memory = context.policy_cache = _Memory(rules, _credentials(context), {})
     question = (name, *target.items())
     decision = memory.decisions.get(question)
     if decision is None:

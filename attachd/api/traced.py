@@ -37,7 +37,7 @@ class Traced:
 
 def traced(application: Application) -> Application:
     """Return the application with its requests traced, or as it is."""
-    ours.begin("attachd-api")
+    ours.setup("attachd-api")
     if not ours.is_on():
         return application
     outer: Any = tracing.TracingMiddleware(Traced(application), CONF)

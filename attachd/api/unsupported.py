@@ -43,6 +43,6 @@ def endpoints() -> list[Endpoint]:
 
 def _answer(things: str) -> Callable[[], NoReturn]:
     def refuse() -> NoReturn:
-        raise exception.NotHere(things=things)
+        raise exception.ResourceUnsupported(things=things)
 
     return refuse

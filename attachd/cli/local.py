@@ -109,12 +109,12 @@ def failed(found: Iterable[dict[str, Any]]) -> bool:
 def client(cloud: connection.Connection, parsed: argparse.Namespace, progress: Progress) -> Client:
     """Return the client for the host that options describe.
 
-    :raises HostLacks: whoever asks is not root, and so can neither attach nor see what is attached
+    :raises MissingRequirements: the caller is not root, which attaching and listing need
     """
     identity = Identity(parsed.hostname or socket.gethostname(), parsed.initiator)
     if os.geteuid() != 0:
         what = "the rights of root (run it with sudo)"
-        raise exception.HostLacks(host=identity.name, what=what)
+        raise exception.MissingRequirements(host=identity.name, what=what)
     folder = Path(parsed.state_dir or options.host_folder())
     return Client(
         cloud, Host(identity, folder, connector_type=parsed.connector_type), progress=progress

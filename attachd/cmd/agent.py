@@ -32,8 +32,8 @@ def main() -> int:
     """
     try:
         service.prepare(sys.argv[1:])
-        gmr.begin("attachd-agent")
-        tracing.begin("attachd-agent")
+        gmr.setup("attachd-agent")
+        tracing.setup("attachd-agent")
         agent = _prepare()
     except (cfg.Error, exception.AttachdError, OSError) as error:
         print(f"attachd-agent: {error}", file=sys.stderr)

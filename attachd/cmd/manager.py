@@ -21,7 +21,7 @@ def main() -> int:
     """
     try:
         service.prepare(sys.argv[1:])
-        gmr.begin("attachd-manager")
+        gmr.setup("attachd-manager")
         _check()
     except (cfg.Error, exception.AttachdError, OSError) as error:
         print(f"attachd-manager: {error}", file=sys.stderr)

@@ -9,7 +9,9 @@ from attachd import states
 _GONE = "gone"
 
 
-def dot(name: str, moves: Mapping[states.Event, states.Move[states.S]], *first: states.S) -> str:
+def dot(
+    name: str, moves: Mapping[states.Event, states.Transition[states.S]], *first: states.S
+) -> str:
     """Return one kind of row as a Graphviz graph: states are nodes, events label the arrows.
 
     :param first: the states that new rows are in
@@ -25,7 +27,7 @@ def dot(name: str, moves: Mapping[states.Event, states.Move[states.S]], *first: 
 
 
 def _arrows(
-    moves: Mapping[states.Event, states.Move[states.S]],
+    moves: Mapping[states.Event, states.Transition[states.S]],
 ) -> dict[tuple[str, str], list[str]]:
     """Gather the events that lead from one state to another."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -40,11 +42,11 @@ def page() -> str:
     """Return both diagrams and the table of names as reStructuredText."""
     attachment = dot(
         "attachment",
-        states.ATTACHMENT_MOVES,
+        states.ATTACHMENT_TRANSITIONS,
         states.AttachmentState.RESERVED,
         states.AttachmentState.HELD,
     )
-    volume = dot("volume", states.VOLUME_MOVES, states.VolumeState.CREATING)
+    volume = dot("volume", states.VOLUME_TRANSITIONS, states.VolumeState.CREATING)
     return "\n".join(
         [
             *_section("An attachment", attachment),

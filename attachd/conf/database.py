@@ -17,7 +17,7 @@ OPTIONS = [
         "connection_parameters say to the driver goes before.",
     ),
     cfg.IntOpt(
-        "answer_timeout",
+        "read_timeout",
         default=20,
         min=2,
         help="Seconds that the database may be silent before its connection is given up. For half "

@@ -44,7 +44,7 @@ OPTIONS = [
         help="Seconds without a report after which a backend counts as down.",
     ),
     cfg.FloatOpt(
-        "takeover_time",
+        "member_timeout",
         default=30.0,
         min=1.0,
         help="Seconds without a sign of life after which a manager process counts as dead, and "
@@ -72,7 +72,7 @@ OPTIONS = [
         help="Seconds that messages to users, about what failed in the background, are kept.",
     ),
     cfg.IntOpt(
-        "message_reap_interval",
+        "purge_interval",
         default=3600,
         min=0,
         help="Seconds between two times that old messages to users, old events and old keys of "

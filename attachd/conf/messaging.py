@@ -18,7 +18,7 @@ OPTIONS = [
         help="Seconds the API waits for a manager to connect or disconnect an attachment.",
     ),
     cfg.IntOpt(
-        "calls_to_silent_backend",
+        "max_calls_unresponsive",
         default=8,
         min=1,
         help="How many calls of one API process wait at the same time for a backend that has "

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.db import api, attachments, models
 from attachd.db.attachment_steps import Row
-from attachd.states import REACHING, WANTED, AttachmentState, Event
+from attachd.states import ESTABLISHED, WITH_ACCESS, AttachmentState, Event
 
 __all__ = ["complete", "keep", "note_failure", "release"]
 
@@ -36,7 +36,7 @@ def complete(attachment_id: str, host: str, generation: int, device: str) -> Row
         sees to it
     """
     values = {"device": device, "error": None}
-    return _move(attachment_id, host, generation, Event.COMPLETE, WANTED, values)
+    return _move(attachment_id, host, generation, Event.COMPLETE, ESTABLISHED, values)
 
 
 def note_failure(attachment_id: str, host: str, generation: int, error: str) -> Row:
@@ -115,7 +115,7 @@ def _store_error(attachment_id: str, host: str, generation: int, error: str) -> 
             _T.c.id == attachment_id,
             _T.c.agent == host,
             _T.c.generation == generation,
-            _T.c.state.in_(sorted(REACHING)),
+            _T.c.state.in_(sorted(WITH_ACCESS)),
         )
         .values(error=models.shortened(error))
     )

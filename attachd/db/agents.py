@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import api, models
-from attachd.states import REACHING
+from attachd.states import WITH_ACCESS
 
 Row = dict[str, Any]
 _T = models.agents
@@ -146,7 +146,7 @@ def work(host: str, attachment_id: str | None = None) -> list[Row]:
     wanted = (
         sa.select(_A, *columns)
         .join(_V, _V.c.id == _A.c.volume_id)
-        .where(_A.c.agent == host, _A.c.state.in_(sorted(REACHING)))
+        .where(_A.c.agent == host, _A.c.state.in_(sorted(WITH_ACCESS)))
         .order_by(_A.c.created_at, _A.c.id)
     )
     if attachment_id is not None:

@@ -10,12 +10,12 @@ from typing import Any, TypedDict
 import sqlalchemy as sa
 
 from attachd.db import api, models, paging
-from attachd.states import SHOWN, AttachmentState
+from attachd.states import VISIBLE_KINDS, AttachmentState
 
 Row = dict[str, Any]
 _T = models.attachments
 _SECRET = frozenset({"connector", "connection_info", "secret"})
-_IS_SHOWN = _T.c.kind.in_(sorted(SHOWN))
+_IS_SHOWN = _T.c.kind.in_(sorted(VISIBLE_KINDS))
 BRIEF = [column for column in _T.c if column.name not in _SECRET]
 
 

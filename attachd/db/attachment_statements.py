@@ -110,14 +110,14 @@ GET_IN_PROJECT: Final = Prepared(_GET.where(_T.c.project_id == sa.bindparam("the
 # As literals, because SQLAlchemy would else write each list of values anew.
 _SOURCES = {
     event: _T.c.state.in_([sa.literal_column(f"'{source.value}'") for source in move.sources])
-    for event, move in states.ATTACHMENT_MOVES.items()
+    for event, move in states.ATTACHMENT_TRANSITIONS.items()
 }
 
 _SWAP = {
     event: (sa.delete(_T) if move.target is None else sa.update(_T)).where(
         _T.c.id == sa.bindparam("the_id"), _SOURCES[event]
     )
-    for event, move in states.ATTACHMENT_MOVES.items()
+    for event, move in states.ATTACHMENT_TRANSITIONS.items()
 }
 
 SWAP: Final[Mapping[Event, Prepared]] = MappingProxyType(

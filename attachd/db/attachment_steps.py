@@ -131,7 +131,7 @@ def move(
     :raises: as attachments.move()
     """
     others = [row for row in rows if row is not mine]
-    if volume["state"] == VolumeState.DELETING and mine["state"] in states.UNREACHABLE:
+    if volume["state"] == VolumeState.DELETING and mine["state"] in states.INACTIVE:
         # It did not keep its volume from being deleted, and goes with it: were it to count
         # again, the volume's data would be removed and its row could not.
         raise exception.Conflict(reason=f"Volume {volume['id']} is being deleted.")
@@ -158,12 +158,12 @@ def consequences(volume: Row, mine: Row, source: AttachmentState, event: Event) 
     elif event in _LEAVING and source is AttachmentState.ATTACHED:
         # Somebody had begun to detach one of them; now one is detached.
         changed["leaving"] = max(volume["leaving"] - 1, 0)
-    elif event is Event.REVOKED and mine["kind"] in states.SHOWN:
-        changed["state"] = states.after_detach(VolumeState(volume["state"])).value
+    elif event is Event.REVOKED and mine["kind"] in states.VISIBLE_KINDS:
+        changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
         if ATTACHED_MODE in volume["admin_metadata"]:
             changed["admin_metadata"] = without_mode(volume["admin_metadata"])
     elif event is Event.CANCEL:
-        changed["state"] = states.after_detach(VolumeState(volume["state"])).value
+        changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
     return changed
 
 
@@ -210,7 +210,7 @@ def swap(
     :param row: at least what :func:`events.tell` needs; if its state is not known, it changes
     :param statement: that does it, if not SWAP or SWAP_OWNED
     """
-    source, target = row["state"], states.ATTACHMENT_MOVES[event].target
+    source, target = row["state"], states.ATTACHMENT_TRANSITIONS[event].target
     the: Row = {"the_id": row["id"]}
     statement = statements.SWAP[event] if statement is None else statement
     if generation is not None:
@@ -248,7 +248,7 @@ def store(
     """
     wanted = {**volume, **(changed or {})}
     found = [AttachmentState(row["state"]) for row in rows]
-    leaving = states.still_leaving(wanted["leaving"], found)
+    leaving = states.remaining_detaches(wanted["leaving"], found)
     derived = states.derive(VolumeState(wanted["state"]), found, leaving)
     values: Row = {**(changed or {}), "leaving": leaving, **derived._asdict()}
     if values.items() <= volume.items() and not joined:

@@ -61,9 +61,9 @@ def reserve(
     :param denied_rule: the rule that denies the caller to share the volume, if one does
     :param first: what the transaction does first, for a request with a key: that has no twin
     :raises VolumeNotFound: there is no such volume any more
-    :raises VolumeNotFree: somebody else was faster, or the volume is in no state for it
-    :raises LimitReached: there are as many attachments as may be
-    :raises ModeNotAllowed: it may only be read, and was to be written
+    :raises VolumeNotAvailable: somebody else was faster, or the volume is in no state for it
+    :raises AttachmentLimitExceeded: there are as many attachments as may be
+    :raises InvalidVolumeAttachMode: it may only be read, and was to be written
     :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
     :raises AgentNotFound: ``agent`` is forgotten by now
     """
@@ -168,7 +168,7 @@ def move_alone(
     :raises TakenOver: somebody else works on the volume by now
     :raises InvalidTransition: it is in no state for this event, or owned by somebody else
     """
-    assert states.keeps_wire_name(event), event
+    assert states.preserves_status(event), event
     with api.writer() as connection:
         if lease:
             leases.end(connection, lease)
@@ -208,7 +208,7 @@ def end(begun: Moved, lease: Lease) -> Moved:
     :raises: as :func:`move`
     """
     row = begun.attachment
-    if not begun.others and row["kind"] in states.SHOWN and "updated_at" in begun.volume:
+    if not begun.others and row["kind"] in states.VISIBLE_KINDS and "updated_at" in begun.volume:
         try:
             return _end_alone(begun, lease)
         except _Changed:

@@ -88,6 +88,6 @@ def _derived(
 
 def status_of(row: Row, held: list[AttachmentState]) -> tuple[VolumeStatus, VolumeStatus, int]:
     """Tell what a volume's row says of its status, what it should say, and how many leave."""
-    leaving = states.still_leaving(row["leaving"], held)
+    leaving = states.remaining_detaches(row["leaving"], held)
     right = states.derive(VolumeState(row["state"]), held, leaving)
     return VolumeStatus(row["status"], row["attach_status"]), right, leaving

@@ -18,7 +18,7 @@ Connector = Mapping[str, Any]
 _NO_MOUNTPOINT: Final = "na"
 """How the Block Storage API says that a connector named none."""
 
-BOUND: Final = (states.REACHING | states.UNCERTAIN) | {
+BOUND: Final = (states.WITH_ACCESS | states.ACCESS_UNKNOWN) | {
     AttachmentState.CONNECTING,
     AttachmentState.DISCONNECTING,
 }
@@ -45,11 +45,11 @@ def check(
     :param allow: says beside whom
     :param denied_rule: as of manager_api.attach()
     :raises Replay: it has been done
-    :raises ConnectorHeld: the attachment connects another host
+    :raises ConnectorConflict: the attachment connects another host
     """
     _check_same_connector(mine, connector)
     allow(volume, mine, others)
-    if AttachmentState(mine["state"]) in states.UNREACHABLE:
+    if AttachmentState(mine["state"]) in states.INACTIVE:
         # Since it was reserved somebody else may have come.
         sharing_rules.check_company(sharing_rules.strangers_to(mine, others), denied_rule)
 
@@ -57,7 +57,7 @@ def check(
 def noted(volume: Row, mine: Row, others: Sequence[Row], connector: Connector) -> dict[str, Any]:
     """Return what is noted down of a connector when a connect begins.
 
-    :raises ModeNotAllowed: the host wants to write, and may only read
+    :raises InvalidVolumeAttachMode: the host wants to write, and may only read
     """
     return {
         "connector": connector,
@@ -81,8 +81,8 @@ def _check_same_connector(mine: Row, connector: Connector) -> None:
     if state not in BOUND or mine["connector"] is None:
         return
     if _identity(mine["connector"]) != _identity(connector):
-        raise exception.ConnectorHeld(attachment_id=mine["id"], host=mine["host"])
-    if state in states.WANTED:
+        raise exception.ConnectorConflict(attachment_id=mine["id"], host=mine["host"])
+    if state in states.ESTABLISHED:
         raise Replay(mine)
 
 
@@ -95,7 +95,7 @@ def refuse_others(volume: Row, mine: Row, others: Sequence[Row]) -> Mapping[str,
     """Suffer no connected attachment beside this one on an ordinary volume."""
     for row in others:
         if not volume["multiattach"] and AttachmentState(row["state"]) in BOUND:
-            raise exception.DuplicateConnector(volume_id=volume["id"], holder=holders.name(row))
+            raise exception.NotMultiattach(volume_id=volume["id"], holder=holders.name(row))
     refuse_other_servers(volume, mine, others)
     return {}
 
@@ -108,9 +108,9 @@ def refuse_other_servers(volume: Row, mine: Row, others: Sequence[Row]) -> Mappi
     """
     for row in others:
         stranger = mine["instance_uuid"] is None or row["instance_uuid"] != mine["instance_uuid"]
-        counts = AttachmentState(row["state"]) not in states.UNREACHABLE
+        counts = AttachmentState(row["state"]) not in states.INACTIVE
         if not volume["multiattach"] and stranger and counts:
-            raise exception.DuplicateConnector(volume_id=volume["id"], holder=holders.name(row))
+            raise exception.NotMultiattach(volume_id=volume["id"], holder=holders.name(row))
     _refuse_error(volume, others)
     return {}
 

@@ -66,7 +66,7 @@ def tell(
     :param row: the attachment's, as far as it is known, with ``id``, ``project_id``, ``volume_id``
     :param type_: one of TYPES
     """
-    if row.get("kind", "attachment") not in states.SHOWN:
+    if row.get("kind", "attachment") not in states.VISIBLE_KINDS:
         return
     _INSERT.run(
         connection,

@@ -15,12 +15,12 @@ LEAVING: Final = frozenset({AttachmentState.DISCONNECTING, AttachmentState.DISCO
 
 def counted(rows: Sequence[Row]) -> list[Row]:
     """Return those that hold their volume: a connect that surely failed does not."""
-    return [row for row in rows if AttachmentState(row["state"]) not in states.UNREACHABLE]
+    return [row for row in rows if AttachmentState(row["state"]) not in states.INACTIVE]
 
 
 def shown(rows: Sequence[Row]) -> list[Row]:
     """Return those that clients know as attachments."""
-    return [row for row in rows if row["kind"] in states.SHOWN]
+    return [row for row in rows if row["kind"] in states.VISIBLE_KINDS]
 
 
 def of_kind(rows: Sequence[Row], kind: AttachmentKind) -> list[Row]:

@@ -18,7 +18,7 @@ def of_volume(connection: sa.Connection, volume_id: str) -> list[Row]:
     """Return ids and states of the attachments that count, under the volume's lock."""
     rows = connection.execute(
         sa.select(_A.c.id, _A.c.state, _A.c.kind, _A.c.host, _A.c.instance_uuid)
-        .where(_A.c.volume_id == volume_id, _A.c.state.not_in(states.UNREACHABLE))
+        .where(_A.c.volume_id == volume_id, _A.c.state.not_in(states.INACTIVE))
         .order_by(_A.c.created_at, _A.c.id)
     )
     return [dict(row._mapping) for row in rows]

@@ -69,8 +69,8 @@ def hold(
     """Take a volume for somebody who will say later what for.
 
     :param denied_rule: the rule that denies the caller to share the volume, if one does
-    :raises VolumeNotFree: somebody else was faster, or the volume is in no state for it
-    :raises LimitReached: there are as many attachments as may be
+    :raises VolumeNotAvailable: somebody else was faster, or the volume is in no state for it
+    :raises AttachmentLimitExceeded: there are as many attachments as may be
     :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
     """
     who = {"project_id": project_id, "user_id": user_id}
@@ -131,8 +131,8 @@ def attach(volume_id: str, claim: Claim, denied_rule: str | None = None) -> Row:
     :param denied_rule: as of :func:`hold`, which has asked it where the volume is held
     :returns: the attachment's row
     :raises InvalidVolume: the volume is somebody else's, or in no state for it
-    :raises ModeNotAllowed: it may only be read, and was to be written
-    :raises LimitReached: there are as many attachments as may be
+    :raises InvalidVolumeAttachMode: it may only be read, and was to be written
+    :raises AttachmentLimitExceeded: there are as many attachments as may be
     :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
     """
     with api.writer() as connection:
@@ -276,7 +276,7 @@ def _mode(volume: Row, mine: Row, held: Sequence[Row], opened: Sequence[Row], cl
 
     :returns: ``mode``, what its host may do, and ``asked_mode``, what is asked of connections
         that are opened for it later
-    :raises ModeNotAllowed: it wants to write, and may only read
+    :raises InvalidVolumeAttachMode: it wants to write, and may only read
     """
     let_in = {row["mode"] for row in holders.counted(opened)}
     only_reads = let_in == {"ro"}
@@ -291,7 +291,7 @@ def _mode(volume: Row, mine: Row, held: Sequence[Row], opened: Sequence[Row], cl
     sharing_rules.mode(volume, mine, [row for row in others if row not in opened], asked)
     if asked == "rw" and only_reads:
         hosts = ", ".join(sorted({str(row["host"]) for row in opened}))
-        raise exception.ModeNotAllowed(
+        raise exception.InvalidVolumeAttachMode(
             volume_id=volume["id"], reason=f"its host {hosts} was let in to read only"
         )
     return {"mode": "rw" if "rw" in let_in else asked, "asked_mode": asked}

@@ -215,7 +215,7 @@ services = sa.Table(
     # whether the backend's driver is ready, and why it is not
     sa.Column("up", sa.Boolean, nullable=False, default=False),
     sa.Column("error", sa.String(ERROR_LENGTH)),
-    # drivers.base.Report as a dict, from the last time that the backend was asked
+    # drivers.base.BackendStats as a dict, from the last time that the backend was asked
     sa.Column("report", Json),
     sa.Column("seen_at", Moment, nullable=False, default=now),
     *times(),

@@ -50,7 +50,7 @@ def report(
 ) -> None:
     """Note that a service lives, and how it is; its first report makes it known.
 
-    :param report: the backend's, as drivers.base.Report; None keeps the last one
+    :param report: the backend's, as drivers.base.BackendStats; None keeps the last one
     :param spoken: what this process understands. Of several that work on one backend the oldest
         counts, until it has said nothing for ``service_down_time``
     """

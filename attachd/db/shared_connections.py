@@ -14,16 +14,16 @@ import sqlalchemy as sa
 from attachd import states
 from attachd.db import api, models
 from attachd.db.attachment_queries import BRIEF
-from attachd.states import SHOWN, AttachmentState
+from attachd.states import VISIBLE_KINDS, AttachmentState
 
 Row = Mapping[str, Any]
 _T = models.attachments
 
-SHARING: Final = states.LIVE | states.UNCERTAIN
+SHARING: Final = states.LIVE | states.ACCESS_UNKNOWN
 """States in which a host uses its connection, or nobody can tell that it does not."""
 
 _OWNER = sa.func.coalesce(_T.c.serves, _T.c.id)
-_KNOWN = sa.or_(_T.c.kind.in_(sorted(SHOWN)), _T.c.serves.is_not(None))
+_KNOWN = sa.or_(_T.c.kind.in_(sorted(VISIBLE_KINDS)), _T.c.serves.is_not(None))
 
 
 @api.retried
@@ -49,7 +49,7 @@ def beside(attachments: Sequence[Row], project_id: str | None) -> dict[str, list
     users = defaultdict(list)
     with api.reader() as connection:
         for row in connection.execute(wanted):
-            if AttachmentState(row.state) not in states.UNREACHABLE:
+            if AttachmentState(row.state) not in states.INACTIVE:
                 keys[row.owner_id].add(row.connection_key)
             if AttachmentState(row.state) in SHARING and project_id in {None, row.project_id}:
                 users[row.connection_key].append(row.owner_id)
@@ -68,7 +68,7 @@ def keys_of(attachment_id: str, volume_id: str) -> list[str]:
         _T.c.volume_id == volume_id,
         sa.or_(_T.c.id == attachment_id, _T.c.serves == attachment_id),
         _T.c.connection_key.is_not(None),
-        _T.c.state.not_in(states.UNREACHABLE),
+        _T.c.state.not_in(states.INACTIVE),
     )
     with api.reader() as connection:
         return list(connection.execute(wanted).scalars())
@@ -88,7 +88,7 @@ def users_of(keys: Collection[str], project_id: str | None) -> list[Row]:
     )
     the = _T.alias()
     wanted = sa.select(*(the.c[column.name] for column in BRIEF)).where(
-        the.c.id.in_(owners), the.c.kind.in_(sorted(SHOWN))
+        the.c.id.in_(owners), the.c.kind.in_(sorted(VISIBLE_KINDS))
     )
     if project_id is not None:
         wanted = wanted.where(the.c.project_id == project_id)

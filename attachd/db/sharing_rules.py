@@ -34,8 +34,8 @@ def check_join(volume: Row, rows: Sequence[Row], new: Row, denied_rule: str | No
     :param rows: that are there
     :param new: the row that is to be stored
     :param denied_rule: the rule that denies the caller to share the volume, if one does
-    :raises VolumeNotFree: it may not
-    :raises LimitReached: there are as many as may be
+    :raises VolumeNotAvailable: it may not
+    :raises AttachmentLimitExceeded: there are as many as may be
     :raises Forbidden: somebody else is there already
     """
     free = volume["state"] == VolumeState.READY and volume["status"] != "error"
@@ -44,7 +44,7 @@ def check_join(volume: Row, rows: Sequence[Row], new: Row, denied_rule: str | No
     others = [row for row in there if server is None or row["instance_uuid"] != server]
     if not free or (others and not volume["multiattach"]):
         named = ", ".join(holders.name(row) for row in there[:3])
-        raise exception.VolumeNotFree(
+        raise exception.VolumeNotAvailable(
             volume_id=volume["id"],
             status=volume["status"],
             holder=f"; it is held by {named}" if named else "",
@@ -80,14 +80,14 @@ def check_connect(connection: sa.Connection, volume: Row, new: Row, others: Sequ
 
     :param volume: with ``type_specs``
     :param new: the row as it is going to be, with ``host``
-    :raises LimitReached: there are as many as may be
+    :raises AttachmentLimitExceeded: there are as many as may be
     """
     counts = {**new, "state": AttachmentState.CONNECTING.value}
     check_most(volume, [*others, counts])
-    most = multiattach.of(volume["type_specs"] or {}).most_per_host
+    most = multiattach.parse(volume["type_specs"] or {}).most_per_host
     beside = [row for row in _let_in(others) if row["host"] == new["host"]]
     if most is not None and len(beside) >= most:
-        raise exception.LimitReached(
+        raise exception.AttachmentLimitExceeded(
             what=f"Volume {volume['id']} on host {new['host']}",
             count=len(beside),
             limit=most,
@@ -105,14 +105,14 @@ def check_most(volume: Row, rows: Sequence[Row]) -> None:
 
     :param volume: with ``type_specs``
     :param rows: with the one that has come last
-    :raises LimitReached: it is one too many
+    :raises AttachmentLimitExceeded: it is one too many
     """
-    most = multiattach.of(volume["type_specs"] or {}).most
+    most = multiattach.parse(volume["type_specs"] or {}).most
     if most is None or not volume["multiattach"]:
         return
     count = _population(rows)
     if count > most:
-        raise exception.LimitReached(
+        raise exception.AttachmentLimitExceeded(
             what=f"Volume {volume['id']}",
             count=count - 1,
             limit=most,
@@ -147,11 +147,11 @@ def _check_host(connection: sa.Connection, new: Row) -> None:
         _T.c.host == new["host"],
         _T.c.id != new["id"],
         _T.c.kind.in_(_AT_A_HOST),
-        _T.c.state.not_in(states.UNREACHABLE),
+        _T.c.state.not_in(states.INACTIVE),
     )
     count = connection.execute(there).scalar_one()
     if count >= most:
-        raise exception.LimitReached(
+        raise exception.AttachmentLimitExceeded(
             what=f"Host {new['host']}",
             count=count,
             limit=most,
@@ -165,11 +165,11 @@ def mode(volume: Row, mine: Row, others: Sequence[Row], asked: str | None) -> st
     :param volume: with ``type_specs``
     :param mine: the attachment in question
     :param asked: "rw", "ro", or None: as much as is allowed
-    :raises ModeNotAllowed: it may only read, and wants to write
+    :raises InvalidVolumeAttachMode: it may only read, and wants to write
     """
     why = "" if asked == "ro" else why_read_only(volume, mine, others)
     if why and asked == "rw":
-        raise exception.ModeNotAllowed(volume_id=volume["id"], reason=why)
+        raise exception.InvalidVolumeAttachMode(volume_id=volume["id"], reason=why)
     return "ro" if why or asked == "ro" else "rw"
 
 
@@ -177,7 +177,7 @@ def why_read_only(volume: Row, mine: Row, others: Sequence[Row]) -> str:
     """Tell why a host may not write; "" if it may."""
     if volume["admin_metadata"].get(READONLY) == "True":
         return "it is read-only"
-    rules = multiattach.of(volume["type_specs"] or {})
+    rules = multiattach.parse(volume["type_specs"] or {})
     if rules.mode is multiattach.Mode.RW:
         return ""
     if not rules.multiattach:

@@ -41,7 +41,7 @@ class Limits(NamedTuple):
 
 def of(options: Options) -> Limits:
     """Return the limits that are configured."""
-    return Limits(options.connect_timeout, options.answer_timeout)
+    return Limits(options.connect_timeout, options.read_timeout)
 
 
 def arguments(url: sa.URL, limits: Limits) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def retype(volume_id: str, project_id: str, wanted: Retype) -> None:
     """
     values = {
         "volume_type_id": wanted.volume_type_id,
-        "multiattach": multiattach.of(wanted.type_specs).multiattach,
+        "multiattach": multiattach.parse(wanted.type_specs).multiattach,
     }
     with api.writer() as connection:
         quotas.lock(connection, project_id)

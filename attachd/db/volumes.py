@@ -22,7 +22,9 @@ _A = models.attachments
 OWNED = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
 """States in which the backend's manager has work to do."""
 
-_ENDS = frozenset(event for event, move in states.VOLUME_MOVES.items() if move.sources <= OWNED)
+_ENDS = frozenset(
+    event for event, move in states.VOLUME_TRANSITIONS.items() if move.sources <= OWNED
+)
 """Events that tell how such work has ended."""
 
 
@@ -104,7 +106,7 @@ def extend(volume_id: str, project_id: str, new_size_gib: int) -> Row:
 
 def _move(connection: sa.Connection, row: Row, event: Event, values: Mapping[str, Any]) -> Row:
     """Move a volume whose row is locked."""
-    allowed = states.VOLUME_MOVES[event]
+    allowed = states.VOLUME_TRANSITIONS[event]
     if row["state"] not in allowed.sources:
         raise exception.InvalidTransition(
             kind="Volume", id=row["id"], source=row["state"], event=event.value
@@ -145,7 +147,7 @@ def _store(
 ) -> None:
     """Swap a volume's state and all that follows from it; ``row`` is brought up to date."""
     held = [AttachmentState(each["state"]) for each in attachments]
-    leaving = states.still_leaving(row["leaving"], held)
+    leaving = states.remaining_detaches(row["leaving"], held)
     stored = {
         **values,
         "state": state.value,

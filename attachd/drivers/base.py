@@ -83,7 +83,7 @@ class Export:
 
 
 @dataclass(frozen=True)
-class Report:
+class BackendStats:
     """What a backend can do and how much room it has, at one moment.
 
     :ivar protocol: storage protocol, "iSCSI", "file", ...
@@ -102,11 +102,11 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Exported:
+class BackendExport:
     """What a backend has, at one moment, of a volume's exports in one mode; for audits.
 
     There is one for each volume and mode of which anything is left at the backend, and none
-    where nothing is.  Those that :meth:`Driver.expected` returns are what there should be.
+    where nothing is.  Those that :meth:`Driver.expected_exports` returns are what there should be.
 
     :ivar volume_id: as in VolumeRef
     :ivar mode: what whoever gets in may do; None: of what lets nobody in by itself
@@ -127,10 +127,10 @@ class Exported:
 
 
 @dataclass(frozen=True)
-class Unplaced:
+class Orphan:
     """Something at a backend that lets nobody in and is of no volume that could be told.
 
-    :ivar name: with its kind, as in :attr:`Exported.parts`
+    :ivar name: with its kind, as in :attr:`BackendExport.parts`
     :ivar remedy: what an operator may do about it, in one sentence
     """
 
@@ -166,7 +166,7 @@ class Driver(abc.ABC):
         """
 
     @abc.abstractmethod
-    def report(self) -> Report:
+    def get_stats(self) -> BackendStats:
         """Tell capabilities and capacity; called periodically, must be quick."""
 
     @abc.abstractmethod
@@ -259,7 +259,7 @@ class Driver(abc.ABC):
         """
         return ""
 
-    def epoch(self) -> str:
+    def boot_id(self) -> str:
         """Name the present life of the backend: another answer means that it was restarted.
 
         All processes that serve the backend get the same answer.  When it changes, the manager
@@ -268,7 +268,7 @@ class Driver(abc.ABC):
         """
         return ""
 
-    def exports(self) -> Iterable[Exported]:
+    def list_exports(self) -> Iterable[BackendExport]:
         """List all that this backend exports now, complete or not, and nothing of anybody else.
 
         Meanwhile others may grant and revoke: what is listed of a volume that nobody touches is
@@ -278,42 +278,42 @@ class Driver(abc.ABC):
         """
         raise exception.BackendError(f"The driver of {self.name} lists no exports.", final=True)
 
-    def exports_of(self, volume: VolumeRef) -> Iterable[Exported]:
-        """List what :meth:`exports` lists of one volume."""
-        return [each for each in self.exports() if each.volume_id == volume.id]
+    def list_volume_exports(self, volume: VolumeRef) -> Iterable[BackendExport]:
+        """List what :meth:`list_exports` lists of one volume."""
+        return [each for each in self.list_exports() if each.volume_id == volume.id]
 
-    def expected(
+    def expected_exports(
         self,
         volume: VolumeRef,  # noqa: ARG002
         exports: Sequence[Export],  # noqa: ARG002
-    ) -> Iterable[Exported]:
+    ) -> Iterable[BackendExport]:
         """Tell what is listed of a volume when exactly these exports are granted, sessions apart.
 
         A plain function of its arguments: nothing is asked of the backend.
         """
         return ()
 
-    def evict(
+    def revoke_all_except(
         self,
         volume: VolumeRef,  # noqa: ARG002
         staying: Sequence[Export],  # noqa: ARG002
     ) -> None:
-        """Take all access to a volume away but that of some exports, and end all other sessions.
+        """Revoke all access to a volume except that of some exports, and end all other sessions.
 
-        What is left is nothing that :meth:`expected` would not list, but some of that may be
-        lacking: for that there is :meth:`grant`.  The volume itself may be gone, or one that
-        nobody knows: nothing is done to its data.
+        Afterwards :meth:`list_volume_exports` lists nothing that :meth:`expected_exports` lacks;
+        what is missing, :meth:`grant` adds.  The volume may be gone or unknown: its data is not
+        touched.
 
-        :param staying: what is live; it must not notice
-        :raises BackendError: somebody else may still reach the volume
+        :param staying: the live exports, which must not be disturbed
+        :raises BackendError: another host may still reach the volume
         """
         raise exception.BackendError(f"The driver of {self.name} cannot do this.", final=True)
 
-    def unplaced(self) -> Iterable[Unplaced]:
+    def list_orphans(self) -> Iterable[Orphan]:
         """List what is probably this backend's, of no use, and of no volume that can be told."""
         return ()
 
-    def stored(self) -> Mapping[str, int]:
+    def list_volumes(self) -> Mapping[str, int]:
         """List the volumes that the backend has, with their sizes in bytes, copies in the making
         left out; those that come and go meanwhile may be listed or not.
 

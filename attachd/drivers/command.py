@@ -54,7 +54,7 @@ def run(
             env={"PATH": f"{os.environ.get('PATH', os.defpath)}:{_PATH}", "LC_ALL": "C"}
             | dict(environment or {}),
             errors="replace",
-            pass_fds=fencing.lifelines(),
+            pass_fds=fencing.liveness_fds(),
             process_group=0,
             stdin=subprocess.DEVNULL,
             text=True,

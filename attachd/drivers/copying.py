@@ -52,7 +52,7 @@ def copy(source: Path, target: Path) -> None:
         writing = os.open(target, flags, 0o600)
         try:
             if not _clone(reading, writing):
-                _copy_until_still(source, reading, writing)
+                _copy_until_stable(source, reading, writing)
             os.fsync(writing)
         finally:
             os.close(writing)
@@ -72,7 +72,7 @@ def _clone(reading: int, writing: int) -> bool:
     return True
 
 
-def _copy_until_still(source: Path, reading: int, writing: int) -> None:
+def _copy_until_stable(source: Path, reading: int, writing: int) -> None:
     for _ in range(_TRIES):
         before = _rested(reading)
         if before is None:

@@ -54,7 +54,7 @@ class FakeDriver(base.Driver):
             "fake_fail",
             default=[],
             help="Methods of the fake driver that always fail: create, clone, delete, extend, "
-            "grant, revoke, report, epoch, exports, evict.",
+            "grant, revoke, get_stats, boot_id, list_exports, revoke_all_except.",
         ),
         cfg.BoolOpt(
             "fake_fail_final",
@@ -69,15 +69,15 @@ class FakeDriver(base.Driver):
         self.script: Script | None = None
         self._sizes: dict[str, int] = {}
         self._granted: dict[str, dict[str, base.AccessMode]] = {}
-        self._epoch = ""
+        self._boot_id = ""
 
     def setup(self) -> None:
         """Nothing is needed."""
 
-    def report(self) -> base.Report:
+    def get_stats(self) -> base.BackendStats:
         """Report room without end."""
-        self._perform(Call("report"))
-        return base.Report(
+        self._perform(Call("get_stats"))
+        return base.BackendStats(
             protocol="fake",
             total_gib=float("inf"),
             free_gib=float("inf"),
@@ -142,31 +142,31 @@ class FakeDriver(base.Driver):
         self._perform(Call("revoke", volume.id, export.attachment_id, _ids(others)))
         self._forget(volume.id, [export.attachment_id])
 
-    def epoch(self) -> str:
+    def boot_id(self) -> str:
         """Name the life that :meth:`restart` began; the same in all processes until then."""
-        self._perform(Call("epoch"))
-        return self._epoch
+        self._perform(Call("boot_id"))
+        return self._boot_id
 
-    def exports(self) -> Iterable[base.Exported]:
+    def list_exports(self) -> Iterable[base.BackendExport]:
         """List what this process granted."""
-        self._perform(Call("exports"))
+        self._perform(Call("list_exports"))
         granted = list(self._granted.items())
         return [each for volume, modes in granted for each in _listed(volume, dict(modes))]
 
-    def expected(
+    def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
-    ) -> Iterable[base.Exported]:
+    ) -> Iterable[base.BackendExport]:
         """List them by mode."""
         return _listed(volume.id, {each.attachment_id: each.mode for each in exports})
 
-    def evict(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
+    def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Forget all others, and those in another mode."""
-        self._perform(Call("evict", volume.id, others=_ids(staying)))
+        self._perform(Call("revoke_all_except", volume.id, others=_ids(staying)))
         wanted = {each.attachment_id: each.mode for each in staying}
         granted = self._granted.get(volume.id, {})
         self._forget(volume.id, [each for each in granted if granted[each] != wanted.get(each)])
 
-    def stored(self) -> Mapping[str, int]:
+    def list_volumes(self) -> Mapping[str, int]:
         """List what this process made."""
         return {volume: size * 2**30 for volume, size in list(self._sizes.items())}
 
@@ -182,7 +182,7 @@ class FakeDriver(base.Driver):
     def restart(self) -> None:
         """Behave like a backend that was restarted: forget the exports, keep the volumes."""
         self._granted.clear()
-        self._epoch = uuid.uuid4().hex
+        self._boot_id = uuid.uuid4().hex
 
     def _perform(self, call: Call) -> None:
         """Note the call, then be as slow and as broken as told."""
@@ -198,10 +198,10 @@ class FakeDriver(base.Driver):
             )
 
 
-def _listed(volume_id: str, modes: Mapping[str, base.AccessMode]) -> list[base.Exported]:
+def _listed(volume_id: str, modes: Mapping[str, base.AccessMode]) -> list[base.BackendExport]:
     wanted: tuple[base.AccessMode, ...] = ("rw", "ro")
     held = {mode: frozenset(each for each, its in modes.items() if its == mode) for mode in wanted}
-    return [base.Exported(volume_id, mode, held[mode]) for mode in wanted if held[mode]]
+    return [base.BackendExport(volume_id, mode, held[mode]) for mode in wanted if held[mode]]
 
 
 def _ids(exports: Sequence[base.Export]) -> tuple[str, ...]:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 import contextlib
 import contextvars
 
-_question: contextvars.ContextVar[Callable[[], None] | None] = contextvars.ContextVar(
+_check: contextvars.ContextVar[Callable[[], None] | None] = contextvars.ContextVar(
     "fencing", default=None
 )
 
-_lifelines: set[int] = set()
+_liveness_fds: set[int] = set()
 
 
 def check() -> None:
@@ -25,37 +25,37 @@ def check() -> None:
 
     :raises BackendError: never final: what was done before may have had effect
     """
-    if (question := _question.get()) is not None:
-        question()
+    if (check_allowed := _check.get()) is not None:
+        check_allowed()
 
 
 @contextlib.contextmanager
-def asking(question: Callable[[], None]) -> Iterator[None]:
-    """Have :func:`check` ask this question in what is done here, by this thread.
+def scope(check_allowed: Callable[[], None]) -> Iterator[None]:
+    """Have :func:`check` ask this check_allowed in what is done here, by this thread.
 
-    :param question: raises BackendError where the answer is no
+    :param check_allowed: raises BackendError where the answer is no
     """
-    token = _question.set(question)
+    token = _check.set(check_allowed)
     try:
         yield
     finally:
-        _question.reset(token)
+        _check.reset(token)
 
 
-def lifelines() -> tuple[int, ...]:
+def liveness_fds() -> tuple[int, ...]:
     """Return the file descriptors that the tools of this process have to inherit.
 
     As long as one of them is open this process counts as alive: a tool that has outlived it may
     still be changing something.
     """
-    return tuple(_lifelines)
+    return tuple(_liveness_fds)
 
 
-def inherit(descriptor: int) -> None:
+def add_liveness_fd(descriptor: int) -> None:
     """Have the tools of this process inherit a file descriptor from now on."""
-    _lifelines.add(descriptor)
+    _liveness_fds.add(descriptor)
 
 
-def keep(descriptor: int) -> None:
-    """End what :func:`inherit` began."""
-    _lifelines.discard(descriptor)
+def remove_liveness_fd(descriptor: int) -> None:
+    """End what :func:`add_liveness_fd` began."""
+    _liveness_fds.discard(descriptor)

@@ -105,9 +105,9 @@ class FileDriver(base.Driver):
         if lacking:
             LOG.warning("%s hands out plain files: no loop devices (%s)", self.name, lacking)
 
-    def report(self) -> base.Report:
+    def get_stats(self) -> base.BackendStats:
         """Measure the folder's file system."""
-        return self._volumes.report("file", read_only_enforced=self._loops)
+        return self._volumes.stats("file", read_only_enforced=self._loops)
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Make the volume's file."""
@@ -121,7 +121,7 @@ class FileDriver(base.Driver):
 
     def delete(self, volume: base.VolumeRef) -> None:
         """Remove the volume's file; refused while something exports it."""
-        with sparse.honest_errors(f"Volume {volume.id} could not be deleted"):
+        with sparse.map_os_errors(f"Volume {volume.id} could not be deleted"):
             _remove_folder(self._folder(volume))
         self._volumes.delete(volume.id)
 
@@ -130,7 +130,7 @@ class FileDriver(base.Driver):
     ) -> None:
         """Lengthen the file, then tell the loop devices over it."""
         self._volumes.extend(volume.id, size_gib)
-        with sparse.honest_errors(f"A device of volume {volume.id} could not be extended"):
+        with sparse.map_os_errors(f"A device of volume {volume.id} could not be extended"):
             for export in exports:
                 for device in loop.find(self._link(volume, export)):
                     loop.refresh(device)
@@ -141,7 +141,7 @@ class FileDriver(base.Driver):
         :returns: "local", whose ``device_path`` os-brick's LocalConnector takes as it is
         """
         link = self._link(volume, export)
-        with sparse.honest_errors(f"Volume {volume.id} could not be exported"):
+        with sparse.map_os_errors(f"Volume {volume.id} could not be exported"):
             self._make_link(self._volumes.existing(volume.id), link)
             path = self._device(link, export.mode) if self._loops else link
         data = {"device_path": f"{path}", "volume_id": volume.id, "access_mode": export.mode}
@@ -157,7 +157,7 @@ class FileDriver(base.Driver):
         when there are none.
         """
         link = self._link(volume, export)
-        with sparse.honest_errors(f"Volume {volume.id} could not be withdrawn"):
+        with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
             loop.detach(link)
             fencing.check()
             name = self._devices / link.name
@@ -175,26 +175,26 @@ class FileDriver(base.Driver):
             with contextlib.suppress(OSError):
                 link.parent.rmdir()
 
-    def epoch(self) -> str:
+    def boot_id(self) -> str:
         """Name the boot of the machine, which loop devices do not outlive; links do."""
         return _BOOT_ID.read_text().strip() if self._loops else ""
 
-    def exports(self) -> Iterable[base.Exported]:
+    def list_exports(self) -> Iterable[base.BackendExport]:
         """List links and the devices over them; whether a device is open nobody tells."""
-        with sparse.honest_errors(f"{self._exports} could not be listed"):
+        with sparse.map_os_errors(f"{self._exports} could not be listed"):
             return _listed(self._granted_in(self._exports))
 
-    def exports_of(self, volume: base.VolumeRef) -> Iterable[base.Exported]:
+    def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
         """Look into the volume's folder."""
         folder = self._exports / volume.id
         if folder.parent != self._exports:
             return ()  # No volume has such an id.
-        with sparse.honest_errors(f"{folder} could not be listed"):
+        with sparse.map_os_errors(f"{folder} could not be listed"):
             return _listed(self._granted_in(folder))
 
-    def expected(
+    def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
-    ) -> Iterable[base.Exported]:
+    ) -> Iterable[base.BackendExport]:
         """Tell of links, and of devices where there are any: a link refuses nobody to write."""
         modes: dict[str, list[base.AccessMode]] = {
             each.attachment_id: [each.mode if self._loops else "rw"] for each in exports
@@ -202,10 +202,10 @@ class FileDriver(base.Driver):
         parts = _PARTS if self._loops else ()
         return _listed(_Granted(volume.id, each, tuple(modes[each]), parts) for each in modes)
 
-    def evict(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
+    def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Free devices and remove links that are of none of ``staying``, or in another mode."""
         kept = {each.attachment_id: each for each in staying}
-        with sparse.honest_errors(f"Volume {volume.id} could not be withdrawn"):
+        with sparse.map_os_errors(f"Volume {volume.id} could not be withdrawn"):
             for each in list(self._granted_in(self._folder(volume))):
                 if each.attachment_id not in kept:
                     self.revoke(volume, base.Export(each.attachment_id, {}), staying)
@@ -213,7 +213,7 @@ class FileDriver(base.Driver):
                     export = kept[each.attachment_id]
                     loop.detach(self._link(volume, export), set(each.modes) - {export.mode})
 
-    def stored(self) -> Mapping[str, int]:
+    def list_volumes(self) -> Mapping[str, int]:
         """List the volumes' files."""
         return self._volumes.sizes()
 
@@ -281,7 +281,7 @@ def _files_below(folder: Path, root: Path) -> Iterator[Path]:
                 yield path
 
 
-def _listed(granted: Iterable[_Granted]) -> list[base.Exported]:
+def _listed(granted: Iterable[_Granted]) -> list[base.BackendExport]:
     """Sort by volume and mode; parts let nobody in by themselves."""
     holders: dict[tuple[str, base.AccessMode], set[str]] = {}
     parts: dict[str, set[str]] = {}
@@ -292,8 +292,8 @@ def _listed(granted: Iterable[_Granted]) -> list[base.Exported]:
             named = {f"{part} of attachment {each.attachment_id}" for part in each.parts}
             parts.setdefault(each.volume_id, set()).update(named)
     return [
-        *(base.Exported(*key, frozenset(found)) for key, found in holders.items()),
-        *(base.Exported(key, None, parts=frozenset(found)) for key, found in parts.items()),
+        *(base.BackendExport(*key, frozenset(found)) for key, found in holders.items()),
+        *(base.BackendExport(key, None, parts=frozenset(found)) for key, found in parts.items()),
     ]
 
 

@@ -91,7 +91,7 @@ class SparseFiles:
     def delete(self, volume_id: str) -> None:
         """Remove the file, if it is there."""
         path = self.path(volume_id)
-        with honest_errors(f"Volume {volume_id} could not be deleted"):
+        with map_os_errors(f"Volume {volume_id} could not be deleted"):
             for each in (path, self._part(volume_id)):
                 fencing.check()
                 each.unlink(missing_ok=True)
@@ -100,20 +100,20 @@ class SparseFiles:
     def extend(self, volume_id: str, size_gib: int) -> None:
         """Make the file longer, the new part all zeros; never shorten it."""
         path = self.existing(volume_id)
-        with honest_errors(f"Volume {volume_id} could not be extended"):
+        with map_os_errors(f"Volume {volume_id} could not be extended"):
             _grow(path, size_gib * GIB)
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all volumes in bytes, by id."""
-        with honest_errors(f"The folder {self.folder} could not be listed"):
+        with map_os_errors(f"The folder {self.folder} could not be listed"):
             return dict(_sizes(self.folder))
 
-    def report(self, protocol: str, **capabilities: bool) -> base.Report:
+    def stats(self, protocol: str, **capabilities: bool) -> base.BackendStats:
         """Measure the file system and add up the sizes of the volumes."""
-        with honest_errors(f"The folder {self.folder} could not be measured"):
+        with map_os_errors(f"The folder {self.folder} could not be measured"):
             room = os.statvfs(self.folder)
             allocated = sum(size for _name, size in _sizes(self.folder))
-        return base.Report(
+        return base.BackendStats(
             protocol=protocol,
             total_gib=round(room.f_blocks * room.f_frsize / GIB, 2),
             free_gib=round(room.f_bavail * room.f_frsize / GIB, 2),
@@ -168,7 +168,7 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def honest_errors(what_failed: str) -> Iterator[None]:
+def map_os_errors(what_failed: str) -> Iterator[None]:
     """Turn an error of the operating system into one that says that only a retry can tell."""
     try:
         yield

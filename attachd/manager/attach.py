@@ -156,7 +156,7 @@ def _is_wanted(row: db.Row, turn: Turn) -> bool:
     except exception.Unavailable:
         return True
     theirs = now["generation"] != row["generation"] and now["state"] in states.LIVE
-    return theirs or now["state"] in states.REACHING
+    return theirs or now["state"] in states.WITH_ACCESS
 
 
 def _note_failed_connect(row: db.Row, failed: flow_runner.Failed, turn: Turn) -> None:

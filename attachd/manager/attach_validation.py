@@ -45,7 +45,7 @@ def begun(
 ) -> dict[str, Any]:
     """Return all that is noted down when a connect begins, and that a repetition needs.
 
-    :raises ModeNotAllowed: the host wants to write, and may only read
+    :raises InvalidVolumeAttachMode: the host wants to write, and may only read
     :raises SecretUnreadable: there is a secret that is to stay as it is, and cannot be opened
     """
     noted = connecting_rules.noted(volume, mine, others, connector)

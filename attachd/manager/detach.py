@@ -149,12 +149,12 @@ def end_connection(backend: Backend, row: db.Row, turn: Turn, *, named: bool = F
 def close_connection(backend: Backend, row: db.Row, turn: Turn, *, named: bool) -> None:
     """Do as :func:`end_connection`, for a client.
 
-    :raises ConnectionNotClosed: with the reason
+    :raises TerminateConnectionFailed: with the reason
     """
     try:
         end_connection(backend, row, turn, named=named)
     except flow_runner.Failed as failed:
-        raise exception.ConnectionNotClosed(
+        raise exception.TerminateConnectionFailed(
             volume_id=row["volume_id"], host=row["host"], reason=flow_runner.reason(failed.cause)
         ) from failed
 

@@ -81,6 +81,6 @@ def grant_again(backend: Backend, row: db.Row) -> None:
     """
     with backend.lock(row["volume_id"]):
         now = db.get(row["id"], None)
-        if AttachmentState(now["state"]) in states.REACHING and now["connector"] is not None:
+        if AttachmentState(now["state"]) in states.WITH_ACCESS and now["connector"] is not None:
             volume = volumes_db.get(row["volume_id"], None)
             backend.driver.grant(volume_ref(volume), export_to_grant(now))

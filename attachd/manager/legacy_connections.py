@@ -54,7 +54,7 @@ def open_(
         except attach_validation.Replay as replay:
             return attach.answer(replay.row)
         except exception.ConnectFailed as failed:
-            raise exception.ConnectionNotOpened(
+            raise exception.InitializeConnectionFailed(
                 volume_id=volume_id,
                 host=connector.get("host"),
                 reason=failed.details["reason"],
@@ -80,7 +80,7 @@ def _comparable(value: Any) -> Any:
 def _begin(backend: Backend, connector: Connector) -> db.Guard:
     def guard(volume: db.Row, mine: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
         state = AttachmentState(mine["state"])
-        if state in states.REACHING:
+        if state in states.WITH_ACCESS:
             raise attach_validation.Replay(mine)
         _check_usable(volume, others)
         # What may have been granted is granted again as it was.

@@ -10,7 +10,17 @@ from attachd.drivers.base import Driver
 from attachd.manager.backends import Backend
 from attachd.telemetry import catalogue, recorder, tracing
 
-STEPS = ("create", "clone", "delete", "extend", "grant", "revoke", "report", "epoch", "evict")
+STEPS = (
+    "create",
+    "clone",
+    "delete",
+    "extend",
+    "grant",
+    "revoke",
+    "get_stats",
+    "boot_id",
+    "revoke_all_except",
+)
 """The calls of a driver that are measured: what takes time, and what may fail."""
 
 OUTCOMES = ("ok", "refused", "failed", "error")

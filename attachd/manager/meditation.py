@@ -12,10 +12,10 @@ from attachd.telemetry import gmr
 
 def begin(backends: Sequence[Backend]) -> None:
     """Have reports tell of these backends from now on."""
-    gmr.begin("attachd-manager")
-    gmr.tell("Database", db.pools)
-    gmr.tell("Backends", lambda: [_told(each) for each in backends])
-    gmr.tell("Turns of volumes", _turns)
+    gmr.setup("attachd-manager")
+    gmr.register_section("Database", db.pools)
+    gmr.register_section("Backends", lambda: [_told(each) for each in backends])
+    gmr.register_section("Turns of volumes", _turns)
 
 
 def _told(backend: Backend) -> str:

@@ -8,7 +8,7 @@ from attachd import notifications
 from attachd.db.attachments import Moved
 from attachd.manager import messages, nudging
 from attachd.manager.backends import Backend
-from attachd.states import SHOWN, Event
+from attachd.states import VISIBLE_KINDS, Event
 
 Row = Mapping[str, Any]
 
@@ -44,14 +44,14 @@ def agents_of(rows: Iterable[Row]) -> None:
 
 
 def _tell(backend: Backend, event: str, moved: Moved, attachments: Iterable[Row]) -> None:
-    if moved.attachment["kind"] in SHOWN:  # others belong to one that is, and is told of
+    if moved.attachment["kind"] in VISIBLE_KINDS:  # others belong to one that is, and is told of
         volume = moved.volume
         notifications.volume(event, volume["id"], volume, attachments, host=backend.host)
 
 
 def until_heard() -> None:
     """Wait, for a moment at most, until all of it is sent, because the API tells how it ends."""
-    notifications.settle()
+    notifications.flush()
 
 
 def of_volume(

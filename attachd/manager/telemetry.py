@@ -21,7 +21,7 @@ def load(presence: Presence) -> list[Backend]:
     """
     served = backends.load(presence)
     meditation.begin(served)
-    tracing.begin("attachd-manager")
+    tracing.setup("attachd-manager")
     watch(served)
     return served
 

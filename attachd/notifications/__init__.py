@@ -5,7 +5,7 @@ Where no driver is configured, nothing is done.  Nothing here ever fails its cal
 wait for a message queue: see sender.py.
 """
 
-from attachd.notifications.sender import enabled, settle, stop
+from attachd.notifications.sender import enabled, flush, stop
 from attachd.notifications.types import failures_of_type, type_access, type_specs, volume_type
 from attachd.notifications.volumes import ATTACHMENT_COLUMNS, COLUMNS, urgent_volume, volume
 
@@ -14,7 +14,7 @@ __all__ = [
     "COLUMNS",
     "enabled",
     "failures_of_type",
-    "settle",
+    "flush",
     "stop",
     "type_access",
     "type_specs",

@@ -40,7 +40,7 @@ _END = ".end"
 LONGEST_PAUSE = 5.0
 """Seconds between two tries to send something."""
 
-SETTLING = 0.25
+FLUSH_WAIT = 0.25
 """Seconds that may be waited for what was told to be sent."""
 
 _OUTAGES = (messaging.MessagingException, kombu_exceptions.OperationalError, OSError)
@@ -168,7 +168,7 @@ class Sender:
         if full:
             self._losses.add(queued.event, "the queue is full")
 
-    def settle(self, patience: float) -> None:
+    def flush(self, patience: float) -> None:
         """Wait until all that was put so far has gone, unless the message queue refuses it."""
         with self._progress:
             last = self._taken
@@ -313,7 +313,7 @@ def _the_sender() -> Sender:
     return found
 
 
-def settle() -> None:
+def flush() -> None:
     """Wait, for a moment at most, until all that was told has been sent.
 
     For what another process tells as soon as it has our answer: listeners hear it later then.
@@ -321,7 +321,7 @@ def settle() -> None:
     """
     found = _sender
     if found is not None:
-        found.settle(SETTLING)
+        found.flush(FLUSH_WAIT)
 
 
 def stop() -> None:

@@ -55,7 +55,7 @@ class Attachment(base.AttachdObject):
     def get(cls, context: RequestContext, attachment_id: str) -> "Attachment":
         """Load one attachment of the caller's project; raises AttachmentNotFound."""
         row = db.get(attachment_id, base.scope(context))
-        if row["kind"] not in states.SHOWN:
+        if row["kind"] not in states.VISIBLE_KINDS:
             raise exception.AttachmentNotFound(attachment_id=attachment_id)
         return cls.from_row(context, row)
 

@@ -23,7 +23,7 @@ def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
     """Have an agent reconcile one attachment, and wait until it is done.
 
     :raises HostError: the host failed, with its reason; so do its subclasses, such as DeviceBusy
-    :raises AgentAway: the agent does not run
+    :raises AgentUnavailable: the agent does not run
     :raises AgentTimeout: no answer in time; the work may continue
     :raises Unavailable: the message could not be sent
     """
@@ -32,7 +32,9 @@ def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
     except messaging.MessagingTimeout:
         raise exception.AgentTimeout(host=host, attachment_id=attachment_id) from None
     except messaging.MessageUndeliverable:
-        raise exception.AgentAway(host=host, since="since the message queue began") from None
+        raise exception.AgentUnavailable(
+            host=host, since="since the message queue began"
+        ) from None
     except messaging.MessageDeliveryFailure as error:
         raise _delivery_failed() from error
 
@@ -40,13 +42,15 @@ def reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
 def request_reconcile(context: RequestContext, host: str, attachment_id: str) -> None:
     """Have an agent reconcile one attachment soon; without it the agent's next report does.
 
-    :raises AgentAway: the agent does not run
+    :raises AgentUnavailable: the agent does not run
     :raises Unavailable: the message could not be sent
     """
     try:
         _client(host).cast(context, "reconcile", attachment_id=attachment_id)
     except messaging.MessageUndeliverable:
-        raise exception.AgentAway(host=host, since="since the message queue began") from None
+        raise exception.AgentUnavailable(
+            host=host, since="since the message queue began"
+        ) from None
     except messaging.MessageDeliveryFailure as error:
         raise _delivery_failed() from error
 

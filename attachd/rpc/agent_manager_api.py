@@ -153,7 +153,11 @@ def _call(credentials: AgentCredentials, method: str, **arguments: Any) -> Any:
     with _map_errors():
         client = transport.get_topic_client(CONF.agent.registry_topic, None, TIMEOUT, VERSION)
         return client.call(
-            context.admin(), method, host=credentials.host, key=credentials.key, **arguments
+            context.get_admin_context(),
+            method,
+            host=credentials.host,
+            key=credentials.key,
+            **arguments,
         )
 
 

@@ -3,7 +3,7 @@
 
 A backend that hangs keeps the thread of each request to it, up to [rpc]attach_timeout.  The
 threads of an API process serve all backends: without a limit, one backend that hangs would soon
-occupy all of them.  The limit, [rpc]calls_to_silent_backend, applies only to a backend that is
+occupy all of them.  The limit, [rpc]max_calls_unresponsive, applies only to a backend that is
 silent, so a healthy backend is never refused to many hosts that attach at once.
 """
 
@@ -64,7 +64,7 @@ class BackendCircuitBreaker:
             if self._silent_since is None:
                 self._silent_since = now
             silence = now - self._silent_since
-            if silence > OPEN_AFTER and self.waiting >= CONF.rpc.calls_to_silent_backend:
+            if silence > OPEN_AFTER and self.waiting >= CONF.rpc.max_calls_unresponsive:
                 raise exception.Unavailable(
                     reason=f"Backend {self._backend} has answered nothing for {silence:.0f} "
                     f"seconds, and {self.waiting} calls wait for it already. Nothing has been "

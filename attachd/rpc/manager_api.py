@@ -52,8 +52,8 @@ def attach(
         failed connect is repeated; None if the caller may
     :raises Forbidden: another attachment holds the volume, and ``denied_rule`` is given
     :raises ConnectFailed: the backend failed; the attachment is in ``error_attaching``
-    :raises ConnectorHeld: the attachment connects another host
-    :raises DuplicateConnector: the volume is not multiattach, and connected for another server
+    :raises ConnectorConflict: the attachment connects another host
+    :raises NotMultiattach: the volume is not multiattach, and connected for another server
     :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent
     """
@@ -68,7 +68,7 @@ def attach_exclusive(
 ) -> Connected:
     """Connect as :func:`attach`, if a volume that is not multiattach has no other connection.
 
-    :raises DuplicateConnector: it has one
+    :raises NotMultiattach: it has one
     """
     return _connect(context, "attach_exclusive", attachment, connector, denied_rule)
 
@@ -157,7 +157,7 @@ def initialize_connection(
         caller may
     :raises Forbidden: another attachment holds the volume, and ``denied_rule`` is given
     :raises InvalidVolume: another caller holds the volume, or its state does not allow it
-    :raises ConnectionNotOpened: the backend failed
+    :raises InitializeConnectionFailed: the backend failed
     :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent
     """
@@ -185,7 +185,7 @@ def terminate_connections(
     :param attachment_ids: only connections of these attachments, and those of none; None: all
     :param connection_ids: only these; None: all
     :returns: number of connections that were terminated
-    :raises ConnectionNotClosed: the backend failed
+    :raises TerminateConnectionFailed: the backend failed
     :raises ManagerTimeout: no answer in time; the operation may continue
     :raises Unavailable: the message could not be sent
     """

@@ -61,7 +61,7 @@ class _State:
     watching = 0
 
 
-def begin(program: str) -> None:
+def setup(program: str) -> None:
     """Write reports from now on: by signal if this is the main thread, or by file.
 
     A handler of signals survives a fork, what watches a file does not: a process that is forked
@@ -70,7 +70,7 @@ def begin(program: str) -> None:
     :param program: for the names of files in [oslo_reports]log_dir
     """
     CONF.register_opts(opts.list_opts()[0][1], group="oslo_reports")
-    tell("Threads by name", _threads)
+    register_section("Threads by name", _threads)
     report: Any = gmr.TextGuruMeditation
     name = _Name(program)
     if file := CONF.oslo_reports.file_event_handler:
@@ -86,8 +86,8 @@ def begin(program: str) -> None:
             report.setup_autorun(_Version(), name, conf=CONF, signum=signal.SIGUSR2)
 
 
-def tell(title: str, lines: Lines) -> None:
-    """Have reports of this process tell something more."""
+def register_section(title: str, lines: Lines) -> None:
+    """Have reports of this process register_section something more."""
     if title not in _State.sections:
         report: Any = gmr.TextGuruMeditation
         report.register_section(title, lambda: _section(title))

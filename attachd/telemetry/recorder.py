@@ -54,7 +54,7 @@ class Recorder:
         made = self._made[metric.name]
         return made.labels(*labels) if metric.labels else made
 
-    def raise_to(self, metric: Metric, total: float) -> None:
+    def follow_total(self, metric: Metric, total: float) -> None:
         """Have a counter follow one that is kept elsewhere, and may begin anew."""
         with self._lock:
             before = self._totals.get(metric.name, 0.0)
@@ -156,7 +156,7 @@ def sync_external(totals: Mapping[Metric, float]) -> None:
     """Have counters show what somebody else counts."""
     if _state.recorder is not None:
         for metric, total in totals.items():
-            _state.recorder.raise_to(metric, total)
+            _state.recorder.follow_total(metric, total)
 
 
 OutcomeMapper = Callable[[Exception], str]

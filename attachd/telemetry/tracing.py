@@ -22,7 +22,7 @@ class _State:
     pid = 0
 
 
-def begin(program: str) -> None:
+def setup(program: str) -> None:
     """Send traces from now on; a forked process calls it again.
 
     :param program: the name of the service in traces, unless the configuration has another

@@ -130,7 +130,7 @@ _OPTIONS = {
     # A slow disk is no part of the claim; what a test shows holds with and without it.
     "sqlite_synchronous": False,
     # Nor is a slow machine, on which many wait for one row, or for a connection.
-    "answer_timeout": wait.TIMEOUT,
+    "read_timeout": wait.TIMEOUT,
     "retry_timeout": wait.TIMEOUT,
     "pool_timeout": wait.TIMEOUT,
 }

@@ -79,8 +79,8 @@ def of_files(database: str, folder: Path, backend: str | None = None) -> list[st
     """
     volumes, attachments = _read(database, backend)
     known = {row["id"]: row for row in attachments if row["connector"] is not None}
-    must = {each for each, row in known.items() if row["state"] in states.REACHING}
-    may = {each for each, row in known.items() if row["state"] not in states.UNREACHABLE}
+    must = {each for each, row in known.items() if row["state"] in states.WITH_ACCESS}
+    may = {each for each, row in known.items() if row["state"] not in states.INACTIVE}
     links = {link.name: link for link in (folder / "exports").glob("*/*")}
     found = [f"attachment {each} has no link" for each in sorted(must - links.keys())]
     found += [f"link {links[each]} has no attachment" for each in sorted(links.keys() - may)]
@@ -147,15 +147,15 @@ def _wanted(
     found: dict[str, _Wanted] = {}
     for row in attachments:
         initiator = (row["connector"] or {}).get("initiator")
-        if not initiator or row["state"] in states.UNREACHABLE:
+        if not initiator or row["state"] in states.INACTIVE:
             continue
         volume = volumes[row["volume_id"]]
         for mode, suffix in (("rw", ""), ("ro", "-ro")):
             name = f"{prefix}{volume['id']}{suffix}"
             target = found.setdefault(name, _Wanted(volume))
-            if row["state"] in states.REACHING and mode == (row["mode"] or "rw"):
+            if row["state"] in states.WITH_ACCESS and mode == (row["mode"] or "rw"):
                 target.must[initiator] = _told_account(row, name)
-            elif row["state"] not in states.REACHING:
+            elif row["state"] not in states.WITH_ACCESS:
                 target.may[initiator] = names.account(name, initiator)
     return {name: target for name, target in found.items() if target.must or target.may}
 

@@ -62,7 +62,7 @@ def check_retype(volume: Volume, kind: lookup.Row) -> RetypeResult:
     :raises BadRequest: its backend does not have what the type asks for
     """
     size_limits.check(kind, volume.size_gib)
-    before, after = _sharing(volume), multiattach.of(kind["extra_specs"])
+    before, after = _sharing(volume), multiattach.parse(kind["extra_specs"])
     changed = []
     if after != before:
         changed.append("how often and by whom it can be attached")
@@ -79,10 +79,10 @@ def check_retype(volume: Volume, kind: lookup.Row) -> RetypeResult:
     return RetypeResult(after.multiattach, _AVAILABLE_ONLY if changed else _AVAILABLE_OR_IN_USE)
 
 
-def _sharing(volume: Volume) -> multiattach.Sharing:
+def _sharing(volume: Volume) -> multiattach.MultiattachSpec:
     if volume.volume_type_id is None:
-        return multiattach.Sharing()
-    return multiattach.of(types.get(volume.volume_type_id)["extra_specs"])
+        return multiattach.MultiattachSpec()
+    return multiattach.parse(types.get(volume.volume_type_id)["extra_specs"])
 
 
 def _front_end_qos(type_id: str | None) -> str | None:
@@ -95,8 +95,8 @@ def _front_end_qos(type_id: str | None) -> str | None:
 
 def _check_backend_fits(volume: Volume, kind: lookup.Row) -> None:
     try:
-        scheduler.check_fits(volume.host, kind["extra_specs"], volume.availability_zone)
-    except exception.NoBackendFits as error:
+        scheduler.check_extra_specs(volume.host, kind["extra_specs"], volume.availability_zone)
+    except exception.NoValidBackend as error:
         raise exception.BadRequest(
             reason=f"Volume {volume.id} cannot have the type {kind['name']} where it is, and "
             f"this service does not migrate volumes to other backends. {error}"

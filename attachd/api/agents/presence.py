@@ -17,12 +17,12 @@ def connector(host: str) -> dict[str, Any]:
     :returns: a connector, as of os-brick's get_connector_properties(), which names the host as
         callers do and no mountpoint
     :raises AgentNotFound: nobody knows the host
-    :raises AgentAway: its agent does not report
+    :raises AgentUnavailable: its agent does not report
     :raises Conflict: it reports that nothing can be attached there
     """
     row = agents.get(host)
     if not row["alive"]:
-        raise exception.AgentAway(host=host, since=since(row))
+        raise exception.AgentUnavailable(host=host, since=since(row))
     reported = row["connector"]
     if not reported:
         error = row["error"] or "it does not say what to connect it with."
@@ -51,7 +51,7 @@ def check(host: str, else_do: str) -> None:
     """Let something go on for which the agent of a host is needed.
 
     :param else_do: what can be done without it, for people: a sentence
-    :raises AgentAway: it does not report, or is not known any more
+    :raises AgentUnavailable: it does not report, or is not known any more
     """
     try:
         row = agents.get(host)
@@ -61,10 +61,10 @@ def check(host: str, else_do: str) -> None:
         raise away(host, since(row), else_do)
 
 
-def away(host: str, since: str, else_do: str) -> exception.AgentAway:
+def away(host: str, since: str, else_do: str) -> exception.AgentUnavailable:
     """Return the error of somebody who needs an agent, with what can be done without it."""
-    known = exception.AgentAway(host=host, since=since)
-    return exception.AgentAway(f"{known} {else_do}", **known.details)
+    known = exception.AgentUnavailable(host=host, since=since)
+    return exception.AgentUnavailable(f"{known} {else_do}", **known.details)
 
 
 def since(row: Row) -> str:

@@ -20,7 +20,7 @@ from attachd.api.idempotency import IdempotencyClaim
 from attachd.context import RequestContext
 from attachd.objects import Attachment, Volume
 from attachd.rpc import agent_api
-from attachd.states import WANTED, AttachmentState
+from attachd.states import ESTABLISHED, AttachmentState
 
 LOG = log.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def attach(
 
     :param async_response: set if the caller asks not to wait: the answer shows the present state
     :raises AgentNotFound: no agent reports for the host
-    :raises AgentAway: the host's agent does not report
+    :raises AgentUnavailable: the host's agent does not report
     :raises Conflict: another host has an orphan device of the volume
     :raises HostError: the host could not attach; nothing is left
     :raises AgentTimeout: no answer in time; the work may go on
@@ -102,7 +102,7 @@ def attach(
 def _connect(
     ctx: RequestContext, attachment: Attachment, idempotency_claim: IdempotencyClaim | None
 ) -> None:
-    if AttachmentState(attachment.state) in WANTED:
+    if AttachmentState(attachment.state) in ESTABLISHED:
         return
     try:
         connection.connect(ctx, attachment)
@@ -118,7 +118,7 @@ def _connect_async(
     idempotency_claim: IdempotencyClaim | None,
     async_response: AsyncPreference,
 ) -> connection.AttachmentBody:
-    if AttachmentState(attachment.state) in WANTED:
+    if AttachmentState(attachment.state) in ESTABLISHED:
         return connection.accept(
             ctx, attachment, ext_version, async_response, connection.notify_agent
         )
@@ -167,7 +167,7 @@ def _reconcile(ctx: RequestContext, attachment: Attachment) -> None:
         # The answer may be lost although the manager has recorded the device.
         if _current_state(ctx, attachment) is not AttachmentState.ATTACHED:
             raise
-    except exception.AgentAway as error:
+    except exception.AgentUnavailable as error:
         raise presence.away(host, error.details["since"], _pending_hint(attachment)) from error
     except (exception.InvalidTransition, exception.AttachmentNotFound) as error:
         LOG.info("Attachment %s changed while its agent worked on it: %s", attachment.id, error)

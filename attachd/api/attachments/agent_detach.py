@@ -22,7 +22,7 @@ from attachd.context import RequestContext
 from attachd.db import due
 from attachd.objects import Attachment
 from attachd.rpc import agent_api
-from attachd.states import REACHING, AttachmentState
+from attachd.states import WITH_ACCESS, AttachmentState
 
 LOG = log.getLogger(__name__)
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def disconnect(
 ) -> connection.AttachmentsBody:
     """Do as connection.disconnect(), after the host has released the device.
 
-    :raises AgentAway: the agent cannot be asked; nothing was changed
+    :raises AgentUnavailable: the agent cannot be asked; nothing was changed
     :raises HostError: the host keeps the device, with its reason; the attachment is attached
     :raises AgentTimeout: no answer in time; the work may go on
     """
@@ -71,7 +71,7 @@ def disconnect_async(
 ) -> connection.AttachmentBody:
     """Do as connection.disconnect_async(), after the host has released the device.
 
-    :raises AgentAway: the agent cannot be asked; nothing was changed
+    :raises AgentUnavailable: the agent cannot be asked; nothing was changed
     """
     if attachment.agent is None:
         return connection.disconnect_async(
@@ -141,7 +141,7 @@ def _release_device(
     _withdraw(attachment, allowed_states)
     try:
         agent_api.reconcile(ctx, str(attachment.agent), attachment.id)
-    except exception.AgentAway as error:
+    except exception.AgentUnavailable as error:
         if _still_has_device(ctx, attachment):
             raise _detach_pending(attachment, error) from error
     except _OUTCOME_UNKNOWN:
@@ -158,11 +158,13 @@ def _withdraw(attachment: Attachment, allowed_states: detach_guard.AllowedStates
     due.withdraw(attachment.id, attachment.volume_id, allowed_states)
 
 
-def _detach_pending(attachment: Attachment, error: exception.AgentAway) -> exception.AgentAway:
+def _detach_pending(
+    attachment: Attachment, error: exception.AgentUnavailable
+) -> exception.AgentUnavailable:
     noted = (
         f"Attachment {attachment.id} is detaching; the agent completes that as soon as it is back."
     )
-    return exception.AgentAway(f"{error} {noted}", **error.details)
+    return exception.AgentUnavailable(f"{error} {noted}", **error.details)
 
 
 def _check_released(ctx: RequestContext, attachment: Attachment) -> None:
@@ -191,4 +193,4 @@ def _reload(ctx: RequestContext, attachment: Attachment) -> Attachment:
 
 
 def _may_have_device(attachment: Attachment) -> bool:
-    return attachment.agent is not None and AttachmentState(attachment.state) in REACHING
+    return attachment.agent is not None and AttachmentState(attachment.state) in WITH_ACCESS

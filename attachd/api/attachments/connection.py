@@ -161,7 +161,7 @@ def accept(
     shown = view.show_accepted(ctx, Attachment.get(ctx, attachment.id), ext_version)
     try:
         tell(ctx, attachment)
-    except (exception.Unavailable, exception.AgentAway) as error:
+    except (exception.Unavailable, exception.AgentUnavailable) as error:
         LOG.warning(
             "Attachment %s: notification failed, recovery will find the row: %s",
             attachment.id,

@@ -21,7 +21,7 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import attachment_queries, sharing_rules, types
 from attachd.objects import Attachment, Volume
-from attachd.states import UNREACHABLE, AttachmentState
+from attachd.states import INACTIVE, AttachmentState
 
 
 def get_or_create(
@@ -94,7 +94,7 @@ def reconnect_denied_rule(ctx: RequestContext, attachment: Attachment) -> str | 
     A failed attachment no longer holds the volume, so policy is asked again.  A reservation was
     checked when it was made.
     """
-    if AttachmentState(attachment.state) not in UNREACHABLE:
+    if AttachmentState(attachment.state) not in INACTIVE:
         return None
     return sharing_denied_rule(ctx, Volume.get(ctx, attachment.volume_id))
 
@@ -159,7 +159,7 @@ def check_requested_mode(volume: Volume, mode: str | None) -> None:
     """Refuse a request to write to a volume that no attachment may write to.
 
     :param mode: "rw", "ro", or None: as much as is allowed
-    :raises ModeNotAllowed: with what forbids it
+    :raises InvalidVolumeAttachMode: with what forbids it
     """
     if mode != "rw":
         return

@@ -83,7 +83,7 @@ class Broadcaster:
 
         :param seconds: how long at most
         :returns: at most PAGE, in order and without gaps; none if nothing happened
-        :raises EventsForgotten: they are not kept any more
+        :raises EventsExpired: they are not kept any more
         """
         deadline = time.monotonic() + seconds
         if self._thread is None:
@@ -99,7 +99,7 @@ class Broadcaster:
             end = self._last
         rows = events.after(revision, PAGE)
         if revision < end and (not rows or rows[0]["revision"] != revision + 1):
-            raise exception.EventsForgotten(since=revision, given=end)
+            raise exception.EventsExpired(since=revision, given=end)
         return rows
 
     @property

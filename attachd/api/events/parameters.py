@@ -126,7 +126,7 @@ def _number(query: Mapping[str, str], name: str, default: int | None) -> int | N
 def check(since: int, there: events.Places) -> None:
     """Make sure that all behind a place can still be told.
 
-    :raises EventsForgotten: some of it is gone, or there never was such a place
+    :raises EventsExpired: some of it is gone, or there never was such a place
     """
     if not there.forgotten <= since <= there.given:
-        raise exception.EventsForgotten(since=since, given=there.given)
+        raise exception.EventsExpired(since=since, given=there.given)

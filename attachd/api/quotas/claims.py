@@ -18,6 +18,6 @@ def quota_error_first(project_id: str, claim: quota_claims.Claim) -> Iterator[No
     """
     try:
         yield
-    except exception.NoBackendFits:
+    except exception.NoValidBackend:
         quota_claims.check(project_id, claim)
         raise

@@ -47,5 +47,9 @@ def _filtered(
     wanted = asked.get("volume_type")
     if wanted and version >= mv.POOL_TYPE_FILTER:
         specs = lookup.get_by_id_or_name(ctx, wanted)["extra_specs"]
-        rows = [row for row in rows if scheduler.has_all(scheduler.capabilities_of(row), specs)]
+        rows = [
+            row
+            for row in rows
+            if scheduler.has_capabilities(scheduler.capabilities_of(row), specs)
+        ]
     return rows

@@ -32,7 +32,7 @@ def create(ctx: RequestContext, type_id: str) -> NoReturn:
     """Refuse to make a type whose volumes would not be encrypted after all."""
     row = lookup.get(ctx, type_id)
     reason = "This service has no encrypted volumes: a volume type cannot have encryption."
-    if multiattach.of(row["extra_specs"]).multiattach:
+    if multiattach.parse(row["extra_specs"]).multiattach:
         reason += " Least of all can a multiattach one, whose volumes several hosts share."
     raise exception.BadRequest(
         reason=f"{reason} Encrypt inside of the server that uses the volume."

@@ -83,14 +83,14 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
 
     :raises InvalidTransition: it is in no state to grow
     :raises QuotaExceeded: its project may not have that much
-    :raises NoBackendFits: its backend has no room for it
+    :raises NoValidBackend: its backend has no room for it
     :raises Unavailable: it is as it was, because the message could not be sent
     :raises BackendFrozen: its backend extends nothing at present
     """
     scheduler.check_not_frozen(volume.host)
     claim = quota_claims.of_growth(volume.volume_type_id, volume.size_gib, size_gib)
     with claims.quota_error_first(volume.project_id, claim):
-        scheduler.check_room(volume.host, size_gib - volume.size_gib)
+        scheduler.check_free_capacity(volume.host, size_gib - volume.size_gib)
     volume.extend(size_gib)
     try:
         manager_api.extend_volume(ctx, volume)

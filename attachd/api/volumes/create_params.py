@@ -33,7 +33,7 @@ def build(ctx: RequestContext, wanted: CreateRequest) -> dict[str, Any]:
     source = source_volume(ctx, wanted)
     kind = requested_type(ctx, wanted, source)
     specs = kind["extra_specs"] if kind else {}
-    may_be_shared = multiattach.of(specs).multiattach
+    may_be_shared = multiattach.parse(specs).multiattach
     if may_be_shared:
         ctx.authorize(policy.MULTIATTACH)
     size = requested_size(wanted, source)
@@ -145,11 +145,11 @@ def select_destination(
     :param specs: the extra specs of the new volume's type
     :param zone: None if any will do
     :raises InvalidInput: another zone than that of the source is asked for
-    :raises NoBackendFits: with the reason
+    :raises NoValidBackend: with the reason
     """
     wanted = scheduler.RequestSpec(size_gib, specs, zone)
     if source is None:
-        return scheduler.choose(wanted)
+        return scheduler.select_backend(wanted)
     if zone not in {None, source.availability_zone}:
         raise exception.InvalidInput(
             field="volume.availability_zone",

@@ -14,7 +14,7 @@ from attachd.context import RequestContext
 from attachd.db import attachments, holders, volumes
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
-from attachd.states import REACHING, UNREACHABLE, AttachmentState, Event
+from attachd.states import INACTIVE, WITH_ACCESS, AttachmentState, Event
 
 
 def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
@@ -53,7 +53,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
 def _may_have_device(row: Mapping[str, Any]) -> bool:
     """Tell whether there is, or may be, a device: that of an agent is not told of at once."""
     state = AttachmentState(row["state"])
-    return state is AttachmentState.ATTACHED or (row["agent"] is not None and state in REACHING)
+    return state is AttachmentState.ATTACHED or (row["agent"] is not None and state in WITH_ACCESS)
 
 
 def _remove_attachment(
@@ -67,7 +67,7 @@ def _remove_attachment(
         attachments.move(row["id"], volume.id, Event.RELEASE)
     elif state is AttachmentState.RESERVED:
         attachments.move(row["id"], volume.id, Event.CANCEL)
-    elif state not in UNREACHABLE:
+    elif state not in INACTIVE:
         known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
         # Its agent makes a device as soon as it is connected.
         allowed = (

@@ -6,7 +6,7 @@ ending in "-ro" for read-only exports; both show the same file under the same wo
 A host gets in with its initiator's name and a CHAP secret, one for each volume and mode: it logs
 in once, however many of its servers use the volume.
 
-tgtd remembers nothing: after a restart it is empty, and the manager, told so by :meth:`epoch`,
+tgtd remembers nothing: after a restart it is empty, and the manager, told so by :meth:`boot_id`,
 grants everything anew.
 """
 
@@ -33,7 +33,7 @@ class TgtDriver(base.Driver):
 
     Besides the accounts of hosts tgtd has one of ours, the guard, with a secret that
     nobody knows.  It is the first account of each target, so that none is ever open to a host
-    without CHAP, and its name is new in each life of tgtd: it is the epoch.
+    without CHAP, and its name is new in each life of tgtd: it is the boot_id.
     """
 
     # Each volume has a target of its own, and sessions of its own.
@@ -90,7 +90,7 @@ class TgtDriver(base.Driver):
         self._guard_prefix = f"{listing.GUARDS}{re.sub('[^0-9A-Za-z_-]', '_', name)}."
         self._keeper = TargetManager(self._tgtd, self._guard_prefix)
         self._listed = functools.partial(
-            listing.exports,
+            listing.list_exports,
             prefix=options.tgt_iqn_prefix,
             guard_prefix=self._guard_prefix,
             folder=self._volumes.folder,
@@ -103,9 +103,9 @@ class TgtDriver(base.Driver):
         self._tgtd.check()
         self._keeper.guarded()
 
-    def report(self) -> base.Report:
+    def get_stats(self) -> base.BackendStats:
         """Measure the folder's file system."""
-        return self._volumes.report("iSCSI", read_only_enforced=True)
+        return self._volumes.stats("iSCSI", read_only_enforced=True)
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
         """Make the volume's file; tgtd hears of it with the first export."""
@@ -202,30 +202,30 @@ class TgtDriver(base.Driver):
         """Name the session: one initiator has one with a target, whatever it is used for."""
         return f"{names.initiator(export)} {self._name(volume, export.mode)}"
 
-    def epoch(self) -> str:
+    def boot_id(self) -> str:
         """Name the life of tgtd."""
         return self._keeper.guard_of(self._keeper.guarded()).removeprefix(self._guard_prefix)
 
-    def exports(self) -> Iterable[base.Exported]:
+    def list_exports(self) -> Iterable[base.BackendExport]:
         """List the targets whose names begin as ours, unless another backend guards them."""
         return self._listed(self._tgtd.targets())
 
-    def exports_of(self, volume: base.VolumeRef) -> Iterable[base.Exported]:
+    def list_volume_exports(self, volume: base.VolumeRef) -> Iterable[base.BackendExport]:
         """Look up the volume's targets."""
         return self._listed(self._targets(volume))
 
-    def expected(
+    def expected_exports(
         self, volume: base.VolumeRef, exports: Sequence[base.Export]
-    ) -> Iterable[base.Exported]:
+    ) -> Iterable[base.BackendExport]:
         """Tell of a target for each mode; hosts without an initiator have nothing there."""
         for mode in names.SUFFIXES:
             name = self._name(volume, mode)
             if holders := names.initiators(exports, mode):
                 users = [listing.account(names.account(name, each)) for each in holders]
                 parts = frozenset([*users, listing.IN_SERVICE])
-                yield base.Exported(volume.id, mode, frozenset(holders), parts)
+                yield base.BackendExport(volume.id, mode, frozenset(holders), parts)
 
-    def evict(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
+    def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
         """Remove targets, initiators, sessions and accounts that are of none of ``staying``."""
         for mode in names.SUFFIXES:
             name = self._name(volume, mode)
@@ -233,21 +233,21 @@ class TgtDriver(base.Driver):
             for target in self._tgtd.named(name):
                 users = {names.account(name, each) for each in initiators}
                 if initiators:
-                    self._keeper.evict(target, initiators, users)
+                    self._keeper.revoke_all_except(target, initiators, users)
                 else:
                     self._keeper.remove(target)
                 for user in target.accounts:
                     if user not in users and names.is_account(user):
                         self._tgtd.delete_account(user)
 
-    def unplaced(self) -> Iterable[base.Unplaced]:
+    def list_orphans(self) -> Iterable[base.Orphan]:
         """List the accounts that are bound nowhere, before and after that was looked at."""
         before = set(self._tgtd.accounts())
         targets = self._tgtd.targets()
         users = [user for user in self._tgtd.accounts() if user in before]
-        return listing.unplaced(users, targets)
+        return listing.list_orphans(users, targets)
 
-    def stored(self) -> Mapping[str, int]:
+    def list_volumes(self) -> Mapping[str, int]:
         """List the volumes' files."""
         return self._volumes.sizes()
 

@@ -20,7 +20,7 @@ def account(user: str) -> str:
 
 def exported(
     volume_id: str, mode: base.AccessMode, target: parser.Target, path: str, scsi_id: str
-) -> base.Exported:
+) -> base.BackendExport:
     """Tell what a target is.
 
     :param path: the file that its unit has to show
@@ -30,7 +30,7 @@ def exported(
     as_told = unit and (unit.online, unit.path, unit.scsi_id, unit.read_only)
     serves = target.ready and as_told == (True, path, scsi_id, mode == "ro")
     users = [each for each in target.accounts if not each.startswith(GUARDS)]
-    return base.Exported(
+    return base.BackendExport(
         volume_id,
         mode,
         holders=frozenset(target.initiators),
@@ -39,9 +39,9 @@ def exported(
     )
 
 
-def exports(
+def list_exports(
     targets: Iterable[parser.Target], prefix: str, guard_prefix: str, folder: Path
-) -> Iterator[base.Exported]:
+) -> Iterator[base.BackendExport]:
     """Tell what the targets of one backend are.
 
     :param prefix: what their names begin with
@@ -65,14 +65,14 @@ def is_foreign(target: parser.Target, guard_prefix: str) -> bool:
     return bool(guards) and not any(each.startswith(guard_prefix) for each in guards)
 
 
-def unplaced(users: Collection[str], targets: Collection[parser.Target]) -> list[base.Unplaced]:
+def list_orphans(users: Collection[str], targets: Collection[parser.Target]) -> list[base.Orphan]:
     """Find accounts that are bound to no target; none where several backends share a tgtd."""
     owners = {each.rpartition(".")[0] for each in users if each.startswith(GUARDS)}
     if len(owners) > 1:
         return []
     bound = {user for target in targets for user in target.accounts}
     return [
-        base.Unplaced(
+        base.Orphan(
             account(user),
             "It lets nobody in. While nobody attaches or detaches, it can be removed with "
             f"tgtadm --lld iscsi --op delete --mode account --user {user}",

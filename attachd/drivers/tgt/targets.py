@@ -115,7 +115,9 @@ class TargetManager:
                 self.tgtd.close(tid, connection)
             time.sleep(_NAP)
 
-    def evict(self, target: parser.Target, initiators: set[str], users: set[str]) -> None:
+    def revoke_all_except(
+        self, target: parser.Target, initiators: set[str], users: set[str]
+    ) -> None:
         """Take all from a target but some initiators and their accounts."""
         for each in set(target.initiators) - initiators:
             self.tgtd.forbid(target.tid, each)

@@ -11,7 +11,7 @@ import enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from attachd.drivers.base import AccessMode, Driver, Export, Exported, VolumeRef
+from attachd.drivers.base import AccessMode, BackendExport, Driver, Export, VolumeRef
 
 
 class Kind(enum.StrEnum):
@@ -174,7 +174,7 @@ class Sides:
     volume: VolumeRef
     certain: Sequence[Export]
     doubtful: Sequence[Export]
-    exported: Sequence[Exported]
+    exported: Sequence[BackendExport]
 
     @property
     def staying(self) -> list[Export]:
@@ -184,7 +184,7 @@ class Sides:
 
 def excess(driver: Driver, sides: Sides) -> Iterator[Found]:
     """Find what the backend has and no row wants."""
-    allowed = _by_mode(driver.expected(sides.volume, sides.staying))
+    allowed = _by_mode(driver.expected_exports(sides.volume, sides.staying))
     for each in sides.exported:
         wanted = allowed.get(each.mode)
         elsewhere = {who for mode in allowed.values() for who in mode.holders}
@@ -206,8 +206,8 @@ def lacking(driver: Driver, sides: Sides) -> Iterator[tuple[Export, Found]]:
     there = _by_mode(sides.exported)
     for export in sides.certain:
         missing = []
-        for wanted in driver.expected(sides.volume, [export]):
-            has = there.get(wanted.mode, Exported(sides.volume.id, wanted.mode))
+        for wanted in driver.expected_exports(sides.volume, [export]):
+            has = there.get(wanted.mode, BackendExport(sides.volume.id, wanted.mode))
             missing += [f"{who} cannot get in{_in(wanted.mode)}"
                         for who in sorted(wanted.holders - has.holders)]  # fmt: skip
             missing += [f"there is no {part.removeprefix('the ')}{_in(wanted.mode)}"
@@ -217,7 +217,7 @@ def lacking(driver: Driver, sides: Sides) -> Iterator[tuple[Export, Found]]:
             yield export, (Kind.MISSING_EXPORT, found)
 
 
-def _by_mode(exported: Iterable[Exported]) -> dict[AccessMode | None, Exported]:
+def _by_mode(exported: Iterable[BackendExport]) -> dict[AccessMode | None, BackendExport]:
     return {each.mode: each for each in exported}
 
 
@@ -225,7 +225,7 @@ def _in(mode: AccessMode | None) -> str:
     return f" ({mode})" if mode else ""
 
 
-def _described(each: Exported) -> str:
+def _described(each: BackendExport) -> str:
     names = [
         *(f"{who} may get in" for who in sorted(each.holders)),
         *(f"there is {part}" for part in sorted(each.parts)),

@@ -15,7 +15,7 @@ import dataclasses
 from attachd import exception, states
 from attachd.conf import CONF
 from attachd.db import audits as db
-from attachd.drivers.base import AccessMode, Export, Exported, VolumeRef
+from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
 from attachd.manager import driver_args, flow_runner
 from attachd.manager.audit import hosts, rules
 from attachd.manager.audit.rules import MEANINGS, REPAIRED, Difference, Found, Kind, Sides
@@ -60,7 +60,7 @@ class _Look:
     volume_id: str
     row: db.Row | None
     attachments: Sequence[db.Row]
-    exported: Sequence[Exported]
+    exported: Sequence[BackendExport]
     size: int | None
     status: tuple[VolumeStatus, VolumeStatus] | None = None
 
@@ -72,9 +72,9 @@ class _Look:
         doubtful: list[Export] = []
         for row in self.attachments:
             state = AttachmentState(row["state"])
-            if row["connector"] is None or state in states.UNREACHABLE:
+            if row["connector"] is None or state in states.INACTIVE:
                 continue
-            (certain if state in states.REACHING else doubtful).append(driver_args.export(row))
+            (certain if state in states.WITH_ACCESS else doubtful).append(driver_args.export(row))
         return Sides(volume, certain, doubtful, self.exported)
 
 
@@ -121,10 +121,10 @@ def _audit(backend: Backend, act: Act | None) -> Findings:
 
 def _suspects(backend: Backend) -> list[str]:
     """Return the volumes that do not look right, which on a busy system need not mean much."""
-    exported: dict[str, list[Exported]] = {}
-    for each in backend.driver.exports():
+    exported: dict[str, list[BackendExport]] = {}
+    for each in backend.driver.list_exports():
         exported.setdefault(each.volume_id, []).append(each)
-    stored = backend.driver.stored()
+    stored = backend.driver.list_volumes()
     known = {row["id"]: row for row in db.volumes_of(backend.host)}
     attached: dict[str, list[db.Row]] = {}
     for row in db.attachments_of(backend.host):
@@ -181,8 +181,8 @@ def _look(backend: Backend, volume_id: str) -> _Look:
     row = db.volume(volume_id)
     attachments = db.attachments_of_volume(volume_id)
     ref = driver_args.volume_ref(row) if row else VolumeRef(volume_id, 0)
-    exported = list(backend.driver.exports_of(ref))
-    size = backend.driver.stored().get(volume_id)
+    exported = list(backend.driver.list_volume_exports(ref))
+    size = backend.driver.list_volumes().get(volume_id)
     # Reservations come and go without the lock of the volume, so this is of one transaction.
     return _Look(volume_id, row, attachments, exported, size, db.derived(volume_id))
 
@@ -257,13 +257,13 @@ def _repair(backend: Backend, look: _Look, found: Sequence[Found]) -> str:
     rows = {row["id"]: row for row in look.attachments}
 
     def grant_all() -> None:
-        there = list(driver.exports_of(sides.volume))
+        there = list(driver.list_volume_exports(sides.volume))
         for export, _what in rules.lacking(driver, dataclasses.replace(sides, exported=there)):
             secret = driver_args.export_to_grant(rows[export.attachment_id]).secret
             driver.grant(sides.volume, dataclasses.replace(export, secret=secret))
 
     steps: list[tuple[bool, Callable[[], object]]] = [
-        (bool(kinds & _EVICTED), lambda: driver.evict(sides.volume, sides.staying)),
+        (bool(kinds & _EVICTED), lambda: driver.revoke_all_except(sides.volume, sides.staying)),
         (bool(kinds & {Kind.MISSING_EXPORT, *_EVICTED}), grant_all),
         (Kind.STATUS in kinds, lambda: db.store_derived(look.volume_id)),
     ]
@@ -278,12 +278,12 @@ def _repair(backend: Backend, look: _Look, found: Sequence[Found]) -> str:
 
 def _unplaced(backend: Backend) -> list[Difference]:
     """Find what is of no volume; looked for several times, as no lock keeps others from it."""
-    found = {each.name: each for each in backend.driver.unplaced()}
+    found = {each.name: each for each in backend.driver.list_orphans()}
     for _ in range(_LOOKS_AT_UNPLACED):
         if not found:
             break
         wanted = _wanted_parts(backend)
-        still = {each.name for each in backend.driver.unplaced()}
+        still = {each.name for each in backend.driver.list_orphans()}
         found = {name: found[name] for name in found if name in still and name not in wanted}
     return [
         Difference(Kind.UNPLACED, backend.host, "", f"There is {each.name}.", each.remedy)
@@ -299,7 +299,7 @@ def _wanted_parts(backend: Backend) -> set[str]:
         if row["connector"] is None or row["volume_id"] not in volumes:
             continue
         both = [dataclasses.replace(driver_args.export(row), mode=mode) for mode in _MODES]
-        for each in backend.driver.expected(volumes[row["volume_id"]], both):
+        for each in backend.driver.expected_exports(volumes[row["volume_id"]], both):
             wanted |= each.parts
     return wanted
 

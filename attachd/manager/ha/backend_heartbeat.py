@@ -12,7 +12,7 @@ from oslo_log import log
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import services, volume_changes
-from attachd.drivers.base import Report
+from attachd.drivers.base import BackendStats
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
 from attachd.objects import manifests
@@ -78,7 +78,7 @@ class Upkeep:
         self._reap()
 
     def _reap(self) -> None:
-        if time.monotonic() >= self._reaped + CONF.manager.message_reap_interval:
+        if time.monotonic() >= self._reaped + CONF.manager.purge_interval:
             self._reaped = time.monotonic()
             purge.reap()
 
@@ -95,14 +95,14 @@ class Upkeep:
         if self._backend.error is not None:
             return None
         try:
-            self._backend.driver.epoch()
-            return _jsonable(self._backend.driver.report(), self._backend.driver.VENDOR)
+            self._backend.driver.boot_id()
+            return _jsonable(self._backend.driver.get_stats(), self._backend.driver.VENDOR)
         except Exception as error:  # noqa: BLE001  logged there
             self._backend.take_down(error)
             return None
 
 
-def _jsonable(report: Report, vendor: str) -> dict[str, Any]:
+def _jsonable(report: BackendStats, vendor: str) -> dict[str, Any]:
     """Turn a report into JSON, which has no infinity: None there means without limit."""
     values = {
         name: None if isinstance(value, float) and math.isinf(value) else value

@@ -21,7 +21,7 @@ class Healer(Rounds):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        self._epoch: str | None = None
+        self._boot_id: str | None = None
         self._forgotten: list[attachments_db.Row] = []
 
     def once(self) -> None:
@@ -29,13 +29,13 @@ class Healer(Rounds):
         if self._backend.error is not None:
             return
         try:
-            epoch = self._backend.driver.epoch()
+            boot_id = self._backend.driver.boot_id()
         except exception.BackendError as error:
             LOG.warning("Backend %s does not tell whether it lives: %s", self._backend.name, error)
             return
-        if epoch != self._epoch:
+        if boot_id != self._boot_id:
             self._forgotten = attachments_db.live_of_backend(self._backend.host)
-            self._epoch = epoch
+            self._boot_id = boot_id
             LOG.info(
                 "Backend %s: %d attachments to grant again",
                 self._backend.name,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """This process among those that serve the same database: alive, and known to be; for service.py.
 
-Each process renews its row in the table of processes.  Who is silent for ``takeover_time`` is
+Each process renews its row in the table of processes.  Who is silent for ``member_timeout`` is
 removed from it by the others, and is dead from then on: what it was at is anybody's.  On one
 machine nobody has to wait for that.  Each process keeps a file locked, and so do the tools that it
 runs; a file that is free belongs to a process that is gone, with all its tools.
@@ -107,7 +107,7 @@ class Presence:
         self._stop.set()
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join(CONF.manager.takeover_time / _BEATS)
+                thread.join(CONF.manager.member_timeout / _BEATS)
         self._sure_until = _NEVER
         self._let_go_of_lifeline()
         try:
@@ -179,7 +179,7 @@ class Presence:
         if self._sure_until is not None and begun > self._sure_until:
             # First this: whoever was asleep or cut off has not seen the others meanwhile.
             self._awake_since = boot_clock()
-        self._sure_until = begun + CONF.manager.takeover_time * _SURE
+        self._sure_until = begun + CONF.manager.member_timeout * _SURE
 
     def _tell_of_deaths(self) -> None:
         for call in self._bereaved:
@@ -193,7 +193,7 @@ class Presence:
                 LOG.warning("%s: %s", trouble, error)
             except Exception:
                 LOG.exception(trouble)
-            if self._stop.wait(CONF.manager.takeover_time / _BEATS):
+            if self._stop.wait(CONF.manager.member_timeout / _BEATS):
                 return
 
     def _bury_proven(self) -> int:
@@ -207,7 +207,7 @@ class Presence:
         Only who has been awake all that time can tell; a process that is not sure of its own
         life judges nobody.
         """
-        asked, patience = boot_clock(), CONF.manager.takeover_time
+        asked, patience = boot_clock(), CONF.manager.member_timeout
         if self._sure_until is not None and asked > self._sure_until:
             return 0
         rows = processes.living()
@@ -245,13 +245,13 @@ class Presence:
             fcntl.flock(file, fcntl.LOCK_EX)
             if _is_file_of(path, file):
                 self._lifeline = file
-                fencing.inherit(file)
+                fencing.add_liveness_fd(file)
             else:  # Somebody took it for that of a dead one before it was locked.
                 os.close(file)
 
     def _let_go_of_lifeline(self) -> None:
         if self._lifeline is not None:
-            fencing.keep(self._lifeline)
+            fencing.remove_liveness_fd(self._lifeline)
             os.close(self._lifeline)
             self._lifeline = None
 

@@ -106,7 +106,7 @@ def turn(presence: Presence, volume_id: str, path: str) -> Iterator[Turn]:
         with step_timer.step("wait"):
             in_line.enter_context(_in_line(volume_id, path))
         lease = Lease(volume_id, presence.id)
-        with fencing.asking(lambda: presence.check(lease.holder)), _given_back(lease):
+        with fencing.scope(lambda: presence.check(lease.holder)), _given_back(lease):
             yield Turn(lease)
 
 
@@ -130,7 +130,7 @@ def _measured(backend: str, waited: AbstractContextManager[Turn]) -> Iterator[Tu
 
 @contextlib.contextmanager
 def _in_line(volume_id: str, path: str) -> Iterator[None]:
-    patience, order = CONF.rpc.attach_timeout, CONF.manager.takeover_time
+    patience, order = CONF.rpc.attach_timeout, CONF.manager.member_timeout
     try:
         with volume_lock.taken(path, patience, order):
             yield

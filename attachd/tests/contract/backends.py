@@ -67,7 +67,7 @@ class Backend(fixtures.Fixture):
 
         The more it shows, the more a test sees of what is changed by whoever may not.
         """
-        return list(driver.exports()), dict(driver.stored())
+        return list(driver.list_exports()), dict(driver.list_volumes())
 
 
 class Fake(Backend):
@@ -204,7 +204,7 @@ class Tgt(Backend):
     def seen(self, driver: base.Driver) -> Any:
         """Ask tgtd for all it has, and look at the files."""
         shown = [self.tgtd.adm("--op", "show", "--mode", each) for each in ("target", "account")]
-        return shown, driver.stored()
+        return shown, driver.list_volumes()
 
 
 BACKENDS: dict[str, Sequence[Callable[[unittest.TestCase], Backend]]] = {

@@ -26,7 +26,7 @@ class ConnectionKeyTest(DriverCase):
         return self.driver.connection_key(self.ref, export)
 
     def test_it_is_told_without_asking_the_backend(self):
-        before = list(self.driver.exports())
+        before = list(self.driver.list_exports())
         export = self.export()
         key = self.key(export)
         self.assertIsInstance(key, str)
@@ -35,7 +35,7 @@ class ConnectionKeyTest(DriverCase):
         ref = base.VolumeRef(self.ref.id, self.ref.size_gib, dict(self.ref.provider))
         self.assertEqual([key] * 2, [self.key(again), self.driver.connection_key(ref, again)])
         self.assertEqual(key, self.new_driver().connection_key(self.ref, export))
-        self.assertEqual(before, list(self.driver.exports()))
+        self.assertEqual(before, list(self.driver.list_exports()))
 
     def test_it_is_the_same_before_and_after_a_grant_and_a_restart(self):
         volume, export = self.volume(), self.export()
@@ -110,10 +110,10 @@ class ModesTest(DriverCase):
         changed = dataclasses.replace(export, mode="ro")
         self.granted(volume, changed)
         self.revoked(volume, changed)
-        self.assertEqual([], list(self.driver.exports()))
+        self.assertEqual([], list(self.driver.list_exports()))
 
     def test_readers_leave_the_writer_alone_and_the_other_way_round(self):
-        if not self.driver.report().capabilities.get("read_only_enforced"):
+        if not self.driver.get_stats().capabilities.get("read_only_enforced"):
             self.skipTest("this driver does not claim to enforce it")
         writing, reading, volume = self.host("a"), self.host("b"), self.volume()
         writer, reader = self.export("a"), self.export("b", "ro")

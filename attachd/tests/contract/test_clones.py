@@ -82,7 +82,7 @@ class ClonesTest(DriverCase):
         copy = self.clone(source)
         self.assertEqual(b"kept" * 1024, host.read(info, 0, 4096))
         self.assertEqual(
-            [source.id], [each.volume_id for each in self.driver.exports() if each.holders]
+            [source.id], [each.volume_id for each in self.driver.list_exports() if each.holders]
         )
         self.granted(copy, self.export("b"))
 
@@ -102,9 +102,9 @@ class ClonesTest(DriverCase):
 
     def test_a_copy_counts_as_a_volume(self):
         source = self.volume()
-        before = self.driver.report()
+        before = self.driver.get_stats()
         self.clone(source, 3)
-        self.assertEqual(before.allocated_gib + 3, self.driver.report().allocated_gib)
+        self.assertEqual(before.allocated_gib + 3, self.driver.get_stats().allocated_gib)
 
     def test_nothing_is_left_of_source_and_copy(self):
         source = base.VolumeRef(f"{uuid.uuid4()}", 1)

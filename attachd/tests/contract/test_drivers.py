@@ -76,16 +76,16 @@ class VolumesTest(DriverCase):
         self.assert_refused(self.driver.extend, missing, 2, [], final=True)
 
     def test_the_report_counts_what_was_promised(self):
-        before = self.driver.report()
+        before = self.driver.get_stats()
         self.assertNotEqual("", before.protocol)
         self.assertGreaterEqual(before.total_gib, before.free_gib)
         self.assertEqual(dict(before.capabilities), json.loads(json.dumps(before.capabilities)))
         self.volume(size_gib=3)
-        self.assertEqual(before.allocated_gib + 3, self.driver.report().allocated_gib)
+        self.assertEqual(before.allocated_gib + 3, self.driver.get_stats().allocated_gib)
 
 
 class ExportsTest(DriverCase):
-    """grant, revoke, epoch, exports."""
+    """grant, revoke, boot_id, exports."""
 
     def test_grant_again_answers_the_same(self):
         volume, export = self.volume(), self.export()
@@ -110,21 +110,21 @@ class ExportsTest(DriverCase):
             self.assertRaises(exception.InvalidInput, self.driver.check_connector, connector)
             self.assert_refused(self.driver.grant, volume, export, final=True)
             self.driver.revoke(volume, export, [])
-        self.assertEqual([], list(self.driver.exports()))
+        self.assertEqual([], list(self.driver.list_exports()))
 
     def test_grant_of_an_unknown_volume_is_refused_for_good(self):
         if not self.backend.knows_missing:
             self.skipTest("this backend cannot tell")
         missing = base.VolumeRef(f"{uuid.uuid4()}", 1)
         self.assert_refused(self.driver.grant, missing, self.export(), final=True)
-        self.assertEqual([], list(self.driver.exports()))
+        self.assertEqual([], list(self.driver.list_exports()))
 
     def test_revoke_again_is_a_success(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         self.driver.revoke(volume, export, [])
         self.driver.revoke(volume, export, [])
-        self.assertEqual([], list(self.driver.exports()))
+        self.assertEqual([], list(self.driver.list_exports()))
 
     def test_revoke_of_what_was_never_granted_is_a_success(self):
         volume, export = self.volume(), self.export()
@@ -147,24 +147,24 @@ class ExportsTest(DriverCase):
         self.granted(volume, export)
         if self.backend.knows_missing:
             driver.revoke(volume, export, [])
-            self.assertEqual([], list(self.driver.exports()))
+            self.assertEqual([], list(self.driver.list_exports()))
 
     def test_what_is_exported_is_listed(self):
         volume = self.volume()
         self.granted(volume, self.export())
         self.assertEqual(
-            [volume.id], [each.volume_id for each in self.driver.exports() if each.holders]
+            [volume.id], [each.volume_id for each in self.driver.list_exports() if each.holders]
         )
 
     def test_the_epoch_is_the_same_for_all_processes_and_times(self):
-        before = self.driver.epoch()
+        before = self.driver.boot_id()
         self.granted(self.volume(), self.export())
-        self.assertEqual([before] * 2, [self.driver.epoch(), self.new_driver().epoch()])
+        self.assertEqual([before] * 2, [self.driver.boot_id(), self.new_driver().boot_id()])
 
     def test_a_restart_that_forgets_begins_another_epoch(self):
-        before = self.driver.epoch()
+        before = self.driver.boot_id()
         self.backend.restart(self.driver)
-        self.assertEqual(self.backend.forgets, before != self.driver.epoch())
+        self.assertEqual(self.backend.forgets, before != self.driver.boot_id())
 
     def test_a_grant_after_a_restart_heals(self):
         volume = self.volume()
@@ -173,7 +173,7 @@ class ExportsTest(DriverCase):
         self.backend.restart(self.driver)
         after = [self.driver.grant(volume, each) for each in exports]
         self.assertEqual(before, after)
-        self.assertEqual({volume.id}, {each.volume_id for each in self.driver.exports()})
+        self.assertEqual({volume.id}, {each.volume_id for each in self.driver.list_exports()})
 
     def test_a_revoke_after_a_restart_is_a_success(self):
         volume, export = self.volume(), self.export()
@@ -186,12 +186,12 @@ class ExportsTest(DriverCase):
             cycles = [pool.submit(self._cycle, f"host{number % 3}") for number in range(16)]
         for each in cycles:
             each.result()
-        self.assertEqual([], list(self.driver.exports()))
+        self.assertEqual([], list(self.driver.list_exports()))
         self.assertEqual([], self.backend.leftovers())
 
     def test_a_whole_life_leaves_nothing(self):
         self._cycle("a")
-        self.assertEqual([], list(self.driver.exports()))
+        self.assertEqual([], list(self.driver.list_exports()))
         self.assertEqual([], self.backend.leftovers())
 
     def test_secrets_are_not_logged(self):
@@ -253,7 +253,7 @@ class BytesTest(DriverCase):
         self.assertEqual(b"here" * 128, host.read(info[0], 0, 512))
 
     def test_a_host_that_may_only_read_cannot_write(self):
-        if not self.driver.report().capabilities.get("read_only_enforced"):
+        if not self.driver.get_stats().capabilities.get("read_only_enforced"):
             self.skipTest("this driver does not claim to enforce it")
         volume = self.volume()
         writer = self.granted(volume, self.export("a"))

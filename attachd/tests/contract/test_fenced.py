@@ -49,7 +49,7 @@ class FencedTest(DriverCase):
         """
         for number in range(1, _MOST_CHANGES):
             refusal = _Refusal(number, lambda: self.backend.seen(self.driver))
-            with fencing.asking(refusal):
+            with fencing.scope(refusal):
                 try:
                     call()
                 except exception.BackendError as error:
@@ -63,26 +63,26 @@ class FencedTest(DriverCase):
             yield number
         self.fail("it never ends")
 
-    def listed(self, volume: base.VolumeRef) -> set[base.Exported]:
-        return set(self.driver.exports_of(volume))
+    def listed(self, volume: base.VolumeRef) -> set[base.BackendExport]:
+        return set(self.driver.list_volume_exports(volume))
 
-    def expected(self, volume: base.VolumeRef, *exports: base.Export) -> set[base.Exported]:
-        return set(self.driver.expected(volume, exports))
+    def expected(self, volume: base.VolumeRef, *exports: base.Export) -> set[base.BackendExport]:
+        return set(self.driver.expected_exports(volume, exports))
 
     def test_create(self):
         volume = self.volume()
         for number in self.refused(lambda: self.driver.create(volume)):
             self.assertEqual(volume.provider, self.driver.create(volume), number)
-            self.assertEqual(GIB, self.driver.stored()[volume.id], number)
+            self.assertEqual(GIB, self.driver.list_volumes()[volume.id], number)
             self.driver.delete(volume)
 
     def test_delete(self):
         volume = self.volume()
         for number in self.refused(lambda: self.driver.delete(volume)):
             self.driver.delete(volume)
-            self.assertNotIn(volume.id, self.driver.stored(), number)
+            self.assertNotIn(volume.id, self.driver.list_volumes(), number)
             self.driver.create(volume)
-        self.assertNotIn(volume.id, self.driver.stored())
+        self.assertNotIn(volume.id, self.driver.list_volumes())
 
     def test_clone(self):
         source = self.volume()
@@ -94,7 +94,7 @@ class FencedTest(DriverCase):
         self.addCleanup(self.driver.delete, copy)
         for number in self.refused(lambda: self.driver.clone(copy, source)):
             self.driver.clone(copy, source)
-            self.assertEqual(2 * GIB, self.driver.stored()[copy.id], number)
+            self.assertEqual(2 * GIB, self.driver.list_volumes()[copy.id], number)
             if host:
                 export = self.export()
                 info = self.granted(copy, export)
@@ -113,7 +113,7 @@ class FencedTest(DriverCase):
         for number in self.refused(extend):
             extend()
             size += 1
-            self.assertEqual(size * GIB, self.driver.stored()[volume.id], number)
+            self.assertEqual(size * GIB, self.driver.list_volumes()[volume.id], number)
             self.assertEqual(self.expected(volume, export), self.listed(volume), number)
             if host := self.backend.host("a"):
                 self.assertEqual(size * GIB, host.size(info), number)
@@ -173,8 +173,8 @@ class FencedTest(DriverCase):
         staying, leaving = self.export("b"), [self.export(), self.export("c", mode="ro")]
         for each in (staying, *leaving):
             self.granted(volume, each)
-        for number in self.refused(lambda: self.driver.evict(volume, [staying])):
-            self.driver.evict(volume, [staying])
+        for number in self.refused(lambda: self.driver.revoke_all_except(volume, [staying])):
+            self.driver.revoke_all_except(volume, [staying])
             self.assertEqual(self.expected(volume, staying), self.listed(volume), number)
             for each in leaving:
                 self.driver.grant(volume, each)

@@ -19,9 +19,9 @@ class ListedTest(DriverCase):
     """exports, exports_of, expected, unplaced, stored."""
 
     def assert_listed(self, volume, *exports):
-        expected = set(self.driver.expected(volume, exports))
-        self.assertEqual(expected, set(self.driver.exports_of(volume)))
-        listed = [each for each in self.driver.exports() if each.volume_id == volume.id]
+        expected = set(self.driver.expected_exports(volume, exports))
+        self.assertEqual(expected, set(self.driver.list_volume_exports(volume)))
+        listed = [each for each in self.driver.list_exports() if each.volume_id == volume.id]
         self.assertEqual(expected, set(listed))
         self.assertEqual(len(expected), len(listed))
 
@@ -45,12 +45,12 @@ class ListedTest(DriverCase):
             self.assert_listed(volume, export)
 
     def test_readers_and_writers_are_told_apart_where_they_are(self):
-        if not self.driver.report().capabilities.get("read_only_enforced"):
+        if not self.driver.get_stats().capabilities.get("read_only_enforced"):
             self.skipTest("this driver does not claim to enforce it")
         volume = self.volume()
         for mode in ("rw", "ro"):
             self.granted(volume, self.export(mode, mode))
-        holders = {each.mode: each.holders for each in self.driver.exports() if each.holders}
+        holders = {each.mode: each.holders for each in self.driver.list_exports() if each.holders}
         self.assertEqual({"rw", "ro"}, holders.keys())
         self.assertFalse(holders["rw"] & holders["ro"])
 
@@ -58,32 +58,36 @@ class ListedTest(DriverCase):
         before = self.backend.seen(self.driver)
         volume = base.VolumeRef(f"{uuid.uuid4()}", 1)
         export = self.export()
-        told = [set(self.driver.expected(volume, [export])) for _ in range(2)]
+        told = [set(self.driver.expected_exports(volume, [export])) for _ in range(2)]
         self.assertEqual(told[0], told[1])
         self.assertTrue(told[0])
-        self.assertEqual(set(), set(self.driver.expected(volume, [])))
+        self.assertEqual(set(), set(self.driver.expected_exports(volume, [])))
         self.assertEqual(before, self.backend.seen(self.driver))
 
     def test_no_secret_is_listed(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
-        self.assertNotIn(export.secret, f"{[*self.driver.exports(), *self.driver.unplaced()]}")
+        self.assertNotIn(
+            export.secret, f"{[*self.driver.list_exports(), *self.driver.list_orphans()]}"
+        )
 
     def test_looking_changes_nothing(self):
         volume = self.volume()
         self.granted(volume, self.export())
         before = self.backend.seen(self.driver)
-        for look in (self.driver.exports, self.driver.stored, self.driver.unplaced):
+        for look in (self.driver.list_exports, self.driver.list_volumes, self.driver.list_orphans):
             list(look())
-        list(self.driver.exports_of(volume))
+        list(self.driver.list_volume_exports(volume))
         self.assertEqual(before, self.backend.seen(self.driver))
 
     def test_a_restart_leaves_nothing_that_is_not_expected(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         self.backend.restart(self.driver)
-        expected = {each.volume_id: each for each in self.driver.expected(volume, [export])}
-        for each in self.driver.exports():
+        expected = {
+            each.volume_id: each for each in self.driver.expected_exports(volume, [export])
+        }
+        for each in self.driver.list_exports():
             self.assertLessEqual(each.holders, expected[each.volume_id].holders)
         self.driver.grant(volume, export)
         self.assert_listed(volume, export)
@@ -91,22 +95,22 @@ class ListedTest(DriverCase):
     def test_nothing_is_unplaced_after_a_whole_life(self):
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
-        self.assertEqual([], list(self.driver.unplaced()))
+        self.assertEqual([], list(self.driver.list_orphans()))
         self.revoked(volume, export)
-        self.assertEqual([], list(self.driver.unplaced()))
+        self.assertEqual([], list(self.driver.list_orphans()))
 
     def test_volumes_are_listed_with_their_sizes(self):
         volumes = {self.volume(size).id: size * GIB for size in (1, 3)}
-        self.assertEqual(volumes, dict(self.driver.stored()))
+        self.assertEqual(volumes, dict(self.driver.list_volumes()))
         gone = base.VolumeRef(min(volumes), 1)
         self.driver.delete(gone)
-        self.assertNotIn(gone.id, self.driver.stored())
+        self.assertNotIn(gone.id, self.driver.list_volumes())
 
     def test_a_volume_that_is_left_alone_is_listed_right_beside_others_that_are_not(self):
         volume, exports = self.volume(), [self.export(), self.export("b", "ro")]
         for each in exports:
             self.granted(volume, each)
-        expected = set(self.driver.expected(volume, exports))
+        expected = set(self.driver.expected_exports(volume, exports))
         done = threading.Event()
 
         def come_and_go():
@@ -122,9 +126,9 @@ class ListedTest(DriverCase):
             busy = [pool.submit(come_and_go) for _ in range(2)]
             try:
                 for _ in range(50):
-                    listed = {e for e in self.driver.exports() if e.volume_id == volume.id}
+                    listed = {e for e in self.driver.list_exports() if e.volume_id == volume.id}
                     self.assertEqual(expected, listed)
-                    self.assertEqual(GIB, self.driver.stored()[volume.id])
+                    self.assertEqual(GIB, self.driver.list_volumes()[volume.id])
             finally:
                 done.set()
             for each in busy:
@@ -132,18 +136,18 @@ class ListedTest(DriverCase):
 
 
 class EvictedTest(DriverCase):
-    """evict."""
+    """revoke_all_except."""
 
     def assert_left(self, volume, *exports):
-        expected = set(self.driver.expected(volume, exports))
-        self.assertEqual(expected, set(self.driver.exports_of(volume)))
+        expected = set(self.driver.expected_exports(volume, exports))
+        self.assertEqual(expected, set(self.driver.list_volume_exports(volume)))
 
     def test_all_go_but_those_that_stay(self):
         volume = self.volume()
         exports = [self.export(host, mode) for host in "abc" for mode in ("rw", "ro")]
         infos = [self.granted(volume, each) for each in exports]
         for staying in (exports[1:5], exports[1:2], []):
-            self.driver.evict(volume, staying)
+            self.driver.revoke_all_except(volume, staying)
             self.assert_left(volume, *staying)
             for each, info in zip(exports, infos, strict=True):
                 if each in staying and (host := self.backend.host(each.connector["host"])):
@@ -153,7 +157,7 @@ class EvictedTest(DriverCase):
         volume, export = self.volume(), self.export()
         host, info = self.host(), self.granted(volume, export)
         host.read(info, 0, 512)
-        self.driver.evict(volume, [])
+        self.driver.revoke_all_except(volume, [])
         self.assertRaises(backends.Refused, host.read, info, 0, 512)
 
     def test_whoever_is_there_in_another_mode_is_let_in_in_the_right_one(self):
@@ -162,21 +166,21 @@ class EvictedTest(DriverCase):
         for each in (export, *beside):
             self.granted(volume, each)
         changed = dataclasses.replace(export, mode="ro")
-        self.driver.evict(volume, [changed, *beside])
+        self.driver.revoke_all_except(volume, [changed, *beside])
         self.driver.grant(volume, changed)
         self.assert_left(volume, changed, *beside)
 
     def test_evict_of_an_unknown_volume_or_of_nobody_is_a_success(self):
-        self.driver.evict(base.VolumeRef(f"{uuid.uuid4()}", 1), [])
+        self.driver.revoke_all_except(base.VolumeRef(f"{uuid.uuid4()}", 1), [])
         volume, export = self.volume(), self.export()
         self.granted(volume, export)
         for _ in range(2):
-            self.driver.evict(volume, [export])
+            self.driver.revoke_all_except(volume, [export])
             self.assert_left(volume, export)
 
     def test_a_volume_of_which_all_are_evicted_can_be_deleted(self):
         volume = self.volume()
         self.granted(volume, self.export())
-        self.driver.evict(volume, [])
+        self.driver.revoke_all_except(volume, [])
         self.driver.delete(volume)
         self.assertEqual([], self.backend.leftovers())

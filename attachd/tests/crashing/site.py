@@ -43,7 +43,7 @@ debug = {debug}
 [database]
 connection = {database}
 connect_timeout = 60
-answer_timeout = 120
+read_timeout = 120
 
 [manager]
 report_interval = 1

@@ -38,11 +38,11 @@ THREADS = 4
 _SETTINGS = f"""
 [rpc]
 attach_timeout = {ATTACH}
-calls_to_silent_backend = 8
+max_calls_unresponsive = 8
 
 [database]
 connect_timeout = {ANSWER}
-answer_timeout = {ANSWER}
+read_timeout = {ANSWER}
 retry_timeout = {ANSWER}
 
 [manager]

@@ -136,7 +136,7 @@ class Process:
 LONG_TIMEOUTS = """
 [rpc]
 attach_timeout = 240
-calls_to_silent_backend = 1000
+max_calls_unresponsive = 1000
 [database]
 retry_timeout = 120
 """
@@ -183,7 +183,7 @@ enabled_backends = {backend}
 [database]
 connection = {database}
 connect_timeout = 60
-answer_timeout = 120
+read_timeout = 120
 
 [manager]
 workers = {workers}

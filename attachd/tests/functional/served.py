@@ -150,7 +150,7 @@ def use(test: unittest.TestCase, kind: str = "sqlite") -> Api:
     backends.override(test, "down_time", 3000, "agent")
     # A slow machine must reach no time-out that is not the subject of a test.
     backends.override(test, "attach_timeout", 300, "rpc")
-    backends.override(test, "calls_to_silent_backend", 1000, "rpc")
+    backends.override(test, "max_calls_unresponsive", 1000, "rpc")
     backends.override(test, "connect_timeout", 120.0, "nova")
     backends.override(test, "read_timeout", 120.0, "nova")
     Upkeep(backend).once()

@@ -288,9 +288,9 @@ class FileTest(AuditCase):
         self.assertEqual([], self.kinds())
 
     def _clear(self):
-        for each in list(self.driver.exports()):
+        for each in list(self.driver.list_exports()):
             with contextlib.suppress(Exception):
-                self.driver.evict(base.VolumeRef(each.volume_id, 1), [])
+                self.driver.revoke_all_except(base.VolumeRef(each.volume_id, 1), [])
 
     def repaired(self, *kinds):
         super().repaired(*kinds)

@@ -149,7 +149,7 @@ class ConcurrencyTest(unittest.TestCase):
         self.assertEqual(derived, (volume["status"], volume["attach_status"]))
         self.assertEqual([], [row["id"] for row in held if row["owner"]])
         reaching = {row["id"] for row in held if row["state"] in states.LIVE and row["connector"]}
-        uncertain = {row["id"] for row in held if row["state"] in states.UNCERTAIN}
+        uncertain = {row["id"] for row in held if row["state"] in states.ACCESS_UNKNOWN}
         self.assertEqual(reaching, self.driver.granted() - uncertain)
 
     def test_an_ordinary_volume_has_one_holder_at_a_time(self):

@@ -26,7 +26,7 @@ def reserve_from_here(url, start, volume_id, threads):
     CONF.set_override("connection", url, group="database")
     CONF.set_override("max_pool_size", 4, group="database")
     CONF.set_override("max_overflow", 0, group="database")
-    CONF.set_override("answer_timeout", 120, group="database")
+    CONF.set_override("read_timeout", 120, group="database")
     CONF.set_override("retry_timeout", 120, group="database")
     start.wait(TIMEOUT)
     reserve = functools.partial(attachments.reserve, volume_id, PROJECT)
@@ -67,7 +67,7 @@ class ContentionOnSqlite(unittest.TestCase):
         volume = rows.add_volume()["id"]
         reserve = functools.partial(attachments.reserve, volume, PROJECT)
         outcomes = self._outcomes(*[reserve] * 200)
-        self.assertEqual({"dict": 1, "VolumeNotFree": 199}, outcomes)
+        self.assertEqual({"dict": 1, "VolumeNotAvailable": 199}, outcomes)
         self.assertEqual(1, len(rows.attachments(volume)))
         self._assert_derived(volume)
 
@@ -79,7 +79,7 @@ class ContentionOnSqlite(unittest.TestCase):
             start = manager.Barrier(4)
             job = (self.url, start, volume, 50)
             outcomes = sum(pool.starmap(reserve_from_here, [job] * 4), Counter())
-        self.assertEqual({"dict": 1, "VolumeNotFree": 199}, outcomes)
+        self.assertEqual({"dict": 1, "VolumeNotAvailable": 199}, outcomes)
         self.assertEqual(1, len(rows.attachments(volume)))
         self._assert_derived(volume)
 
@@ -97,7 +97,7 @@ class ContentionOnSqlite(unittest.TestCase):
             for server in ("one", "two")
             for _ in range(20)
         ]
-        self.assertEqual({"dict": 20, "VolumeNotFree": 20}, self._outcomes(*calls))
+        self.assertEqual({"dict": 20, "VolumeNotAvailable": 20}, self._outcomes(*calls))
         self.assertEqual(1, len({row["instance_uuid"] for row in rows.attachments(volume)}))
 
     def test_random_moves_leave_a_status_that_follows_from_the_attachments(self):
@@ -144,7 +144,7 @@ class ContentionOnSqlite(unittest.TestCase):
                 functools.partial(volumes.move, volume, Event.DELETE),
             )
             refused = outcomes.keys() - {"dict"}
-            self.assertIn(refused, [{"VolumeNotFree"}, {"InvalidVolume"}])
+            self.assertIn(refused, [{"VolumeNotAvailable"}, {"InvalidVolume"}])
             self._assert_derived(volume)
 
     def test_no_pair_of_metadata_and_no_extra_spec_is_lost(self):

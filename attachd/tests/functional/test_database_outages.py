@@ -20,10 +20,10 @@ from attachd.tests import backends, databases, rows, tcpproxy
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
 
-LIMITS = {"connect_timeout": 60, "answer_timeout": 60, "retry_timeout": 60}
+LIMITS = {"connect_timeout": 60, "read_timeout": 60, "retry_timeout": 60}
 """Seconds; long enough for what is only slow."""
 
-SHORT = {"connect_timeout": 1, "answer_timeout": 2, "retry_timeout": 1}
+SHORT = {"connect_timeout": 1, "read_timeout": 2, "retry_timeout": 1}
 """Seconds for what never answers; without a limit, each of these would take for ever."""
 
 
@@ -106,7 +106,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
     driver = "mysql+pymysql"
     module = "pymysql"
     asked = "SELECT @@innodb_lock_wait_timeout"
-    limited: int | str = LIMITS["answer_timeout"] // 2
+    limited: int | str = LIMITS["read_timeout"] // 2
 
     def test_connections_that_break_are_not_noticed(self):
         for _ in range(3):
@@ -140,7 +140,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
         self.assert_found_again()
 
     def test_a_client_that_fell_silent_in_a_transaction_loses_its_locks(self):
-        self.hurry(answer_timeout=10)  # as long as the first statement may take
+        self.hurry(read_timeout=10)  # as long as the first statement may take
         changed = models.volumes.update().where(models.volumes.c.id == self.volume)
         with self.assertRaises(TimeoutError), api.writer() as connection:
             connection.execute(changed.values(name="frozen"))

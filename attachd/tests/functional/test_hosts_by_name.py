@@ -118,7 +118,7 @@ class LaterTest(Case):
         self.assert_nothing_left()
 
     def test_an_agent_that_hears_nothing_finds_it(self):
-        deaf = exception.AgentAway(host=HOST, since="yet")
+        deaf = exception.AgentUnavailable(host=HOST, since="yet")
         with mock.patch.object(agent_api, "request_reconcile", side_effect=deaf):
             identity = self.post(**LATER).body["attachment"]["id"]
             wait_until(lambda: self.only()["state"] == "connected")
@@ -203,7 +203,7 @@ class RegistryTest(Case):
         if duty["target_state"] == "connected":
             desk.connected(None, **said, device="/dev/sdb")
         else:
-            desk.disconnected(context.admin(), **said)
+            desk.disconnected(context.get_admin_context(), **said)
 
     def test_it_is_attached_and_detached(self):
         with (

@@ -203,7 +203,7 @@ class RefusalsTest(Case):
 
     def test_a_refused_connect_leaves_nothing_and_is_final(self):
         volume = rows.add_volume()
-        refused = exception.DuplicateConnector(volume_id="v", holder="somebody")
+        refused = exception.NotMultiattach(volume_id="v", holder="somebody")
         with mock.patch.object(manager_api, "attach", side_effect=refused):
             first = self.attach(volume, connector=HOST)
         self.assert_refused(409, "somebody", first)

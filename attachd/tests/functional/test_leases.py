@@ -30,7 +30,7 @@ EACH = 5
 
 _WORKER = """
 import fcntl, os, pathlib, random, sys, threading, time
-here, machine, name, url, volume_id, takeover_time = sys.argv[1:]
+here, machine, name, url, volume_id, member_timeout = sys.argv[1:]
 here = pathlib.Path(here)
 inside = os.open(here / "inside", os.O_CREAT | os.O_RDWR)
 log = os.open(here / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
@@ -44,7 +44,7 @@ from attachd.manager.ha.membership import Presence
 
 CONF.set_override("state_path", f"{here / machine}")
 CONF.set_override("connection", url, group="database")
-CONF.set_override("takeover_time", float(takeover_time), group="manager")
+CONF.set_override("member_timeout", float(member_timeout), group="manager")
 CONF.set_override("attach_timeout", 300, group="rpc")
 ours = Presence()
 ours.start()

@@ -31,12 +31,12 @@ class Case(unittest.TestCase):
 
     def report(self, backend, capabilities):
         """Have a backend report to have these capabilities, and no others."""
-        real = backend.driver.report
+        real = backend.driver.get_stats
 
         def less():
             return dataclasses.replace(real(), capabilities=capabilities)
 
-        with mock.patch.object(backend.driver, "report", less):
+        with mock.patch.object(backend.driver, "get_stats", less):
             Upkeep(backend).once()
 
     def start_another(self, **capabilities):

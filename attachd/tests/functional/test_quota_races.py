@@ -24,7 +24,7 @@ def create(**values):
 def create_from_here(url, start, threads):
     """Create in many threads of a process of its own; return how often each thing happened."""
     CONF.set_override("connection", url, group="database")
-    CONF.set_override("answer_timeout", 120, group="database")
+    CONF.set_override("read_timeout", 120, group="database")
     CONF.set_override("retry_timeout", 120, group="database")
     start.wait(TIMEOUT)
     outcomes = databases.together(*[create] * threads)

@@ -156,10 +156,10 @@ class ByCommandTest(RealDataCase):
         export = self.export(self.a)
         info = self.driver.grant(self.volume, export)
         self.a.write(info, 0, b"before" * 1024)
-        before = self.driver.epoch()
+        before = self.driver.boot_id()
         self.tgtd.restart()
         self.assertRaises(initiators.Refused, self.a.read, info, 0, 512)
-        self.assertNotEqual(before, self.driver.epoch())
+        self.assertNotEqual(before, self.driver.boot_id())
         self.assertEqual(info, self.driver.grant(self.volume, export))
         self.assertEqual(b"before" * 1024, self.a.read(info, 0, 6144))
 
@@ -248,7 +248,7 @@ class TroubleTest(RealDataCase):
         self.tgtd.stop()
         for call in (
             self.driver.setup,
-            self.driver.epoch,
+            self.driver.boot_id,
             lambda: self.driver.grant(self.volume, export),
             lambda: self.driver.revoke(self.volume, export, []),
             lambda: self.driver.delete(self.volume),
@@ -267,4 +267,4 @@ class TroubleTest(RealDataCase):
         self.assertIn("did not answer", f"{error}")
         self.assertFalse(error.final)
         self.tgtd.go_on()
-        self.assertEqual([], list(driver.exports()))
+        self.assertEqual([], list(driver.list_exports()))

@@ -175,7 +175,7 @@ class RefusedTest(Case):
         self.assert_the_same_refusal(lambda options: self.delete(identity, options))
 
     def test_a_refused_connect_gives_its_reservation_up(self):
-        refused = exception.LimitReached(what="x", count=1, limit=1, name="y")
+        refused = exception.AttachmentLimitExceeded(what="x", count=1, limit=1, name="y")
         with mock.patch.object(due, "connect", side_effect=refused):
             answer = self.create(rows.add_volume(), connector=HOST)
         self.assertEqual(400, answer.status, answer.raw)

@@ -63,7 +63,7 @@ class SharingOnSqlite(unittest.TestCase):
             outcomes = databases.together(*[reserve] * 40)
             kinds = Counter(type(each).__name__ for each in outcomes)
             self.assertEqual(left, kinds["dict"])
-            self.assertEqual(40 - left, kinds["LimitReached"])
+            self.assertEqual(40 - left, kinds["AttachmentLimitExceeded"])
             told = {f"{each}" for each in outcomes if isinstance(each, Exception)}
             (message,) = told
             self.assertIn("has 5 attachments, and may have 5 (max_attachments", message)
@@ -78,7 +78,7 @@ class SharingOnSqlite(unittest.TestCase):
             for _ in range(10)
         ]
         outcomes = Counter(type(each).__name__ for each in databases.together(*calls))
-        self.assertEqual({"dict": 6, "LimitReached": 14}, outcomes)
+        self.assertEqual({"dict": 6, "AttachmentLimitExceeded": 14}, outcomes)
         self.assertEqual((3, 3), (self._count("one"), self._count("two")))
 
     def test_no_host_gets_more_of_all_volumes_than_managers_let_it(self):
@@ -91,7 +91,7 @@ class SharingOnSqlite(unittest.TestCase):
         ]
         outcomes = databases.together(*calls)
         kinds = Counter(type(each).__name__ for each in outcomes)
-        self.assertEqual({"dict": 21, "LimitReached": 15}, kinds)
+        self.assertEqual({"dict": 21, "AttachmentLimitExceeded": 15}, kinds)
         for host in ("one", "two", "three"):
             self.assertEqual(7, self._count(host))
         refused = next(each for each in outcomes if isinstance(each, Exception))
@@ -161,7 +161,7 @@ class SharingOnSqlite(unittest.TestCase):
         mine = [self._reserved(volume, asked_mode="rw") for _ in range(20)]
         calls = [self._connect(each, volume, f"host-{each}") for each in mine]
         outcomes = Counter(type(each).__name__ for each in databases.together(*calls))
-        self.assertEqual({"dict": 1, "ModeNotAllowed": 19}, outcomes)
+        self.assertEqual({"dict": 1, "InvalidVolumeAttachMode": 19}, outcomes)
 
 
 class SharingOnMariadb(SharingOnSqlite):

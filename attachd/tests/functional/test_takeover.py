@@ -26,7 +26,7 @@ VOLUMES = 4
 
 _MORE = """
 [manager]
-takeover_time = {takeover}
+member_timeout = {takeover}
 report_interval = 1
 
 [rpc]

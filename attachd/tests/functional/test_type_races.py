@@ -27,7 +27,7 @@ def create(kind, project=rows.PROJECT):
         "host": "here@fake#pool",
         "volume_type_id": kind,
         "type_specs": specs,
-        "multiattach": multiattach.of(specs).multiattach,
+        "multiattach": multiattach.parse(specs).multiattach,
     }
     return volume_creation.insert(values, {})
 
@@ -68,7 +68,7 @@ class RacesOnSqlite(unittest.TestCase):
         return Counter(type(each).__name__ for each in databases.together(*calls))
 
     def assert_kept(self, kind):
-        several = multiattach.of(types.get(kind)["extra_specs"]).multiattach
+        several = multiattach.parse(types.get(kind)["extra_specs"]).multiattach
         having = [row["multiattach"] for row in rows.volumes() if row["volume_type_id"] == kind]
         self.assertEqual([several] * len(having), having)
         return len(having)

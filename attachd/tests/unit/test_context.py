@@ -65,7 +65,7 @@ class CrossingTest(unittest.TestCase):
             context.RequestContext.from_dict(sent.to_dict()).authorize("rule")
 
     def test_attachd_itself_is_an_admin_of_no_project(self):
-        itself = context.admin()
+        itself = context.get_admin_context()
         self.assertTrue(itself.is_admin)
         self.assertIsNone(itself.project_id)
 
@@ -84,7 +84,7 @@ class AdminTest(unittest.TestCase):
     def test_it_has_the_ids_of_the_request_that_is_worked_on(self):
         def do():
             asked = context.RequestContext(user_id="alice", global_request_id="req-theirs")
-            return asked, context.admin()
+            return asked, context.get_admin_context()
 
         asked, made = self.run_apart(do)
         self.assertTrue(made.is_admin)
@@ -94,6 +94,8 @@ class AdminTest(unittest.TestCase):
         )
 
     def test_each_has_an_id_of_its_own_where_nothing_is_asked(self):
-        first, second = self.run_apart(lambda: (context.admin(), context.admin()))
+        first, second = self.run_apart(
+            lambda: (context.get_admin_context(), context.get_admin_context())
+        )
         self.assertNotEqual(first.request_id, second.request_id)
         self.assertIsNone(second.global_request_id)

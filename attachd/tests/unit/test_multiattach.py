@@ -4,12 +4,14 @@
 import unittest
 
 from attachd import exception, multiattach
-from attachd.multiattach import Mode, Sharing
+from attachd.multiattach import Mode, MultiattachSpec
 
 
 class ReadTest(unittest.TestCase):
     def test_a_type_that_says_nothing_is_attached_once_and_written(self):
-        self.assertEqual(Sharing(multiattach=False, mode=Mode.RW), multiattach.of({"other": "1"}))
+        self.assertEqual(
+            MultiattachSpec(multiattach=False, mode=Mode.RW), multiattach.parse({"other": "1"})
+        )
 
     def test_only_a_true_is_is_multiattach(self):
         for key in ("multiattach", "capabilities:multiattach"):
@@ -21,16 +23,16 @@ class ReadTest(unittest.TestCase):
                 (None, False),
             ):
                 with self.subTest(key=key, value=value):
-                    self.assertIs(expected, multiattach.of({key: value}).multiattach)
+                    self.assertIs(expected, multiattach.parse({key: value}).multiattach)
 
     def test_a_mode_is_read_in_any_case(self):
         for value in ("RO", "ro", "Ro"):
-            self.assertIs(Mode.RO, multiattach.of({"mode": value}).mode)
-        self.assertIs(Mode.RW, multiattach.of({"mode": "rw"}).mode)
+            self.assertIs(Mode.RO, multiattach.parse({"mode": value}).mode)
+        self.assertIs(Mode.RW, multiattach.parse({"mode": "rw"}).mode)
 
     def test_limits_are_numbers(self):
         specs = {"max_attachments": "16", "max_attachments_per_host": "1"}
-        self.assertEqual(Sharing(most=16, most_per_host=1), multiattach.of(specs))
+        self.assertEqual(MultiattachSpec(most=16, most_per_host=1), multiattach.parse(specs))
 
 
 class CheckTest(unittest.TestCase):

@@ -30,7 +30,7 @@ def wanted(size=1, zone=None, **specs):
 
 class BestTest(unittest.TestCase):
     def refusal(self, wish, *offered):
-        with self.assertRaises(exception.NoBackendFits) as caught:
+        with self.assertRaises(exception.NoValidBackend) as caught:
             scheduler.select(wish, offered)
         self.assertEqual(400, caught.exception.code)
         return str(caught.exception)
@@ -153,7 +153,7 @@ class MeetsTest(unittest.TestCase):
         ]
         for offer, spec, met in cases:
             with self.subTest(offer=offer, spec=spec):
-                self.assertIs(met, scheduler.meets(offer, spec))
+                self.assertIs(met, scheduler.matches_spec(offer, spec))
 
 
 class RoomTest(unittest.TestCase):
@@ -206,12 +206,12 @@ class ReportedTest(unittest.TestCase):
         rows.add_volume(size_gib=30, created_at=LONG_AGO)
         asking.report()
         rows.add_volume(size_gib=40)
-        self.assertEqual([60.0], [each.room_gib for each in scheduler.candidates()])
+        self.assertEqual([60.0], [each.available_gib for each in scheduler.candidates()])
 
     def test_volumes_still_being_made_take_room(self):
         rows.add_volume("creating", size_gib=30, created_at=LONG_AGO)
         asking.report()
-        self.assertEqual([70.0], [each.room_gib for each in scheduler.candidates()])
+        self.assertEqual([70.0], [each.available_gib for each in scheduler.candidates()])
 
     def test_who_is_silent_disabled_or_broken_gets_nothing(self):
         asking.report("silent@b")
@@ -220,8 +220,8 @@ class ReportedTest(unittest.TestCase):
         services.disable(asking.BINARY, "disabled@b", None)
         asking.report("broken@b", up=False, report=None)
         self.assertEqual([False] * 3, [each.usable for each in scheduler.candidates()])
-        with self.assertRaisesRegex(exception.NoBackendFits, "down"):
-            scheduler.choose(wanted())
+        with self.assertRaisesRegex(exception.NoValidBackend, "down"):
+            scheduler.select_backend(wanted())
 
     def test_other_services_get_nothing(self):
         asking.report("host", binary="attachd-agent", report=None)
@@ -229,12 +229,12 @@ class ReportedTest(unittest.TestCase):
 
     def test_growing_needs_room_for_the_difference(self):
         asking.report()
-        scheduler.check_room("here@fake#fake", 100)
-        with self.assertRaisesRegex(exception.NoBackendFits, "101 GiB"):
-            scheduler.check_room("here@fake#fake", 101)
+        scheduler.check_free_capacity("here@fake#fake", 100)
+        with self.assertRaisesRegex(exception.NoValidBackend, "101 GiB"):
+            scheduler.check_free_capacity("here@fake#fake", 101)
 
     def test_a_backend_that_is_not_known_judges_for_itself(self):
-        scheduler.check_room("elsewhere@fake#fake", 10**6)
+        scheduler.check_free_capacity("elsewhere@fake#fake", 10**6)
 
 
 class FrozenTest(unittest.TestCase):
@@ -245,10 +245,10 @@ class FrozenTest(unittest.TestCase):
         services.freeze(asking.BINARY, "h@a")
 
     def test_a_frozen_backend_gets_nothing_new(self):
-        with self.assertRaisesRegex(exception.NoBackendFits, "frozen"):
-            scheduler.choose(wanted())
+        with self.assertRaisesRegex(exception.NoValidBackend, "frozen"):
+            scheduler.select_backend(wanted())
         services.thaw(asking.BINARY, "h@a")
-        self.assertEqual("h@a#a", scheduler.choose(wanted()).host)
+        self.assertEqual("h@a#a", scheduler.select_backend(wanted()).host)
 
     def test_what_it_has_stays_as_it_is(self):
         for host in ("h@a", "h@a#pool"):

@@ -184,7 +184,7 @@ class DerivationTest(unittest.TestCase):
         for held in _multisets(3):
             attached = held.count(AttachmentState.ATTACHED)
             for leaving in range(5):
-                left = states.still_leaving(leaving, held)
+                left = states.remaining_detaches(leaving, held)
                 self.assertEqual(min(leaving, attached), left)
 
     def test_a_hold_is_seen_of_the_volume_and_not_of_an_attachment(self):
@@ -208,7 +208,7 @@ class DerivationTest(unittest.TestCase):
 
     def test_an_event_that_is_said_to_keep_the_wire_name_changes_no_volume(self):
         for event in ATTACHMENT_ARROWS:
-            self.assertEqual(self._changes_nothing(event), states.keeps_wire_name(event), event)
+            self.assertEqual(self._changes_nothing(event), states.preserves_status(event), event)
 
     @staticmethod
     def _changes_nothing(event: Event) -> bool:
@@ -228,7 +228,7 @@ class DerivationTest(unittest.TestCase):
             attachments.move_alone({"id": "any"}, Event.CONNECT_LOST, {}, 1)
 
     def test_a_detach_mends_a_volume_in_error_and_nothing_else(self):
-        changed = {each: states.after_detach(each) for each in VolumeState}
+        changed = {each: states.state_after_detach(each) for each in VolumeState}
         kept = {each: each for each in VolumeState}
         self.assertEqual(kept | {VolumeState.ERROR: VolumeState.READY}, changed)
 
@@ -245,7 +245,7 @@ class NamesTest(unittest.TestCase):
             self.assertEqual(inner, states.attachment_states(name), name)
 
     def test_who_is_reachable_is_said_of_every_state_at_most_once(self):
-        groups = [states.UNREACHABLE, states.LIVE, states.UNCERTAIN]
+        groups = [states.INACTIVE, states.LIVE, states.ACCESS_UNKNOWN]
         self.assertEqual(sum(map(len, groups)), len(frozenset().union(*groups)))
         rest = frozenset(AttachmentState).difference(*groups)
         self.assertEqual({"held", "reserved", "disconnecting"}, rest)

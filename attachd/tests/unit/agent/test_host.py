@@ -54,7 +54,7 @@ class HostTest(unittest.TestCase):
         with (
             mock.patch("os.geteuid", return_value=1000),
             mock.patch("attachd.agent.mount.mounts.missing_tools", return_value=["mkfs.x"]),
-            self.assertRaises(exception.HostLacks) as lacking,
+            self.assertRaises(exception.MissingRequirements) as lacking,
         ):
             self.host.check(tools=["mkfs.x"])
         for each in ("compute-1", "sudo", "iscsiadm (package open-iscsi)", "mkfs.x"):

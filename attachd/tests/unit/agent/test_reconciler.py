@@ -114,7 +114,7 @@ class ConnectTest(DutiesCase):
     def test_what_the_host_lacks_is_told_and_nothing_is_begun(self):
         mine = self.add()
         self.connector.lacking.append("iscsiadm (package open-iscsi)")
-        with self.assertRaisesRegex(exception.HostLacks, "iscsiadm"):
+        with self.assertRaisesRegex(exception.MissingRequirements, "iscsiadm"):
             self.duties.look(mine)
         self.assertEqual(([], []), (self.entries(), self.connector.calls))
         self.assertIn("iscsiadm", self.seen(mine)[2])
@@ -268,7 +268,7 @@ class DisconnectTest(DutiesCase):
     def test_what_could_never_be_connected_is_given_back(self):
         mine = self.add()
         self.connector.lacking.append("iscsiadm")
-        with self.assertRaises(exception.HostLacks):
+        with self.assertRaises(exception.MissingRequirements):
             self.duties.look(mine)
         self.withdraw(mine)
         self.duties.look(mine)

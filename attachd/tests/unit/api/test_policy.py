@@ -207,7 +207,7 @@ class MemoryTest(Case):
     def test_nothing_is_remembered_of_who_may_turn_out_to_be_an_administrator(self):
         asked = RequestContext(user_id="u", project_id="p", roles=["admin"])
         asked.is_admin = policy.is_admin(asked)
-        self.assertIsNone(asked.policy_memory)
+        self.assertIsNone(asked.policy_cache)
         self.assertTrue(policy.allows(asked, "context_is_admin", target()))
 
     def test_rules_that_change_meanwhile_are_asked_anew(self):

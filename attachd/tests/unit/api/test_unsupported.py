@@ -10,7 +10,7 @@ from attachd.api import endpoint, unsupported
 class AbsentTest(unittest.TestCase):
     def test_each_says_what_there_is_none_of(self):
         for each in unsupported.endpoints():
-            with self.assertRaises(exception.NotHere) as caught:
+            with self.assertRaises(exception.ResourceUnsupported) as caught:
                 each.handler()
             self.assertRegex(str(caught.exception), r"^This service has no [a-z ]+\.$")
             self.assertEqual(404, caught.exception.code)

@@ -107,7 +107,9 @@ class AttachTest(Case):
         self.made.assert_not_called()
 
     def test_a_failure_is_told_in_a_line(self):
-        self.client.attach.side_effect = exception.HostLacks(host="node1", what="iscsiadm")
+        self.client.attach.side_effect = exception.MissingRequirements(
+            host="node1", what="iscsiadm"
+        )
         self.assertEqual("", self.run_it("local-attach", "data", code=1))
         self.assertEqual("Host node1 lacks: iscsiadm.\n", self.said)
 

@@ -43,8 +43,8 @@ class OrderTest(AttachCase):
         )
 
     def test_the_host_is_looked_at_before_anything_is_asked(self):
-        self.log.fail("check - ", exception.HostLacks(host="here", what="root"))
-        self.assertRaises(exception.HostLacks, self.attach)
+        self.log.fail("check - ", exception.MissingRequirements(host="here", what="root"))
+        self.assertRaises(exception.MissingRequirements, self.attach)
         self.assertEqual(1, len(self.log.lines), self.log.lines)
         self.assertIn("mkfs.ext4", self.log.lines[0])
 
@@ -54,8 +54,8 @@ class OrderTest(AttachCase):
         self.assertEqual([], self.changes())
 
     def test_the_protocol_is_checked_before_the_device_is_made(self):
-        self.log.fail("check fake", exception.HostLacks(host="here", what="iscsiadm"))
-        self.assertRaises(exception.HostLacks, self.attach)
+        self.log.fail("check fake", exception.MissingRequirements(host="here", what="iscsiadm"))
+        self.assertRaises(exception.MissingRequirements, self.attach)
         self.assertNotIn("connector connect", self.log.lines)
         self.assert_nothing_is_left()
 

@@ -176,8 +176,8 @@ class DetachTest(unittest.TestCase):
             self.assertIn(word, said)
 
     def test_the_host_is_looked_at_first(self):
-        self.log.fail("check", exception.HostLacks(host="here", what="root"))
-        self.assertRaises(exception.HostLacks, self.detach)
+        self.log.fail("check", exception.MissingRequirements(host="here", what="root"))
+        self.assertRaises(exception.MissingRequirements, self.detach)
         self.assertEqual([], self.changes())
 
 

@@ -13,13 +13,13 @@ class StateDiagramTest(unittest.TestCase):
     def setUp(self):
         self.graph = state_diagram.dot(
             "attachment",
-            states.ATTACHMENT_MOVES,
+            states.ATTACHMENT_TRANSITIONS,
             states.AttachmentState.RESERVED,
             states.AttachmentState.HELD,
         )
 
     def test_every_arrow_of_the_table_is_drawn_once(self):
-        for event, move in states.ATTACHMENT_MOVES.items():
+        for event, move in states.ATTACHMENT_TRANSITIONS.items():
             for source in move.sources:
                 arrow = f'"{source}" -> "{move.target or "gone"}" ['
                 (line,) = (line for line in self.graph.splitlines() if arrow in line)
@@ -28,7 +28,7 @@ class StateDiagramTest(unittest.TestCase):
     def test_nothing_else_is_drawn(self):
         pairs = {
             (source, move.target)
-            for move in states.ATTACHMENT_MOVES.values()
+            for move in states.ATTACHMENT_TRANSITIONS.values()
             for source in move.sources
         }
         self.assertEqual(len(pairs), self.graph.count("[label="))

@@ -60,7 +60,7 @@ class CompleteTest(Case):
         for state in AttachmentState:
             with self.subTest(state=state.value):
                 row = rows.add_attachment(rows.add_volume()["id"], state.value)
-                if state in states.ATTACHMENT_MOVES[Event.COMPLETE].sources:
+                if state in states.ATTACHMENT_TRANSITIONS[Event.COMPLETE].sources:
                     self._complete(row)
                 else:
                     with self.assertRaisesRegex(exception.InvalidTransition, state.value):
@@ -90,7 +90,7 @@ class ReserveTest(Case):
     def test_a_volume_is_taken_once_and_the_holder_is_named(self):
         volume = rows.add_volume()["id"]
         first = self._reserve(volume, "server-1")
-        with self.assertRaisesRegex(exception.VolumeNotFree, f"{first} of server server-1"):
+        with self.assertRaisesRegex(exception.VolumeNotAvailable, f"{first} of server server-1"):
             self._reserve(volume, "server-2")
         self.assertEqual(1, len(rows.attachments(volume)))
         self._assert_derived(volume)
@@ -100,13 +100,13 @@ class ReserveTest(Case):
         self._reserve(volume, "server")
         self._reserve(volume, "server")
         self.assertEqual(2, len(rows.attachments(volume)))
-        self.assertRaises(exception.VolumeNotFree, self._reserve, volume, "another")
-        self.assertRaises(exception.VolumeNotFree, self._reserve, volume)
+        self.assertRaises(exception.VolumeNotAvailable, self._reserve, volume, "another")
+        self.assertRaises(exception.VolumeNotAvailable, self._reserve, volume)
 
     def test_two_attachments_without_a_server_are_not_of_the_same_one(self):
         volume = rows.add_volume()["id"]
         self._reserve(volume)
-        self.assertRaises(exception.VolumeNotFree, self._reserve, volume)
+        self.assertRaises(exception.VolumeNotAvailable, self._reserve, volume)
 
     def test_a_multiattach_volume_is_taken_by_everybody(self):
         volume = rows.add_volume(multiattach=True)["id"]
@@ -125,7 +125,7 @@ class ReserveTest(Case):
         for multiattach in (False, True):
             volume = rows.add_volume(multiattach=multiattach)["id"]
             rows.add_attachment(volume, "connect_unknown", instance_uuid="old")
-            self.assertRaises(exception.VolumeNotFree, self._reserve, volume, "new")
+            self.assertRaises(exception.VolumeNotAvailable, self._reserve, volume, "new")
 
     def test_a_volume_that_is_not_ready_is_not_taken(self):
         for state in VolumeState:
@@ -133,7 +133,7 @@ class ReserveTest(Case):
                 continue
             for multiattach in (False, True):
                 volume = rows.add_volume(state, multiattach=multiattach)["id"]
-                with self.assertRaisesRegex(exception.VolumeNotFree, f"status is {state}"):
+                with self.assertRaisesRegex(exception.VolumeNotAvailable, f"status is {state}"):
                     self._reserve(volume)
                 self.assertEqual([], rows.attachments(volume))
 
@@ -143,7 +143,7 @@ class ReserveTest(Case):
 
 class MoveTest(Case):
     def test_every_pair_of_state_and_event_does_what_the_table_says(self):
-        for event, allowed in states.ATTACHMENT_MOVES.items():
+        for event, allowed in states.ATTACHMENT_TRANSITIONS.items():
             for state in AttachmentState:
                 with self.subTest(event=event.name, state=state.name):
                     volume = rows.add_volume()["id"]

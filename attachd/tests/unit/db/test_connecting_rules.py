@@ -62,6 +62,6 @@ class CheckTest(unittest.TestCase):
         here = {"host": "h", "mountpoint": "/dev/vdb"}
         with self.assertRaises(rules.Replay):
             self.check({"host": "h"}, state="connected", connector=here)
-        with self.assertRaises(exception.ConnectorHeld):
+        with self.assertRaises(exception.ConnectorConflict):
             self.check({"host": "g"}, state="connected", connector=here, host="h")
         self.check({"host": "g"}, state="reserved", connector=here)

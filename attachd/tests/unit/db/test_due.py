@@ -50,7 +50,7 @@ class ConnectTest(Case):
 
     def test_another_host_has_to_wait_for_ever(self):
         for state in ("connecting", "connected", "attached"):
-            with self.subTest(state), self.assertRaises(exception.ConnectorHeld):
+            with self.subTest(state), self.assertRaises(exception.ConnectorConflict):
                 self.connect(self.attachment(state), rows.OTHER_CONNECTOR)
 
     def test_what_is_connected_says_so(self):
@@ -64,7 +64,7 @@ class ConnectTest(Case):
         volume = rows.add_volume()["id"]
         self.attachment("connected", volume)
         second = self.attachment(volume=volume)
-        with self.assertRaises(exception.DuplicateConnector):
+        with self.assertRaises(exception.NotMultiattach):
             self.connect(second, rows.OTHER_CONNECTOR, due.connect_alone)
         self.assertEqual("reserved", self.now(second)["state"])
         self.connect(second, rows.OTHER_CONNECTOR)

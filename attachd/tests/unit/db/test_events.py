@@ -78,7 +78,7 @@ class TellTest(Case):
         self.assertEqual(("kept", "h"), (event["type"], event["details"]["agent"]))
 
     def test_each_move_has_a_type_that_is_known(self):
-        for event, move in states.ATTACHMENT_MOVES.items():
+        for event, move in states.ATTACHMENT_TRANSITIONS.items():
             self.assertIn(events.type_of(event, move.target), events.TYPES, event)
 
     def test_nothing_is_told_of_what_clients_know_nothing_of(self):
@@ -102,7 +102,7 @@ class TellTest(Case):
         row = attachments.reserve(self.volume_id, WHO)
         with self.assertRaises(exception.InvalidTransition):
             attachments.move(row["id"], self.volume_id, Event.GRANTED)
-        with self.assertRaises(exception.VolumeNotFree):
+        with self.assertRaises(exception.VolumeNotAvailable):
             attachments.reserve(self.volume_id, {**WHO, "instance_uuid": "i"})
         self.assertEqual(["reserved"], self.types())
 

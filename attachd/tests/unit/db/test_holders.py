@@ -16,13 +16,13 @@ class CountedTest(unittest.TestCase):
     def test_all_count_but_those_that_surely_failed(self):
         rows = [row(state) for state in AttachmentState]
         counted = {each["state"] for each in holders.counted(rows)}
-        self.assertEqual(set(AttachmentState) - states.UNREACHABLE, counted)
+        self.assertEqual(set(AttachmentState) - states.INACTIVE, counted)
 
 
 class KindTest(unittest.TestCase):
     def test_clients_know_attachments_of_either_way(self):
         rows = [row(kind=kind) for kind in AttachmentKind]
-        self.assertEqual(states.SHOWN, {each["kind"] for each in holders.shown(rows)})
+        self.assertEqual(states.VISIBLE_KINDS, {each["kind"] for each in holders.shown(rows)})
 
     def test_one_kind(self):
         rows = [row(kind=kind) for kind in AttachmentKind]

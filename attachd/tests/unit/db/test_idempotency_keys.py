@@ -141,7 +141,7 @@ class MakeTest(Case):
         known = idempotency_keys.claim("k", "f", 60)
         note = idempotency_keys.IdempotencyClaim("k", known.resource_id).note
         keyed = {"project_id": rows.PROJECT, "id": known.resource_id}
-        with self.assertRaises(exception.VolumeNotFree):
+        with self.assertRaises(exception.VolumeNotAvailable):
             attachments.reserve(volume, keyed, first=note)
         self.assertFalse(idempotency_keys.claim("k", "f", 60).made)
 

@@ -81,16 +81,18 @@ class HoldTest(Case):
 
     def test_an_ordinary_volume_is_held_once(self):
         self.hold()
-        with self.assertRaisesRegex(exception.VolumeNotFree, "attaching; .* of os-reserve"):
+        with self.assertRaisesRegex(exception.VolumeNotAvailable, "attaching; .* of os-reserve"):
             self.hold()
 
     def test_a_held_volume_is_not_reserved_and_a_reserved_one_not_held(self):
         self.hold()
-        with self.assertRaisesRegex(exception.VolumeNotFree, "a reservation of os-reserve"):
+        with self.assertRaisesRegex(exception.VolumeNotAvailable, "a reservation of os-reserve"):
             attachments.reserve(self.volume_id, {"project_id": "p"})
         self.release()
         mine = attachments.reserve(self.volume_id, {"project_id": "p"})["id"]
-        with self.assertRaisesRegex(exception.VolumeNotFree, f"reserved; .* attachment {mine}"):
+        with self.assertRaisesRegex(
+            exception.VolumeNotAvailable, f"reserved; .* attachment {mine}"
+        ):
             self.hold()
 
     def test_a_multiattach_volume_is_held_as_often_as_wanted(self):
@@ -103,7 +105,7 @@ class HoldTest(Case):
     def test_a_volume_in_another_state_is_not_held(self):
         for state in ("creating", "extending", "deleting", "maintenance", "error"):
             self.volume_id = rows.add_volume(state)["id"]
-            with self.assertRaisesRegex(exception.VolumeNotFree, state):
+            with self.assertRaisesRegex(exception.VolumeNotAvailable, state):
                 self.hold()
 
     def test_a_released_volume_is_what_it_was(self):

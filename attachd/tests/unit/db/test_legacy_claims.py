@@ -72,7 +72,9 @@ class ModeTest(test_legacy.Case):
 
     def test_a_host_that_was_let_in_to_read_does_not_write(self):
         self.connect(mode="ro")
-        with self.assertRaisesRegex(exception.ModeNotAllowed, "host compute-1 was let in to read"):
+        with self.assertRaisesRegex(
+            exception.InvalidVolumeAttachMode, "host compute-1 was let in to read"
+        ):
             self.attach(mode="rw")
         self.assertEqual(("ro", "ro"), self.told(self.attach(mode="ro")))
 
@@ -87,7 +89,7 @@ class ModeTest(test_legacy.Case):
     def test_a_read_only_volume_wants_to_be_told_so(self):
         rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
         self.connect(mode="ro")
-        with self.assertRaisesRegex(exception.ModeNotAllowed, "read-only"):
+        with self.assertRaisesRegex(exception.InvalidVolumeAttachMode, "read-only"):
             self.attach(mode=None)
 
     def one_writer(self):
@@ -99,7 +101,9 @@ class ModeTest(test_legacy.Case):
     def test_where_one_may_write_a_connection_is_a_writer(self):
         self.one_writer()
         self.connect(mode="rw", user_id="other")
-        with self.assertRaisesRegex(exception.ModeNotAllowed, "the connection of host compute-1"):
+        with self.assertRaisesRegex(
+            exception.InvalidVolumeAttachMode, "the connection of host compute-1"
+        ):
             self.attach(mode="rw")
         self.attach(mode="ro")
 
@@ -108,7 +112,9 @@ class ModeTest(test_legacy.Case):
         self.connect(mode="rw")
         self.connect(OTHER_CONNECTOR, mode="ro")
         self.attach(mode="rw")
-        with self.assertRaisesRegex(exception.ModeNotAllowed, f"one writer.*{test_legacy.SERVER}"):
+        with self.assertRaisesRegex(
+            exception.InvalidVolumeAttachMode, f"one writer.*{test_legacy.SERVER}"
+        ):
             self.attach(test_legacy.OTHER_SERVER, mode="rw")
         self.attach(test_legacy.OTHER_SERVER, mode="ro")
 

@@ -53,7 +53,7 @@ class JoinTest(Case):
     def test_a_second_one_is_refused_an_ordinary_volume_unless_it_is_the_same_server(self):
         volume = self.volume({})
         mine = rows.add_attachment(volume, instance_uuid="s")["id"]
-        with self.assertRaisesRegex(exception.VolumeNotFree, f"held by attachment {mine}"):
+        with self.assertRaisesRegex(exception.VolumeNotAvailable, f"held by attachment {mine}"):
             self.join(volume, "other")
         self.join(volume, "s")
 
@@ -74,7 +74,7 @@ class JoinTest(Case):
         rows.add_attachment(volume, "reserved")
         full = f"Volume {volume} has 2 attachments, and may have 2 .max_att"
         for server in ("other", "s"):
-            with self.assertRaisesRegex(exception.LimitReached, full):
+            with self.assertRaisesRegex(exception.AttachmentLimitExceeded, full):
                 self.join(volume, server)
 
     def test_a_server_that_moves_counts_once_and_not_for_more_than_that(self):
@@ -82,7 +82,7 @@ class JoinTest(Case):
         rows.add_attachment(volume, "attached", instance_uuid="s")
         self.join(volume, "s", "volume:multiattach")
         rows.add_attachment(volume, "attached", instance_uuid="s")
-        with self.assertRaises(exception.LimitReached):
+        with self.assertRaises(exception.AttachmentLimitExceeded):
             self.join(volume, "s")
         with self.assertRaises(exception.Forbidden):
             self.join(volume, "s", "volume:multiattach")
@@ -93,14 +93,14 @@ class JoinTest(Case):
         rows.add_attachment(volume, "connected", kind="connection")
         self.join(volume, kind="hold")
         rows.add_attachment(volume, "held")
-        with self.assertRaisesRegex(exception.LimitReached, "has 2 attachments"):
+        with self.assertRaisesRegex(exception.AttachmentLimitExceeded, "has 2 attachments"):
             self.join(volume, kind="hold")
 
     def test_a_connection_does_not_count_with_the_hold_of_another_user(self):
         volume = self.volume({**SEVERAL, "max_attachments": "2"})
         rows.add_attachment(volume, "held", user_id="other")
         rows.add_attachment(volume, "connected", kind="connection")
-        with self.assertRaisesRegex(exception.LimitReached, "has 2 attachments"):
+        with self.assertRaisesRegex(exception.AttachmentLimitExceeded, "has 2 attachments"):
             self.join(volume, "s")
 
 
@@ -119,7 +119,9 @@ class ConnectTest(Case):
         rows.add_attachment(volume, "attached", host="other")
         self.connect(volume)
         rows.add_attachment(volume, "disconnect_failed", host="h")
-        with self.assertRaisesRegex(exception.LimitReached, "on host h has 1 .*may have 1"):
+        with self.assertRaisesRegex(
+            exception.AttachmentLimitExceeded, "on host h has 1 .*may have 1"
+        ):
             self.connect(volume)
         self.connect(volume, "third")
 
@@ -128,7 +130,9 @@ class ConnectTest(Case):
         for _ in range(2):
             self.connect(self.volume())
             rows.add_attachment(self.volume({}), "attached", host="h")
-        with self.assertRaisesRegex(exception.LimitReached, "Host h has 2 .*may have 2 .*manager"):
+        with self.assertRaisesRegex(
+            exception.AttachmentLimitExceeded, "Host h has 2 .*may have 2 .*manager"
+        ):
             self.connect(self.volume())
         self.connect(self.volume(), "other")
 
@@ -151,7 +155,9 @@ class ModeTest(Case):
     def refused(self, why, volume_id, **mine):
         self.assertEqual("ro", self.mode(volume_id, **mine))
         self.assertEqual("ro", self.mode(volume_id, "ro", **mine))
-        with self.assertRaisesRegex(exception.ModeNotAllowed, f"{why}.*Attach it with mode 'ro'"):
+        with self.assertRaisesRegex(
+            exception.InvalidVolumeAttachMode, f"{why}.*Attach it with mode 'ro'"
+        ):
             self.mode(volume_id, "rw", **mine)
 
     def test_without_a_word_all_write(self):

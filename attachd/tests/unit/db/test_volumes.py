@@ -56,7 +56,7 @@ class ReadTest(Case):
 
 class MoveTest(Case):
     def test_every_pair_of_state_and_event_does_what_the_table_says(self):
-        for event, allowed in states.VOLUME_MOVES.items():
+        for event, allowed in states.VOLUME_TRANSITIONS.items():
             for state in VolumeState:
                 with self.subTest(event=event.name, state=state.name):
                     volume = rows.add_volume(state, host="h@b#p")["id"]
@@ -97,7 +97,7 @@ class MoveTest(Case):
             with self.subTest(state=state.name):
                 volume = rows.add_volume()["id"]
                 held = rows.add_attachment(volume, state)["id"]
-                if state in states.UNREACHABLE:
+                if state in states.INACTIVE:
                     volumes.move(volume, Event.DELETE)
                     continue
                 named = "os-reserve" if state == "held" else held

@@ -16,7 +16,7 @@ class Least(base.Driver):
         pass
 
     def report(self):
-        return base.Report("none", 0, 0, 0)
+        return base.BackendStats("none", 0, 0, 0)
 
     def create(self, volume):
         return {}
@@ -48,14 +48,18 @@ class DriverTest(unittest.TestCase):
 
     def test_a_backend_is_taken_to_remember_its_exports(self):
         driver = configured.driver(Least)
-        self.assertEqual(driver.epoch(), driver.epoch())
+        self.assertEqual(driver.boot_id(), driver.boot_id())
 
     def test_a_driver_that_lists_nothing_does_not_claim_that_there_is_nothing(self):
         driver, volume = configured.driver(Least), base.VolumeRef("v", 1)
-        for call in (driver.exports, driver.stored, lambda: driver.evict(volume, [])):
+        for call in (
+            driver.list_exports,
+            driver.list_volumes,
+            lambda: driver.revoke_all_except(volume, []),
+        ):
             self.assertRaises(exception.BackendError, call)
-        self.assertRaises(exception.BackendError, driver.exports_of, volume)
-        self.assertEqual([], [*driver.expected(volume, []), *driver.unplaced()])
+        self.assertRaises(exception.BackendError, driver.list_volume_exports, volume)
+        self.assertEqual([], [*driver.expected_exports(volume, []), *driver.list_orphans()])
 
 
 class ValuesTest(unittest.TestCase):

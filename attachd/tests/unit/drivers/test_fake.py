@@ -35,17 +35,17 @@ class FakeDriverTest(unittest.TestCase):
         with mock.patch.object(fake, "_CALLS_KEPT", 2):
             driver = configured.driver(fake.FakeDriver)
         for _ in range(5):
-            driver.epoch()
+            driver.boot_id()
         self.assertEqual(2, len(driver.calls))
 
     def test_methods_named_in_fake_fail_fail(self):
-        driver = configured.driver(fake.FakeDriver, fake_fail=["grant", "report"])
+        driver = configured.driver(fake.FakeDriver, fake_fail=["grant", "get_stats"])
         driver.create(VOLUME)
-        for call in (driver.report, lambda: driver.grant(VOLUME, EXPORT)):
+        for call in (driver.get_stats, lambda: driver.grant(VOLUME, EXPORT)):
             with self.assertRaisesRegex(exception.BackendError, "fake_fail") as caught:
                 call()
             self.assertFalse(caught.exception.final)
-        self.assertEqual([], list(driver.exports()))
+        self.assertEqual([], list(driver.list_exports()))
 
     def test_failures_may_be_final(self):
         driver = configured.driver(fake.FakeDriver, fake_fail=["create"], fake_fail_final=True)
@@ -80,16 +80,16 @@ class FakeDriverTest(unittest.TestCase):
     def test_a_restart_forgets_exports_and_begins_an_epoch(self):
         driver = configured.driver(fake.FakeDriver)
         driver.grant(VOLUME, EXPORT)
-        epochs = [driver.epoch()]
+        epochs = [driver.boot_id()]
         for _ in range(2):
             driver.restart()
-            epochs.append(driver.epoch())
+            epochs.append(driver.boot_id())
         self.assertEqual(3, len(set(epochs)))
-        self.assertEqual([], list(driver.exports()))
+        self.assertEqual([], list(driver.list_exports()))
 
     def test_extend_never_shrinks(self):
         driver = configured.driver(fake.FakeDriver)
         driver.create(VOLUME)
         driver.extend(VOLUME, 5, [])
         driver.extend(VOLUME, 3, [])
-        self.assertEqual(5, driver.report().allocated_gib)
+        self.assertEqual(5, driver.get_stats().allocated_gib)

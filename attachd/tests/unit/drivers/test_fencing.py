@@ -19,12 +19,12 @@ class FencingTest(unittest.TestCase):
         fencing.check()
 
     def test_the_question_is_asked_inside_and_not_after(self):
-        with fencing.asking(no):
+        with fencing.scope(no):
             self.assertRaisesRegex(exception.BackendError, "Somebody else", fencing.check)
         fencing.check()
 
     def test_the_innermost_question_counts(self):
-        with fencing.asking(no), fencing.asking(lambda: None):
+        with fencing.scope(no), fencing.scope(lambda: None):
             fencing.check()
 
     def test_another_thread_is_not_asked(self):
@@ -36,7 +36,7 @@ class FencingTest(unittest.TestCase):
             except exception.BackendError as error:
                 failures.append(error)
 
-        with fencing.asking(no):
+        with fencing.scope(no):
             thread = threading.Thread(target=other)
             thread.start()
             thread.join()
@@ -55,8 +55,8 @@ class LifelinesTest(unittest.TestCase):
 
     def test_a_tool_inherits_a_lifeline_and_nothing_else(self):
         self.assertFalse(self._is_open_in_a_tool())
-        fencing.inherit(self.writing)
-        self.addCleanup(fencing.keep, self.writing)
+        fencing.add_liveness_fd(self.writing)
+        self.addCleanup(fencing.remove_liveness_fd, self.writing)
         self.assertTrue(self._is_open_in_a_tool())
-        fencing.keep(self.writing)
+        fencing.remove_liveness_fd(self.writing)
         self.assertFalse(self._is_open_in_a_tool())

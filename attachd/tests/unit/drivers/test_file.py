@@ -51,7 +51,7 @@ class SetupTest(FileDriverCase):
         self.deny_loop_devices()
         with self.assertLogs(file.__name__, "WARNING"):
             driver = self.driver("auto")
-        self.assertFalse(driver.report().capabilities["read_only_enforced"])
+        self.assertFalse(driver.get_stats().capabilities["read_only_enforced"])
 
     def test_without_loop_devices_always_does_not_start(self):
         self.deny_loop_devices()
@@ -97,17 +97,17 @@ class PlainFilesTest(FileDriverCase):
         link = Path(self.plain.grant(VOLUME, SECOND)["data"]["device_path"])
         with link.open("r+b"):
             self.plain.revoke(VOLUME, FIRST, [SECOND])
-        left = base.Exported(VOLUME.id, "rw", frozenset([SECOND.attachment_id]))
-        self.assertEqual([left], list(self.plain.exports()))
+        left = base.BackendExport(VOLUME.id, "rw", frozenset([SECOND.attachment_id]))
+        self.assertEqual([left], list(self.plain.list_exports()))
 
     def test_a_file_system_without_leases_says_nothing(self):
         self.plain.grant(VOLUME, FIRST)
         with mock.patch.object(file.fcntl, "fcntl", side_effect=OSError(22, "Invalid argument")):
             self.plain.revoke(VOLUME, FIRST, [])
-        self.assertEqual([], list(self.plain.exports()))
+        self.assertEqual([], list(self.plain.list_exports()))
 
     def test_the_epoch_is_one_for_ever(self):
-        self.assertEqual("", self.plain.epoch())
+        self.assertEqual("", self.plain.boot_id())
 
     def test_os_brick_is_told_where(self):
         info = self.plain.grant(VOLUME, FIRST)
@@ -118,7 +118,7 @@ class PlainFilesTest(FileDriverCase):
         self.devices.write_bytes(b"not a folder")
         self.plain.grant(VOLUME, FIRST)
         self.plain.revoke(VOLUME, FIRST, [])
-        self.assertEqual([], list(self.plain.exports()))
+        self.assertEqual([], list(self.plain.list_exports()))
 
 
 class LoopDevicesTest(FileDriverCase):
@@ -171,7 +171,7 @@ class LoopDevicesTest(FileDriverCase):
             self.assertEqual(bytes(512), device.read(512))
 
     def test_the_epoch_is_the_boot(self):
-        self.assertEqual(file._BOOT_ID.read_text().strip(), self.loops.epoch())
+        self.assertEqual(file._BOOT_ID.read_text().strip(), self.loops.boot_id())
 
     def test_devices_are_freed_also_by_a_driver_that_hands_out_files(self):
         self.loops.grant(VOLUME, FIRST)

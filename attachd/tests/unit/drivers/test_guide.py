@@ -43,7 +43,7 @@ class ExampleTest(unittest.TestCase):
         self.driver.delete(VOLUME)
         pool = json.dumps({"size_gib": 9, "free_gib": 8, "promised_gib": 7})
         self.run_tool.return_value = command.Outcome(0, pool, "")
-        report = self.driver.report()
+        report = self.driver.get_stats()
         self.assertEqual((9, 8, 7), (report.total_gib, report.free_gib, report.allocated_gib))
 
     def test_what_nobody_wants_is_evicted_and_what_is_expected_stays(self):
@@ -51,20 +51,20 @@ class ExampleTest(unittest.TestCase):
                   {"volume": VOLUME.id, "mode": "ro", "initiators": ["a"]}]  # fmt: skip
         self.run_tool.return_value = command.Outcome(0, json.dumps(listed), "")
         staying = base.Export("1", {"initiator": "a"})
-        (expected,) = self.driver.expected(VOLUME, [staying])
+        (expected,) = self.driver.expected_exports(VOLUME, [staying])
         self.assertEqual(("rw", {"a"}), (expected.mode, expected.holders))
-        self.driver.evict(VOLUME, [staying])
+        self.driver.revoke_all_except(VOLUME, [staying])
         removed = [call.args[0][-2:] for call in self.run_tool.mock_calls[1:]]
         self.assertEqual([["b", "rw"], ["a", "ro"]], removed)
         sizes = [{"name": VOLUME.id, "bytes": 7}]
         self.run_tool.return_value = command.Outcome(0, json.dumps(sizes), "")
-        self.assertEqual({VOLUME.id: 7}, self.driver.stored())
+        self.assertEqual({VOLUME.id: 7}, self.driver.list_volumes())
 
     def test_only_changes_ask_whether_they_may_be_made(self):
         def no():
             raise exception.BackendError("Somebody else works on it.")
 
-        with fencing.asking(no):
+        with fencing.scope(no):
             self.driver.setup()
             self.assertRaises(exception.BackendError, self.driver.delete, VOLUME)
         self.assertEqual(1, self.run_tool.call_count)

@@ -77,7 +77,9 @@ class AttachTest(unittest.TestCase):
 
     def test_a_read_only_volume_is_not_written_to(self):
         rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
-        with self.assertRaisesRegex(exception.ModeNotAllowed, "it is read-only.*mode 'ro'"):
+        with self.assertRaisesRegex(
+            exception.InvalidVolumeAttachMode, "it is read-only.*mode 'ro'"
+        ):
             self._attach({**CONNECTOR, "mode": "rw"})
         self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
         answer = self._attach()
@@ -164,7 +166,7 @@ class RepeatTest(unittest.TestCase):
     def _check_held(self, state):
         self.volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(self.volume_id, state)["id"]
-        with self.assertRaises(exception.ConnectorHeld) as refused:
+        with self.assertRaises(exception.ConnectorConflict) as refused:
             self._attach(mine, rows.OTHER_CONNECTOR)
         self.assertIn("compute-1", str(refused.exception))
         self.assertEqual(state, rows.attachment(mine)["state"])

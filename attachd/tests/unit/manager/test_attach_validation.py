@@ -44,7 +44,7 @@ class BesideTest(unittest.TestCase):
             with self.subTest(state=state), self.assertRaises(exception.Conflict) as refused:
                 attach.attach_exclusive(self.backend, mine, volume_id, OTHER_CONNECTOR)
             if state not in {"connect_unknown", "disconnect_failed"}:
-                self.assertIsInstance(refused.exception, exception.DuplicateConnector)
+                self.assertIsInstance(refused.exception, exception.NotMultiattach)
                 self.assertIn(other, str(refused.exception))
             self.assertEqual("reserved", rows.attachment(mine)["state"])
         self.assertEqual([], self.driver.handed)
@@ -74,7 +74,7 @@ class BesideTest(unittest.TestCase):
         volume_id = rows.add_volume()["id"]
         rows.add_attachment(volume_id, "connected")
         mine = rows.add_attachment(volume_id)["id"]
-        with self.assertRaises(exception.DuplicateConnector):
+        with self.assertRaises(exception.NotMultiattach):
             attach.attach(self.backend, mine, volume_id, OTHER_CONNECTOR)
 
     def test_a_multiattach_volume_connects_everybody(self):
@@ -182,7 +182,7 @@ class OneWriterTest(ModeCase):
         with self.driver.failing("grant", final=True):
             self.fail(self.mine)
         self.attach(self.other, OTHER_CONNECTOR)
-        with self.assertRaisesRegex(exception.ModeNotAllowed, f"attachment {self.other}"):
+        with self.assertRaisesRegex(exception.InvalidVolumeAttachMode, f"attachment {self.other}"):
             self.attach(self.mine)
         self.assertEqual("connect_failed", rows.attachment(self.mine)["state"])
 

@@ -52,7 +52,7 @@ class EndpointTest(unittest.TestCase):
         arguments = {"attachment_id": mine, "volume_id": volume_id, "connector": CONNECTOR}
         with self.assertRaises(messaging.ExpectedException) as answered:
             self.endpoint.attach_exclusive(self.context, **arguments)
-        self.assertIs(exception.DuplicateConnector, answered.exception.exc_info[0])
+        self.assertIs(exception.NotMultiattach, answered.exception.exc_info[0])
         self.endpoint.attach(self.context, **arguments)
 
     def test_detach_returns_what_remains_without_its_secrets(self):

@@ -126,7 +126,7 @@ class OpenTest(Case):
         self.hold()
         with (
             self.driver.failing("grant"),
-            self.assertRaises(exception.ConnectionNotOpened) as failed,
+            self.assertRaises(exception.InitializeConnectionFailed) as failed,
         ):
             self.open()
         self.assertRegex(str(failed.exception), f"{self.volume_id}.*compute-1.*shelf burns")
@@ -136,14 +136,14 @@ class OpenTest(Case):
         self.assertEqual([("hold", "held"), ("connection", "connected")], self.held())
 
     def test_a_failure_without_a_hold_gives_the_volume_back(self):
-        with self.driver.failing("grant"), self.assertRaises(exception.ConnectionNotOpened):
+        with self.driver.failing("grant"), self.assertRaises(exception.InitializeConnectionFailed):
             self.open()
         self.assertEqual("available", self.status())
 
     def test_what_may_have_been_granted_is_granted_again_as_it_was(self):
         with (
             self.driver.failing("grant", "revoke"),
-            self.assertRaises(exception.ConnectionNotOpened),
+            self.assertRaises(exception.InitializeConnectionFailed),
         ):
             self.open()
         self.assertEqual("error", self.status())
@@ -207,7 +207,7 @@ class CloseTest(Case):
         self.open()
         mine = self.attach()
         self.hold()
-        with self.driver.failing("grant"), self.assertRaises(exception.ConnectionNotOpened):
+        with self.driver.failing("grant"), self.assertRaises(exception.InitializeConnectionFailed):
             self.open()
         self.assertEqual(1, self.close())
         self.assertEqual([("connection", "connected"), ("legacy", "attached")], self.held())
@@ -260,7 +260,7 @@ class CloseTest(Case):
         self.open()
         with (
             self.driver.failing("revoke"),
-            self.assertRaisesRegex(exception.ConnectionNotClosed, "compute-1.*shelf burns"),
+            self.assertRaisesRegex(exception.TerminateConnectionFailed, "compute-1.*shelf burns"),
         ):
             self.close()
         self.assertEqual([("hold", "held"), ("connection", "disconnect_failed")], self.held())

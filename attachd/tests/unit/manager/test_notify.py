@@ -93,7 +93,7 @@ class AttachmentTest(Case):
         volume = rows.add_volume()
         rows.add_attachment(volume["id"], "attached", instance_uuid="a")
         other = rows.add_attachment(volume["id"], instance_uuid="b")
-        with self.assertRaises(exception.DuplicateConnector):
+        with self.assertRaises(exception.NotMultiattach):
             attach.attach(self.backend, other["id"], volume["id"], rows.OTHER_CONNECTOR)
         self.assertEqual([], self.heard.kinds())
 

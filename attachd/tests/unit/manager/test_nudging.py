@@ -30,7 +30,7 @@ class AgentsOfTest(unittest.TestCase):
 
     def test_one_who_does_not_hear_keeps_nobody_from_hearing(self):
         self.nudge.side_effect = [
-            exception.AgentAway(host="node-1", since="yet"),
+            exception.AgentUnavailable(host="node-1", since="yet"),
             exception.Unavailable(reason="The queue is away."),
             RuntimeError("what is that?"),
             None,

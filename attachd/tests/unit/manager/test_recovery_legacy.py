@@ -81,7 +81,7 @@ class KilledTest(unittest.TestCase):
         def work():
             with (
                 self.driver.failing("grant"),
-                contextlib.suppress(exception.ConnectionNotOpened),
+                contextlib.suppress(exception.InitializeConnectionFailed),
             ):
                 self._open()
 

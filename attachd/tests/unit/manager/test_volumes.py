@@ -225,7 +225,7 @@ class ExtendTest(_VolumeCase):
             rows.add_attachment(volume_id, state, agent=f"node-{state}")["id"] for state in states
         ]
         rows.add_attachment(volume_id, "attached")
-        away = exception.AgentAway(host="node-1", since="yet")
+        away = exception.AgentUnavailable(host="node-1", since="yet")
         with mock.patch.object(agent_api, "request_reconcile", side_effect=[away, None]) as nudge:
             volumes.extend(self.backend, volume_id)
         self.assertEqual(told[:2], [call.args[2] for call in nudge.call_args_list])

@@ -239,36 +239,36 @@ class LossTest(Case):
 
 
 class SettleTest(Case):
-    def settle(self, seconds=TIMEOUT):
+    def flush(self, seconds=TIMEOUT):
         """Return whether it has ended before its time was up."""
         progress, ended = sender._the_sender()._progress, []
         real = progress.wait_for
         with (
-            mock.patch.object(sender, "SETTLING", seconds),
+            mock.patch.object(sender, "FLUSH_WAIT", seconds),
             mock.patch.object(progress, "wait_for", lambda *asked: ended.append(real(*asked))),
         ):
-            sender.settle()
+            sender.flush()
         return ended == [True]
 
     def test_it_waits_until_all_is_sent(self):
         go = self.hold()
         threading.Timer(0.05, go.set).start()
         self.tell("volume.one")
-        self.assertTrue(self.settle())
+        self.assertTrue(self.flush())
         self.assertEqual(2, sender._the_sender().sent)
 
     def test_it_waits_no_longer_than_a_moment(self):
         self.hold()
-        self.assertFalse(self.settle(0.05))  # slow, what is held goes no sooner
+        self.assertFalse(self.flush(0.05))  # slow, what is held goes no sooner
         self.assertEqual(0, sender._the_sender().sent)
 
     def test_it_waits_for_nothing(self):
-        sender.settle()
+        sender.flush()
         self.assertIsNone(sender._sender)
         self.tell()
-        self.assertTrue(self.settle())
+        self.assertTrue(self.flush())
         with mock.patch.object(sender._the_sender()._progress, "wait") as wait:
-            self.assertTrue(self.settle())
+            self.assertTrue(self.flush())
         wait.assert_not_called()
 
     def test_it_waits_for_no_broken_message_queue(self):
@@ -281,7 +281,7 @@ class SettleTest(Case):
             self.assertLogs(LOGGER),
         ):
             self.tell()
-            self.assertTrue(self.settle())
+            self.assertTrue(self.flush())
             sender.stop()
 
 

@@ -57,7 +57,7 @@ class AttachmentTest(unittest.TestCase):
 
     def test_a_volume_that_is_taken_is_not_reserved(self):
         self._reserve()
-        with self.assertRaises(exception.VolumeNotFree):
+        with self.assertRaises(exception.VolumeNotAvailable):
             self._reserve()
 
     def test_another_projects_attachment_is_not_found(self):

@@ -45,7 +45,7 @@ class AskingTest(unittest.TestCase):
         )
         for trouble, raised, asked in (
             (messaging.MessagingTimeout(), exception.AgentTimeout, reconcile),
-            (undeliverable, exception.AgentAway, both),
+            (undeliverable, exception.AgentUnavailable, both),
             (messaging.MessageDeliveryFailure(), exception.Unavailable, both),
         ):
             self.client.call.side_effect = self.client.cast.side_effect = trouble
@@ -83,7 +83,7 @@ class AnsweredTest(unittest.TestCase):
         self.serve(looked)
         agent_api.reconcile(CONTEXT, "compute-1", "a")
         looked.assert_called_once_with("a")
-        with self.assertRaises(exception.AgentAway):
+        with self.assertRaises(exception.AgentUnavailable):
             agent_api.reconcile(CONTEXT, "compute-2", "a")
 
     def test_the_reason_of_a_host_arrives_whole(self):

@@ -15,7 +15,7 @@ from attachd.tests import backends
 class QueueTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        backends.override(self, "calls_to_silent_backend", 2, "rpc")
+        backends.override(self, "max_calls_unresponsive", 2, "rpc")
         self.now = 100.0
         self.enterContext(mock.patch.object(circuit_breaker, "monotonic", lambda: self.now))
         self.queue = circuit_breaker.BackendCircuitBreaker("h@b")

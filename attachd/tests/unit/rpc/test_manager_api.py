@@ -141,9 +141,9 @@ class TroubleTest(_RpcCase):
                     ask()
 
     def test_what_the_manager_raised_is_raised(self):
-        held = exception.ConnectorHeld(attachment_id="a", host="h")
+        held = exception.ConnectorConflict(attachment_id="a", host="h")
         self.client.call.side_effect = held
-        with self.assertRaises(exception.ConnectorHeld) as raised:
+        with self.assertRaises(exception.ConnectorConflict) as raised:
             CALL_OF["attach"]()
         self.assertIs(held, raised.exception)
 

@@ -23,20 +23,20 @@ class ReportTest(unittest.TestCase):
         CONF([], project="attachd", default_config_files=[])
         before = signal.getsignal(signal.SIGUSR2)
         self.addCleanup(signal.signal, signal.SIGUSR2, before)
-        gmr.begin("test")
+        gmr.setup("test")
         self.folder = processes.folder(self)
         backends.override(self, "log_dir", str(self.folder), "oslo_reports")
 
     def report(self):
         """Have one written by signal, and return it."""
-        gmr.begin("test")
+        gmr.setup("test")
         signal.raise_signal(signal.SIGUSR2)
         (file,) = self.folder.glob("test-*_gurumeditation_*")
         return file.read_text(encoding="utf-8")
 
     def test_it_tells_what_other_rooms_tell(self):
-        gmr.tell("What a test does", lambda: ["one line", "another"])
-        self.addCleanup(gmr.tell, "What a test does", list)
+        gmr.register_section("What a test does", lambda: ["one line", "another"])
+        self.addCleanup(gmr.register_section, "What a test does", list)
         found = self.report()
         self.assertIn("What a test does", found)
         self.assertIn("one line\nanother", found)
@@ -47,9 +47,9 @@ class ReportTest(unittest.TestCase):
         def fail():
             raise KeyError("a secret")
 
-        gmr.tell("What fails", fail)
-        self.addCleanup(gmr.tell, "What fails", list)
-        gmr.tell("What has nothing", list)
+        gmr.register_section("What fails", fail)
+        self.addCleanup(gmr.register_section, "What fails", list)
+        gmr.register_section("What has nothing", list)
         found = self.report()
         self.assertIn("This could not be told: KeyError", found)
         self.assertNotIn("a secret", found)
@@ -58,11 +58,11 @@ class ReportTest(unittest.TestCase):
     def test_it_shows_options_without_secrets(self):
         backends.override(self, "connection", "mysql://user:hush@host/db", "database")
         found = self.report()
-        self.assertIn("takeover_time", found)
+        self.assertIn("member_timeout", found)
         self.assertNotIn("hush", found)
 
     def test_processes_that_write_at_once_have_a_file_each(self):
-        gmr.begin("test")
+        gmr.setup("test")
         with mock.patch.object(timeutils, "utcnow", return_value=timeutils.utcnow()):
             child = os.fork()
             if not child:
@@ -75,20 +75,20 @@ class ReportTest(unittest.TestCase):
 
     def test_another_thread_leaves_signals_alone(self):
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-        thread = threading.Thread(target=gmr.begin, args=("test",))
+        thread = threading.Thread(target=gmr.setup, args=("test",))
         thread.start()
         thread.join(TIMEOUT)
         self.assertEqual(signal.SIG_IGN, signal.getsignal(signal.SIGUSR2))
 
     def test_where_signals_cannot_be_handled_nothing_fails(self):
         with mock.patch.object(signal, "signal", side_effect=ValueError):
-            gmr.begin("test")
+            gmr.setup("test")
 
     def test_a_file_that_is_missing_is_told(self):
         backends.override(self, "file_event_handler", "/nowhere/at/all", "oslo_reports")
         self.enterContext(mock.patch.object(gmr._State, "watching", 0))
         with self.assertLogs("attachd.telemetry.gmr", "WARNING") as said:
-            gmr.begin("test")
+            gmr.setup("test")
         self.assertIn("/nowhere/at/all: No such file", said.output[0])
 
     def test_a_file_can_ask_for_it(self):
@@ -97,7 +97,7 @@ class ReportTest(unittest.TestCase):
         self.enterContext(mock.patch.object(gmr._State, "watching", 0))
         backends.override(self, "file_event_handler", str(trigger), "oslo_reports")
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-        gmr.begin("test")
+        gmr.setup("test")
 
         def found():
             trigger.touch()

@@ -18,7 +18,7 @@ from attachd.tests import backends
 class SpanTest(unittest.TestCase):
     def test_it_is_nothing_where_nobody_wants_traces(self):
         CONF([], project="attachd", default_config_files=[])
-        tracing.begin("test")
+        tracing.setup("test")
         self.assertFalse(tracing.is_on())
         with tracing.span("grant", backend="h@b"):
             pass
@@ -42,12 +42,12 @@ class SpanTest(unittest.TestCase):
 
     def test_what_is_missing_is_named(self):
         CONF([], project="attachd", default_config_files=[])
-        tracing.begin("test")
+        tracing.setup("test")
         backends.override(self, "enabled", True, "oslo_middleware_tracing")
         missing = RuntimeError("install it")
         with (
             mock.patch.object(oslo_tracing, "init_tracing", side_effect=missing),
             self.assertRaisesRegex(exception.ConfigurationError, "install it"),
         ):
-            tracing.begin("test")
+            tracing.setup("test")
         self.assertFalse(tracing.is_on())

@@ -54,7 +54,7 @@ class ExtendTest(unittest.TestCase):
 
     def test_a_backend_has_to_have_room(self):
         volume = rows.add_volume()
-        with self.assertRaisesRegex(exception.NoBackendFits, "GiB are asked for"):
+        with self.assertRaisesRegex(exception.NoValidBackend, "GiB are asked for"):
             self.extend(volume, 200)
         self.assertEqual("available", rows.volume(volume["id"])["status"])
 

@@ -31,20 +31,22 @@ class PresenceTest(unittest.TestCase):
         agents.report(HOST)
         agents.silence(HOST)
         for ask in (lambda: presence.connector(HOST), lambda: presence.check(HOST, ELSE)):
-            with self.assertRaisesRegex(exception.AgentAway, r"since 2\d\d\d-\d\d-\d\d .* UTC"):
+            with self.assertRaisesRegex(
+                exception.AgentUnavailable, r"since 2\d\d\d-\d\d-\d\d .* UTC"
+            ):
                 ask()
 
     def test_one_that_has_never_reported_is_away(self):
         db.add(HOST, agents.KEY)
-        with self.assertRaisesRegex(exception.AgentAway, "has not been heard of yet"):
+        with self.assertRaisesRegex(exception.AgentUnavailable, "has not been heard of yet"):
             presence.connector(HOST)
 
     def test_whoever_needs_it_hears_what_can_be_done_without_it(self):
-        with self.assertRaisesRegex(exception.AgentAway, f"since it was removed.*{ELSE}$"):
+        with self.assertRaisesRegex(exception.AgentUnavailable, f"since it was removed.*{ELSE}$"):
             presence.check(HOST, ELSE)
         agents.report(HOST)
         agents.silence(HOST)
-        with self.assertRaisesRegex(exception.AgentAway, f"{ELSE}$") as raised:
+        with self.assertRaisesRegex(exception.AgentUnavailable, f"{ELSE}$") as raised:
             presence.check(HOST, ELSE)
         self.assertEqual(HOST, raised.exception.details["host"])
 

@@ -107,7 +107,7 @@ class AttachTest(Case):
 
     def test_who_cannot_be_asked_gets_nothing_reserved(self):
         agents.silence(HOST)
-        with self.assertRaises(exception.AgentAway):
+        with self.assertRaises(exception.AgentUnavailable):
             self.ask()
         with self.assertRaises(exception.AgentNotFound):
             self.ask(host="node-2")
@@ -222,8 +222,8 @@ class FailingTest(Case):
         self.reconcile.side_effect = reconcile
 
     def test_what_the_host_cannot_do_is_taken_back(self):
-        self.fail(exception.HostLacks(host=HOST, what="iscsid"))
-        with self.assertRaisesRegex(exception.HostLacks, "lacks: iscsid"):
+        self.fail(exception.MissingRequirements(host=HOST, what="iscsid"))
+        with self.assertRaisesRegex(exception.MissingRequirements, "lacks: iscsid"):
             self.ask()
         self.assertEqual([], rows.attachments())
         self.assertEqual(2, self.reconcile.call_count)  # it is not to try again meanwhile
@@ -255,7 +255,7 @@ class FailingTest(Case):
     def test_what_nobody_can_tell_the_end_of_stays_and_is_named(self):
         for error in (
             exception.AgentTimeout(host=HOST, attachment_id="(id)"),
-            exception.AgentAway(host=HOST, since="since noon"),
+            exception.AgentUnavailable(host=HOST, since="since noon"),
             exception.Unavailable(reason="The queue is away."),
         ):
             self.volume = Volume.get(self.ctx, rows.add_volume()["id"])
@@ -349,10 +349,10 @@ class LaterTest(Case):
         self.async_response.accept.assert_not_called()
 
     def test_a_refusal_leaves_nothing(self):
-        refused = exception.LimitReached(what="x", count=1, limit=1, name="y")
+        refused = exception.AttachmentLimitExceeded(what="x", count=1, limit=1, name="y")
         with (
             mock.patch.object(connection.due, "connect", side_effect=refused),
-            self.assertRaises(exception.LimitReached),
+            self.assertRaises(exception.AttachmentLimitExceeded),
         ):
             self.ask(async_response=self.async_response)
         self.assertEqual([], rows.attachments())

@@ -105,7 +105,7 @@ class DisconnectedTest(Case):
         agents.silence(HOST)
         for state in WITH_DEVICE:
             mine = self.attachment(state)
-            with self.assertRaisesRegex(exception.AgentAway, f"{mine.id}.force=true"):
+            with self.assertRaisesRegex(exception.AgentUnavailable, f"{mine.id}.force=true"):
                 self.disconnect(mine)
             self.assertEqual(state, self.state(mine))
         self.reconcile.assert_not_called()
@@ -137,7 +137,7 @@ class DisconnectedTest(Case):
     def test_who_does_not_answer_may_have_done_it_all_the_same(self):
         for error in (
             exception.AgentTimeout(host=HOST, attachment_id="a"),
-            exception.AgentAway(host=HOST, since="yet"),
+            exception.AgentUnavailable(host=HOST, since="yet"),
             exception.Unavailable(reason="The queue is away."),
             exception.AttachmentNotFound(attachment_id="a"),
             exception.InvalidTransition("It has changed."),
@@ -155,7 +155,7 @@ class DisconnectedTest(Case):
     def test_who_does_not_answer_goes_on_and_so_does_whoever_repeats_it(self):
         for error in (
             exception.AgentTimeout(host=HOST, attachment_id="a"),
-            exception.AgentAway(host=HOST, since="yet"),
+            exception.AgentUnavailable(host=HOST, since="yet"),
             exception.Unavailable(reason="The queue is away."),
         ):
             mine = self.attachment("attached")
@@ -239,7 +239,7 @@ class LaterTest(Case):
     def test_who_is_away_is_left_alone(self):
         mine = self.attachment("attached")
         agents.silence(HOST)
-        with self.assertRaises(exception.AgentAway):
+        with self.assertRaises(exception.AgentUnavailable):
             self.disconnect(mine)
         self.assertEqual("attached", self.state(mine))
         self.async_response.accept.assert_not_called()

@@ -74,7 +74,9 @@ class ConnectingTest(unittest.TestCase):
         self.assertIs(self.view.show_accepted.return_value, connection.accept(*tell))
         self.agent_api.request_reconcile.assert_called_once_with(self.ctx, "h", "a1")
         self.manager_api.process_pending.assert_not_called()
-        self.agent_api.request_reconcile.side_effect = exception.AgentAway(host="h", since="yet")
+        self.agent_api.request_reconcile.side_effect = exception.AgentUnavailable(
+            host="h", since="yet"
+        )
         connection.accept(*tell)
         self.assertEqual(2, self.async_response.accept.call_count)
 

@@ -11,7 +11,7 @@ from attachd.api.attachments import policy, reservation
 from attachd.api.volumes import policy as volume_policy
 from attachd.db import types
 from attachd.objects import Volume
-from attachd.states import UNREACHABLE, AttachmentState
+from attachd.states import INACTIVE, AttachmentState
 from attachd.tests import backends, databases, rows
 from attachd.tests.unit.api.attachments import test_view
 
@@ -55,9 +55,9 @@ class MakeTest(Case):
         self.assertEqual("h", self.Attachment.reserve.call_args.args[-1])
 
     def test_what_nobody_may_write_is_not_reserved_for_a_writer(self):
-        refusal = exception.ModeNotAllowed(volume_id="v", reason="x")
+        refusal = exception.InvalidVolumeAttachMode(volume_id="v", reason="x")
         self.check_requested_mode.side_effect = refusal
-        with self.assertRaises(exception.ModeNotAllowed):
+        with self.assertRaises(exception.InvalidVolumeAttachMode):
             self.make(mode="rw")
         self.check_requested_mode.assert_called_with(self.volume, "rw")
         self.Attachment.reserve.assert_not_called()
@@ -87,7 +87,7 @@ class DeniedTest(Case):
         ctx = mock.Mock()
         for state in AttachmentState:
             self.attachment.state = state.value
-            if state in UNREACHABLE:
+            if state in INACTIVE:
                 self.sharing_denied_rule.return_value = "a:rule"
                 self.assertEqual("a:rule", reservation.reconnect_denied_rule(ctx, self.attachment))
                 self.sharing_denied_rule.assert_called_with(ctx, self.Volume.get.return_value)
@@ -167,7 +167,7 @@ class ModeTest(unittest.TestCase):
             (self.volume(admin_metadata={"readonly": "True"}), "it is read-only"),
             (self.volume({"mode": "RO"}), "its type says mode='RO'"),
         ):
-            with self.assertRaisesRegex(exception.ModeNotAllowed, why):
+            with self.assertRaisesRegex(exception.InvalidVolumeAttachMode, why):
                 reservation.check_requested_mode(volume, "rw")
             reservation.check_requested_mode(volume, "ro")
             reservation.check_requested_mode(volume, None)

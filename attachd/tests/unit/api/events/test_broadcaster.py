@@ -73,7 +73,7 @@ class HubTest(unittest.TestCase):
         tell(3)
         self.assertEqual([], self.places(events.give_places().given, 0))
         events.forget(models.now() + datetime.timedelta(seconds=9), 2)
-        with self.assertRaisesRegex(exception.EventsForgotten, "since revision 0.*revision 3"):
+        with self.assertRaisesRegex(exception.EventsExpired, "since revision 0.*revision 3"):
             self.hub.read_after(0, TIMEOUT)
         self.assertEqual([3], self.places(2))
 

@@ -77,7 +77,7 @@ class PollTest(Case):
         tell(3)
         read = events.after
         with mock.patch.object(events, "after", side_effect=late):
-            self.assertRaises(exception.EventsForgotten, self.places, since="0")
+            self.assertRaises(exception.EventsExpired, self.places, since="0")
         self.assertEqual(([3], 3), self.places(since="2"))
 
     def test_who_waits_hears_of_it_when_it_happens(self):
@@ -105,7 +105,7 @@ class PollTest(Case):
         later.join()
 
     def test_what_is_not_known_any_more_is_said_to_be_gone(self):
-        with self.assertRaises(exception.EventsForgotten):
+        with self.assertRaises(exception.EventsExpired):
             self.watch(since="1")
 
 
@@ -130,7 +130,7 @@ class StreamTest(Case):
         self.assertIn(b"id: 3\n", next(iter(answer)))
 
     def test_a_place_that_is_not_known_is_refused_before_it_begins(self):
-        with self.assertRaises(exception.EventsForgotten):
+        with self.assertRaises(exception.EventsExpired):
             self.watch(headers=self.accept, since="1")
 
 

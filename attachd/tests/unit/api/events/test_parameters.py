@@ -75,5 +75,5 @@ class WishTest(unittest.TestCase):
         for since in (3, 9):
             parameters.check(since, there)
         for since in (2, 10):
-            with self.assertRaises(exception.EventsForgotten):
+            with self.assertRaises(exception.EventsExpired):
                 parameters.check(since, there)

@@ -20,13 +20,13 @@ class ToldFirstTest(unittest.TestCase):
                 raise error
 
     def test_that_there_is_no_room_is_told_within_the_quota(self):
-        with self.assertRaises(exception.NoBackendFits):
-            self.ask(exception.NoBackendFits(reason="full"))
+        with self.assertRaises(exception.NoValidBackend):
+            self.ask(exception.NoValidBackend(reason="full"))
 
     def test_the_quota_is_told_first(self):
         quotas.store(rows.PROJECT, {"gigabytes": 4})
         with self.assertRaisesRegex(exception.QuotaExceeded, "5 more requested, 0 of 4"):
-            self.ask(exception.NoBackendFits(reason="full"))
+            self.ask(exception.NoValidBackend(reason="full"))
         with self.assertRaises(exception.Unavailable):
             self.ask(exception.Unavailable(reason="x"))
         self.ask()

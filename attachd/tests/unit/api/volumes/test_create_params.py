@@ -87,7 +87,7 @@ class ValuesTest(Case):
                 create_params.build(self.ctx, wanted)
 
     def test_nothing_fits(self):
-        with self.assertRaisesRegex(exception.NoBackendFits, "101 GiB"):
+        with self.assertRaisesRegex(exception.NoValidBackend, "101 GiB"):
             self.new(size=101)
 
 
@@ -206,12 +206,12 @@ class SourcesTest(unittest.TestCase):
         source = self.source()
         with self.assertRaisesRegex(exception.InvalidInput, "in nova"):
             create_params.select_destination(source, 1, {}, "far")
-        with self.assertRaisesRegex(exception.NoBackendFits, "colour"):
+        with self.assertRaisesRegex(exception.NoValidBackend, "colour"):
             create_params.select_destination(source, 1, {"colour": "red"})
-        with self.assertRaisesRegex(exception.NoBackendFits, "200 GiB are asked for"):
+        with self.assertRaisesRegex(exception.NoValidBackend, "200 GiB are asked for"):
             create_params.select_destination(source, 200, {})
 
     def test_a_source_whose_backend_is_down_is_not_copied(self):
         asking.report("here@shelf", up=False)
-        with self.assertRaisesRegex(exception.NoBackendFits, "down"):
+        with self.assertRaisesRegex(exception.NoValidBackend, "down"):
             create_params.select_destination(self.source(), 1, {})

@@ -42,7 +42,7 @@ class CreateTest(Case):
         self.assertEqual("here@fake#fake", rows.volume(shown["id"])["host"])
 
     def test_a_refused_wish_stores_nothing(self):
-        with self.assertRaises(exception.NoBackendFits):
+        with self.assertRaises(exception.NoValidBackend):
             self.call(handlers.create, {"volume": {"size": 10**6}})
         self.assertEqual([], rows.volumes())
         self.manager_api.create_volume.assert_not_called()

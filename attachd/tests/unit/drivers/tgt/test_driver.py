@@ -177,7 +177,7 @@ class GrantTest(TgtDriverCase):
 
     def test_two_guards_are_one_epoch(self):
         self.tgtd.accounts.return_value = ["attachd-guard.backend.bb", "x", GUARD]
-        self.assertEqual("aaaa", self.driver.epoch())
+        self.assertEqual("aaaa", self.driver.boot_id())
 
 
 class RevokeTest(TgtDriverCase):
@@ -308,7 +308,7 @@ class NamesTest(TgtDriverCase):
         foreign = dataclasses.replace(target(), accounts=("attachd-guard.backend2.aaaa",))
         reader = dataclasses.replace(target(hosts=("c",)), name=f"{NAME}-ro")
         self.tgtd.targets.return_value = [target(hosts=("a", "b")), reader, foreign]
-        found = [(each.volume_id, each.mode) for each in self.driver.exports()]
+        found = [(each.volume_id, each.mode) for each in self.driver.list_exports()]
         self.assertEqual([(VOLUME.id, "rw"), (VOLUME.id, "ro")], found)
 
     def test_a_volume_that_is_exported_is_not_deleted(self):

@@ -21,7 +21,8 @@ class ExportedTest(unittest.TestCase):
     def test_initiators_accounts_and_sessions_are_told(self):
         parts = frozenset(["CHAP account u", listing.IN_SERVICE])
         self.assertEqual(
-            base.Exported("v", "rw", frozenset("ab"), parts, frozenset("bc")), exported(TARGET)
+            base.BackendExport("v", "rw", frozenset("ab"), parts, frozenset("bc")),
+            exported(TARGET),
         )
 
     def test_a_unit_that_is_not_as_it_should_be_is_not_in_service(self):
@@ -60,12 +61,12 @@ class OwnersTest(unittest.TestCase):
     def test_an_account_that_is_bound_nowhere_and_named_like_ours_is_unplaced(self):
         lost, bound = (str(uuid.uuid5(uuid.NAMESPACE_DNS, each)) for each in "ab")
         target = dataclasses.replace(TARGET, accounts=(f"{GUARD}a", bound))
-        found = listing.unplaced([f"{GUARD}a", lost, bound, "admin"], [target])
+        found = listing.list_orphans([f"{GUARD}a", lost, bound, "admin"], [target])
         self.assertEqual([f"CHAP account {lost}"], [each.name for each in found])
         self.assertIn(f"--user {lost}", found[0].remedy)
 
     def test_whose_it_is_cannot_be_told_where_several_backends_share_a_tgtd(self):
         lost = str(uuid.uuid5(uuid.NAMESPACE_DNS, "a"))
         guards = [f"{GUARD}a", "attachd-guard.other.a"]
-        self.assertEqual([], listing.unplaced([*guards, lost], []))
-        self.assertEqual(1, len(listing.unplaced([f"{GUARD}a", f"{GUARD}b", lost], [])))
+        self.assertEqual([], listing.list_orphans([*guards, lost], []))
+        self.assertEqual(1, len(listing.list_orphans([f"{GUARD}a", f"{GUARD}b", lost], [])))

@@ -26,7 +26,7 @@ class EvictTest(unittest.TestCase):
 
     def test_a_host_is_refused_before_its_sessions_end_and_its_account_goes(self):
         self.tgtd.named.return_value = [target("u", hosts=("a",))]
-        self.keeper.evict(target("x", "u", hosts=("a", "b")), {"a"}, {"u"})
+        self.keeper.revoke_all_except(target("x", "u", hosts=("a", "b")), {"a"}, {"u"})
         self.assertEqual(
             [("forbid", "b"), ("connections",), ("unbind_account", "x", ("u",)), ("named",)],
             self.asked(),
@@ -34,14 +34,14 @@ class EvictTest(unittest.TestCase):
 
     def test_each_account_is_taken_from_where_it_is_by_then(self):
         self.tgtd.named.side_effect = [[target("u", "y")], [target("u")]]
-        self.keeper.evict(target("x", "y", "u"), {"a"}, {"u"})
+        self.keeper.revoke_all_except(target("x", "y", "u"), {"a"}, {"u"})
         unbound = [each for each in self.asked() if each[0] == "unbind_account"]
         self.assertEqual(
             [("unbind_account", "x", ("y", "u")), ("unbind_account", "y", ())], unbound
         )
 
     def test_whoever_stays_is_bound_again_and_guards_stay(self):
-        self.keeper.evict(target("attachd-guard.tgt.b"), {"a"}, {"u"})
+        self.keeper.revoke_all_except(target("attachd-guard.tgt.b"), {"a"}, {"u"})
         self.assertEqual([("connections",), ("bind_account", "u")], self.asked())
 
     def test_a_session_that_does_not_end_is_an_error(self):

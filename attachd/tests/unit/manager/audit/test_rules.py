@@ -18,7 +18,7 @@ def export(name, mode="rw"):
 
 def listed(*names, mode="rw", parts=None, sessions=()):
     parts = [f"account {each}" for each in names] if parts is None else parts
-    return base.Exported("v", mode, frozenset(names), frozenset(parts), frozenset(sessions))
+    return base.BackendExport("v", mode, frozenset(names), frozenset(parts), frozenset(sessions))
 
 
 def expected(_volume, exports):
@@ -31,7 +31,7 @@ class RulesTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.driver = mock.create_autospec(base.Driver, instance=True)
-        self.driver.expected.side_effect = expected
+        self.driver.expected_exports.side_effect = expected
 
     def excess(self, *exported, certain=(), doubtful=()):
         sides = Sides(VOLUME, certain, doubtful, exported)

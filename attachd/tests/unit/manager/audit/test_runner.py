@@ -43,8 +43,8 @@ class AuditTest(unittest.TestCase):
         self.assertEqual([(Kind.MISSING_EXPORT, self.ref.id, "")], self.found())
 
     def test_a_suspicion_is_dropped_that_the_lock_does_not_confirm(self):
-        listed = list(self.driver.exports())
-        with mock.patch.object(self.driver, "exports", side_effect=[[], listed]) as exports:
+        listed = list(self.driver.list_exports())
+        with mock.patch.object(self.driver, "list_exports", side_effect=[[], listed]) as exports:
             self.assertEqual([], self.found())
         self.assertEqual(2, exports.call_count)
 
@@ -71,14 +71,14 @@ class AuditTest(unittest.TestCase):
 
     def test_a_leftover_of_a_volume_without_a_row_and_without_data_is_revoked(self):
         rows.remove_all()
-        with mock.patch.object(self.driver, "stored", return_value={}):
+        with mock.patch.object(self.driver, "list_volumes", return_value={}):
             found = self.found(runner.repair)
         self.assertEqual([(Kind.LEFTOVER_EXPORT, self.ref.id, REPAIRED)], found)
         self.assertEqual(set(), self.driver.granted())
 
     def test_what_cannot_be_repaired_says_why(self):
         rows.remove_attachment(self.row["id"])
-        with self.driver.failing("evict"):
+        with self.driver.failing("revoke_all_except"):
             ((_kind, _volume, outcome),) = self.found(runner.repair)
         self.assertIn("The shelf burns", outcome)
 
@@ -89,10 +89,10 @@ class AuditTest(unittest.TestCase):
 
     def test_data_that_is_gone_too_short_or_nobody_s_is_told_and_left_alone(self):
         stored = {f"{uuid.uuid4()}": 7}
-        with mock.patch.object(self.driver, "stored", return_value=stored):
+        with mock.patch.object(self.driver, "list_volumes", return_value=stored):
             kinds = [kind for kind, _volume, _outcome in self.found(runner.repair)]
         self.assertEqual([Kind.VOLUME_WITHOUT_DATA, Kind.DATA_WITHOUT_VOLUME], kinds)
-        with mock.patch.object(self.driver, "stored", return_value={self.ref.id: GIB - 1}):
+        with mock.patch.object(self.driver, "list_volumes", return_value={self.ref.id: GIB - 1}):
             self.assertEqual([(Kind.SIZE, self.ref.id, "")], self.found(runner.repair))
 
     def test_volumes_that_need_not_have_data_are_not_looked_for(self):
@@ -139,7 +139,7 @@ class AuditTest(unittest.TestCase):
         return mock.MagicMock()
 
     def test_a_backend_that_is_down_or_does_not_answer_is_not_compared(self):
-        with self.driver.failing("exports"):
+        with self.driver.failing("list_exports"):
             findings = runner.compare(self.backend)
         self.assertEqual(1, len(findings.not_compared))
         self.backend.take_down(exception.BackendError("It burns."))
@@ -164,13 +164,13 @@ class AuditTest(unittest.TestCase):
         self.assertIn(self.ref.id, findings.not_compared[0])
 
     def test_what_is_of_no_volume_is_told_unless_a_row_explains_it(self):
-        lost = base.Unplaced("CHAP account lost", "Remove it by hand.")
-        known = base.Unplaced("known", "Remove it by hand.")
-        wanted = base.Exported(self.ref.id, "rw", parts=frozenset(["known"]))
+        lost = base.Orphan("CHAP account lost", "Remove it by hand.")
+        known = base.Orphan("known", "Remove it by hand.")
+        wanted = base.BackendExport(self.ref.id, "rw", parts=frozenset(["known"]))
         with (
-            mock.patch.object(self.driver, "unplaced", return_value=[lost, known]),
+            mock.patch.object(self.driver, "list_orphans", return_value=[lost, known]),
             mock.patch.object(runner, "_suspects", return_value=[]),
-            mock.patch.object(self.driver, "expected", return_value=[wanted]),
+            mock.patch.object(self.driver, "expected_exports", return_value=[wanted]),
         ):
             (found,) = runner.repair(self.backend).differences
         self.assertEqual((Kind.UNPLACED, "", ""), (found.kind, found.volume_id, found.outcome))

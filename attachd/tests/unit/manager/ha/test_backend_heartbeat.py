@@ -8,7 +8,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.db import services
-from attachd.drivers.base import Report
+from attachd.drivers.base import BackendStats
 from attachd.manager.ha.backend_heartbeat import BINARY, Upkeep
 from attachd.tests import backends, rows
 from attachd.tests.wait import TIMEOUT
@@ -52,15 +52,15 @@ class UpkeepTest(unittest.TestCase):
         with mock.patch.object(type(self.driver), "VENDOR", "Example"):
             self.upkeep.once()
             self.assertEqual("Example", self._reported()["report"]["capabilities"]["vendor_name"])
-            own = Report("fake", 1.0, 1.0, 0.0, {"vendor_name": "Other"})
-            with mock.patch.object(self.driver, "report", return_value=own):
+            own = BackendStats("fake", 1.0, 1.0, 0.0, {"vendor_name": "Other"})
+            with mock.patch.object(self.driver, "get_stats", return_value=own):
                 self.upkeep.once()
         self.assertEqual("Other", self._reported()["report"]["capabilities"]["vendor_name"])
         self.assertTrue(self.upkeep.reported.is_set())
 
     def test_room_without_end_is_reported_as_json_can_say_it(self):
-        endless = Report("fake", float("inf"), float("-inf"), 1.5)
-        with mock.patch.object(self.driver, "report", return_value=endless):
+        endless = BackendStats("fake", float("inf"), float("-inf"), 1.5)
+        with mock.patch.object(self.driver, "get_stats", return_value=endless):
             self.upkeep.once()
         report = self._reported()["report"]
         room = [report[name] for name in ("total_gib", "free_gib", "allocated_gib")]
@@ -83,7 +83,7 @@ class UpkeepTest(unittest.TestCase):
         self.backend.check_ready()
 
     def test_a_backend_that_cannot_report_is_down_until_it_can(self):
-        for method in ("report", "epoch"):
+        for method in ("get_stats", "boot_id"):
             with self.driver.failing(method):
                 self.upkeep.once()
             self.assertIn("burns", self._reported()["error"])
@@ -97,7 +97,7 @@ class UpkeepTest(unittest.TestCase):
         self.upkeep.once()
         self.upkeep.once()
         self.assertEqual(1, reap.call_count)
-        backends.override(self, "message_reap_interval", 0, group="manager")
+        backends.override(self, "purge_interval", 0, group="manager")
         self.upkeep.once()
         self.assertEqual(2, reap.call_count)
 

@@ -109,7 +109,7 @@ class HealerTest(unittest.TestCase):
         self.healer.once()
         mine = self._attached()
         self.driver.restart()
-        with self.driver.failing("epoch"):
+        with self.driver.failing("boot_id"):
             self.healer.once()
             self.assertEqual(set(), self.driver.granted())
         self.healer.once()

@@ -34,11 +34,11 @@ from attachd.drivers import fencing
 from attachd.manager.ha.membership import Presence
 CONF.set_override("state_path", sys.argv[1])
 CONF.set_override("connection", sys.argv[2], group="database")
-CONF.set_override("takeover_time", 3600.0, group="manager")
+CONF.set_override("member_timeout", 3600.0, group="manager")
 ours = Presence()
 ours.start()
 ours.wait_until_joined(threading.Event())
-tool = subprocess.Popen(["sleep", "600"], pass_fds=fencing.lifelines())
+tool = subprocess.Popen(["sleep", "600"], pass_fds=fencing.liveness_fds())
 print(ours.id, tool.pid, flush=True)
 sys.stdin.read()
 """
@@ -48,7 +48,7 @@ class PresenceCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
         backends.use(self)
-        backends.override(self, "takeover_time", LONG, group="manager")
+        backends.override(self, "member_timeout", LONG, group="manager")
         # Fixed, and a whole number: of sums of other ones it depends on the last bit who is late.
         self.now = 1_000_000.0
         self.enterContext(mock.patch.object(membership, "boot_clock", lambda: self.now))
@@ -106,7 +106,7 @@ class LifeTest(PresenceCase):
         self.assertEqual(row["started_at"], after["started_at"])
 
     def test_a_started_one_shows_it_again_and_again(self):
-        backends.override(self, "takeover_time", 1.0, group="manager")
+        backends.override(self, "member_timeout", 1.0, group="manager")
         self.start()
         for _ in range(2):
             (row,) = processes.living()
@@ -197,14 +197,14 @@ class LeavingTest(PresenceCase):
     """How a process ends."""
 
     def test_it_leaves_no_row_no_file_and_nothing_open(self):
-        others = fencing.lifelines()
+        others = fencing.liveness_fds()
         self.start()
         self.assertEqual([self.ours.id], self.files())
-        self.assertEqual(1, len(set(fencing.lifelines()) - set(others)))
+        self.assertEqual(1, len(set(fencing.liveness_fds()) - set(others)))
         self.assertTrue(self.is_open())
         self.ours.stop()
         self.assertEqual(([], []), (self.living(), self.files()))
-        self.assertEqual(others, fencing.lifelines())
+        self.assertEqual(others, fencing.liveness_fds())
         self.assertFalse(self.is_open())
         self.assert_unsure(self.ours.id)
 
@@ -227,7 +227,7 @@ class LeavingTest(PresenceCase):
 
     def test_a_tool_that_still_runs_keeps_it_among_the_living(self):
         self.start()
-        tool = subprocess.Popen(["sleep", "600"], pass_fds=fencing.lifelines())
+        tool = subprocess.Popen(["sleep", "600"], pass_fds=fencing.liveness_fds())
         self.addCleanup(tool.wait)
         self.addCleanup(tool.kill)
         self.ours.stop()
@@ -362,7 +362,7 @@ class OthersTest(PresenceCase):
         self.assertLess(len(list(Path("/proc/self/fd").iterdir())), opened + 10)
 
     def test_a_file_that_was_taken_for_a_dead_ones_is_made_again(self):
-        real, others = fcntl.flock, fencing.lifelines()
+        real, others = fcntl.flock, fencing.liveness_fds()
         taken = []
 
         def flock(file, operation):
@@ -374,7 +374,7 @@ class OthersTest(PresenceCase):
         with mock.patch.object(fcntl, "flock", flock):
             self.ours._hold_lifeline()
         self.assertEqual(taken, self.files())
-        self.assertEqual(1, len(set(fencing.lifelines()) - set(others)))
+        self.assertEqual(1, len(set(fencing.liveness_fds()) - set(others)))
 
 
 _REAL_CLOCK = membership.boot_clock

@@ -23,7 +23,7 @@ class _LeaseCase(unittest.TestCase):
         super().setUp()
         backends.use(self)
         # Nothing beats here in the background: the first sign of life has to last.
-        backends.override(self, "takeover_time", 3600.0, group="manager")
+        backends.override(self, "member_timeout", 3600.0, group="manager")
         self.ours = Presence()
         self.addCleanup(self.ours.stop)
         self.ours.beat()
@@ -170,7 +170,7 @@ class FencingTest(_LeaseCase):
 
     def setUp(self):
         super().setUp()
-        self.later = membership.boot_clock() + CONF.manager.takeover_time
+        self.later = membership.boot_clock() + CONF.manager.member_timeout
 
     def asleep(self):
         return mock.patch.object(membership, "boot_clock", lambda: self.later)
