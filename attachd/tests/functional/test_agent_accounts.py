@@ -33,12 +33,12 @@ class Listener:
         self.looked = []
 
     @answering
-    def duty(self, _context, host, key, attachment_id):
+    def desired_state(self, _context, host, key, attachment_id):
         """See agent_manager_api.desired_state()."""
         return [host, key, attachment_id]
 
     @answering
-    def look(self, _context, attachment_id):
+    def reconcile(self, _context, attachment_id):
         """See agent_api.reconcile()."""
         self.looked.append(attachment_id)
 
