@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letting volumes grow, and what those who use them say of it.
+"""Actions that extend volumes and confirm it.
 
 Storage that only its user can enlarge, such as an image file that a hypervisor has open, waits
-for the user's word.  No backend of this service does: its manager lets the volume grow, online
-too, and the volume is as large as it says before anybody is told.  So there is no volume that
-waits, and the word comes too late or too early.
+for the user's confirmation.  No backend of this service needs one: the manager extends the volume,
+also online, before the new size is shown.  So no volume waits for a confirmation.
 """
 
 from collections.abc import Mapping
@@ -26,8 +25,8 @@ PATH = "/volumes/{volume_id}/action"
 def extend(
     ctx: RequestContext, volume_id: str, body: Mapping[str, Any], version: mv.Version
 ) -> None:
-    """Mark a volume and have its backend let it grow; from 3.42 on also while it is in use."""
-    volume = load.volume(ctx, volume_id, policy.EXTEND)
+    """Mark a volume and have its backend extend it; from 3.42 on also in use."""
+    volume = load.get(ctx, volume_id, policy.EXTEND)
     size = int(body["new_size"])
     if size <= volume.size_gib:
         raise exception.InvalidInput(
@@ -60,16 +59,15 @@ def extend(
     body=schema.EXTEND_COMPLETION,
 )
 def complete_extend(ctx: RequestContext, volume_id: str) -> NoReturn:
-    """Refuse the word of a user whom nobody waits for.
+    """Refuse a confirmation, because no volume waits for one.
 
-    Older versions than 3.71 answer the same: what that version tells clients is that they may
-    call this.
+    Versions before 3.71 answer the same; 3.71 only shows clients that they may call this.
     """
-    volume = load.volume(ctx, volume_id, policy.EXTEND_COMPLETION)
+    volume = load.get(ctx, volume_id, policy.EXTEND_COMPLETION)
     if volume.status != "extending":
         raise exception.InvalidVolume(
             reason=f"Volume {volume.id} is not being extended, its status is {volume.status}."
         )
     raise exception.InvalidVolume(
-        reason=f"Volume {volume.id} is extended by its backend alone, which waits for nobody."
+        reason=f"Volume {volume.id} is extended by its backend, which needs no confirmation."
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Setting a volume's status by hand."""
+"""Actions that change a volume's record: status, flags, image metadata, and deletion by force."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,19 +21,19 @@ PATH = "/volumes/{volume_id}/action"
 
 _ALLOWED_VALUES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
-        # What a manager is about to do is nothing that could be claimed.
+        # A manager sets the states of its pending work.
         "status": frozenset(volumes.RESETTABLE) - {"deleting", "error_deleting", "detaching"},
         "attach_status": frozenset({"attached", "detached"}),
         "migration_status": frozenset({"none"}),
     }
 )
-"""What an administrator may claim; volumes do not migrate here."""
+"""The values that an administrator may set; volumes do not migrate here."""
 
 
 @action(PATH, "os-reset_status", policy=policy.RESET_STATUS, body=schema.RESET)
 def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | None]) -> None:
-    """Set a volume's status by hand, unless its attachments prove the claim wrong."""
-    volume = load.volume(ctx, volume_id, policy.RESET_STATUS)
+    """Set a volume's status, unless its attachments contradict it."""
+    volume = load.get(ctx, volume_id, policy.RESET_STATUS)
     claims = {field: text.lower() for field, text in body.items() if text}
     if not claims:
         raise exception.BadRequest(
@@ -48,16 +48,18 @@ def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | N
             )
     with notify.change(volume, "reset_status"):
         if claims.get("status") == "attaching" and volume.status == "available":
-            volumes.reset(volume.id, None, claims.get("attach_status"))  # a hold proves nothing
-            # Nothing is attaching, but somebody is to come: as os-reserve has it.
+            volumes.reset(
+                volume.id, None, claims.get("attach_status")
+            )  # a hold contradicts nothing
+            # The status "attaching" without an attachment is that of a hold, as of os-reserve.
             legacy.hold(volume.id, volume.project_id, ctx.user_id)
         volumes.reset(volume.id, claims.get("status"), claims.get("attach_status"))
 
 
 @action(PATH, "os-force_delete", policy=policy.FORCE_DELETE, doc=EndpointDoc(faults=(409, 504)))
 def force_delete(ctx: RequestContext, volume_id: str, request: webob.Request) -> None:
-    """Have a volume deleted; whatever the action's name stands for is ignored."""
-    volume_force_delete.delete(ctx, load.volume(ctx, volume_id, policy.FORCE_DELETE), request)
+    """Delete a volume by force; the value under the action's name is ignored."""
+    volume_force_delete.delete(ctx, load.get(ctx, volume_id, policy.FORCE_DELETE), request)
 
 
 @action(
@@ -68,15 +70,15 @@ def force_delete(ctx: RequestContext, volume_id: str, request: webob.Request) ->
     status=200,
 )
 def set_bootable(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
-    """Note whether servers may boot from a volume."""
-    volume = load.writable(ctx, volume_id, volume_policy.UPDATE)
+    """Record whether servers may boot from a volume."""
+    volume = load.get_writable(ctx, volume_id, volume_policy.UPDATE)
     volumes.update(volume.id, {"bootable": fields.parse_bool("bootable", body["bootable"])})
 
 
 @action(PATH, "os-update_readonly_flag", policy=policy.UPDATE_READONLY, body=schema.READONLY)
 def update_readonly_flag(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
-    """Let later attachments of a volume only read it, or write again."""
-    volume = load.volume(ctx, volume_id, policy.UPDATE_READONLY)
+    """Make later attachments of a volume read-only, or writable again."""
+    volume = load.get(ctx, volume_id, policy.UPDATE_READONLY)
     if fields.parse_bool("readonly", body["readonly"]):
         volume_changes.forbid_writing(volume.id)
     else:
@@ -97,8 +99,8 @@ _METADATA_DOC = EndpointDoc({"metadata": dict[str, str]})
     doc=_METADATA_DOC,
 )
 def set_image_metadata(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> Body:
-    """Set some pairs, keep the others, and answer all."""
-    volume = load.writable(ctx, volume_id, policy.SET_IMAGE_METADATA)
+    """Set some pairs, keep the others, and return all."""
+    volume = load.get_writable(ctx, volume_id, policy.SET_IMAGE_METADATA)
     return {"metadata": image_metadata.merge(volume.id, body["metadata"])}
 
 
@@ -111,7 +113,7 @@ def set_image_metadata(ctx: RequestContext, volume_id: str, body: Mapping[str, A
 )
 def unset_image_metadata(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
     """Remove one pair."""
-    volume = load.writable(ctx, volume_id, policy.REMOVE_IMAGE_METADATA)
+    volume = load.get_writable(ctx, volume_id, policy.REMOVE_IMAGE_METADATA)
     image_metadata.delete(volume.id, body["key"])
 
 
@@ -123,11 +125,11 @@ def unset_image_metadata(ctx: RequestContext, volume_id: str, body: Mapping[str,
     doc=_METADATA_DOC,
 )
 def show_image_metadata(ctx: RequestContext, volume_id: str) -> Body:
-    """Answer all pairs; whatever the action's name stands for is ignored.
+    """Return all pairs; the value under the action's name is ignored.
 
     :raises NotFound: there are none
     """
-    volume = load.volume(ctx, volume_id, volume_policy.GET_METADATA)
+    volume = load.get(ctx, volume_id, volume_policy.GET_METADATA)
     pairs = image_metadata.get(volume.id)
     if not pairs:
         raise exception.NotFound(f"Volume {volume.id} has no image metadata.")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what to volumes by actions."""
+"""Policy rules of volume actions."""
 
 from attachd.api import policy
 from attachd.api.volumes import policy as volume_policy
 
 MULTIATTACH = volume_policy.MULTIATTACH
-"""A rule of volumes, which counts when a type makes one such."""
+"""A rule of volumes, which applies when a new type makes a volume multiattach."""
 
 EXTEND = "volume:extend"
 EXTEND_ATTACHED = "volume:extend_attached_volume"
@@ -26,52 +26,52 @@ REMOVE_IMAGE_METADATA = "volume_extension:volume_image_metadata:remove"
 _ACTION = "POST /volumes/{volume_id}/action"
 
 RULES = [
-    policy.rule(EXTEND, policy.MEMBER, "Let a volume grow.", f"{_ACTION} (os-extend)"),
+    policy.rule(EXTEND, policy.MEMBER, "Extend a volume.", f"{_ACTION} (os-extend)"),
     policy.rule(
         EXTEND_ATTACHED,
         policy.MEMBER,
-        "Let a volume grow while it is attached.",
+        "Extend a volume while it is attached.",
         f"{_ACTION} (os-extend)",
     ),
     policy.rule(RETYPE, policy.MEMBER, "Give a volume another type.", f"{_ACTION} (os-retype)"),
     policy.rule(
         RESET_STATUS,
         policy.ADMIN,
-        "Set a volume's status by hand.",
+        "Reset a volume's status.",
         f"{_ACTION} (os-reset_status)",
     ),
     policy.rule(
         UPDATE_READONLY,
         policy.MEMBER,
-        "Let hosts only read a volume, or write to it again.",
+        "Make a volume read-only, or writable again.",
         f"{_ACTION} (os-update_readonly_flag)",
     ),
     policy.rule(
         SET_IMAGE_METADATA,
         policy.MEMBER,
-        "Set what is known of the image on a volume.",
+        "Set the image metadata of a volume.",
         f"{_ACTION} (os-set_image_metadata)",
     ),
     policy.rule(
         REMOVE_IMAGE_METADATA,
         policy.MEMBER,
-        "Forget a property of the image on a volume.",
+        "Remove image metadata of a volume.",
         f"{_ACTION} (os-unset_image_metadata)",
     ),
     policy.rule(
         FORCE_DELETE,
         policy.ADMIN,
-        "Delete a volume whatever its status is, unless it is attached.",
+        "Delete a volume in any status, unless it is attached.",
         f"{_ACTION} (os-force_delete)",
     ),
     policy.rule(
         EXTEND_COMPLETION,
         policy.ADMIN,
-        "Say that whoever uses a volume has seen it grow.",
+        "Confirm that the user of a volume has seen its new size.",
         f"{_ACTION} (os-extend_volume_completion)",
     ),
-    # Nobody may do these here; the rules decide who is told so, and keep their names for
-    # policies that are brought along.
+    # These actions are refused.  The rules decide who gets that answer, and keep policy files
+    # of other deployments valid.
     policy.rule(
         MIGRATE, policy.ADMIN, "Migrate a volume: refused.", f"{_ACTION} (os-migrate_volume)"
     ),
@@ -84,13 +84,13 @@ RULES = [
     policy.rule(
         UNMANAGE,
         policy.ADMIN,
-        "Forget a volume without deleting its data: refused.",
+        "Stop managing a volume without deleting its data: refused.",
         f"{_ACTION} (os-unmanage)",
     ),
     policy.rule(
         UPLOAD_IMAGE,
         policy.MEMBER,
-        "Make an image of a volume: refused.",
+        "Create an image from a volume: refused.",
         f"{_ACTION} (os-volume_upload_image)",
     ),
     policy.rule(
@@ -102,7 +102,7 @@ RULES = [
     policy.rule(
         REVERT,
         policy.MEMBER,
-        "Take a volume back to its latest snapshot: refused.",
+        "Revert a volume to its latest snapshot: refused.",
         f"{_ACTION} (revert)",
     ),
 ]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another type for a volume, where it is.
+"""The action os-retype: another type for a volume, on its present backend.
 
-What a type promises is kept by the backend that has the volume, or the type is refused: volumes
-do not move to other backends here, whichever ``migration_policy`` allows them to.
+The backend of the volume must provide what the type asks for, or the type is refused: volumes do
+not move to other backends here, with any ``migration_policy``.
 """
 
 from collections.abc import Mapping
@@ -24,18 +24,20 @@ PATH = "/volumes/{volume_id}/action"
     PATH, "os-retype", policy=policy.RETYPE, body=schema.RETYPE, doc=EndpointDoc(faults=(409,))
 )
 def retype(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
-    """Give a volume another type; it has it when the answer comes."""
-    volume = load.volume(ctx, volume_id, policy.RETYPE)
-    kind = lookup.get_by_id_or_name(ctx, body["new_type"])
-    if kind["id"] == volume.volume_type_id:
+    """Give a volume another type; the change is complete when the answer is sent."""
+    volume = load.get(ctx, volume_id, policy.RETYPE)
+    volume_type = lookup.get_by_id_or_name(ctx, body["new_type"])
+    if volume_type["id"] == volume.volume_type_id:
         raise exception.InvalidVolume(reason=f"Volume {volume.id} has that type already.")
-    future = check_retype(volume, kind)
+    future = check_retype(volume, volume_type)
     if future.multiattach and not volume.multiattach:
         ctx.authorize(policy.MULTIATTACH, volume)
-    judged = kind["extra_specs"]
-    wanted = volume_changes.Retype(volume.volume_type_id, kind["id"], judged, future.statuses)
+    judged = volume_type["extra_specs"]
+    wanted = volume_changes.Retype(
+        volume.volume_type_id, volume_type["id"], judged, future.statuses
+    )
     volume_changes.retype(volume.id, volume.project_id, wanted)
-    notify.retype(volume, kind["id"])
+    notify.retype(volume, volume_type["id"])
 
 
 _AVAILABLE_ONLY: Final = ("available",)
@@ -44,38 +46,38 @@ _AT_THE_HOST: Final = frozenset({"front-end", "both"})
 
 
 class RetypeResult(NamedTuple):
-    """What a volume will be.
+    """A volume with its new type.
 
-    :ivar multiattach: whether it can be attached several times
-    :ivar statuses: in which it may become so
+    :ivar multiattach: whether it is multiattach
+    :ivar statuses: the statuses in which it may be retyped
     """
 
     multiattach: bool
     statuses: tuple[str, ...]
 
 
-def check_retype(volume: Volume, kind: lookup.Row) -> RetypeResult:
-    """Say what a volume will be with another type.
+def check_retype(volume: Volume, volume_type: lookup.Row) -> RetypeResult:
+    """Check that a volume can have another type; return what it will be.
 
-    :raises InvalidInput: its size is not for the type; or it is in use, and whoever uses it
-        would have to hear of the change
+    :raises InvalidInput: its size does not fit the type; or it is in use, and its users would have
+        to apply the change
     :raises BadRequest: its backend does not have what the type asks for
     """
-    size_limits.check(kind, volume.size_gib)
-    before, after = _sharing(volume), multiattach.parse(kind["extra_specs"])
+    size_limits.check(volume_type, volume.size_gib)
+    before, after = _sharing(volume), multiattach.parse(volume_type["extra_specs"])
     changed = []
     if after != before:
         changed.append("how often and by whom it can be attached")
-    if _front_end_qos(volume.volume_type_id) != _front_end_qos(kind["id"]):
+    if _front_end_qos(volume.volume_type_id) != _front_end_qos(volume_type["id"]):
         changed.append("what its hosts limit it to")
     if changed and volume.status != "available":
         raise exception.InvalidInput(
             field="os-retype.new_type",
-            value=kind["name"],
+            value=volume_type["name"],
             reason=f"It changes {' and '.join(changed)}, which is only possible while a volume "
             f"is available; the status of volume {volume.id} is {volume.status}.",
         )
-    _check_backend_fits(volume, kind)
+    _check_backend_fits(volume, volume_type)
     return RetypeResult(after.multiattach, _AVAILABLE_ONLY if changed else _AVAILABLE_OR_IN_USE)
 
 
@@ -86,18 +88,20 @@ def _sharing(volume: Volume) -> multiattach.MultiattachSpec:
 
 
 def _front_end_qos(type_id: str | None) -> str | None:
-    """Name the QoS specs of a type that the volume's hosts are told."""
+    """Return the id of a type's QoS specs if hosts apply them, else None."""
     specs_id: str | None = types.get(type_id)["qos_specs_id"] if type_id else None
     if specs_id is None or qos_specs.get(specs_id)["consumer"] not in _AT_THE_HOST:
         return None
     return specs_id
 
 
-def _check_backend_fits(volume: Volume, kind: lookup.Row) -> None:
+def _check_backend_fits(volume: Volume, volume_type: lookup.Row) -> None:
     try:
-        scheduler.check_extra_specs(volume.host, kind["extra_specs"], volume.availability_zone)
+        scheduler.check_extra_specs(
+            volume.host, volume_type["extra_specs"], volume.availability_zone
+        )
     except exception.NoValidBackend as error:
         raise exception.BadRequest(
-            reason=f"Volume {volume.id} cannot have the type {kind['name']} where it is, and "
-            f"this service does not migrate volumes to other backends. {error}"
+            reason=f"Volume {volume.id} cannot have the type {volume_type['name']} where it is, "
+            f"and this service does not migrate volumes to other backends. {error}"
         ) from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said to a volume's actions, beside their names; used by handlers.py."""
+"""JSON schemas of a volume's actions."""
 
 from typing import Final
 

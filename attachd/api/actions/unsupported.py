@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Actions of the Block Storage API that this service does not have: each says so.
+"""Actions of the Block Storage API that this service does not support.
 
-Who asks is judged before, and so is whether there is such a volume: what is refused is the
-action, and nothing else is told by it.
+Policy and the volume's existence are checked first, so that a refusal discloses nothing else.
 """
 
 from collections.abc import Callable
@@ -19,9 +18,9 @@ PATH = "/volumes/{volume_id}/action"
 
 
 class UnsupportedAction(NamedTuple):
-    """One action.
+    """An action that is refused.
 
-    :ivar reason: why nobody may do it here, and what to do instead
+    :ivar reason: why it is not supported, and what to do instead
     """
 
     name: str
@@ -71,7 +70,7 @@ UNSUPPORTED_ACTIONS: Final = (
 def _handler(refusal: UnsupportedAction) -> Callable[[RequestContext, str], NoReturn]:
     def refuse(ctx: RequestContext, volume_id: str) -> NoReturn:
         """Answer 400, with the reason."""
-        load.volume(ctx, volume_id, refusal.policy)
+        load.get(ctx, volume_id, refusal.policy)
         raise exception.BadRequest(reason=f"{refusal.name} is not supported. {refusal.reason}")
 
     return refuse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default types: what volumes are that a project creates without naming a type."""
+"""Endpoints of default types: the type of volumes that a project creates without one."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypedDict
@@ -16,7 +16,7 @@ from attachd.db import default_types
 ITEM = "/default-types/{default_project_id}"
 SINCE = mv.DEFAULT_TYPE_OVERRIDES
 _MAX_PROJECT_ID = 64
-"""Characters of a project id, as the tables keep it."""
+"""Characters of a project id, as the tables store it."""
 
 BODY: Final = wrapped("default_type", fields({"volume_type": NAME}, "volume_type"))
 
@@ -38,7 +38,7 @@ class DefaultType(TypedDict):
     doc=EndpointDoc({"default_types": list[DefaultType]}),
 )
 def index() -> Body:
-    """Answer the projects that have a default type of their own."""
+    """Return the projects that have a default type of their own."""
     return {"default_types": [_show(row) for row in default_types.all_rows()]}
 
 
@@ -46,7 +46,7 @@ def index() -> Body:
     "GET", ITEM, since=SINCE, policy=policy.GET, doc=EndpointDoc({"default_type": DefaultType})
 )
 def show(default_project_id: str) -> Body:
-    """Answer a project's default type."""
+    """Return a project's default type."""
     return {"default_type": _show(default_types.get(default_project_id))}
 
 
@@ -59,23 +59,23 @@ def show(default_project_id: str) -> Body:
     doc=EndpointDoc({"default_type": DefaultType}),
 )
 def put(ctx: RequestContext, default_project_id: str, body: Body) -> Body:
-    """Make a type, named by id or name, a project's default."""
+    """Set a project's default type, given by id or name."""
     if len(default_project_id) > _MAX_PROJECT_ID:
         raise exception.NotFound(f"Project with id {default_project_id} not found.")
-    wanted = body["default_type"]["volume_type"]
+    requested = body["default_type"]["volume_type"]
     try:
-        kind = lookup.get_by_id_or_name(ctx, wanted)
-        default_types.put(default_project_id, kind["id"])
+        volume_type = lookup.get_by_id_or_name(ctx, requested)
+        default_types.put(default_project_id, volume_type["id"])
     except exception.VolumeTypeNotFound as error:
-        # The URL is that of a project: it is the body that is wrong.
+        # The URL names a project: the error is in the body.
         raise exception.BadRequest(reason=str(error)) from error
-    row = {"project_id": default_project_id, "volume_type_id": kind["id"]}
+    row = {"project_id": default_project_id, "volume_type_id": volume_type["id"]}
     return {"default_type": _show(row)}
 
 
 @endpoint("DELETE", ITEM, since=SINCE, policy=policy.DELETE, status=204)
 def delete(default_project_id: str) -> None:
-    """Have a project use the configured default type, as it may have done before."""
+    """Remove a project's default type, so that the configured one applies."""
     default_types.delete(default_project_id)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may say which volume type a project's volumes have that name none."""
+"""Policy rules of the default types of projects."""
 
 from attachd.api import policy
 
@@ -12,7 +12,7 @@ _ITEM = "/default-types/{default_project_id}"
 
 RULES = [
     policy.rule(PUT, policy.ADMIN, "Set a project's default volume type.", f"PUT {_ITEM}"),
-    policy.rule(GET, policy.ADMIN, "Look at a project's default volume type.", f"GET {_ITEM}"),
+    policy.rule(GET, policy.ADMIN, "Show a project's default volume type.", f"GET {_ITEM}"),
     policy.rule(
         GET_ALL, policy.ADMIN, "List the default volume types of projects.", "GET /default-types"
     ),

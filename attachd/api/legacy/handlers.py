@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attaching by actions of a volume, as it was done before there were attachments in the API.
+"""Actions that attach volumes, as before the attachments API.
 
-A caller takes the volume (os-reserve), has its host let in (os-initialize_connection) and says
-that the volume is attached (os-attach); and back again (os-begin_detaching,
-os-terminate_connection, os-detach).  Bare-metal services do it like this to the present day.
+A caller reserves the volume (os-reserve), has its host connected (os-initialize_connection) and
+reports that the volume is attached (os-attach); and back again (os-begin_detaching,
+os-terminate_connection, os-detach).  Bare-metal services still do so.
 """
 
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ Body = Mapping[str, Any]
 
 @action(PATH, "os-reserve", policy=policy.RESERVE)
 def reserve(ctx: RequestContext, volume_id: str) -> None:
-    """Take a volume for an attachment that is to come."""
-    volume = load.volume(ctx, volume_id, policy.RESERVE)
+    """Hold a volume for an attachment that is to come."""
+    volume = load.get(ctx, volume_id, policy.RESERVE)
     legacy.hold(
         volume.id, volume.project_id, ctx.user_id, reservation.sharing_denied_rule(ctx, volume)
     )
@@ -37,29 +37,29 @@ def reserve(ctx: RequestContext, volume_id: str) -> None:
 
 @action(PATH, "os-unreserve", policy=policy.UNRESERVE, doc=EndpointDoc(faults=(504,)))
 def unreserve(ctx: RequestContext, volume_id: str) -> None:
-    """Give a volume back, and what was opened in the meantime with it; or do nothing."""
-    volume = load.volume(ctx, volume_id, policy.UNRESERVE)
+    """Release the caller's hold with the connections opened for it, if there is one."""
+    volume = load.get(ctx, volume_id, policy.UNRESERVE)
     release.release_callers(ctx, volume, VolumeHolders.load(volume.id))
 
 
 @action(PATH, "os-begin_detaching", policy=policy.BEGIN_DETACHING)
 def begin_detaching(ctx: RequestContext, volume_id: str) -> None:
-    """Let everybody see that a volume is about to be detached."""
-    legacy.begin_detaching(load.volume(ctx, volume_id, policy.BEGIN_DETACHING).id)
+    """Show the volume as detaching."""
+    legacy.begin_detaching(load.get(ctx, volume_id, policy.BEGIN_DETACHING).id)
 
 
 @action(PATH, "os-roll_detaching", policy=policy.ROLL_DETACHING)
 def roll_detaching(ctx: RequestContext, volume_id: str) -> None:
-    """Take that back; or do nothing."""
-    legacy.roll_detaching(load.volume(ctx, volume_id, policy.ROLL_DETACHING).id)
+    """Undo os-begin_detaching, if it was called."""
+    legacy.roll_detaching(load.get(ctx, volume_id, policy.ROLL_DETACHING).id)
 
 
 @action(
     PATH, "os-attach", policy=policy.ATTACH, body=schema.ATTACH, doc=EndpointDoc(faults=(409,))
 )
 def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
-    """Note that a server, or else a host, uses a volume now."""
-    volume = load.writable(ctx, volume_id, policy.ATTACH)
+    """Record that a server, or else a host, uses a volume."""
+    volume = load.get_writable(ctx, volume_id, policy.ATTACH)
     legacy.attach(
         volume.id,
         {
@@ -83,14 +83,14 @@ def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
     doc=DOC,
 )
 def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webob.Request) -> None:
-    """Remove an attachment, and close what is still open for it; the only one needs no name."""
-    volume = load.writable(ctx, volume_id, policy.DETACH)
-    wanted = schema.attachment_id(body)
-    holders = VolumeHolders.checked(ctx, request, volume.id, wanted)
-    chosen = _select_attachment(ctx, volume.id, holders, wanted)
+    """Remove an attachment and close its connections; the only one needs no name."""
+    volume = load.get_writable(ctx, volume_id, policy.DETACH)
+    named = schema.attachment_id(body)
+    holders = VolumeHolders.checked(ctx, request, volume.id, named)
+    chosen = _select_attachment(ctx, volume.id, holders, named)
     if chosen is not None:
         release.remove(ctx, request, volume, holders, chosen)
-    elif wanted is None:
+    elif named is None:
         release.release_callers(ctx, volume, holders)
 
 
@@ -102,26 +102,26 @@ def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webo
     doc=DOC,
 )
 def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob.Request) -> None:
-    """Remove one attachment whatever state it is in, and what is left of the host's connection."""
-    volume = load.writable(ctx, volume_id, policy.FORCE_DETACH)
-    wanted = schema.attachment_id(body)
-    holders = VolumeHolders.checked(ctx, request, volume.id, wanted)
-    chosen = _select_attachment(ctx, volume.id, holders, wanted)
+    """Remove one attachment in any state, with what is left of the host's connection."""
+    volume = load.get_writable(ctx, volume_id, policy.FORCE_DETACH)
+    named = schema.attachment_id(body)
+    holders = VolumeHolders.checked(ctx, request, volume.id, named)
+    chosen = _select_attachment(ctx, volume.id, holders, named)
     if chosen is not None:
         release.remove_by_force(ctx, request, volume, holders, chosen)
         unused = holders.unused_by(chosen["user_id"])
         if unused and body.get("connector"):
             manager_api.terminate_connections(ctx, volume, body["connector"], (), unused)
-    elif wanted is None:
+    elif named is None:
         release.release_all(ctx, volume, holders)
     else:
-        raise exception.AttachmentNotFound(attachment_id=wanted)
+        raise exception.AttachmentNotFound(attachment_id=named)
 
 
 def _select_attachment(
     ctx: RequestContext, volume_id: str, holders: VolumeHolders, attachment_id: str | None
 ) -> Row | None:
-    """Return the attachment that is meant, or None if there is none (any more).
+    """Return the attachment that is meant, or None if there is none or it is deleted.
 
     :raises InvalidVolume: there are several, and none was named
     :raises InvalidInput: the attachment is one of another volume
@@ -155,10 +155,10 @@ def _select_attachment(
     doc=EndpointDoc({"connection_info": view.Connection}, faults=(409, 504)),
 )
 def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> dict[str, Any]:
-    """Let a host reach a volume, and tell how."""
+    """Give a host access to a volume, and return how to connect."""
     connector = body["connector"]
     schema.check_connector(connector)
-    volume = load.writable(ctx, volume_id, policy.INITIALIZE)
+    volume = load.get_writable(ctx, volume_id, policy.INITIALIZE)
     denied_rule = reservation.sharing_denied_rule(ctx, volume)
     return view.connection(
         manager_api.initialize_connection(ctx, volume, connector, denied_rule), connector
@@ -175,8 +175,8 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
 def terminate_connection(
     ctx: RequestContext, volume_id: str, body: Body, request: webob.Request
 ) -> None:
-    """Take a host's access away, and give the volume back if that was not used."""
-    volume = load.volume(ctx, volume_id, policy.TERMINATE)
+    """Remove a host's access, and release the volume if no attachment uses it."""
+    volume = load.get(ctx, volume_id, policy.TERMINATE)
     holders = VolumeHolders.checked(ctx, request, volume.id)
     connector = body["connector"] or None
     several = len(holders.used) > 1 or (volume.multiattach and len(holders.connections) > 1)
@@ -186,8 +186,8 @@ def terminate_connection(
             value=connector,
             reason="The volume has several attachments or connections: name the host.",
         )
-    # Without any, the call has come late, or twice: a hold may be somebody else's by now.
+    # Without connections the call is late or repeated: a hold may be another caller's by now.
     if holders.connections:
-        # Whoever names a host means it, whatever the connection may be used for by then.
+        # A named host is disconnected even if an attachment uses the connection by then.
         ids = None if connector else [row["id"] for row in holders.attachments]
         manager_api.terminate_connections(ctx, volume, connector, ids)

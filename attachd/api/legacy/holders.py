@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is of a volume when one of the older calls comes; used by their handlers."""
+"""The rows that hold a volume when one of the older calls arrives."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -19,14 +19,14 @@ Row = dict[str, Any]
 PATH = "/volumes/{volume_id}/action"
 
 DOC = EndpointDoc(None, override.QUERY_PARAMETERS, (409, 504))
-"""What clients are told of what takes an attachment away."""
+"""The documentation of the actions that remove an attachment."""
 
 
 class VolumeHolders(NamedTuple):
-    """What there is of a volume, by kind; without secrets, oldest first.
+    """The rows that hold a volume, by kind; without secrets, oldest first.
 
-    :ivar used: those of the attachments that count: not those that never came to be
-    :ivar allowed_states: what the guard said, by the id of the attachment
+    :ivar used: the attachments that count: not those whose connect failed
+    :ivar allowed_states: as the guard returned them, by the id of the attachment
     """
 
     attachments: Sequence[Row]
@@ -36,10 +36,10 @@ class VolumeHolders(NamedTuple):
     allowed_states: Mapping[str, detach_guard.AllowedStates] = MappingProxyType({})
 
     def for_caller(self, ctx: RequestContext, volume: Volume) -> Self:
-        """Narrow it to what was begun by whoever gives the volume back now.
+        """Return only the rows of the caller who releases the volume.
 
-        That is all of it where there can be one only, else what the caller has begun by the
-        older calls.  Administrators who have not take back what somebody else has.
+        Without multiattach that is all of them, else what the caller has begun by the older calls.
+        An administrator without rows of their own releases those of the oldest hold's user.
         """
         if not volume.multiattach:
             return self
@@ -59,12 +59,12 @@ class VolumeHolders(NamedTuple):
         return [row["id"] for row in self.holds]
 
     def unused_by(self, user_id: str | None) -> list[str]:
-        """Return the ids of the connections that a user opened and nobody has said the use of."""
+        """Return the ids of a user's connections that no attachment uses."""
         ext_version = holders.of_user(self.connections, user_id)
         return [row["id"] for row in ext_version if row["serves"] is None]
 
     def describe(self) -> str:
-        """Name those that count with their states, ten at most."""
+        """Return names and states of the attachments that count, ten at most."""
         pairs = [(holders.name(row), AttachmentState(row["state"]).wire) for row in self.used[:10]]
         return ", ".join(f"{name} ({state})" for name, state in pairs)
 
@@ -76,19 +76,19 @@ class VolumeHolders(NamedTuple):
         volume_id: str,
         attachment_id: str | None = None,
     ) -> Self:
-        """Look, once it is known that nobody minds when the volume is taken from them.
+        """Load the rows, after the guard has checked that no server uses the volume.
 
-        :param attachment_id: as named by the caller; None: whichever the volume has
-        :raises AttachmentInUse: a server uses the volume: Compute detaches it
+        :param attachment_id: as the caller named it; None: the only one
+        :raises AttachmentInUse: a server uses the volume, and detaches it through Compute
         """
-        # In this order: what comes after the guard has looked is not there.
+        # In this order: a row that is added after the guard's check is not returned.
         loaded = cls.load(volume_id)
         allowed_states = detach_guard.check_volume(ctx, request, volume_id, attachment_id)
         return loaded._replace(allowed_states=allowed_states)
 
     @classmethod
     def load(cls, volume_id: str) -> Self:
-        """Look."""
+        """Load the rows of a volume."""
         rows = legacy.rows(volume_id)
         attachments = holders.shown(rows)
         return cls(

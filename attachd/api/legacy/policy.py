@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may attach volumes by the older calls."""
+"""Policy rules of the actions that attach volumes."""
 
 from attachd.api import policy
 
@@ -21,55 +21,55 @@ RULES = [
     policy.rule(
         RESERVE,
         policy.MEMBER,
-        "Take a volume that is about to be attached.",
+        "Reserve a volume that is about to be attached.",
         f"{_ACTION} (os-reserve)",
     ),
     policy.rule(
         UNRESERVE,
         policy.MEMBER,
-        "Give a volume back that was taken to be attached.",
+        "Release a volume that was reserved.",
         f"{_ACTION} (os-unreserve)",
     ),
     policy.rule(
         BEGIN_DETACHING,
         policy.MEMBER,
-        "Say that an attachment of a volume is about to be detached.",
+        "Mark a volume as detaching.",
         f"{_ACTION} (os-begin_detaching)",
     ),
     policy.rule(
         ROLL_DETACHING,
         policy.MEMBER,
-        "Say that an attachment of a volume is not going to be detached after all.",
+        "Undo the mark that a volume is detaching.",
         f"{_ACTION} (os-roll_detaching)",
     ),
     policy.rule(
         INITIALIZE,
         policy.MEMBER,
-        "Let a host reach a volume, and learn how, with all that is secret in it.",
+        "Connect a host to a volume. The answer includes the secrets of the connection.",
         f"{_ACTION} (os-initialize_connection)",
     ),
     policy.rule(
         TERMINATE,
         policy.MEMBER,
-        "Take a host's access to a volume away.",
+        "Remove a host's access to a volume.",
         f"{_ACTION} (os-terminate_connection)",
     ),
     policy.rule(
         ATTACH,
         policy.MEMBER,
-        "Say that a volume is attached to a server or a host.",
+        "Report that a volume is attached to a server or a host.",
         f"{_ACTION} (os-attach)",
     ),
     policy.rule(
         DETACH,
         policy.MEMBER,
-        "Detach a volume, and close what is left of its connections.",
+        "Detach a volume, and close its remaining connections.",
         f"{_ACTION} (os-detach)",
     ),
     policy.rule(
         FORCE_DETACH,
         policy.ADMIN,
-        "Detach a volume whatever state its attachment is in.",
+        "Detach a volume in any state of its attachment.",
         f"{_ACTION} (os-force_detach)",
     ),
 ]

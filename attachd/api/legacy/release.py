@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Giving volumes back by the older calls, attached or merely taken; used by their handlers."""
+"""Release of volumes by the older calls, attached or only held."""
 
 from collections.abc import Callable
 import contextlib
@@ -17,20 +17,20 @@ from attachd.rpc import manager_api
 
 
 def release_callers(ctx: RequestContext, volume: Volume, holders: VolumeHolders) -> None:
-    """Give back what the caller has begun, with what was opened for it.
+    """Release what the caller has begun, with the connections opened for it.
 
-    Where nobody can tell what was opened for whom, it stays open until its host is named.
+    A connection that cannot be assigned to one caller stays open until its host is named.
     """
-    begun = holders.for_caller(ctx, volume)
-    alone = len(begun.holds) == 1 or not volume.multiattach
-    unused = [row["id"] for row in begun.connections if row["serves"] is None]
-    if unused and alone and not begun.used:
+    callers = holders.for_caller(ctx, volume)
+    alone = len(callers.holds) == 1 or not volume.multiattach
+    unused = [row["id"] for row in callers.connections if row["serves"] is None]
+    if unused and alone and not callers.used:
         manager_api.terminate_connections(ctx, volume, None, (), unused)
-    legacy.release(volume.id, begun.hold_ids[:1])
+    legacy.release(volume.id, callers.hold_ids[:1])
 
 
 def release_all(ctx: RequestContext, volume: Volume, holders: VolumeHolders) -> None:
-    """Give a volume back that has no attachment, and leave nothing of what anybody has begun."""
+    """Release a volume without attachments: all holds and connections of all callers."""
     if holders.connections:
         manager_api.terminate_connections(ctx, volume, None, ())
     legacy.release(volume.id, holders.hold_ids)
@@ -41,10 +41,10 @@ def remove(
     request: webob.Request,
     volume: Volume,
     holders: VolumeHolders,
-    chosen: Row,
+    attachment_row: Row,
 ) -> None:
-    """Have the backend shut the attachment's hosts out, and remove it."""
-    _remove(deletion.delete, ctx, request, volume, holders, chosen)
+    """Disconnect the attachment's host, and remove the attachment."""
+    _remove(deletion.delete, ctx, request, volume, holders, attachment_row)
 
 
 def remove_by_force(
@@ -52,13 +52,13 @@ def remove_by_force(
     request: webob.Request,
     volume: Volume,
     holders: VolumeHolders,
-    chosen: Row,
+    attachment_row: Row,
 ) -> None:
-    """Do as :func:`remove`, whatever its state is, and have it on record who did.
+    """Do as :func:`remove` in any state, and record the caller.
 
-    The agent of a host lets go first all the same: who does without that says so by DELETE.
+    The agent of a host still releases its device first; DELETE with ``force`` does without.
     """
-    _remove(_force_delete, ctx, request, volume, holders, chosen)
+    _remove(_force_delete, ctx, request, volume, holders, attachment_row)
 
 
 def _force_delete(
@@ -67,20 +67,23 @@ def _force_delete(
     attachment: Attachment,
     allowed_states: detach_guard.AllowedStates,
 ) -> None:
+    """Have the agent release the device, then delete by force."""
     agent_detach.release_device(ctx, attachment, allowed_states)
     deletion.force_delete(ctx, request, attachment, allowed_states)
 
 
 def _remove(
-    way: Callable[[RequestContext, webob.Request, Attachment, detach_guard.AllowedStates], object],
+    delete: Callable[
+        [RequestContext, webob.Request, Attachment, detach_guard.AllowedStates], object
+    ],
     ctx: RequestContext,
     request: webob.Request,
     volume: Volume,
     holders: VolumeHolders,
-    chosen: Row,
+    attachment_row: Row,
 ) -> None:
     seen = {"volume_host": volume.host, "volume_status": volume.status}
-    attachment = Attachment.from_row(ctx, {**chosen, **seen})
-    # If somebody else was faster, it is as it should be.
+    attachment = Attachment.from_row(ctx, {**attachment_row, **seen})
+    # Another request may have deleted it already.
     with contextlib.suppress(exception.AttachmentNotFound):
-        way(ctx, request, attachment, holders.allowed_states.get(attachment.id))
+        delete(ctx, request, attachment, holders.allowed_states.get(attachment.id))

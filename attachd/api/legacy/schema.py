@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said to the older calls for attaching, beside their names; used by their handlers."""
+"""JSON schemas of the actions that attach volumes."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -38,17 +38,17 @@ TERMINATE: Final = fields(_CONNECTOR, "connector")
 
 
 def check_connector(connector: dict[str, Any]) -> None:
-    """Let a connector pass that is to be let in; see attachments.schema."""
+    """Check a connector; see attachments.schema."""
     schema.check_connector(connector, "os-initialize_connection.connector")
 
 
 def instance_id(body: Mapping[str, Any]) -> str | None:
-    """Return the id of the server that a body names, if it names one."""
+    """Return the id of the server in a body, or None."""
     return _id(body, "instance_uuid")
 
 
 def attachment_id(body: Mapping[str, Any] | None) -> str | None:
-    """Return the id of the attachment that a body names, if it names one."""
+    """Return the id of the attachment in a body, or None."""
     return _id(body or {}, "attachment_id")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a connection looks in the answer to os-initialize_connection."""
+"""The answer to os-initialize_connection."""
 
 from collections.abc import Mapping
 from typing import Any, TypedDict
@@ -17,7 +17,7 @@ class Connection(TypedDict):
 
 
 def connection(answer: manager_api.Connected, connector: Mapping[str, Any]) -> dict[str, Any]:
-    """Show what a host needs, as os-brick's connect_volume() takes it.
+    """Return what os-brick's connect_volume() takes.
 
     Some clients look for enforce_multipath beside the data, others in it.
     """

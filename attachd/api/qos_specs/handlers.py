@@ -26,7 +26,7 @@ ITEM = "/qos-specs/{qos_specs_id}"
 FILTERS: Final = ("id", "name", "consumer")
 SORT_KEYS: Final = MappingProxyType({name: name for name in qos_specs.SORTABLE})
 DEFAULT_CONSUMER: Final = "back-end"
-"""As the Block Storage API has it for whoever does not say."""
+"""The consumer if the caller gives none, as in the Block Storage API."""
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
@@ -36,18 +36,18 @@ _LIST_DOC: Final = EndpointDoc(
     paging.PAGE_PARAMETERS,
 )
 _DELETE_DOC: Final = EndpointDoc(
-    parameters={"force": fields.query_flag("Although volume types have them.")}
+    parameters={"force": fields.query_flag("Delete them even if volume types have them.")}
 )
 
 
 @endpoint("GET", "/qos-specs", policy=policy.GET_ALL, doc=_LIST_DOC)
 def index(query: Query, version: mv.Version, links: Links) -> Body:
-    """Answer a page of QoS specs."""
-    wanted = paging.read(query, SORT_KEYS)
-    asked = paging.filters(query, FILTERS, version)
-    rows = qos_specs.page(cast("qos_specs.Filters", asked), wanted)
+    """Return a page of QoS specs."""
+    page = paging.read(query, SORT_KEYS)
+    requested = paging.filters(query, FILTERS, version)
+    rows = qos_specs.page(cast("qos_specs.Filters", requested), page)
     answer: Body = {"qos_specs": [view.summary(row) for row in rows]}
-    if more := paging.next_link(links, "/qos-specs", query, wanted, rows):
+    if more := paging.next_link(links, "/qos-specs", query, page, rows):
         answer["qos_specs_links"] = more
     return answer
 
@@ -60,17 +60,17 @@ def index(query: Query, version: mv.Version, links: Links) -> Body:
     doc=view.ONE_DOC._replace(faults=(409,)),
 )
 def create(body: Body, links: Links) -> Body:
-    """Store new QoS specs; keys stand beside the name, and those that are null are left out."""
-    wanted = dict(body["qos_specs"])
-    name = wanted.pop("name").strip()
-    consumer = wanted.pop("consumer", DEFAULT_CONSUMER)
-    specs = {key: value for key, value in wanted.items() if value is not None}
+    """Store new QoS specs; keys are beside the name, and those that are null are left out."""
+    requested = dict(body["qos_specs"])
+    name = requested.pop("name").strip()
+    consumer = requested.pop("consumer", DEFAULT_CONSUMER)
+    specs = {key: value for key, value in requested.items() if value is not None}
     return view.detail(qos_specs.create(name, consumer, specs), links)
 
 
 @endpoint("GET", ITEM, policy=policy.GET, doc=view.ONE_DOC)
 def show(qos_specs_id: str, links: Links) -> Body:
-    """Answer the QoS specs of one id."""
+    """Return QoS specs by id."""
     return view.detail(qos_specs.get(qos_specs_id), links)
 
 
@@ -82,10 +82,10 @@ def show(qos_specs_id: str, links: Links) -> Body:
     doc=EndpointDoc({"qos_specs": dict[str, str | None]}),
 )
 def update(qos_specs_id: str, body: Body) -> Body:
-    """Set some keys and keep the others; whoever is attached keeps what they have."""
-    wanted = dict(body["qos_specs"])
-    consumer = wanted.pop("consumer", None)
-    qos_specs.update(qos_specs_id, consumer, wanted)
+    """Set some keys and keep the others; existing attachments keep their values."""
+    requested = dict(body["qos_specs"])
+    consumer = requested.pop("consumer", None)
+    qos_specs.update(qos_specs_id, consumer, requested)
     return body
 
 
@@ -111,10 +111,10 @@ def delete(qos_specs_id: str, query: Query) -> None:
     doc=EndpointDoc({"qos_associations": list[view.Association]}),
 )
 def list_associations(qos_specs_id: str) -> Body:
-    """Answer the volume types that have the QoS specs."""
+    """Return the volume types that have the QoS specs."""
     qos_specs.get(qos_specs_id)
-    kinds = qos_specs.types_with(qos_specs_id)
-    return {"qos_associations": [view.association(kind) for kind in kinds]}
+    volume_types = qos_specs.types_with(qos_specs_id)
+    return {"qos_associations": [view.association(volume_type) for volume_type in volume_types]}
 
 
 _ASSOCIATE_DOC = EndpointDoc(
@@ -124,20 +124,20 @@ _ASSOCIATE_DOC = EndpointDoc(
 
 @endpoint("GET", f"{ITEM}/associate", policy=policy.UPDATE, status=202, doc=_ASSOCIATE_DOC)
 def associate(qos_specs_id: str, query: Query) -> None:
-    """Give a volume type the QoS specs: hosts that connect from now on hear of them."""
+    """Give a volume type the QoS specs; hosts that connect from now on receive them."""
     type_id = _type_id(query)
     row = qos_specs.get(qos_specs_id)
     qos_specs.associate(qos_specs_id, type_id)
     if row["consumer"] != "front-end":
         LOG.warning(
-            "Volume type %s has QoS specs %s for %s: no backend limits anything by itself",
+            "Volume type %s: QoS specs %s are for %s, but no backend limits anything by itself",
             type_id, qos_specs_id, row["consumer"],
         )  # fmt: skip
 
 
 @endpoint("GET", f"{ITEM}/disassociate", policy=policy.UPDATE, status=202, doc=_ASSOCIATE_DOC)
 def disassociate(qos_specs_id: str, query: Query) -> None:
-    """Take the QoS specs from a volume type, if it has them."""
+    """Remove the QoS specs from a volume type, if it has them."""
     type_id = _type_id(query)
     qos_specs.get(qos_specs_id)
     types.get(type_id)
@@ -146,13 +146,13 @@ def disassociate(qos_specs_id: str, query: Query) -> None:
 
 @endpoint("GET", f"{ITEM}/disassociate_all", policy=policy.UPDATE, status=202)
 def disassociate_all(qos_specs_id: str) -> None:
-    """Take the QoS specs from all volume types that have them."""
+    """Remove the QoS specs from all volume types that have them."""
     qos_specs.get(qos_specs_id)
     qos_specs.disassociate_all(qos_specs_id)
 
 
 def _type_id(query: Query) -> str:
-    wanted = query.get("vol_type_id")
-    if not wanted:
+    requested = query.get("vol_type_id")
+    if not requested:
         raise exception.BadRequest(reason="Volume Type id must not be None.")
-    return wanted
+    return requested

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what with QoS specs."""
+"""Policy rules of QoS specs."""
 
 from attachd.api import policy
 
@@ -19,7 +19,7 @@ RULES = [
         "GET /qos-specs",
         f"GET {_ITEM}/associations",
     ),
-    policy.rule(GET, policy.ADMIN, "Look at QoS specs.", f"GET {_ITEM}"),
+    policy.rule(GET, policy.ADMIN, "Show QoS specs.", f"GET {_ITEM}"),
     policy.rule(CREATE, policy.ADMIN, "Create QoS specs.", "POST /qos-specs"),
     policy.rule(
         UPDATE,

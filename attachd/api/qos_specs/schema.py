@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies of requests on QoS specs look like; used by handlers.py.
+"""JSON schemas of request bodies of QoS specs.
 
-The keys are what front ends understand, total_iops_sec and the like, and anybody's own.  Checked
-are the values of those that attachd itself computes with.
+The keys are those of front ends, such as total_iops_sec, and any others.  Checked are the values
+of those that attachd itself computes with.
 """
 
 from typing import Final
@@ -43,7 +43,7 @@ UPDATE: Final = wrapped(
     {
         **_SPECS,
         "properties": {"consumer": _CONSUMER},
-        # A name is given once and for all, and is no key.
+        # A name cannot be changed, and is not a key.
         "patternProperties": {_COMPUTED: _NUMBER, rf"(?!\A(name|id)\Z){_KEY}": OPTIONAL_TEXT},
     },
 )

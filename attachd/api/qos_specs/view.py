@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How QoS specs look on the wire; used by the handlers of QoS specs."""
+"""QoS specs as answers show them."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypedDict
@@ -28,11 +28,11 @@ class Association(TypedDict):
 
 
 ONE_DOC: Final = EndpointDoc({"qos_specs": QosSpecs, "links": list[Link]})
-"""What an answer with one has."""
+"""The answer with one QoS specs."""
 
 
 def summary(row: Row) -> dict[str, Any]:
-    """Show QoS specs in a list."""
+    """Return QoS specs in a list."""
     return {
         "id": row["id"],
         "name": row["name"],
@@ -42,10 +42,14 @@ def summary(row: Row) -> dict[str, Any]:
 
 
 def detail(row: Row, links: Links) -> dict[str, Any]:
-    """Show QoS specs by themselves: the links stand beside them."""
+    """Return QoS specs by themselves, with links beside them."""
     return {"qos_specs": summary(row), "links": links.of("qos-specs", row["id"])}
 
 
-def association(kind: Row) -> dict[str, str]:
-    """Show a volume type that has QoS specs."""
-    return {"association_type": "volume_type", "name": kind["name"], "id": kind["id"]}
+def association(volume_type: Row) -> dict[str, str]:
+    """Return a volume type that has QoS specs."""
+    return {
+        "association_type": "volume_type",
+        "name": volume_type["name"],
+        "id": volume_type["id"],
+    }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells users of their quota before it tells of the storage's; used by volumes and actions."""
+"""Which error a caller gets if both quota and storage are exhausted."""
 
 from collections.abc import Iterator
 import contextlib
@@ -10,11 +10,11 @@ from attachd.db import quota_claims
 
 @contextlib.contextmanager
 def quota_error_first(project_id: str, claim: quota_claims.Claim) -> Iterator[None]:
-    """Look for a place, where a project that may not have as much is told that instead.
+    """Prefer QuotaExceeded to NoValidBackend while a backend is selected.
 
-    Whether a project may have it is decided later, where it is stored.
+    The quota itself is enforced later, when the volume is stored.
 
-    :raises QuotaExceeded: there is no place, and the project may not have it
+    :raises QuotaExceeded: no backend fits, and the project's quota is exceeded
     """
     try:
         yield

@@ -20,15 +20,19 @@ Body = dict[str, Any]
 Query = Mapping[str, str]
 
 _LONGEST_PROJECT = 64
-"""Characters of a project's id, as the tables keep it."""
+"""Characters of a project id, as the tables store it."""
 
 _UPDATE_DOC = view.LIMITS_DOC._replace(
-    parameters={"skip_validation": fields.query_flag("Although the project has more.")}
+    parameters={
+        "skip_validation": fields.query_flag(
+            "Set limits even if the project's usage exceeds them."
+        )
+    }
 )
 
 
 class _Project(NamedTuple):
-    """Whose quotas they are, for policy."""
+    """The project whose quotas a rule is checked for."""
 
     project_id: str
     user_id: str | None = None
@@ -36,7 +40,7 @@ class _Project(NamedTuple):
 
 @endpoint("GET", ITEM, policy=policy.SHOW, doc=view.SHOW_DOC)
 def show(ctx: RequestContext, target_project_id: str, query: Query) -> Body:
-    """Answer a project's quotas, and what it has used of them if ``usage`` is true."""
+    """Return a project's quotas, with their usage if ``usage`` is true."""
     ctx.authorize(policy.SHOW, _Project(target_project_id))
     with_usage = fields.parse_bool("usage", query.get("usage", "false"))
     shown: Body = _limits(ctx, target_project_id)
@@ -47,7 +51,7 @@ def show(ctx: RequestContext, target_project_id: str, query: Query) -> Body:
 
 @endpoint("GET", f"{ITEM}/defaults", policy=policy.SHOW, doc=view.NAMED_DOC)
 def defaults(ctx: RequestContext, target_project_id: str) -> Body:
-    """Answer what holds for a project for which nothing was set."""
+    """Return the quotas of a project for which none are set."""
     ctx.authorize(policy.SHOW, _Project(target_project_id))
     of_all = quotas.of_class(quotas.DEFAULT_CLASS)
     shown = view.effective(_resource_names(ctx, target_project_id), of_all)
@@ -56,7 +60,7 @@ def defaults(ctx: RequestContext, target_project_id: str) -> Body:
 
 @endpoint("PUT", ITEM, policy=policy.UPDATE, body=schema.UPDATE, doc=_UPDATE_DOC)
 def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query) -> Body:
-    """Set some of a project's quotas; below what it has only by ``force``."""
+    """Set some of a project's quotas; below its usage only with ``force``."""
     ctx.authorize(policy.UPDATE, _Project(target_project_id))
     if len(target_project_id) > _LONGEST_PROJECT:
         raise exception.InvalidInput(
@@ -75,13 +79,13 @@ def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query
 
 @endpoint("DELETE", ITEM, policy=policy.DELETE)
 def delete(ctx: RequestContext, target_project_id: str) -> None:
-    """Have the defaults hold for a project again."""
+    """Have the defaults apply to a project again."""
     ctx.authorize(policy.DELETE, _Project(target_project_id))
     quotas.remove(target_project_id)
 
 
 def _resource_names(ctx: RequestContext, project_id: str) -> list[str]:
-    """Return what is limited; of the private types, users are told of those of their project."""
+    """Return what is limited; users see the private types of their own project only."""
     known: types.Filters = {} if ctx.is_admin else {"known_to": project_id}
     return view.resource_names(types.names(known))
 
@@ -95,13 +99,13 @@ CLASS = "/os-quota-class-sets/{class_name}"
 
 @endpoint("GET", CLASS, policy=policy.GET_CLASS, doc=view.NAMED_CLASS_DOC)
 def show_class(class_name: str) -> Body:
-    """Answer the quotas of a class; what is not set in it is what holds by default."""
+    """Return the quotas of a class; the default applies to what is not set in it."""
     return {"quota_class_set": {**_class_limits(class_name), "id": class_name}}
 
 
 @endpoint("PUT", CLASS, policy=policy.UPDATE_CLASS, body=schema.UPDATE_CLASS, doc=view.CLASS_DOC)
 def update_class(class_name: str, body: Body) -> Body:
-    """Set some of the quotas of a class, which there is from then on."""
+    """Set some of the quotas of a class; the class exists from then on."""
     known = view.resource_names(types.names({}))
     wanted = requested_limits(body["quota_class_set"], "quota class set", known)
     quotas.store_of_class(class_name, wanted)
@@ -123,7 +127,7 @@ def requested_limits(body: Mapping[str, Any], kind: str, known: Collection[str])
 
     :param kind: what the body is, in words
     :param known: what can be limited
-    :raises BadRequest: naming what cannot
+    :raises BadRequest: with the names that cannot be limited
     """
     if bad := [validation.abbreviate(key) for key in body if key not in known]:
         raise exception.BadRequest(reason=f"Bad key(s) in {kind}: {', '.join(bad[:_SHOWN])}")

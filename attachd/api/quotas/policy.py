@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may see and set how much a project may have."""
+"""Policy rules of quotas."""
 
 from attachd.api import policy
 
@@ -16,13 +16,13 @@ RULES = [
     policy.rule(
         SHOW,
         policy.READER,
-        "See a project's quotas, what it has used of them, and what would hold by default.",
+        "See a project's quotas, their usage, and the default quotas.",
         f"GET {_ITEM}",
         f"GET {_ITEM}/defaults",
     ),
     policy.rule(UPDATE, policy.ADMIN, "Set a project's quotas.", f"PUT {_ITEM}"),
     policy.rule(
-        DELETE, policy.ADMIN, "Have the default quotas hold for a project.", f"DELETE {_ITEM}"
+        DELETE, policy.ADMIN, "Reset a project's quotas to the defaults.", f"DELETE {_ITEM}"
     ),
     policy.rule(GET_CLASS, policy.ADMIN, "See the quotas of a class.", f"GET {_CLASS}"),
     policy.rule(UPDATE_CLASS, policy.ADMIN, "Set the quotas of a class.", f"PUT {_CLASS}"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies of requests on quotas look like; used by handlers.py."""
+"""JSON schemas of request bodies of quotas."""
 
 from typing import Final
 
@@ -14,14 +14,14 @@ _LIMIT: Final[Schema] = {
 }
 """Clients also send a string of digits."""
 
-# Which other keys there are depends on the volume types: handlers look at them.
+# Other keys depend on the volume types: handlers check them.
 _SET: Final[Schema] = {"type": "object", "additionalProperties": _LIMIT}
 
 UPDATE: Final = wrapped(
     "quota_set",
     {
         **_SET,
-        # Clients repeat whose quotas they are, and it is the URL that counts.
+        # Clients repeat the project here; the one of the URL applies.
         "properties": {"tenant_id": {}, "id": {}, "force": BOOLEAN},
         "minProperties": 1,
     },

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How quotas look on the wire; used by the handlers of quotas and by those of limits."""
+"""Quotas as answers show them; api/info/limits.py uses this too."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, TypedDict
@@ -24,19 +24,19 @@ NAMED_DOC: Final = EndpointDoc({"quota_set": dict[str, int | str]})
 NAMED_CLASS_DOC: Final = EndpointDoc({"quota_class_set": dict[str, int | str]})
 SHOW_DOC: Final = EndpointDoc(
     {"quota_set": dict[str, int | str | Usage]},
-    {"usage": fields.query_flag("Whether to answer what is used, too.")},
+    {"usage": fields.query_flag("Return the usage as well.")},
 )
-"""What answers have: limits by name, and where these are shown the id of whose they are."""
+"""Answers: limits by name, and the id of the project or class if they are shown."""
 
 
 def resource_names(type_names: Iterable[str]) -> list[str]:
-    """Return the names of all that is limited, where there are types of these names."""
+    """Return the names of all limited resources, with those of volume types of these names."""
     of_types = [quotas.of_type(part, name) for name in type_names for part in OF_A_TYPE]
     return [*quotas.configured(), *of_types]
 
 
 def effective(names: Iterable[str], *set_limits: Limits) -> dict[str, int]:
-    """Return the limits that hold, where the later ones of ``set_limits`` come first."""
+    """Return the limits that apply; later ones of ``set_limits`` win."""
     known = dict(quotas.configured())
     for each in set_limits:
         known.update(each)
@@ -44,7 +44,7 @@ def effective(names: Iterable[str], *set_limits: Limits) -> dict[str, int]:
 
 
 def with_usage(limits: Limits, used: Mapping[str, Used]) -> dict[str, Usage]:
-    """Show limits with what is used of them; what a volume grows by is reserved."""
+    """Return limits with their usage; the growth of volumes being extended is reserved."""
     nothing = Used(0)
     return {
         name: {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which projects may use a private volume type."""
+"""Endpoints of the access of projects to private volume types."""
 
 from typing import Any, TypedDict
 
@@ -28,7 +28,7 @@ class _Access(TypedDict):
     doc=EndpointDoc({"volume_type_access": list[_Access]}),
 )
 def index(ctx: RequestContext, type_id: str) -> Body:
-    """Answer the projects that have access; of a public type, which all have, there is no list."""
+    """Return the projects that have access; a public type has no such list."""
     row = lookup.get(ctx, type_id)
     if row["is_public"]:
         raise exception.TypeAccessNotFound("Access list not available for public volume types.")
@@ -56,7 +56,7 @@ def add_access(ctx: RequestContext, type_id: str, body: Body) -> None:
 
 @action(ACTION, "removeProjectAccess", policy=policy.REMOVE_ACCESS, body=schema.ACCESS)
 def remove_access(ctx: RequestContext, type_id: str, body: Body) -> None:
-    """Take a project's access away; its volumes of the type stay."""
+    """Remove a project's access; its volumes of the type stay."""
     found = _get_private(ctx, type_id)
     type_access.remove(found, body["project"])
     notifications.type_access("remove", found, body["project"])

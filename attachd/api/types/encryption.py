@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encryption of volume types: there is none, and clients that ask are told so."""
+"""Endpoints of the encryption of volume types, which is not supported."""
 
 from typing import Any, NoReturn
 
@@ -16,38 +16,36 @@ Body = dict[str, Any]
 
 @endpoint("GET", COLLECTION, policy=policy.GET_ENCRYPTION, doc=EndpointDoc({}))
 def index(ctx: RequestContext, type_id: str) -> Body:
-    """Answer how a type's volumes are encrypted: not at all."""
+    """Return how a type's volumes are encrypted: not at all."""
     lookup.get(ctx, type_id)
     return {}
 
 
 @endpoint("GET", ITEM, policy=policy.GET_ENCRYPTION)
 def show(ctx: RequestContext, type_id: str) -> NoReturn:
-    """Answer one field of what there is not."""
+    """Return one field of the encryption: there is none."""
     raise _not_found(ctx, type_id)
 
 
 @endpoint("POST", COLLECTION, policy=policy.CREATE_ENCRYPTION, body=schema.ENCRYPTION)
 def create(ctx: RequestContext, type_id: str) -> NoReturn:
-    """Refuse to make a type whose volumes would not be encrypted after all."""
+    """Refuse encryption, because volumes of the type would not be encrypted."""
     row = lookup.get(ctx, type_id)
     reason = "This service has no encrypted volumes: a volume type cannot have encryption."
     if multiattach.parse(row["extra_specs"]).multiattach:
-        reason += " Least of all can a multiattach one, whose volumes several hosts share."
-    raise exception.BadRequest(
-        reason=f"{reason} Encrypt inside of the server that uses the volume."
-    )
+        reason += " Several hosts share the volumes of a multiattach one."
+    raise exception.BadRequest(reason=f"{reason} Encrypt inside the server that uses the volume.")
 
 
 @endpoint("PUT", ITEM, policy=policy.UPDATE_ENCRYPTION, body=schema.ENCRYPTION)
 def update(ctx: RequestContext, type_id: str) -> NoReturn:
-    """Change what there is not."""
+    """Change the encryption: there is none."""
     raise _not_found(ctx, type_id)
 
 
 @endpoint("DELETE", ITEM, policy=policy.DELETE_ENCRYPTION, status=202)
 def delete(ctx: RequestContext, type_id: str) -> NoReturn:
-    """Remove what there is not."""
+    """Remove the encryption: there is none."""
     raise _not_found(ctx, type_id)
 
 

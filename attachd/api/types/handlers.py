@@ -16,14 +16,14 @@ from attachd.db import types
 
 ITEM = "/types/{type_id}"
 DEFAULT: Final = "default"
-"""Not an id: stands for the type of volumes that are created without one."""
+"""Not an id: the type of volumes that are created without one."""
 
 Body = dict[str, Any]
 
 
 @endpoint("GET", ITEM, policy=policy.GET, doc=view.ONE_DOC)
 def show(ctx: RequestContext, type_id: str) -> Body:
-    """Answer one type, or the default one."""
+    """Return one type, or the default one."""
     row = _default(ctx) if type_id == DEFAULT else lookup.get(ctx, type_id)
     return {"volume_type": view.detail(row, view.Viewer.from_context(ctx))}
 
@@ -44,15 +44,15 @@ def _default(ctx: RequestContext) -> lookup.Row:
 )
 def create(ctx: RequestContext, body: Body) -> Body:
     """Store a new type."""
-    wanted = body["volume_type"]
+    requested = body["volume_type"]
     values = {
-        "name": wanted["name"],
-        "description": wanted.get("description"),
-        "is_public": fields.parse_bool("is_public", wanted.get(view.IS_PUBLIC, True)),
-        "extra_specs": wanted.get("extra_specs") or {},
+        "name": requested["name"],
+        "description": requested.get("description"),
+        "is_public": fields.parse_bool("is_public", requested.get(view.IS_PUBLIC, True)),
+        "extra_specs": requested.get("extra_specs") or {},
     }
     schema.check_specs(values["extra_specs"])
-    with notifications.failures_of_type("create", name=wanted["name"]):
+    with notifications.failures_of_type("create", name=requested["name"]):
         row = types.create(values)
     notifications.volume_type("create", row)
     return {"volume_type": view.created(row, view.Viewer.from_context(ctx))}
@@ -63,11 +63,13 @@ def create(ctx: RequestContext, body: Body) -> Body:
 )
 def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
     """Change name, description or visibility."""
-    wanted = body["volume_type"]
-    values = {key: wanted[key] for key in ("name", "description") if wanted.get(key) is not None}
+    requested = body["volume_type"]
+    values = {
+        key: requested[key] for key in ("name", "description") if requested.get(key) is not None
+    }
     for key in (view.IS_PUBLIC, "is_public"):
-        if key in wanted:
-            values["is_public"] = fields.parse_bool(key, wanted[key])
+        if key in requested:
+            values["is_public"] = fields.parse_bool(key, requested[key])
     if not values:
         raise exception.BadRequest(
             reason="Specify volume type name, description, is_public or a combination thereof."
@@ -81,7 +83,7 @@ def update(ctx: RequestContext, type_id: str, body: Body) -> Body:
 
 @endpoint("DELETE", ITEM, policy=policy.DELETE, status=202)
 def delete(ctx: RequestContext, type_id: str) -> None:
-    """Remove a type that no volume has, and that is nobody's default."""
+    """Remove a type that no volume has and that is not a default."""
     with notifications.failures_of_type("delete", type_id):
         row = lookup.get(ctx, type_id)
         if lookup.is_configured_default(row):
@@ -105,42 +107,44 @@ _LIST_DOC: Final = EndpointDoc(
 
 @endpoint("GET", "/types", policy=policy.GET_ALL, doc=_LIST_DOC)
 def index(ctx: RequestContext, query: Query, version: mv.Version, links: Links) -> Body:
-    """Answer the types that the caller may know."""
-    wanted = paging.read(query, SORT_KEYS)
-    # Unknown filters were ignored longer here than in other lists.
+    """Return the types that the caller may see."""
+    page = paging.read(query, SORT_KEYS)
+    # This list ignored unknown filters in more versions than others.
     strict = version if version >= mv.SUPPORT_VOLUME_TYPE_FILTER else mv.BASE
-    found = parse_filters(ctx, filters.requested(ctx, filters.TYPE, query, strict), version)
-    rows = [] if found is None else types.page(found, wanted)
+    matching = parse_filters(ctx, filters.requested(ctx, filters.TYPE, query, strict), version)
+    rows = [] if matching is None else types.page(matching, page)
     viewer = view.Viewer.from_context(ctx)
     answer: Body = {"volume_types": [view.detail(row, viewer) for row in rows]}
-    if more := paging.next_link(links, "/types", query, wanted, rows):
-        # The first is the API's own spelling, the second is what clients follow.
+    if more := paging.next_link(links, "/types", query, page, rows):
+        # The first key is that of the Block Storage API, the second is what clients follow.
         answer |= {"volume_type_links": more, "volume_types_links": more}
     return answer
 
 
-def parse_filters(ctx: RequestContext, asked: Query, version: mv.Version) -> types.Filters | None:
-    """Turn filters into what the database is asked.
+def parse_filters(
+    ctx: RequestContext, requested: Query, version: mv.Version
+) -> types.Filters | None:
+    """Return the filters of a request in terms of the database.
 
-    :param asked: of filters.TYPE
-    :returns: None if surely no type passes that the caller may know
-    :raises BadRequest: a value makes no sense
+    :param requested: of filters.TYPE
+    :returns: None if no type that the caller may see can pass
+    :raises BadRequest: a value is invalid
     """
     found: dict[str, Any] = {
-        name: text for name, text in asked.items() if name not in {"is_public", "extra_specs"}
+        name: text for name, text in requested.items() if name not in {"is_public", "extra_specs"}
     }
-    # Administrators could filter by anything before.
-    if "extra_specs" in asked and (ctx.is_admin or version >= mv.SUPPORT_VOLUME_TYPE_FILTER):
-        specs = fields.parse_pairs("extra_specs", asked["extra_specs"])
-        # Whoever does not see an extra spec is not to guess its value either.
+    # Administrators could filter by any field in earlier versions.
+    if "extra_specs" in requested and (ctx.is_admin or version >= mv.SUPPORT_VOLUME_TYPE_FILTER):
+        specs = fields.parse_pairs("extra_specs", requested["extra_specs"])
+        # A caller who does not see an extra spec must not guess its value by a filter.
         if not view.sees_sensitive_specs(ctx) and specs.keys() - view.VISIBLE_SPECS:
             return None
         found["extra_specs"] = specs
-    return cast("types.Filters", found | _visibility(ctx, asked.get("is_public", "true")))
+    return cast("types.Filters", found | _visibility(ctx, requested.get("is_public", "true")))
 
 
 def _visibility(ctx: RequestContext, text: str) -> dict[str, Any]:
-    """Return what is public and what the project has access to, or what an admin asks for."""
+    """Return the condition for public and accessible types, or what an administrator asks for."""
     if not ctx.is_admin:
         return {"known_to": ctx.project_id}
     if text.lower() == "none":

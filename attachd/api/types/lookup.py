@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which volume type is meant, and whether the caller may know it; used by types and volumes."""
+"""Lookup of volume types that the caller may see, and of default types."""
 
 from typing import Any
 
@@ -19,34 +19,34 @@ Row = dict[str, Any]
 def get(ctx: RequestContext, type_id: str) -> Row:
     """Return a type.
 
-    :raises VolumeTypeNotFound: there is none, or it is private and not for the caller's project
+    :raises VolumeTypeNotFound: there is none, or it is private and not accessible to the project
     """
     return types.get(type_id, _visible_to(ctx))
 
 
-def get_by_id_or_name(ctx: RequestContext, wanted: str) -> Row:
-    """Return a type by either; an id wins over a name that looks like it.
+def get_by_id_or_name(ctx: RequestContext, name_or_id: str) -> Row:
+    """Return a type by id or name; an id wins over a name of the same form.
 
     :raises VolumeTypeNotFound: as :func:`get`
     """
-    if uuidutils.is_uuid_like(wanted):
+    if uuidutils.is_uuid_like(name_or_id):
         try:
-            return get(ctx, wanted)
+            return get(ctx, name_or_id)
         except exception.VolumeTypeNotFound:
-            return types.get_by_name(wanted, _visible_to(ctx))
+            return types.get_by_name(name_or_id, _visible_to(ctx))
     try:
-        return types.get_by_name(wanted, _visible_to(ctx))
+        return types.get_by_name(name_or_id, _visible_to(ctx))
     except exception.VolumeTypeNotFound:
         raise exception.VolumeTypeNotFound(
-            f"Volume type with name {wanted} could not be found."
+            f"Volume type with name {name_or_id} could not be found."
         ) from None
 
 
 def default(ctx: RequestContext) -> Row | None:
-    """Return the type of volumes that the caller creates without one; None if they have none.
+    """Return the type of volumes that the caller creates without one; None if there is none.
 
-    It is the one of the caller's project, else the one that is configured.  It may be private:
-    whoever made it the default has meant the project to have it.
+    The project's own default wins over the configured one.  It may be private: an administrator
+    has chosen it for the project.
 
     :raises DefaultTypeMissing: there is no type of the configured name
     """
@@ -54,7 +54,7 @@ def default(ctx: RequestContext) -> Row | None:
 
 
 def configured_default() -> Row | None:
-    """Return the type that default_volume_type names; None if it names none.
+    """Return the type that default_volume_type names; None if it is not set.
 
     :raises DefaultTypeMissing: there is no such type
     """
@@ -68,19 +68,19 @@ def configured_default() -> Row | None:
 
 
 def is_configured_default(row: Row) -> bool:
-    """Tell whether a type is the one that default_volume_type names."""
+    """Return whether default_volume_type names a type."""
     return bool(row["name"] == CONF.default_volume_type)
 
 
 def check_default() -> None:
-    """Tell the operator, when the API starts, of a default type that does not exist."""
+    """Log a warning at the start of the API if the configured default type does not exist."""
     try:
         configured_default()
     except exception.AttachdError as error:
-        # It may be created any time, and so may the database's tables.
-        LOG.warning("Volumes cannot be created without naming a type: %s", error)
+        # The type may be created at any time, and so may the database's tables.
+        LOG.warning("Volumes cannot be created without a volume type: %s", error)
 
 
 def _visible_to(ctx: RequestContext) -> str | None:
-    """Return the project whose types are seen; None: those of all, for administrators."""
+    """Return the project whose types are visible; None: those of all, for administrators."""
     return None if ctx.is_admin else ctx.project_id or ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what with volume types: their extra specs, access and encryption included."""
+"""Policy rules of volume types, with their extra specs, access and encryption."""
 
 from attachd.api import policy
 
@@ -37,19 +37,19 @@ RULES = [
     policy.rule(CREATE, policy.ADMIN, "Create a volume type.", "POST /types"),
     policy.rule(UPDATE, policy.ADMIN, "Change a volume type.", f"PUT {_ITEM}"),
     policy.rule(DELETE, policy.ADMIN, "Delete a volume type.", f"DELETE {_ITEM}"),
-    policy.rule(GET, policy.READER, "Look at a volume type.", f"GET {_ITEM}"),
+    policy.rule(GET, policy.READER, "Show a volume type.", f"GET {_ITEM}"),
     policy.rule(GET_ALL, policy.READER, "List volume types.", "GET /types"),
     policy.rule(SEE_SPECS, policy.READER, "See extra specs in volume types.", *_SHOWN),
     policy.rule(SEE_QOS, policy.ADMIN, "See qos_specs_id in volume types.", *_SHOWN),
     policy.rule(LIST_SPECS, policy.READER, "List a type's extra specs.", f"GET {_SPECS}"),
-    policy.rule(GET_SPEC, policy.READER, "Look at an extra spec.", f"GET {_SPEC}"),
+    policy.rule(GET_SPEC, policy.READER, "Show an extra spec.", f"GET {_SPEC}"),
     policy.rule(CREATE_SPECS, policy.ADMIN, "Set extra specs.", f"POST {_SPECS}"),
     policy.rule(UPDATE_SPEC, policy.ADMIN, "Change an extra spec.", f"PUT {_SPEC}"),
     policy.rule(DELETE_SPEC, policy.ADMIN, "Remove an extra spec.", f"DELETE {_SPEC}"),
     policy.rule(
         READ_SENSITIVE,
         policy.ADMIN,
-        "See also those extra specs that tell how the storage is built.",
+        "See also the extra specs that describe how the storage is built.",
         *_SHOWN,
         f"GET {_SPECS}",
         f"GET {_SPEC}",
@@ -70,13 +70,13 @@ RULES = [
     policy.rule(
         ADD_ACCESS,
         policy.ADMIN,
-        "Let a project use a private volume type.",
+        "Give a project access to a private volume type.",
         f"{_ACTION} (addProjectAccess)",
     ),
     policy.rule(
         REMOVE_ACCESS,
         policy.ADMIN,
-        "Have a project use a private volume type no longer.",
+        "Remove a project's access to a private volume type.",
         f"{_ACTION} (removeProjectAccess)",
     ),
     policy.rule(

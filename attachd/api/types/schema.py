@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies of requests on volume types look like; used by the handlers of types."""
+"""JSON schemas of request bodies of volume types."""
 
 from typing import Final
 
@@ -42,7 +42,7 @@ SPEC: Final[Schema] = {**_SPECS, "minProperties": 1, "maxProperties": 1}
 
 
 def check_specs(specs: multiattach.Specs) -> None:
-    """Let extra specs pass; see sharing.check()."""
+    """Check extra specs; see multiattach.check()."""
     multiattach.check(specs)
 
 
@@ -56,4 +56,4 @@ PROJECT: Final[Schema] = {
 ACCESS: Final = fields({"project": PROJECT}, "project")
 
 ENCRYPTION: Final = wrapped("encryption", {"type": "object"})
-"""What is in it is refused anyway."""
+"""The content is not checked, because encryption is refused."""

@@ -1,40 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How small and how large volumes of a type may be; used where volumes get a size or a type."""
+"""Limits that volume types set to the size of volumes."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from attachd import exception
 
-SMALLEST: Final = "provisioning:min_vol_size"
-LARGEST: Final = "provisioning:max_vol_size"
-"""Extra specs; GiB."""
+MIN_SIZE: Final = "provisioning:min_vol_size"
+MAX_SIZE: Final = "provisioning:max_vol_size"
+"""Extra specs with the smallest and the largest size, in GiB."""
 
 
-def check(kind: Mapping[str, Any] | None, size_gib: int) -> None:
-    """Let a size pass that a type allows.
+def check(volume_type: Mapping[str, Any] | None, size_gib: int) -> None:
+    """Check that a type allows a size.
 
-    :param kind: the type's row; None: no type
-    :raises InvalidInput: naming the limit
+    :param volume_type: the type's row; None: no type
+    :raises InvalidInput: with the limit
     """
-    specs = kind["extra_specs"] if kind else {}
-    smallest, largest = _gib(specs.get(SMALLEST)), _gib(specs.get(LARGEST))
-    if smallest is not None and size_gib < smallest:
-        raise _out_of_range(kind, size_gib, f"at least {smallest}")
-    if largest is not None and size_gib > largest:
-        raise _out_of_range(kind, size_gib, f"at most {largest}")
+    specs = volume_type["extra_specs"] if volume_type else {}
+    minimum, maximum = _gib(specs.get(MIN_SIZE)), _gib(specs.get(MAX_SIZE))
+    if minimum is not None and size_gib < minimum:
+        raise _out_of_range(volume_type, size_gib, f"at least {minimum}")
+    if maximum is not None and size_gib > maximum:
+        raise _out_of_range(volume_type, size_gib, f"at most {maximum}")
 
 
 def _gib(text: str | None) -> int | None:
-    """Read a limit; what is no number limits nothing."""
+    """Return a limit; a value that is not a number limits nothing."""
     return int(text) if text and text.isascii() and text.isdecimal() else None
 
 
 def _out_of_range(
-    kind: Mapping[str, Any] | None, size_gib: int, limit: str
+    volume_type: Mapping[str, Any] | None, size_gib: int, limit: str
 ) -> exception.InvalidInput:
+    name = volume_type["name"] if volume_type else None
     return exception.InvalidInput(
         field="size",
         value=size_gib,
-        reason=f"Volumes of the type {kind['name'] if kind else None} have {limit} GiB.",
+        reason=f"Volumes of the type {name} have {limit} GiB.",
     )

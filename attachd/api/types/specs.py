@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extra specs of volume types.
+"""Endpoints of the extra specs of volume types.
 
-They cannot be changed while volumes have the type: a volume is what its type said when it was
+They cannot be changed while volumes have the type: a volume keeps what its type said when it was
 created.
 """
 
@@ -24,13 +24,13 @@ _ONE = EndpointDoc(dict[str, str | None])
 
 @endpoint("GET", SPECS, policy=policy.LIST_SPECS, doc=_ALL)
 def index(ctx: RequestContext, type_id: str) -> Body:
-    """Answer those extra specs that the caller may see."""
+    """Return the extra specs that the caller may see."""
     return {"extra_specs": view.specs(ctx, lookup.get(ctx, type_id))}
 
 
 @endpoint("GET", SPEC, policy=policy.GET_SPEC, doc=_ONE)
 def show(ctx: RequestContext, type_id: str, key: str) -> Body:
-    """Answer one extra spec."""
+    """Return one extra spec."""
     specs = view.specs(ctx, lookup.get(ctx, type_id))
     if key not in specs:
         raise exception.NotFound(f"Volume Type {type_id} has no extra specs with key {key}.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How volume types look on the wire; used by the handlers of types."""
+"""Volume types as answers show them."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -18,14 +18,14 @@ IS_PUBLIC: Final = "os-volume-type-access:is_public"
 VISIBLE_SPECS: Final = frozenset(
     {"RESKEY:availability_zones", "multiattach", "replication_enabled"}
 )
-"""The extra specs that say what a volume can do, and not how the storage is built."""
+"""The extra specs that describe what a volume can do, and not how the storage is built."""
 
 
 _Seen = TypedDict("_Seen", {"os-volume-type-access:is_public": NotRequired[bool]})
 
 
 class VolumeType(_Seen):
-    """A volume type, as much of it as the caller may see."""
+    """A volume type, as far as the caller may see it."""
 
     id: str
     name: str
@@ -36,17 +36,17 @@ class VolumeType(_Seen):
 
 
 ONE_DOC: Final = EndpointDoc({"volume_type": VolumeType})
-"""What an answer with one type has."""
+"""The answer with one type."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Viewer:
-    """What somebody may see of types.
+    """What the caller of a request may see of types.
 
-    :ivar specs: whether they may see extra specs in types
-    :ivar all_specs: whether no extra spec is hidden from them
-    :ivar qos: whether they may see which QoS specs types have
-    :ivar access: whether they may see is_public by its second name
+    :ivar specs: whether extra specs are shown in types
+    :ivar all_specs: whether sensitive extra specs are shown
+    :ivar qos: whether the QoS specs of types are shown
+    :ivar access: whether is_public is shown by its second name
     """
 
     specs: bool
@@ -67,13 +67,13 @@ class Viewer:
 
 
 def sees_sensitive_specs(ctx: RequestContext) -> bool:
-    """Tell whether no extra spec is hidden from the caller."""
+    """Return whether the caller may see all extra specs."""
     target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
     return rules.allows(ctx, policy.READ_SENSITIVE, target)
 
 
 def detail(row: Row, viewer: Viewer) -> dict[str, Any]:
-    """Show a type, as much of it as the viewer may see."""
+    """Return a type, as far as the viewer may see it."""
     shown = created(row, viewer)
     if viewer.qos:
         shown["qos_specs_id"] = row["qos_specs_id"]
@@ -81,7 +81,7 @@ def detail(row: Row, viewer: Viewer) -> dict[str, Any]:
 
 
 def created(row: Row, viewer: Viewer) -> dict[str, Any]:
-    """Show a type as the answer to its creation does: without its QoS specs."""
+    """Return a type as in the answer to its creation: without its QoS specs."""
     shown = updated(row, viewer)
     if viewer.access:
         shown[IS_PUBLIC] = row["is_public"]
@@ -89,7 +89,7 @@ def created(row: Row, viewer: Viewer) -> dict[str, Any]:
 
 
 def updated(row: Row, viewer: Viewer) -> dict[str, Any]:
-    """Show a type as the answer to its update does: is_public has one name there."""
+    """Return a type as in the answer to its update: is_public has one name there."""
     shown = {
         "id": row["id"],
         "name": row["name"],
@@ -102,7 +102,7 @@ def updated(row: Row, viewer: Viewer) -> dict[str, Any]:
 
 
 def specs(ctx: RequestContext, row: Row) -> Specs:
-    """Return those of a type's extra specs that the caller may see."""
+    """Return the extra specs of a type that the caller may see."""
     return _visible(row["extra_specs"], all_specs=sees_sensitive_specs(ctx))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hands volumes to their backends; used by the handlers of volumes and actions.
+"""Requests to the managers to create, delete and extend volumes.
 
-Each row says what is due before the message is sent, so that a manager which is away finds it.
-Where the message cannot even be sent, the row says so: nothing waits for ever.
+Each row records the pending work before the message is sent, so a manager that is down finds it
+later.  If the message cannot be sent, the row records the failure: no volume waits indefinitely.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ from attachd.states import Event, VolumeState
 
 
 def create(ctx: RequestContext, values: Mapping[str, Any]) -> Volume:
-    """Store a volume and have it made.
+    """Store a volume and have it created.
 
-    :raises Unavailable: it is in error, because the message could not be sent
+    :raises Unavailable: the message could not be sent; the volume is in error
     """
     volume = Volume.create(ctx, values)
     try:
@@ -39,12 +39,12 @@ def create_once(
     claim: idempotency.IdempotencyClaim,
     values: Callable[[], Mapping[str, Any]],
 ) -> Volume:
-    """Store a volume and have it made, or have that made which an earlier run has stored.
+    """Store a volume and have it created, or continue with that of an earlier run of the request.
 
-    :param idempotency_claim: of the key that it is made for
-    :param values: of the volume, asked for only if there is none yet
-    :raises Unavailable: the message could not be sent.  The volume stays as it is: a repetition
-        sends it again, and without one a manager makes the volume when it finds the row
+    :param claim: of the request's key
+    :param values: of the volume, called only if there is none yet
+    :raises Unavailable: the message could not be sent.  The volume stays as it is: a repeated
+        request sends it again, and without one a manager creates the volume when it finds the row
     """
     volume = idempotency.find_created(claim, "volume", lambda: Volume.get(ctx, claim.resource_id))
     if volume is None:
@@ -56,18 +56,18 @@ def create_once(
 
 
 def replay_create(ctx: RequestContext, volume_id: str, kept: Any) -> Any:
-    """Answer what :func:`create_once` was answered with, as long as the volume is there."""
+    """Return the stored answer of :func:`create_once`, if the volume still exists."""
     idempotency.load_created(volume_id, "volume", lambda: Volume.get(ctx, volume_id))
     return kept
 
 
 def delete(ctx: RequestContext, volume: Volume) -> None:
-    """Mark a volume and have it removed.
+    """Mark a volume and have it deleted.
 
-    :raises InvalidTransition: it is in no state to be deleted
+    :raises InvalidTransition: its state does not allow deletion
     :raises InvalidVolume: it has attachments
-    :raises Unavailable: it is in ``error_deleting``, because the message could not be sent
-    :raises BackendFrozen: its backend deletes nothing at present
+    :raises Unavailable: the message could not be sent; the volume is in ``error_deleting``
+    :raises BackendFrozen: its backend is frozen
     """
     scheduler.check_not_frozen(volume.host)
     volume.fire(Event.DELETE)
@@ -79,13 +79,13 @@ def delete(ctx: RequestContext, volume: Volume) -> None:
 
 
 def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
-    """Mark a volume and have it grow.
+    """Mark a volume and have it extended.
 
-    :raises InvalidTransition: it is in no state to grow
-    :raises QuotaExceeded: its project may not have that much
-    :raises NoValidBackend: its backend has no room for it
-    :raises Unavailable: it is as it was, because the message could not be sent
-    :raises BackendFrozen: its backend extends nothing at present
+    :raises InvalidTransition: its state does not allow extending
+    :raises QuotaExceeded: the quota of its project is exceeded
+    :raises NoValidBackend: its backend lacks the capacity
+    :raises Unavailable: the message could not be sent; the volume is unchanged
+    :raises BackendFrozen: its backend is frozen
     """
     scheduler.check_not_frozen(volume.host)
     claim = quota_claims.of_growth(volume.volume_type_id, volume.size_gib, size_gib)
@@ -100,9 +100,9 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
 
 
 def _revert_if_unsent(volume: Volume, event: Event, **values: Any) -> bool:
-    """Tell whether nobody will do what a message that failed was about.
+    """Record that a message was not sent; return whether that was still possible.
 
-    It may have arrived all the same, or a manager have found the row by itself.
+    The message may have arrived all the same, or a manager has found the row by itself.
     """
     try:
         volume.fire(event, **values)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns what callers want of a volume into what is stored; used by the handlers of volumes."""
+"""Values of a new volume, from a request to create one.
+
+Functions with an argument ``source`` take None for a volume that is not a clone.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,32 +21,32 @@ from attachd.objects import Volume
 CreateRequest = Mapping[str, Any]
 
 
-def build(ctx: RequestContext, wanted: CreateRequest) -> dict[str, Any]:
-    """Return the values of a new volume, its place among them.
+def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
+    """Return the values of a new volume, its backend among them.
 
-    :param wanted: ``volume`` of the body, as its schema lets it through
-    :raises BadRequest: it asks for what there is not, or what no backend has
-    :raises NotFound: it asks for a snapshot or the like by its id
-    :raises VolumeTypeNotFound: there is no such type for the caller
-    :raises Forbidden: its type is multiattach, which policy does not allow the caller
-    :raises QuotaExceeded: no backend has it, and the caller's project may not have it either
-    :raises VolumeNotFound: there is no such source for the caller
+    :param requested: ``volume`` of the body, as its schema lets it through
+    :raises BadRequest: a field is not supported, or no backend fits
+    :raises NotFound: it names a snapshot or the like by its id
+    :raises VolumeTypeNotFound: the caller sees no such type
+    :raises Forbidden: the type is multiattach, which policy denies the caller
+    :raises QuotaExceeded: no backend fits, and the quota of the caller's project is exceeded
+    :raises VolumeNotFound: the caller sees no such source
     """
-    _reject_unsupported(wanted)
-    source = source_volume(ctx, wanted)
-    kind = requested_type(ctx, wanted, source)
-    specs = kind["extra_specs"] if kind else {}
+    _reject_unsupported(requested)
+    source = source_volume(ctx, requested)
+    volume_type = requested_type(ctx, requested, source)
+    specs = volume_type["extra_specs"] if volume_type else {}
     may_be_shared = multiattach.parse(specs).multiattach
     if may_be_shared:
         ctx.authorize(policy.MULTIATTACH)
-    size = requested_size(wanted, source)
-    size_limits.check(kind, size)
-    zone = wanted.get("availability_zone")
-    type_id = kind["id"] if kind else None
+    size = requested_size(requested, source)
+    size_limits.check(volume_type, size)
+    zone = requested.get("availability_zone")
+    type_id = volume_type["id"] if volume_type else None
     with claims.quota_error_first(str(ctx.project_id), quota_claims.of_new_volume(type_id, size)):
         place = select_destination(source, size, specs, zone)
     return {
-        **name_and_description(wanted),
+        **name_and_description(requested),
         "project_id": ctx.project_id,
         "user_id": ctx.user_id,
         "size_gib": size,
@@ -51,33 +54,33 @@ def build(ctx: RequestContext, wanted: CreateRequest) -> dict[str, Any]:
         "bootable": source is not None and bool(source.bootable),
         "source_volid": source.id if source else None,
         "volume_type_id": type_id,
-        "volume_type_name": kind["name"] if kind else None,
+        "volume_type_name": volume_type["name"] if volume_type else None,
         "type_specs": specs,
-        "metadata": wanted.get("metadata") or {},
+        "metadata": requested.get("metadata") or {},
         "host": place.host,
         "availability_zone": place.availability_zone,
     }
 
 
-def name_and_description(wanted: CreateRequest) -> dict[str, str | None]:
-    """Return name and description, as far as they are given by either of their names."""
-    found = {}
+def name_and_description(requested: CreateRequest) -> dict[str, str | None]:
+    """Return name and description, if given, under either of their keys."""
+    values = {}
     for name in ("name", "description"):
         for key in (f"display_{name}", name):
-            if key in wanted:
-                text = wanted[key]
-                found[name] = text.strip() if text else text
-    return found
+            if key in requested:
+                text = requested[key]
+                values[name] = text.strip() if text else text
+    return values
 
 
-def _reject_unsupported(wanted: CreateRequest) -> None:
+def _reject_unsupported(requested: CreateRequest) -> None:
     for field, things in schema.REFUSED.items():
-        if value := wanted.get(field):
+        if value := requested.get(field):
             reason = f"{field} is not supported: this service has no {things}. Leave it out."
             if field in schema.FOUND_NOWHERE and uuidutils.is_uuid_like(value):
                 raise exception.NotFound(reason)
             raise exception.BadRequest(reason=reason)
-    if fields.parse_bool("multiattach", wanted.get("multiattach") or False):
+    if fields.parse_bool("multiattach", requested.get("multiattach") or False):
         raise exception.BadRequest(
             reason="multiattach parameter has been removed. A volume can be attached several "
             "times if its volume type says so: choose one with the extra spec "
@@ -85,44 +88,44 @@ def _reject_unsupported(wanted: CreateRequest) -> None:
         )
 
 
-def source_volume(ctx: RequestContext, wanted: CreateRequest) -> Volume | None:
-    """Return the volume that is to be copied.
+def source_volume(ctx: RequestContext, requested: CreateRequest) -> Volume | None:
+    """Return the volume that is to be cloned.
 
-    :raises VolumeNotFound: there is none in the caller's project
-    :raises InvalidVolume: it is in no state to be copied
+    :raises VolumeNotFound: the caller's project has none
+    :raises InvalidVolume: its state does not allow cloning
     """
-    if not wanted.get("source_volid"):
+    if not requested.get("source_volid"):
         return None
-    source = load.volume(ctx, wanted["source_volid"], policy.GET)
+    source = load.get(ctx, requested["source_volid"], policy.GET)
     if source.status not in copies.COPIED_WHILE:
         raise copies.not_copied(source.id, source.status)
     return source
 
 
 def requested_type(
-    ctx: RequestContext, wanted: CreateRequest, source: Volume | None
+    ctx: RequestContext, requested: CreateRequest, source: Volume | None
 ) -> lookup.Row | None:
-    """Return the type that is asked for, or that of the source, or the default.
+    """Return the requested type, or that of the source, or the default.
 
-    :raises VolumeTypeNotFound: there is no such type for the caller
+    :raises VolumeTypeNotFound: the caller sees no such type
     """
-    name = wanted.get("volume_type")
+    name = requested.get("volume_type")
     if name:
         return lookup.get_by_id_or_name(ctx, name)
     if source is None:
         return lookup.default(ctx)
-    # Whoever has the source has its type, even where it has become private since.
+    # The source's type applies even if it has become private since.
     return types.get(source.volume_type_id) if source.volume_type_id else None
 
 
-def requested_size(wanted: CreateRequest, source: Volume | None) -> int:
-    """Return the size in GiB that is asked for, or that of the source.
+def requested_size(requested: CreateRequest, source: Volume | None) -> int:
+    """Return the requested size in GiB, or that of the source.
 
     :raises InvalidInput: there is none, or the source does not fit into it
     """
-    asked = wanted.get("size")
-    if asked is not None:
-        gib = int(asked)
+    size = requested.get("size")
+    if size is not None:
+        gib = int(size)
         if source is not None and gib < source.size_gib:
             raise exception.InvalidInput(
                 field="volume.size",
@@ -140,16 +143,16 @@ def requested_size(wanted: CreateRequest, source: Volume | None) -> int:
 def select_destination(
     source: Volume | None, size_gib: int, specs: Mapping[str, str | None], zone: str | None = None
 ) -> scheduler.Destination:
-    """Return the best place, or that of the source: its backend copies it.
+    """Return the best backend, or that of the source: the backend itself clones a volume.
 
     :param specs: the extra specs of the new volume's type
     :param zone: None if any will do
-    :raises InvalidInput: another zone than that of the source is asked for
+    :raises InvalidInput: another zone than that of the source is requested
     :raises NoValidBackend: with the reason
     """
-    wanted = scheduler.RequestSpec(size_gib, specs, zone)
+    request_spec = scheduler.RequestSpec(size_gib, specs, zone)
     if source is None:
-        return scheduler.select_backend(wanted)
+        return scheduler.select_backend(request_spec)
     if zone not in {None, source.availability_zone}:
         raise exception.InvalidInput(
             field="volume.availability_zone",
@@ -157,4 +160,4 @@ def select_destination(
             reason=f"A copy of volume {source.id} is where that is: in "
             f"{source.availability_zone}.",
         )
-    return scheduler.select_on_host(source.host, wanted)
+    return scheduler.select_on_host(source.host, request_spec)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the filters of lists of volumes mean; registered in api/filters.py."""
+"""Filters of lists of volumes; api/filters.py registers them."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -13,44 +13,44 @@ from attachd.context import RequestContext
 from attachd.db.volume_queries import Filters
 
 _IMAGE: Final = "glance_metadata"
-"""Known since 3.4, and since filters are checked, which is 3.31, to whom the register says."""
+"""Known since 3.4; since 3.31, when filters are checked, as the register allows."""
 
 _NOT_HERE: Final = frozenset({"migration_status", "group_id"})
-"""What no volume of this service has: nothing has the value that is asked for."""
+"""Fields that no volume of this service has: no volume passes such a filter."""
 
 _LATER: Final = frozenset({"created_at", "updated_at", "consumes_quota"})
-"""Filters that came with 3.60 and 3.65, and are known since filters are checked, which is 3.31."""
+"""Filters of 3.60 and 3.65, which are accepted since filters are checked (3.31)."""
 
 _NOT_BOOTABLE: Final = frozenset({"false", "False", "FALSE"})
-"""What asked for volumes nobody can boot from before 3.2; everything else asked for the others."""
+"""Values that selected volumes that are not bootable before 3.2; all others selected the rest."""
 
 QUERY_PARAMETERS: Final = {
     **paging.PAGE_PARAMETERS,
     **paging.ALL_PROJECTS_PARAMETER,
     **register.VOLUME.parameters,
 }
-"""What clients are told of the parameters of a list."""
+"""Schemas of the query parameters of a list."""
 
 
 def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) -> Filters | None:
-    """Turn the filters among query parameters into what the database is asked.
+    """Return the filters of a request in terms of the database.
 
-    :returns: None if surely no volume passes
-    :raises BadRequest: a filter is not known, or its value makes no sense
+    :returns: None if no volume can pass
+    :raises BadRequest: a filter is unknown, or its value is invalid
     """
-    asked = _known_filters(ctx, query, version)
-    if asked is None:
+    requested = _known_filters(ctx, query, version)
+    if requested is None:
         return None
-    counted = fields.parse_bool("consumes_quota", asked.pop("consumes_quota", "true"))
+    counted = fields.parse_bool("consumes_quota", requested.pop("consumes_quota", "true"))
     project = paging.project(ctx, query)
     if (
         not counted
-        or _NOT_HERE & asked.keys()
-        or not _is_project_allowed(project, asked.get("project_id"))
+        or _NOT_HERE & requested.keys()
+        or not _is_project_allowed(project, requested.get("project_id"))
     ):
         return None
     filters: dict[str, Any] = {} if project is None else {"project_id": project}
-    for name, text in asked.items():
+    for name, text in requested.items():
         if name.endswith("~"):
             filters.setdefault("like", {})[name[:-1]] = text
         elif name in {"created_at", "updated_at"}:
@@ -64,21 +64,21 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
 def _known_filters(
     ctx: RequestContext, query: Mapping[str, str], version: mv.Version
 ) -> dict[str, str] | None:
-    """Return the filters as they were understood in a version; None: no volume passes."""
+    """Return the filters as a version understands them; None: no volume passes."""
     known = _known(ctx, version)
     if ctx.is_admin and version < mv.RESOURCE_FILTER and paging.unknown_filters(query, known):
-        # Whatever an administrator asked for was looked for; others' unknown filters were ignored.
+        # Administrators' unknown filters were applied; those of other users were ignored.
         return None
-    asked = paging.filters(query, known, version)
+    requested = paging.filters(query, known, version)
     for name in _unknown_before(version):
-        asked.pop(name, None)
-    if "bootable" in asked and version < mv.VOLUME_LIST_BOOTABLE:
-        asked["bootable"] = str(asked["bootable"] not in _NOT_BOOTABLE)
-    return asked
+        requested.pop(name, None)
+    if "bootable" in requested and version < mv.VOLUME_LIST_BOOTABLE:
+        requested["bootable"] = str(requested["bootable"] not in _NOT_BOOTABLE)
+    return requested
 
 
 def _unknown_before(version: mv.Version) -> frozenset[str]:
-    """Return the filters that were ignored: later ones, as long as filters were not checked."""
+    """Return the filters that a version ignores because they came later and are not checked."""
     if version >= mv.RESOURCE_FILTER:
         return frozenset()
     steps = ((mv.VOLUME_LIST_GLANCE_METADATA, _IMAGE), (mv.VOLUME_LIST_GROUP, "group_id"))
@@ -90,8 +90,8 @@ def _known(ctx: RequestContext, version: mv.Version) -> frozenset[str]:
     return known if version >= mv.RESOURCE_FILTER else known | {_IMAGE}
 
 
-def _is_project_allowed(project: str | None, asked: str | None) -> bool:
-    return project is None or asked is None or project == asked
+def _is_project_allowed(project: str | None, requested: str | None) -> bool:
+    return project is None or requested is None or project == requested
 
 
 def _text(_name: str, text: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deleting volumes by force; used by DELETE with ``force`` and by the action os-force_delete."""
+"""Deletion of volumes by force: DELETE with ``force`` and the action os-force_delete."""
 
 from collections.abc import Mapping
 import contextlib
@@ -18,40 +18,40 @@ from attachd.states import INACTIVE, WITH_ACCESS, AttachmentState, Event
 
 
 def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
-    """Have a volume deleted whatever its status is, unless it is attached.
+    """Delete a volume in any status, unless it is attached.
 
-    Hosts which may reach it all the same, because an attach or a detach did not come to its
-    end, lose their access first: nothing of the volume stays exported.
+    Hosts whose attach or detach did not finish lose their access first, so that nothing of the
+    volume stays exported.
 
-    :raises AttachmentInUse: a server has it, as Compute says
-    :raises InvalidVolume: it is attached, or a copy of it is being made
-    :raises DisconnectFailed: a host may still reach it; the volume stays
-    :raises Unavailable: its backend cannot be asked; the volume stays
+    :raises AttachmentInUse: a server uses it, according to Compute
+    :raises InvalidVolume: it is attached, or a clone of it is being made
+    :raises DisconnectFailed: a host may still have access; the volume stays
+    :raises Unavailable: its backend cannot be reached; the volume stays
     """
     rows = attachments.of_volumes([volume.id])
     if attached := [row["id"] for row in rows if _may_have_device(row)]:
         raise exception.InvalidVolume(
-            reason=f"Volume {volume.id} is attached by {', '.join(attached[:5])}: it is not "
-            "deleted, not even by force, before it has been detached."
+            reason=f"Volume {volume.id} is attached by {', '.join(attached[:5])}: detach "
+            "it before it is deleted by force."
         )
     allowed_states = {
         row["id"]: detach_guard.check(ctx, request, Attachment.from_row(ctx, row))
         for row in holders.shown(rows)
     }
     for row in rows:
-        # It may go along with another one, or be gone already.
+        # It may be deleted together with another one, or already.
         with contextlib.suppress(exception.NotFound):
             _remove_attachment(ctx, volume, row, allowed_states.get(row["id"]))
     try:
         backend_calls.delete(ctx, volume)
     except exception.InvalidTransition:
-        # What its backend still does to it comes to its end first, and finds it in another state.
+        # Pending work of its backend ends first, and finds the volume in another state.
         volumes.reset(volume.id, "error", None)
         backend_calls.delete(ctx, volume)
 
 
 def _may_have_device(row: Mapping[str, Any]) -> bool:
-    """Tell whether there is, or may be, a device: that of an agent is not told of at once."""
+    """Return whether a host has, or may have, a device: an agent reports its device late."""
     state = AttachmentState(row["state"])
     return state is AttachmentState.ATTACHED or (row["agent"] is not None and state in WITH_ACCESS)
 
@@ -62,6 +62,7 @@ def _remove_attachment(
     row: Mapping[str, Any],
     allowed_states: detach_guard.AllowedStates,
 ) -> None:
+    """Release or cancel an attachment without device, or have its host disconnected."""
     state = AttachmentState(row["state"])
     if state is AttachmentState.HELD:
         attachments.move(row["id"], volume.id, Event.RELEASE)
@@ -69,7 +70,7 @@ def _remove_attachment(
         attachments.move(row["id"], volume.id, Event.CANCEL)
     elif state not in INACTIVE:
         known = {"id": row["id"], "volume_id": volume.id, "volume_host": volume.host}
-        # Its agent makes a device as soon as it is connected.
+        # The agent makes a device as soon as the attachment is connected.
         allowed = (
             allowed_states if row["agent"] is None else detach_guard.without_device(allowed_states)
         )

@@ -33,7 +33,7 @@ Body = dict[str, Any]
 IDEMPOTENCY_SPEC: Final = idempotency.IdempotencySpec(
     keep=lambda answer: answer, remake=backend_calls.replay_create
 )
-"""There are no secrets in a volume's answer."""
+"""The answer holds no secrets, so it is stored whole."""
 
 
 @endpoint(
@@ -53,7 +53,7 @@ def create(
     ext_version: view.ExtVersion,
     idempotency_claim: idempotency.IdempotencyClaim | None = None,
 ) -> Body:
-    """Store a volume at the backend that fits best, and have that make it."""
+    """Store a volume at the backend that fits best, and have that backend create it."""
     if idempotency_claim is None:
         volume = backend_calls.create(ctx, create_params.build(ctx, body["volume"]))
     else:
@@ -72,8 +72,8 @@ def show(
     links: view.Links,
     ext_version: view.ExtVersion,
 ) -> Body:
-    """Answer one volume."""
-    volume = load.volume(ctx, volume_id, policy.GET)
+    """Return one volume."""
+    volume = load.get(ctx, volume_id, policy.GET)
     viewer = view.Viewer.from_context(ctx, version, links, ext_version)
     return {"volume": view.detail(*load.with_details(volume), viewer)}
 
@@ -94,23 +94,23 @@ def update(
     ext_version: view.ExtVersion,
 ) -> Body:
     """Change name, description or all metadata."""
-    volume = load.writable(ctx, volume_id, policy.UPDATE)
+    volume = load.get_writable(ctx, volume_id, policy.UPDATE)
     _apply_update(volume, body["volume"])
-    volume = load.volume(ctx, volume_id, policy.UPDATE)
+    volume = load.get(ctx, volume_id, policy.UPDATE)
     viewer = view.Viewer.from_context(ctx, version, links, ext_version)
     return {"volume": view.updated(volume, load.attachments(volume), viewer)}
 
 
-def _apply_update(volume: Volume, wanted: Mapping[str, Any]) -> None:
-    """Change name, description or all metadata, and tell of it.
+def _apply_update(volume: Volume, requested: Mapping[str, Any]) -> None:
+    """Store name, description or all metadata, and notify.
 
-    :param wanted: the body's fields
+    :param requested: the body's fields
     """
     with notify.change(volume, "update"):
-        if texts := create_params.name_and_description(wanted):
+        if texts := create_params.name_and_description(requested):
             volumes.update(volume.id, texts)
-        if "metadata" in wanted:
-            volume_metadata.replace(volume.id, wanted["metadata"])
+        if "metadata" in requested:
+            volume_metadata.replace(volume.id, requested["metadata"])
 
 
 Query = Mapping[str, str]
@@ -126,7 +126,7 @@ WITH_COUNT: Final = "with_count"
 
 _LIST_PARAMETERS: Final = {
     **filters.QUERY_PARAMETERS,
-    WITH_COUNT: fields.query_flag("Whether to answer how many there are on all pages."),
+    WITH_COUNT: fields.query_flag("Return the number of volumes on all pages."),
 }
 _LIST_DOC: Final = EndpointDoc(
     {"volumes": list[view.VolumeSummary], **view.LIST_EXTRAS}, _LIST_PARAMETERS
@@ -154,16 +154,16 @@ def index(
     links: view.Links,
     ext_version: view.ExtVersion,
 ) -> Body:
-    """Answer ids and names, and under attachd 1.0 how many times each is attached."""
+    """Return ids and names, and under attachd 1.0 the number of attachments of each volume."""
     viewer = view.Viewer.from_context(ctx, version, links, ext_version)
     rows, answer = _page(ctx, query, viewer, "/volumes")
     if ext_version is None:
         return {
-            "volumes": [view.summary(each, viewer) for each in load.from_rows(ctx, rows)],
+            "volumes": [view.summary(volume, viewer) for volume in load.from_rows(ctx, rows)],
             **answer,
         }
-    found = load.from_rows_with_counts(ctx, rows)
-    return {"volumes": [view.summary_with_count(*each, viewer) for each in found], **answer}
+    counted = load.from_rows_with_counts(ctx, rows)
+    return {"volumes": [view.summary_with_count(*pair, viewer) for pair in counted], **answer}
 
 
 @endpoint("GET", "/volumes/detail", policy=policy.GET_ALL, doc=_DETAIL_DOC)
@@ -174,29 +174,29 @@ def detail(
     links: view.Links,
     ext_version: view.ExtVersion,
 ) -> Body:
-    """Answer all of each volume."""
+    """Return volumes in full."""
     viewer = view.Viewer.from_context(ctx, version, links, ext_version)
     rows, answer = _page(ctx, query, viewer, "/volumes/detail")
-    found = load.from_rows_with_details(ctx, rows)
-    return {"volumes": [view.detail(*each, viewer) for each in found], **answer}
+    details = load.from_rows_with_details(ctx, rows)
+    return {"volumes": [view.detail(*data, viewer) for data in details], **answer}
 
 
 def _page(
     ctx: RequestContext, query: Query, viewer: view.Viewer, path: str
 ) -> tuple[list[volume_queries.Row], Body]:
-    """Return the rows of a page, and what is answered beside them."""
-    asked = dict(query)
-    wanted = paging.read(asked, SORT_KEYS)
+    """Return the rows of a page, and what the answer has besides them."""
+    parameters = dict(query)
+    page = paging.read(parameters, SORT_KEYS)
     counted = viewer.version >= mv.SUPPORT_COUNT_INFO and fields.parse_bool(
-        WITH_COUNT, asked.pop(WITH_COUNT, "false")
+        WITH_COUNT, parameters.pop(WITH_COUNT, "false")
     )
-    found = filters.parse(ctx, asked, viewer.version)
-    rows = [] if found is None else volume_queries.page(found, wanted)
+    matching = filters.parse(ctx, parameters, viewer.version)
+    rows = [] if matching is None else volume_queries.page(matching, page)
     answer: Body = {}
-    if more := paging.next_link(viewer.links, path, query, wanted, rows):
+    if more := paging.next_link(viewer.links, path, query, page, rows):
         answer["volumes_links"] = more
     if counted:
-        answer["count"] = 0 if found is None else volume_queries.count(found)
+        answer["count"] = 0 if matching is None else volume_queries.count(matching)
     return rows, answer
 
 
@@ -204,20 +204,20 @@ def _page(
     "GET", "/volumes/summary", since=mv.VOLUME_SUMMARY, policy=policy.GET_ALL, doc=_SUMMARY_DOC
 )
 def summary(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
-    """Answer how many volumes there are and how large they are together."""
+    """Return the number of volumes and their total size."""
     project = paging.project(ctx, query)
-    wanted: volume_queries.Filters = {} if project is None else {"project_id": project}
-    usage = volume_queries.usage(wanted)
+    matching: volume_queries.Filters = {} if project is None else {"project_id": project}
+    usage = volume_queries.usage(matching)
     answer: Body = {"total_count": usage.volumes, "total_size": usage.gib}
     if version >= mv.VOLUME_SUMMARY_METADATA:
-        answer["metadata"] = volume_queries.metadata_values(wanted)
+        answer["metadata"] = volume_queries.metadata_values(matching)
     return {"volume-summary": answer}
 
 
 _DELETE_DOC = EndpointDoc(
     parameters={
-        "cascade": fields.query_flag("Means nothing: there are no snapshots."),
-        "force": fields.query_flag("Whatever its state, for administrators."),
+        "cascade": fields.query_flag("Ignored: there are no snapshots."),
+        "force": fields.query_flag("Delete in any state. For administrators."),
     },
 )
 
@@ -230,10 +230,10 @@ def delete(
     version: mv.Version,
     request: webob.Request,
 ) -> None:
-    """Mark a volume and have its backend remove it; ``cascade`` finds nothing to go along."""
+    """Mark a volume and have its backend delete it; ``cascade`` has no effect."""
     fields.parse_bool("cascade", query.get("cascade", "false"))
     force = fields.parse_bool("force", query.get("force", "false"))
-    volume = load.volume(ctx, volume_id, policy.DELETE)
+    volume = load.get(ctx, volume_id, policy.DELETE)
     if force and version >= mv.VOLUME_DELETE_FORCE:
         ctx.authorize(policy.FORCE_DELETE, volume)
         force_delete.delete(ctx, volume, request)
@@ -254,13 +254,13 @@ ENCRYPTION = "/volumes/{volume_id}/encryption"
     "GET", ENCRYPTION, policy=policy.ENCRYPTION, doc=EndpointDoc({"encryption_key_id": None})
 )
 def show_encryption(ctx: RequestContext, volume_id: str) -> dict[str, None]:
-    """Answer how a volume is encrypted: not at all."""
-    load.volume(ctx, volume_id, policy.ENCRYPTION)
+    """Return how a volume is encrypted: not at all.  Nova asks for this."""
+    load.get(ctx, volume_id, policy.ENCRYPTION)
     return {"encryption_key_id": None}
 
 
 @endpoint("GET", f"{ENCRYPTION}/{{key}}", policy=policy.ENCRYPTION)
 def show_encryption_field(ctx: RequestContext, volume_id: str, key: str) -> None:
-    """Answer one of the fields: the one that there is has no value."""
+    """Return one field of the encryption; the only one has no value."""
     if key not in show_encryption(ctx, volume_id):
         raise exception.NotFound(f"Volume {volume_id} is not encrypted: it has no {key}.")

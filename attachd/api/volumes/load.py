@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads volumes that the caller may act on; used by the handlers of volumes and actions."""
+"""Volumes that the caller may act on, and the rows shown with them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -12,46 +12,46 @@ from attachd.objects import Volume
 Row = Mapping[str, Any]
 
 
-def volume(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
+def get(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
     """Load one volume.
 
-    :param rule: which must allow the caller to act on it
-    :raises VolumeNotFound: there is none in the caller's project
-    :raises Forbidden: the rule does not
+    :param rule: the policy rule that must allow the caller to act on it
+    :raises VolumeNotFound: the caller's project has none
+    :raises Forbidden: the rule denies it
     """
-    found = Volume.get(ctx, volume_id)
-    ctx.authorize(rule, found)
-    return found
+    volume = Volume.get(ctx, volume_id)
+    ctx.authorize(rule, volume)
+    return volume
 
 
-def writable(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
-    """Load a volume whose description may be changed; see :func:`volume`.
+def get_writable(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
+    """Load a volume whose description may be changed; see :func:`get`.
 
     :raises InvalidVolume: it is in maintenance
     """
-    found = volume(ctx, volume_id, rule)
-    if found.status == "maintenance":
+    volume = get(ctx, volume_id, rule)
+    if volume.status == "maintenance":
         raise exception.InvalidVolume(
             reason=f"Volume {volume_id} cannot be changed while its status is maintenance."
         )
-    return found
+    return volume
 
 
-def attachments(one: Volume) -> list[dict[str, Any]]:
+def attachments(volume: Volume) -> list[dict[str, Any]]:
     """Return the rows of a volume's attachments, without secrets."""
-    return attachment_queries.brief_of_volumes([one.id])[one.id]
+    return attachment_queries.brief_of_volumes([volume.id])[volume.id]
 
 
 def from_rows(ctx: RequestContext, rows: Iterable[Row]) -> list[Volume]:
-    """Turn the rows of a page into volumes."""
+    """Return the volumes of a page of rows."""
     return [Volume.from_row(ctx, row) for row in rows]
 
 
 def from_rows_with_counts(ctx: RequestContext, rows: Iterable[Row]) -> list[tuple[Volume, int]]:
-    """Turn the rows of a page into volumes and how often each is attached: one statement."""
+    """Return volumes and how many attachments of each are attached: one statement."""
     volumes = from_rows(ctx, rows)
-    counts = attachment_queries.count_attached([each.id for each in volumes])
-    return [(each, counts[each.id]) for each in volumes]
+    counts = attachment_queries.count_attached([item.id for item in volumes])
+    return [(item, counts[item.id]) for item in volumes]
 
 
 class VolumeData(NamedTuple):
@@ -65,13 +65,15 @@ class VolumeData(NamedTuple):
     image_metadata: Mapping[str, str]
 
 
-def with_details(one: Volume) -> VolumeData:
+def with_details(volume: Volume) -> VolumeData:
     """Add what is shown with a volume: two statements."""
-    return VolumeData(one, attachments(one), image_metadata.get(one.id))
+    return VolumeData(volume, attachments(volume), image_metadata.get(volume.id))
 
 
 def from_rows_with_details(ctx: RequestContext, rows: Iterable[Row]) -> list[VolumeData]:
-    """Turn the rows of a page into volumes and what is shown with them: one statement."""
+    """Return volumes with what is shown with them: one statement."""
     pairs = [(Volume.from_row(ctx, row), row["image_metadata"]) for row in rows]
-    held = attachment_queries.brief_of_volumes([each.id for each, _image in pairs])
-    return [VolumeData(each, held[each.id], image) for each, image in pairs]
+    attachments_by_volume = attachment_queries.brief_of_volumes(
+        [item.id for item, _image in pairs]
+    )
+    return [VolumeData(item, attachments_by_volume[item.id], image) for item, image in pairs]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metadata of volumes.
+"""Endpoints of the metadata of volumes.
 
-From 3.15 on, whoever read it may write it on condition that nobody else has meanwhile: they send
-back, as ``If-Match``, the ``ETag`` of what they read.
+From 3.15 on, a caller can make a write conditional: ``If-Match`` with the ``ETag`` of an earlier
+read is refused if the metadata changed since.
 """
 
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ _ONE = EndpointDoc({"meta": dict[str, str]})
 def show_all(
     ctx: RequestContext, volume_id: str, version: mv.Version, response: webob.Response
 ) -> Body:
-    """Answer all pairs."""
-    volume = load.volume(ctx, volume_id, policy.GET_METADATA)
+    """Return all pairs."""
+    volume = load.get(ctx, volume_id, policy.GET_METADATA)
     if version >= mv.ETAGS:
         response.headers["ETag"] = f'"{_etag(volume.metadata)}"'
     return {"metadata": volume.metadata}
@@ -42,8 +42,8 @@ def show_all(
 
 @endpoint("POST", PAIRS, policy=policy.CREATE_METADATA, body=schema.PAIRS, doc=_ALL)
 def merge(ctx: RequestContext, volume_id: str, body: Body) -> Body:
-    """Set some pairs, keep the others, and answer all."""
-    volume = load.writable(ctx, volume_id, policy.CREATE_METADATA)
+    """Set some pairs, keep the others, and return all."""
+    volume = load.get_writable(ctx, volume_id, policy.CREATE_METADATA)
     return {"metadata": volume_metadata.merge(volume.id, body["metadata"])}
 
 
@@ -57,16 +57,16 @@ def merge(ctx: RequestContext, volume_id: str, body: Body) -> Body:
 def replace(
     ctx: RequestContext, volume_id: str, body: Body, version: mv.Version, request: webob.Request
 ) -> Body:
-    """Set some pairs, remove the others, and answer all."""
-    volume = load.writable(ctx, volume_id, policy.UPDATE_METADATA)
+    """Set some pairs, remove the others, and return all."""
+    volume = load.get_writable(ctx, volume_id, policy.UPDATE_METADATA)
     expected = _expected(volume, version, request)
     return {"metadata": volume_metadata.replace(volume.id, body["metadata"], expected)}
 
 
 @endpoint("GET", PAIR, policy=policy.GET_METADATA, doc=_ONE)
 def show(ctx: RequestContext, volume_id: str, key: str) -> Body:
-    """Answer one pair."""
-    volume = load.volume(ctx, volume_id, policy.GET_METADATA)
+    """Return one pair."""
+    volume = load.get(ctx, volume_id, policy.GET_METADATA)
     if key not in volume.metadata:
         raise exception.NotFound(f"Volume {volume_id} has no metadata with key {key}.")
     return {"meta": {key: volume.metadata[key]}}
@@ -86,7 +86,7 @@ def update(
     """Set one pair."""
     if key not in body["meta"]:
         raise exception.BadRequest(reason="Request body and URI mismatch")
-    volume = load.writable(ctx, volume_id, policy.UPDATE_METADATA)
+    volume = load.get_writable(ctx, volume_id, policy.UPDATE_METADATA)
     volume_metadata.merge(volume.id, body["meta"], _expected(volume, version, request))
     return {"meta": body["meta"]}
 
@@ -94,16 +94,16 @@ def update(
 @endpoint("DELETE", PAIR, policy=policy.DELETE_METADATA)
 def delete(ctx: RequestContext, volume_id: str, key: str) -> None:
     """Remove one pair."""
-    volume = load.writable(ctx, volume_id, policy.DELETE_METADATA)
+    volume = load.get_writable(ctx, volume_id, policy.DELETE_METADATA)
     volume_metadata.delete(volume.id, key)
 
 
 def _expected(
     volume: Volume, version: mv.Version, request: webob.Request
 ) -> Mapping[str, str] | None:
-    """Return what must still be there when it is written; None: whatever is there.
+    """Return the metadata that a conditional write expects; None: the write is unconditional.
 
-    :raises PreconditionFailed: the caller has read something else
+    :raises PreconditionFailed: the metadata has changed since the caller read it
     """
     header = request.headers.get("If-Match")
     if version < mv.ETAGS or not header:

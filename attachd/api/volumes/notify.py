@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells what requests do to volumes by themselves; called by handlers of volumes and actions.
-
-What a manager does for them is told by the manager.
-"""
+"""Notifications of changes to volumes that the API makes without the manager."""
 
 from collections.abc import Iterator
 import contextlib
@@ -12,17 +9,17 @@ from attachd.objects import Volume
 
 
 @contextlib.contextmanager
-def change(volume: Volume, change: str) -> Iterator[None]:
-    """Tell that a volume begins to change, and, unless something is raised, that it has.
+def change(volume: Volume, event: str) -> Iterator[None]:
+    """Notify of the start of a change, and of its end unless an exception is raised.
 
-    :param change: update or reset_status
+    :param event: update or reset_status
     """
     before = {name: getattr(volume, name) for name in notifications.COLUMNS}
-    notifications.volume(f"{change}.start", volume.id, before)
+    notifications.volume(f"{event}.start", volume.id, before)
     yield
-    notifications.volume(f"{change}.end", volume.id)
+    notifications.volume(f"{event}.end", volume.id)
 
 
 def retype(volume: Volume, type_id: str) -> None:
-    """Tell that a volume has another type."""
+    """Notify that a volume has another type."""
     notifications.volume("retype", volume.id, {"volume_type_id": type_id})

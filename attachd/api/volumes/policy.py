@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what with volumes and their metadata."""
+"""Policy rules of volumes and their metadata."""
 
 from attachd.api import policy
 
@@ -30,8 +30,8 @@ RULES = [
     policy.rule(
         MULTIATTACH,
         policy.MEMBER,
-        "Have a volume that can be attached several times at once, and attach it beside others. "
-        "Whoever has attached one keeps it when the rule is changed.",
+        "Create a multiattach volume, and attach it while it has other attachments. Existing "
+        "attachments stay when the rule is changed.",
         "POST /volumes",
         f"POST {_ITEM}/action (os-retype)",
         "POST /attachments",
@@ -39,11 +39,11 @@ RULES = [
         f"POST {_ITEM}/action (os-attach)",
         f"POST {_ITEM}/action (os-initialize_connection)",
     ),
-    policy.rule(GET, policy.READER, "Look at a volume.", f"GET {_ITEM}"),
+    policy.rule(GET, policy.READER, "Show a volume.", f"GET {_ITEM}"),
     policy.rule(
         GET_ALL,
         policy.READER,
-        "List volumes, or count and sum them up.",
+        "List volumes, or show their number and total size.",
         "GET /volumes",
         "GET /volumes/detail",
         "GET /volumes/summary",
@@ -51,7 +51,7 @@ RULES = [
     policy.rule(
         UPDATE,
         policy.MEMBER,
-        "Change a volume's name or text, or whether servers may boot from it.",
+        "Change a volume's name or description, or whether it is bootable.",
         f"PUT {_ITEM}",
         f"POST {_ITEM}/action (os-set_bootable)",
     ),
@@ -59,22 +59,24 @@ RULES = [
     policy.rule(
         FORCE_DELETE,
         policy.ADMIN,
-        "Delete a volume whatever its status is, unless it is attached.",
+        "Delete a volume in any status, unless it is attached.",
         f"DELETE {_ITEM}",
     ),
-    policy.rule(HOST_ATTRIBUTE, policy.ADMIN, "See which backend a volume is at.", *_SHOWN),
-    policy.rule(PROJECT_ATTRIBUTE, policy.READER, "See whose volume it is.", *_SHOWN),
-    policy.rule(MIGRATION_ATTRIBUTE, policy.ADMIN, "See how a volume migrates.", *_SHOWN),
+    policy.rule(HOST_ATTRIBUTE, policy.ADMIN, "See the backend of a volume.", *_SHOWN),
+    policy.rule(PROJECT_ATTRIBUTE, policy.READER, "See the project of a volume.", *_SHOWN),
+    policy.rule(
+        MIGRATION_ATTRIBUTE, policy.ADMIN, "See the migration status of a volume.", *_SHOWN
+    ),
     policy.rule(
         SHOW_IMAGE_METADATA,
         policy.READER,
-        "See what is known of the image on a volume.",
+        "See the image metadata of a volume.",
         *_SHOWN,
     ),
     policy.rule(
         GET_METADATA,
         policy.READER,
-        "Look at a volume's metadata.",
+        "Show a volume's metadata.",
         f"GET {_PAIRS}",
         f"GET {_PAIR}",
         f"POST {_ITEM}/action (os-show_image_metadata)",
@@ -96,7 +98,7 @@ RULES = [
     policy.rule(
         ENCRYPTION,
         policy.READER,
-        "See how a volume is encrypted, which none is.",
+        "See how a volume is encrypted: no volume is.",
         "GET /volumes/{volume_id}/encryption",
         "GET /volumes/{volume_id}/encryption/{key}",
     ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies of requests on volumes look like, by microversion; used by handlers.py."""
+"""JSON schemas of request bodies of volumes, by microversion."""
 
 from types import MappingProxyType
 from typing import Final
@@ -18,10 +18,10 @@ REFUSED: Final = MappingProxyType(
         "group_id": "groups",
     }
 )
-"""Fields that clients send as null; anything else asks for what this service does not have."""
+"""Fields that clients send as null.  Another value is refused: this service has no such thing."""
 
 FOUND_NOWHERE: Final = frozenset({"snapshot_id", "backup_id", "group_id", "consistencygroup_id"})
-"""Those of them whose ids are looked up, and never found."""
+"""Fields of REFUSED whose ids are looked up, and never found."""
 
 _TEXTS: Final = dict.fromkeys(
     ("name", "description", "display_name", "display_description"), OPTIONAL_TEXT
@@ -49,7 +49,7 @@ _CHANGES: Final = fields({**_TEXTS, "metadata": METADATA})
 
 UPDATE: Final = [
     (mv.BASE, wrapped("volume", _CHANGES)),
-    # From here on, something has to change.
+    # From here on, at least one field is required.
     (mv.SUPPORT_VOLUME_SCHEMA_CHANGES, wrapped("volume", {**_CHANGES, "minProperties": 1})),
 ]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How volumes look on the wire, by microversion; used by the handlers of volumes."""
+"""Volumes as answers show them, by microversion."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -106,7 +106,7 @@ _Extended = TypedDict(
 
 
 class Detail(VolumeDetail, _Extended):
-    """A volume with what not everybody may see.
+    """A volume with the fields that depend on policy.
 
     :ivar volume_image_metadata: of the image that is on it, if there is one
     """
@@ -118,22 +118,22 @@ LIST_EXTRAS: Final = {
     "volumes_links": NotRequired[list[made.Link]],
     "count": NotRequired[Annotated[int, mv.SUPPORT_COUNT_INFO]],
 }
-"""What may stand beside the volumes of a list."""
+"""What a list may have besides the volumes."""
 
 _VISIBLE = ("readonly", "attached_mode")
-"""What of the administrative metadata is shown among the users' own."""
+"""Keys of the administrative metadata that are shown among the users' own."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Viewer:
-    """For whom an answer is: what they may see, in which microversion.
+    """The caller of a request: what they may see, in which microversion.
 
-    :ivar host: whether they may see where volumes are
-    :ivar migration: whether they may see how volumes migrate
-    :ivar project: whether they may see whose volumes they are
-    :ivar image_metadata: whether they may see what is known of images on volumes
-    :ivar host_names: whether they may see where volumes are attached
-    :ivar ext_version: the version of attachd's own API; None: nothing of it may show
+    :ivar host: whether they may see the backends of volumes
+    :ivar migration: whether they may see the migration status of volumes
+    :ivar project: whether they may see the projects of volumes
+    :ivar image_metadata: whether they may see the image metadata of volumes
+    :ivar host_names: whether they may see the hosts of attachments
+    :ivar ext_version: the version of attachd's own API; None: its fields are not shown
     """
 
     version: mv.Version
@@ -151,22 +151,22 @@ class Viewer:
         cls, ctx: RequestContext, version: mv.Version, links: Links, ext_version: ExtVersion
     ) -> Self:
         """Ask policy once, for all volumes of an answer."""
-        mine = {"project_id": ctx.project_id, "user_id": ctx.user_id}
+        target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
         return cls(
             version=version,
             links=links,
             is_admin=bool(ctx.is_admin),
-            host=rules.allows(ctx, policy.HOST_ATTRIBUTE, mine),
-            migration=rules.allows(ctx, policy.MIGRATION_ATTRIBUTE, mine),
-            project=rules.allows(ctx, policy.PROJECT_ATTRIBUTE, mine),
-            image_metadata=rules.allows(ctx, policy.SHOW_IMAGE_METADATA, mine),
+            host=rules.allows(ctx, policy.HOST_ATTRIBUTE, target),
+            migration=rules.allows(ctx, policy.MIGRATION_ATTRIBUTE, target),
+            project=rules.allows(ctx, policy.PROJECT_ATTRIBUTE, target),
+            image_metadata=rules.allows(ctx, policy.SHOW_IMAGE_METADATA, target),
             host_names=bool(ctx.is_admin) or "service" in ctx.roles,
             ext_version=ext_version,
         )
 
 
 def summary(volume: Volume, viewer: Viewer) -> dict[str, Any]:
-    """Show a volume in a list without details."""
+    """Return a volume in a list without details."""
     return {
         "id": volume.id,
         "name": volume.name,
@@ -175,15 +175,15 @@ def summary(volume: Volume, viewer: Viewer) -> dict[str, Any]:
 
 
 def summary_with_count(volume: Volume, attached: int, viewer: Viewer) -> dict[str, Any]:
-    """Show a volume in such a list under attachd 1.0.
+    """Return a volume in such a list under attachd 1.0.
 
-    :param attached: how many of its attachments are
+    :param attached: how many of its attachments are attached
     """
     return {**summary(volume, viewer), "attachment_count": attached}
 
 
 def created(volume: Volume, viewer: Viewer) -> dict[str, Any]:
-    """Show a volume that its backend knows nothing of yet."""
+    """Return a volume that its backend has not created yet."""
     shown = updated(volume, (), viewer) | {"metadata": volume.metadata}
     if viewer.version >= mv.VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS:
         shown |= {"shared_targets": True, "service_uuid": None}
@@ -193,7 +193,7 @@ def created(volume: Volume, viewer: Viewer) -> dict[str, Any]:
 def detail(
     volume: Volume, attachments: Sequence[Row], image_metadata: Pairs, viewer: Viewer
 ) -> dict[str, Any]:
-    """Show all of a volume.
+    """Return all fields of a volume.
 
     :param attachments: of the volume, in any state, as of brief_of_volumes()
     :param image_metadata: of the image that is on the volume
@@ -211,7 +211,7 @@ def detail(
 
 
 def updated(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
-    """Show a volume as the answer to its update does: without the extended attributes."""
+    """Return a volume as in the answer to its update: without the extended attributes."""
     shown = {
         "id": volume.id,
         "status": volume.status,
@@ -240,7 +240,7 @@ def updated(volume: Volume, attachments: Sequence[Row], viewer: Viewer) -> dict[
 
 
 def _versioned_fields(volume: Volume, viewer: Viewer) -> dict[str, Any]:
-    """Return what came with microversions after the first one."""
+    """Return the fields that came with later microversions."""
     version = viewer.version
     shown: dict[str, Any] = {}
     if version >= mv.GROUP_VOLUME:
@@ -271,13 +271,13 @@ def _service_uuid(volume: Volume) -> str | None:
 
 
 def _shared_targets(volume: Volume, version: Version) -> bool | None:
-    """Tell whether hosts have to take turns; before null meant that they always do, true did."""
+    """Return whether hosts share a target; versions without null show true instead."""
     shared: bool | None = volume.shared_targets
     return True if shared is None and version < mv.SHARED_TARGETS_TRISTATE else shared
 
 
 def _attachments(rows: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
-    """Show those that are attached; under attachd 1.0 all, and how many of them are attached."""
+    """Return those that are attached; under attachd 1.0 all, and how many are attached."""
     attached = [row for row in rows if row["state"] == AttachmentState.ATTACHED]
     if viewer.ext_version is None:
         return {"attachments": [_attachment(row, viewer) for row in attached]}
@@ -286,7 +286,7 @@ def _attachments(rows: Sequence[Row], viewer: Viewer) -> dict[str, Any]:
 
 
 def _ext_fields(attachment: Row) -> dict[str, Any]:
-    """Return what is shown besides under attachd 1.0: the host is the owner's own word."""
+    """Return the fields of attachd 1.0; the caller owns the volume, so it may see the host."""
     return {
         "status": AttachmentState(attachment["state"]).wire,
         "attach_mode": attachment["mode"],
@@ -296,7 +296,7 @@ def _ext_fields(attachment: Row) -> dict[str, Any]:
 
 
 def _attachment(attachment: Row, viewer: Viewer) -> dict[str, Any]:
-    """Show an attachment inside of its volume: its ``id`` here is the volume's."""
+    """Return an attachment inside its volume: its ``id`` here is the volume's."""
     return {
         "id": attachment["volume_id"],
         "attachment_id": attachment["id"],

@@ -88,7 +88,7 @@ class CompletionTest(unittest.TestCase):
         self.assertIn("error_extending", self.refused("error_extending"))
 
     def test_a_volume_that_grows_waits_for_nobody(self):
-        self.assertIn("waits for nobody", self.refused("extending"))
+        self.assertIn("needs no confirmation", self.refused("extending"))
 
     def test_only_administrators_may_say_it(self):
         with self.assertRaisesRegex(exception.Forbidden, "extend_volume_completion"):

@@ -359,7 +359,7 @@ class DeletionTest(unittest.TestCase):
 class EncryptionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        patched = mock.patch.object(load, "volume")
+        patched = mock.patch.object(load, "get")
         self.loaded = patched.start()
         self.addCleanup(patched.stop)
 

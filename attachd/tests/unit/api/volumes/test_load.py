@@ -17,25 +17,25 @@ class LoadTest(unittest.TestCase):
         self.strange = rows.add_volume(project_id=asking.OTHER_PROJECT)["id"]
 
     def test_the_own_ones(self):
-        found = load.volume(asking.context(), self.mine, policy.UPDATE)
+        found = load.get(asking.context(), self.mine, policy.UPDATE)
         self.assertEqual(self.mine, found.id)
 
     def test_those_of_others_are_not_there_but_for_administrators(self):
         with self.assertRaises(exception.VolumeNotFound):
-            load.volume(asking.context(), self.strange, policy.GET)
-        found = load.volume(asking.context(*asking.ADMIN), self.strange, policy.GET)
+            load.get(asking.context(), self.strange, policy.GET)
+        found = load.get(asking.context(*asking.ADMIN), self.strange, policy.GET)
         self.assertEqual(self.strange, found.id)
 
     def test_a_reader_may_not_change_anything(self):
-        load.volume(asking.context("reader"), self.mine, policy.GET)
+        load.get(asking.context("reader"), self.mine, policy.GET)
         with self.assertRaisesRegex(exception.Forbidden, "volume:update"):
-            load.volume(asking.context("reader"), self.mine, policy.UPDATE)
+            load.get(asking.context("reader"), self.mine, policy.UPDATE)
 
     def test_nothing_is_changed_in_maintenance(self):
         volume = rows.add_volume("maintenance")["id"]
         with self.assertRaisesRegex(exception.InvalidVolume, "maintenance"):
-            load.writable(asking.context(), volume, policy.UPDATE)
-        load.writable(asking.context(), self.mine, policy.UPDATE)
+            load.get_writable(asking.context(), volume, policy.UPDATE)
+        load.get_writable(asking.context(), self.mine, policy.UPDATE)
 
     def test_what_is_shown_with_a_page_is_one_statement(self):
         ids = [rows.add_volume()["id"] for _ in range(3)]
@@ -51,7 +51,7 @@ class LoadTest(unittest.TestCase):
     def test_what_is_shown_with_a_volume(self):
         rows.add_attachment(self.mine, "attached")
         image_metadata.merge(self.mine, {"os_type": "linux"})
-        found = load.with_details(load.volume(asking.context(), self.mine, policy.GET))
+        found = load.with_details(load.get(asking.context(), self.mine, policy.GET))
         self.assertEqual(
             (self.mine, 1, {"os_type": "linux"}),
             (found.volume.id, len(found.attachments), found.image_metadata),
