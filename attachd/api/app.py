@@ -18,16 +18,7 @@ import pecan.core
 import pecan.util
 import webob
 
-from attachd.api import (
-    errors,
-    filters,
-    health,
-    identity,
-    policy,
-    root,
-    telemetry_middleware,
-    traced,
-)
+from attachd.api import errors, filters, health, identity, policy, root, telemetry_middleware
 from attachd.api.types import lookup
 from attachd.conf import CONF
 
@@ -117,7 +108,7 @@ def make_app() -> Application:
     if CONF.oslo_middleware.enable_proxy_headers_parsing:
         application = http_proxy_to_wsgi.HTTPProxyToWSGI(application, CONF)
     application = FaultMiddleware(application)
-    application = traced.traced(application)
+    application = telemetry_middleware.traced(application)
     return telemetry_middleware.measured(application) if CONF.metrics.enabled else application
 
 

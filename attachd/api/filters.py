@@ -7,6 +7,7 @@ asked; a name that ends in a tilde matches a part of the value.
 """
 
 from collections.abc import Mapping, Sequence
+import datetime
 import json
 from pathlib import Path
 import re
@@ -15,12 +16,14 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from oslo_log import log
+from oslo_utils import timeutils
 
 from attachd import exception
-from attachd.api import fields, paging
+from attachd.api import fields, paging, validation
 from attachd.api import microversions as mv
 from attachd.conf import CONF
 from attachd.context import RequestContext
+from attachd.db.paging import VERBS, Comparison
 
 LOG = log.getLogger(__name__)
 
@@ -219,3 +222,36 @@ def _known(path: Path, name: str, wanted: Sequence[str]) -> tuple[str, ...]:
     if unknown := sorted(set(wanted) - known):
         LOG.warning("%s: %s has no filters %s", path, name, ", ".join(unknown))
     return tuple(dict.fromkeys(each for each in wanted if each in known))
+
+
+_MOST: Final = 100
+"""How many one filter may compare with; SQLite refuses statements with many more."""
+
+
+def compare_times(name: str, text: str) -> list[Comparison]:
+    """Read ``gt:2026-01-01T00:00:00,lte:2026-02-01T00:00:00``.
+
+    :param name: the filter's, which is that of the column as well
+    :raises InvalidInput: it is something else
+    """
+    parts = text.split(",")
+    if len(parts) > _MOST:
+        raise _wrong(name, text, f"It has more than {_MOST} times.")
+    found = []
+    for part in parts:
+        verb, _, moment = part.partition(":")
+        if verb not in VERBS:
+            raise _wrong(name, text, f"Its operator is none of {', '.join(VERBS)}.")
+        found.append(Comparison(name, verb, _moment(name, moment)))
+    return found
+
+
+def _moment(name: str, text: str) -> datetime.datetime:
+    try:
+        return timeutils.normalize_time(timeutils.parse_isotime(text))
+    except (ValueError, OverflowError):
+        raise _wrong(name, text, "The time must be in ISO 8601 format.") from None
+
+
+def _wrong(name: str, text: str, reason: str) -> exception.InvalidInput:
+    return exception.InvalidInput(field=name, value=validation.abbreviate(text), reason=reason)

@@ -7,6 +7,8 @@ Who asks is read from what it has checked, never from headers, which anybody can
 
 from collections.abc import Sequence
 import re
+import threading
+from time import monotonic
 from typing import Any, Final
 
 from keystoneauth1 import exceptions as auth_exceptions
@@ -20,7 +22,6 @@ from webob import exc
 from attachd import exception
 from attachd.api import identity
 from attachd.api.identity import Application, Environ
-from attachd.api.token_cache import TokenCache
 from attachd.conf import CONF
 from attachd.context import RequestContext
 
@@ -182,3 +183,38 @@ def list_opts() -> list[tuple[str, Sequence[cfg.Opt]]]:
     defaults = {name: value for name, value in DEFAULT_OVERRIDES.items() if name in known}
     cfg.set_defaults(kept, **defaults)
     return [(group, kept)]
+
+
+MOST: Final = 2000
+"""Tokens.  One takes some KiB, most of which is the catalogue."""
+
+
+class TokenCache:
+    """As much of a memcached client as keystonemiddleware uses; shared by all threads.
+
+    All entries are kept for the same time, so the oldest one is also the first to end.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._kept: dict[str, tuple[float, bytes]] = {}
+        self._using = threading.Lock()
+
+    def get(self, key: str) -> bytes | None:
+        """Return what is kept, as long as it is."""
+        end, value = self._kept.get(key, (0.0, None))
+        return value if monotonic() < end else None
+
+    def set(self, key: str, value: bytes, time: int = 0) -> None:
+        """Keep something for a time in seconds; not at all where that is not positive."""
+        if time <= 0:
+            return
+        now = monotonic()
+        with self._using:
+            self._kept.pop(key, None)
+            self._kept[key] = (now + time, value)
+            while len(self._kept) > self._most or self._oldest() <= now:
+                del self._kept[next(iter(self._kept))]
+
+    def _oldest(self) -> float:
+        return next(iter(self._kept.values()))[0]

@@ -7,10 +7,14 @@ import sys
 import time
 from typing import Any
 
+from oslo_middleware import request_id, tracing
+
 from attachd import service
 from attachd.api.identity import Application, Environ, StartResponse
+from attachd.conf import CONF
 from attachd.db import census
 from attachd.telemetry import catalogue, exporter, recorder
+from attachd.telemetry import tracing as ours
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER = "other"
@@ -76,3 +80,36 @@ def _stays() -> bool:
     """Tell whether threads of this process run: those of uWSGI's master do not."""
     server: Any = sys.modules.get("uwsgi")  # inside uWSGI it is there from the beginning
     return server is None or bool(server.worker_id())
+
+
+class Traced:
+    """Names the spans that oslo.middleware makes: by templates, as there are few of them."""
+
+    def __init__(self, inner: Application) -> None:
+        self._inner = inner
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        answer = self._inner(environ, start_response)
+        span = environ.get("otel.span")
+        if span is not None:
+            endpoint = endpoint_of(environ)
+            span.update_name(f"{environ['REQUEST_METHOD']} {endpoint}")
+            span.set_attribute("http.route", endpoint)
+            for attribute, key in (
+                ("openstack.request_id", request_id.ENV_REQUEST_ID),
+                ("openstack.global_request_id", request_id.GLOBAL_REQ_ID),
+            ):
+                if key in environ:
+                    span.set_attribute(attribute, environ[key])
+        return answer
+
+
+def traced(application: Application) -> Application:
+    """Return the application with its requests traced, or as it is."""
+    ours.setup("attachd-api")
+    if not ours.is_on():
+        return application
+    outer: Any = tracing.TracingMiddleware(Traced(application), CONF)
+    made: Application = outer
+    return made

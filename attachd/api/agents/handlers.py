@@ -4,16 +4,84 @@
 Hosts make themselves known by their first report, or an operator does: attachd-manage agent add.
 """
 
-from typing import Any
+from collections.abc import Mapping
+import datetime
+from typing import Any, Final, TypedDict
 
 from attachd.api import microversions as mv
-from attachd.api.agents import policy, view
+from attachd.api.agents import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.db import agent_removal, agents
 
 ITEM = "/agents/{host}"
-
 Body = dict[str, Any]
+Row = Mapping[str, Any]
+
+
+_PUBLIC_KEYS: Final = frozenset(
+    {
+        "host",
+        "ip",
+        "initiator",
+        "wwpns",
+        "wwnns",
+        "nqn",
+        "nvme_hostid",
+        "system uuid",
+        "multipath",
+        "enforce_multipath",
+        "do_local_attach",
+        "os_type",
+        "platform",
+    }
+)
+"""What of a connector is no secret; of other keys nobody knows."""
+
+_OF_A_DEVICE: Final = ("attachment_id", "volume_id", "path", "size_bytes", "mountpoint")
+
+
+class Agent(TypedDict):
+    """An agent.
+
+    :ivar state: "up", "down" or, if it has never reported, "new"
+    :ivar last_seen: when it has reported last; null: never
+    :ivar connector_type: how it makes devices: "kernel" or "user-space"
+    :ivar version: of attachd
+    :ivar error: what is wrong there, such as attachments that hang, or null
+    :ivar connector: what backends are told of its host, without secrets; null: nothing can be
+        attached there at present
+    :ivar devices: that it has, as of its last report
+    """
+
+    host: str
+    state: str
+    last_seen: datetime.datetime | None
+    connector_type: str | None
+    version: str | None
+    error: str | None
+    connector: dict[str, Any] | None
+    devices: list[dict[str, Any]]
+
+
+def agent_view(row: Row) -> Agent:
+    """Show one agent.
+
+    :param row: as of db.agents.get()
+    """
+    connector = row["connector"]
+    return {
+        "host": row["host"],
+        "state": agents.state(row),
+        "last_seen": row["seen_at"],
+        "connector_type": row["connector_type"],
+        "version": row["version"],
+        "error": row["error"],
+        "connector": connector
+        and {key: connector[key] for key in connector if key in _PUBLIC_KEYS},
+        "devices": [
+            {name: device.get(name) for name in _OF_A_DEVICE} for device in row["devices"] or ()
+        ],
+    }
 
 
 @endpoint(
@@ -21,19 +89,17 @@ Body = dict[str, Any]
     "/agents",
     ext_since=mv.EXT_BASE,
     policy=policy.GET,
-    doc=EndpointDoc({"agents": list[view.Agent]}),
+    doc=EndpointDoc({"agents": list[Agent]}),
 )
 def index() -> Body:
     """Answer all agents, by the names of their hosts."""
-    return {"agents": [view.agent(row) for row in agents.all_()]}
+    return {"agents": [agent_view(row) for row in agents.all_()]}
 
 
-@endpoint(
-    "GET", ITEM, ext_since=mv.EXT_BASE, policy=policy.GET, doc=EndpointDoc({"agent": view.Agent})
-)
+@endpoint("GET", ITEM, ext_since=mv.EXT_BASE, policy=policy.GET, doc=EndpointDoc({"agent": Agent}))
 def show(host: str) -> Body:
     """Answer one agent."""
-    return {"agent": view.agent(agents.get(host))}
+    return {"agent": agent_view(agents.get(host))}
 
 
 @endpoint(

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from attachd import exception, states
-from attachd.api import fields, paging, times, validation
+from attachd.api import fields, paging, validation
 from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.context import RequestContext
@@ -84,7 +84,7 @@ def _to_columns(project_id: str | None, requested: Mapping[str, str]) -> Filters
             states_so_far = filters.get("states", frozenset(states.AttachmentState))
             filters["states"] = states_so_far & _in_state(name, value)
         elif name in _TIMES:
-            filters.setdefault("times", []).extend(times.comparisons(name, value))
+            filters.setdefault("times", []).extend(register.compare_times(name, value))
         elif name.endswith(_LIKE):
             like[_COLUMNS[name.rstrip(_LIKE)]] = value
         else:

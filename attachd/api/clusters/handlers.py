@@ -2,13 +2,48 @@
 """Clusters of managers, of which there are none: each backend has one manager."""
 
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypedDict
 
-from attachd import exception
+from attachd import exception, scheduler
 from attachd.api import fields
 from attachd.api import microversions as mv
-from attachd.api.clusters import policy, schema
+from attachd.api.clusters import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
+from attachd.api.fields import BOOLEAN, NAME, OPTIONAL_TEXT, Schema
+from attachd.api.services import binaries
+from attachd.db import volumes
+
+Body = dict[str, Any]
+Query = Mapping[str, str]
+Row = Mapping[str, Any]
+
+
+ENABLE: Final[Schema] = fields.fields({"name": NAME, "binary": OPTIONAL_TEXT}, "name")
+DISABLE: Final[Schema] = fields.fields(
+    {"name": NAME, "binary": OPTIONAL_TEXT, "disabled_reason": OPTIONAL_TEXT}, "name"
+)
+
+_UUID: Final[Schema] = {"type": ["string", "null"], "format": "uuid"}
+_NUMBER: Final[Schema] = {
+    "type": ["integer", "string", "null"],
+    "pattern": r"\A[0-9]{1,10}\Z",
+    "minimum": 0,
+    "description": "the number of a service",
+}
+
+CLEANUP: Final[Schema] = fields.fields(
+    {
+        "cluster_name": NAME,
+        "service_id": _NUMBER,
+        "host": NAME,
+        "binary": {"enum": list(binaries.ALL)},
+        "is_up": BOOLEAN,
+        "disabled": BOOLEAN,
+        "resource_id": _UUID,
+        "resource_type": {"enum": ["Volume", "volume", "Snapshot", "snapshot", None]},
+    }
+)
+
 
 FILTERS: Final = frozenset({"name", "binary", "is_up", "disabled", "num_hosts", "num_down_hosts"})
 LATER_FILTERS: Final = frozenset({"replication_status", "frozen", "active_backend_id"})
@@ -19,9 +54,6 @@ _DOC: Final = EndpointDoc(
     {name: fields.query_text(f"Those whose {name} is this.") for name in sorted(FILTERS)}
     | dict.fromkeys(("is_up", "disabled"), fields.query_flag("Those which are, or are not.")),
 )
-
-Body = dict[str, Any]
-Query = Mapping[str, str]
 
 
 @endpoint("GET", "/clusters", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL, doc=_DOC)
@@ -41,7 +73,7 @@ def detail(query: Query, version: mv.Version) -> Body:
 @endpoint("GET", "/clusters/{name}", since=mv.CLUSTER_SUPPORT, policy=policy.GET)
 def show(name: str) -> NoReturn:
     """Answer that it is not there."""
-    raise _unknown(name)
+    raise _not_found(name)
 
 
 @endpoint(
@@ -49,11 +81,11 @@ def show(name: str) -> NoReturn:
     "/clusters/enable",
     since=mv.CLUSTER_SUPPORT,
     policy=policy.UPDATE,
-    body=schema.ENABLE,
+    body=ENABLE,
 )
 def enable(body: Body) -> NoReturn:
     """Answer that it is not there."""
-    raise _unknown(body["name"])
+    raise _not_found(body["name"])
 
 
 @endpoint(
@@ -61,14 +93,14 @@ def enable(body: Body) -> NoReturn:
     "/clusters/disable",
     since=mv.CLUSTER_SUPPORT,
     policy=policy.UPDATE,
-    body=schema.DISABLE,
+    body=DISABLE,
 )
 def disable(body: Body) -> NoReturn:
     """Answer that it is not there."""
-    raise _unknown(body["name"])
+    raise _not_found(body["name"])
 
 
-def _unknown(name: str) -> exception.NotFound:
+def _not_found(name: str) -> exception.NotFound:
     return exception.NotFound(f"Cluster {name} could not be found.")
 
 
@@ -80,3 +112,67 @@ def _check_filters(query: Query, version: mv.Version) -> None:
     for name in ("is_up", "disabled"):
         if name in query:
             fields.parse_bool(name, query[name])
+
+
+class _ServiceRef(TypedDict):
+    """A service."""
+
+    id: int | str
+    host: str
+    binary: str
+    cluster_name: None
+
+
+@endpoint(
+    "POST",
+    "/workers/cleanup",
+    since=mv.WORKERS_CLEANUP,
+    policy=policy.CLEANUP,
+    body=CLEANUP,
+    status=202,
+    doc=EndpointDoc({"cleaning": list[_ServiceRef], "unavailable": list[_ServiceRef]}),
+)
+def cleanup(body: Body) -> Body:
+    """Answer the services that finish their work, and those that are down."""
+    rows = [row for row in binaries.of_host(body.get("host")) if _matches(row, body)]
+    if resource := body.get("resource_id"):
+        backend = _backend_of(resource)
+        rows = [row for row in rows if row["host"] == backend]
+    return {
+        "cleaning": [_service_ref(row) for row in rows if scheduler.is_up(row)],
+        "unavailable": [_service_ref(row) for row in rows if not scheduler.is_up(row)],
+    }
+
+
+def _matches(row: Row, body: Body) -> bool:
+    """Tell whether a body is about a service; without ``is_up``, about those that are down."""
+    wanted = fields.parse_bool("is_up", body.get("is_up", False))
+    binary = binaries.to_internal(body.get("binary") or scheduler.BINARY)
+    disabled = body.get("disabled")
+    return (
+        not body.get("cluster_name")
+        and body.get("service_id") is None
+        and binary == row["binary"]
+        and scheduler.is_up(row) == wanted
+        and (disabled is None or fields.parse_bool("disabled", disabled) == row["disabled"])
+    )
+
+
+def _backend_of(volume_id: str) -> str:
+    try:
+        host: str = volumes.get(volume_id, None)["host"] or ""
+    except exception.NotFound:
+        raise exception.BadRequest(
+            reason=f"Invalid input received: There is no resource with UUID {volume_id} "
+            "pending cleanup."
+        ) from None
+    return host.partition("#")[0]
+
+
+def _service_ref(row: Row) -> Body:
+    return {
+        "id": row["id"],
+        "host": row["host"],
+        "binary": binaries.to_wire(row["binary"]),
+        "cluster_name": None,
+    }

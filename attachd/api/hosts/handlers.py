@@ -2,20 +2,83 @@
 """Hosts: an old way to look at services, and at how much there is at each of them."""
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+import datetime
+from typing import Any, Literal, NoReturn, TypedDict
 
 from attachd import exception, scheduler
 from attachd.api import fields
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.hosts import policy, view
+from attachd.api.hosts import policy
+from attachd.api.services import binaries
 from attachd.db import services
+from attachd.db.services import Held
 
 ITEM = "/os-hosts/{host}"
-
 Body = dict[str, Any]
 Query = Mapping[str, str]
+Row = Mapping[str, Any]
 
-_DOC = EndpointDoc({"hosts": list[view.Host]}, {"zone": fields.query_text("Those of this zone.")})
+
+Host = TypedDict(
+    "Host",
+    {
+        "host_name": str,
+        "service": str,
+        "zone": str | None,
+        "service-status": Literal["available", "unavailable"],
+        "service-state": Literal["enabled", "disabled"],
+        "last-update": datetime.datetime | None,
+    },
+)
+
+
+class Resource(TypedDict):
+    """How much there is at a host, all together or of a project; numbers are strings."""
+
+    host: str
+    project: str
+    volume_count: str
+    total_volume_gb: str
+    snapshot_count: str
+    total_snapshot_gb: str
+
+
+def host_view(row: Row) -> dict[str, Any]:
+    """Show a service as a host: it is available as long as it reports."""
+    return {
+        "host_name": row["host"],
+        "service": binaries.to_wire(row["binary"]),
+        "zone": row["availability_zone"],
+        "service-status": "available" if row["alive"] else "unavailable",
+        "service-state": "disabled" if row["disabled"] else "enabled",
+        "last-update": row["seen_at"],
+    }
+
+
+def usage_view(host: str, by_project: Mapping[str, Held]) -> list[dict[str, Any]]:
+    """Show how much there is at a host: all together, then project by project."""
+    total = Held(
+        sum(each.volumes for each in by_project.values()),
+        sum(each.gib for each in by_project.values()),
+    )
+    return [_resource(host, *each) for each in (("(total)", total), *by_project.items())]
+
+
+def _resource(host: str, project: str, used: Held) -> dict[str, Any]:
+    """Show one line, whose numbers are strings."""
+    return {
+        "resource": {
+            "host": host,
+            "project": project,
+            "volume_count": str(used.volumes),
+            "total_volume_gb": str(used.gib),
+            "snapshot_count": "0",
+            "total_snapshot_gb": "0",
+        }
+    }
+
+
+_DOC = EndpointDoc({"hosts": list[Host]}, {"zone": fields.query_text("Those of this zone.")})
 
 
 @endpoint("GET", "/os-hosts", policy=policy.MANAGE, doc=_DOC)
@@ -27,16 +90,14 @@ def index(query: Query) -> Body:
         for row in services.page({})
         if not row["disabled"] and (not zone or row["availability_zone"] == zone)
     ]
-    return {"hosts": [view.host(row) for row in rows]}
+    return {"hosts": [host_view(row) for row in rows]}
 
 
-@endpoint(
-    "GET", ITEM, policy=policy.MANAGE, doc=EndpointDoc({"host": list[dict[str, view.Resource]]})
-)
+@endpoint("GET", ITEM, policy=policy.MANAGE, doc=EndpointDoc({"host": list[dict[str, Resource]]}))
 def show(host: str) -> Body:
     """Answer how much there is at a host, by project."""
     _check_known(host)
-    return {"host": view.usage(host, services.held(host))}
+    return {"host": usage_view(host, services.held(host))}
 
 
 @endpoint("PUT", ITEM, policy=policy.MANAGE)

@@ -1,17 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the service has: extensions, availability zones; limits.py has what projects may have."""
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypedDict
 
 from attachd import exception, scheduler
+from attachd.api import fields
+from attachd.api import microversions as mv
+from attachd.api import policy as rules
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.info import policy, view
-from attachd.db import services
+from attachd.api.info import policy
+from attachd.api.quotas import view as quota_view
+from attachd.context import RequestContext
+from attachd.db import quotas, services
 
 Body = dict[str, Any]
+Query = Mapping[str, str]
+
+
+class Extension(NamedTuple):
+    """A part of the API that a deployment may lack, by the name that clients look for."""
+
+    alias: str
+    name: str
+    description: str
+
+
+EXTENSIONS: Final = (
+    Extension("OS-SCH-HNT", "SchedulerHints", "Creating a volume takes hints, and ignores them."),
+    Extension("capabilities", "Capabilities", "Backends tell what they can do."),
+    Extension("os-admin-actions", "AdminActions", "Administrators reset a volume's status."),
+    Extension("os-availability-zone", "AvailabilityZones", "The availability zones are listed."),
+    Extension("os-extended-services", "ExtendedServices", "A service tells why it is disabled."),
+    Extension("os-hosts", "Hosts", "Hosts tell how many volumes they have."),
+    Extension("os-quota-class-sets", "QuotaClasses", "Quotas hold for classes of projects."),
+    Extension("os-quota-sets", "Quotas", "Projects have quotas."),
+    Extension("os-services", "Services", "Services are listed, enabled and disabled."),
+    Extension("os-types-extra-specs", "TypesExtraSpecs", "Volume types have extra specs."),
+    Extension("os-types-manage", "TypesManage", "Administrators manage volume types."),
+    Extension("os-used-limits", "UsedLimits", "Limits tell how much is used."),
+    Extension("os-vol-host-attr", "VolumeHostAttribute", "Volumes tell their backend."),
+    Extension("os-vol-image-meta", "VolumeImageMetadata", "Volumes tell of their image."),
+    Extension("os-vol-mig-status-attr", "VolumeMigStatusAttribute", "Volumes tell migrations."),
+    Extension("os-vol-tenant-attr", "VolumeTenantAttribute", "Volumes tell their project."),
+    Extension("os-volume-actions", "VolumeActions", "Volumes are attached and grow by actions."),
+    Extension(
+        "os-volume-encryption-metadata",
+        "VolumeEncryptionMetadata",
+        "Volumes tell how they are encrypted.",
+    ),
+    Extension("os-volume-type-access", "VolumeTypeAccess", "Types are private, or for projects."),
+    Extension("qos-specs", "Qos_specs_manage", "Volume types have QoS specs."),
+    Extension("scheduler-stats", "Scheduler_stats", "The pools of backends are listed."),
+)
+
+_UPDATED: Final = "2026-11-21T00:00:00+00:00"
+
+
+class ExtensionView(TypedDict):
+    """An extension, as it is shown."""
+
+    alias: str
+    name: str
+    description: str
+    updated: str
+    links: list[Any]
+
+
+class ZoneState(TypedDict):
+    """Whether a zone can be used."""
+
+    available: bool
+
+
+class Zone(TypedDict):
+    """An availability zone."""
+
+    zoneName: str
+    zoneState: ZoneState
+
+
+def extension_view(each: Extension) -> dict[str, Any]:
+    """Show an extension."""
+    return {**each._asdict(), "updated": _UPDATED, "links": []}
+
+
+def absolute_limits(allowed: quotas.Limits) -> dict[str, int]:
+    """Show how much a project may have."""
+    return {shown: allowed[name] for name, (shown, _) in _ABSOLUTE.items()}
+
+
+def used_limits(found: Mapping[str, quotas.Used]) -> dict[str, int]:
+    """Show how much it has; what a volume is to grow by is not there yet."""
+    return {
+        shown: found[name].there if name in found else 0 for name, (_, shown) in _ABSOLUTE.items()
+    }
+
+
+_ABSOLUTE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        quotas.VOLUMES: ("maxTotalVolumes", "totalVolumesUsed"),
+        quotas.GIGABYTES: ("maxTotalVolumeGigabytes", "totalGigabytesUsed"),
+        "snapshots": ("maxTotalSnapshots", "totalSnapshotsUsed"),
+        "backups": ("maxTotalBackups", "totalBackupsUsed"),
+        "backup_gigabytes": ("maxTotalBackupGigabytes", "totalBackupGigabytesUsed"),
+    }
+)
+"""What each quota, and what is used of it, is called among the absolute limits."""
+
+LIMITED: Final = tuple(_ABSOLUTE)
+"""The quotas that are shown as absolute limits."""
+
 
 _DOC_ZONES = EndpointDoc(
-    {"availabilityZoneInfo": list[view.Zone]},
+    {"availabilityZoneInfo": list[Zone]},
 )
 
 
@@ -19,24 +122,24 @@ _DOC_ZONES = EndpointDoc(
     "GET",
     "/extensions",
     policy=policy.EXTENSIONS,
-    doc=EndpointDoc({"extensions": list[view.Shown]}),
+    doc=EndpointDoc({"extensions": list[ExtensionView]}),
 )
 def extensions() -> Body:
     """Answer the parts of the API that clients look for."""
-    return {"extensions": [view.extension(each) for each in view.EXTENSIONS]}
+    return {"extensions": [extension_view(each) for each in EXTENSIONS]}
 
 
 @endpoint(
     "GET",
     "/extensions/{alias}",
     policy=policy.EXTENSIONS,
-    doc=EndpointDoc({"extension": view.Shown}),
+    doc=EndpointDoc({"extension": ExtensionView}),
 )
 def extension(alias: str) -> Body:
     """Answer one of them."""
-    for each in view.EXTENSIONS:
+    for each in EXTENSIONS:
         if each.alias == alias:
-            return {"extension": view.extension(each)}
+            return {"extension": extension_view(each)}
     raise exception.NotFound
 
 
@@ -53,3 +156,23 @@ def availability_zones() -> Body:
             for name, available in sorted(zones.items())
         ]
     }
+
+
+_LIMITS_DOC = EndpointDoc(
+    {"limits": {"rate": list[Any], "absolute": dict[str, int]}},
+    {"project_id": fields.query_text("Another project's, for administrators.")},
+)
+
+
+@endpoint("GET", "/limits", policy=policy.LIMITS, doc=_LIMITS_DOC)
+def limits(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
+    """Answer how much the project may have, and how much it has."""
+    project = str(ctx.project_id)
+    if ctx.is_admin and version >= mv.LIMITS_ADMIN_FILTER:
+        project = query.get("project_id") or query.get("tenant_id") or project
+    allowed = quota_view.effective(LIMITED, quotas.of_project(project))
+    absolute = absolute_limits(allowed)
+    target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
+    if rules.allows(ctx, policy.USED_LIMITS, target):
+        absolute |= used_limits(quotas.used(project))
+    return {"limits": {"rate": [], "absolute": absolute}}

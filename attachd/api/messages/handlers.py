@@ -2,22 +2,62 @@
 """Messages to users: what went wrong after their requests had been accepted."""
 
 from collections.abc import Mapping
+import datetime
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, NotRequired, cast
+from typing import Any, Final, NamedTuple, NotRequired, TypedDict, cast
 
 from attachd.api import filters, paging
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.links import Link, Links
-from attachd.api.messages import policy, view
+from attachd.api.messages import policy
 from attachd.context import RequestContext
 from attachd.db import messages
 
 ITEM = "/messages/{message_id}"
+Body = dict[str, Any]
+Row = Mapping[str, Any]
+
+
+class Message(TypedDict):
+    """A message to the users of a project.
+
+    :ivar guaranteed_until: when it is removed
+    :ivar request_id: of the request that had the work done
+    """
+
+    id: str
+    event_id: str
+    user_message: str
+    message_level: str
+    created_at: datetime.datetime
+    guaranteed_until: datetime.datetime | None
+    request_id: str | None
+    links: list[Link]
+    resource_type: str | None
+    resource_uuid: str | None
+
+
+def message_view(row: Row, links: Links) -> dict[str, Any]:
+    """Show a message: its numbers become words here."""
+    action = messages.ACTIONS.get(row["action_id"], "unknown action")
+    words = messages.DETAILS.get(row["detail_id"], messages.DETAILS[messages.UNKNOWN])
+    detail = words if row["facts"] is None else words % row["facts"]
+    return {
+        "id": row["id"],
+        "event_id": row["event_id"],
+        "user_message": f"{action}:{detail}",
+        "message_level": row["message_level"],
+        "created_at": row["created_at"],
+        "guaranteed_until": row["expires_at"],
+        "request_id": row["request_id"],
+        "links": links.of("messages", row["id"]),
+        "resource_type": row["resource_type"],
+        "resource_uuid": row["resource_uuid"],
+    }
+
 
 SORT_KEYS: Final = MappingProxyType({name: name for name in messages.SORTABLE})
-
-Body = dict[str, Any]
 
 
 class _Owner(NamedTuple):
@@ -28,7 +68,7 @@ class _Owner(NamedTuple):
 
 
 _DOC: Final = EndpointDoc(
-    {"messages": list[view.Message], "messages_links": NotRequired[list[Link]]},
+    {"messages": list[Message], "messages_links": NotRequired[list[Link]]},
     {**paging.PAGE_PARAMETERS, **paging.ALL_PROJECTS_PARAMETER, **filters.MESSAGE.parameters},
 )
 
@@ -45,18 +85,16 @@ def index(
     if project is not None and not (ctx.is_admin and "project_id" in found):
         found["project_id"] = project
     rows = messages.page(cast("messages.Filters", found), wanted)
-    answer: Body = {"messages": [view.shown(row, links) for row in rows]}
+    answer: Body = {"messages": [message_view(row, links) for row in rows]}
     if more := paging.next_link(links, "/messages", asked, wanted, rows):
         answer["messages_links"] = more
     return answer
 
 
-@endpoint(
-    "GET", ITEM, since=mv.MESSAGES, policy=policy.GET, doc=EndpointDoc({"message": view.Message})
-)
+@endpoint("GET", ITEM, since=mv.MESSAGES, policy=policy.GET, doc=EndpointDoc({"message": Message}))
 def show(ctx: RequestContext, message_id: str, links: Links) -> Body:
     """Answer one message."""
-    return {"message": view.shown(_load(ctx, message_id, policy.GET), links)}
+    return {"message": message_view(_load(ctx, message_id, policy.GET), links)}
 
 
 @endpoint("DELETE", ITEM, since=mv.MESSAGES, policy=policy.DELETE, status=204)

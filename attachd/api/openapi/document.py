@@ -17,13 +17,7 @@ import yaml
 from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api.endpoint import Endpoint
-from attachd.api.openapi import (
-    bodies,
-    descriptions,
-    request_schemas,
-    response_schemas,
-    version_documents,
-)
+from attachd.api.openapi import descriptions, request_schemas, response_schemas
 from attachd.api.openapi.type_schemas import Shapes
 
 Document = dict[str, Any]
@@ -45,7 +39,7 @@ answer is a 404.
 def describe(version: mv.Version = mv.LATEST) -> Document:
     """Describe the API in one microversion."""
     shapes = Shapes(version)
-    paths: Document = version_documents.paths()
+    paths: Document = version_paths()
     found = [each for each in endpoint.load() if each.since <= version <= each.until]
     for path, group in itertools.groupby(sorted(found, key=_order), operator.attrgetter("path")):
         paths[_base(version) + path] = _path(list(group), version, shapes)
@@ -86,7 +80,7 @@ def _path(group: list[Endpoint], version: mv.Version, shapes: Shapes) -> Documen
 
 def _operation(found: Sequence[Endpoint], version: mv.Version, shapes: Shapes) -> Document:
     told: Document = {**_names(found), "parameters": request_schemas.parameters(found, version)}
-    if (body := bodies.body(found, version)) is not None:
+    if (body := request_schemas.body(found, version)) is not None:
         told["requestBody"] = body
     return {**told, "responses": response_schemas.responses(found, shapes)}
 
@@ -144,3 +138,65 @@ def in_yaml(document: Mapping[str, Any]) -> str:
     plain = json.loads(json.dumps(document))
     written: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=99)
     return written
+
+
+Schema = dict[str, Any]
+
+
+def version_paths() -> Schema:
+    """Describe the URLs at which clients look for versions."""
+    return {
+        "/": {"get": _version_operation("get_versions", "List the versions of the API.", "300")},
+        "/v3/": {"get": _version_operation("get_version", "Show the only version.", "200")},
+    }
+
+
+def _version_operation(name: str, summary: str, status: str) -> Schema:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "security": [],
+        "responses": {
+            status: {
+                "description": summary,
+                "content": {"application/json": {"schema": _VERSIONS_SCHEMA}},
+            },
+            "400": {"$ref": f"#/components/responses/{response_schemas.name(400)}"},
+            "406": {"$ref": f"#/components/responses/{response_schemas.name(406)}"},
+        },
+    }
+
+
+_STRING: Schema = {"type": "string"}
+
+
+def _whole(properties: Schema, *optional: str) -> Schema:
+    required = [name for name in properties if name not in optional]
+    shape = {"type": "object", "properties": properties}
+    return {**shape, "required": required, "additionalProperties": False}
+
+
+_VERSIONS_SCHEMA: Schema = _whole(
+    {
+        "versions": {
+            "type": "array",
+            "items": _whole(
+                {
+                    **dict.fromkeys(
+                        ("id", "status", "version", "min_version", "updated"), _STRING
+                    ),
+                    "links": {
+                        "type": "array",
+                        "items": _whole(
+                            {"rel": _STRING, "type": _STRING, "href": _STRING}, "type"
+                        ),
+                    },
+                    "media-types": {
+                        "type": "array",
+                        "items": _whole({"base": _STRING, "type": _STRING}),
+                    },
+                }
+            ),
+        }
+    }
+)

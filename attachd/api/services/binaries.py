@@ -5,30 +5,45 @@ Clients, and what administrators have built on them, look for the programs of th
 service by the names that they have had for ever.  In requests our own names will do as well.
 """
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from attachd import scheduler
+from attachd.db import services
 
 MANAGER: Final = "cinder-volume"
 API: Final = "cinder-api"
-ELSEWHERE: Final = ("cinder-scheduler", "cinder-backup")
+UNSUPPORTED: Final = ("cinder-scheduler", "cinder-backup")
 """Programs that clients may ask for, and that this service does not have."""
 
-OWN_API: Final = "attachd-api"
+API_BINARY: Final = "attachd-api"
 
-_OWN: Final = MappingProxyType({MANAGER: scheduler.BINARY, API: OWN_API})
-_SHOWN: Final = MappingProxyType({own: shown for shown, own in _OWN.items()})
+_INTERNAL: Final = MappingProxyType({MANAGER: scheduler.BINARY, API: API_BINARY})
+_WIRE: Final = MappingProxyType({internal: wire for wire, internal in _INTERNAL.items()})
 
-ALL: Final = (*_OWN, *_OWN.values(), *ELSEWHERE)
+ALL: Final = (*_INTERNAL, *_INTERNAL.values(), *UNSUPPORTED)
 """Every name that a request may give."""
 
 
-def own(name: str) -> str:
+def to_internal(name: str) -> str:
     """Return what we call a program that a request names."""
-    return _OWN.get(name, name)
+    return _INTERNAL.get(name, name)
 
 
-def shown(binary: str) -> str:
+def to_wire(binary: str) -> str:
     """Return what answers call one of our programs."""
-    return _SHOWN.get(binary, binary)
+    return _WIRE.get(binary, binary)
+
+
+Row = Mapping[str, Any]
+
+
+def of_host(host: str | None) -> list[services.Row]:
+    """Return the services of managers at a host, or of one backend; all, without a host."""
+    return [row for row in services.page({"binary": scheduler.BINARY}) if is_at(row, host)]
+
+
+def is_at(row: Row, host: str | None) -> bool:
+    """Tell whether a service is at a host, or is that backend; each is, of no host."""
+    return not host or host in {row["host"], row["host"].partition("@")[0]}

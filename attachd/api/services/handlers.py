@@ -2,12 +2,15 @@
 """Services: list, switch on and off; pools.py has what their backends offer."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
-from attachd.api import fields
+from attachd import exception, scheduler
+from attachd.api import fields, filters
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.services import binaries, managers, policy, schema, view
+from attachd.api.services import binaries, policy, schema, view
+from attachd.api.types import lookup
+from attachd.context import RequestContext
 from attachd.db import services
 
 Body = dict[str, Any]
@@ -26,8 +29,8 @@ _DOC = EndpointDoc(
 def index(query: Query, version: mv.Version) -> Body:
     """Answer the services; a host without ``@`` stands for all its backends."""
     binary = query.get("binary")
-    wanted: services.Filters = {"binary": binaries.own(binary)} if binary else {}
-    rows = [row for row in services.page(wanted) if managers.is_of(row, query.get("host"))]
+    wanted: services.Filters = {"binary": binaries.to_internal(binary)} if binary else {}
+    rows = [row for row in services.page(wanted) if binaries.is_at(row, query.get("host"))]
     return {"services": [view.service(row, version) for row in rows]}
 
 
@@ -72,7 +75,7 @@ def disable_with_reason(body: Body) -> Body:
 
 
 def _binary(body: Body) -> str:
-    return binaries.own(body.get("binary") or body["service"])
+    return binaries.to_internal(body.get("binary") or body["service"])
 
 
 def _switched(body: Body, *, disabled: bool) -> Body:
@@ -83,3 +86,115 @@ def _switched(body: Body, *, disabled: bool) -> Body:
         "status": "disabled" if disabled else "enabled",
         "disabled": disabled,
     }
+
+
+@endpoint("PUT", "/os-services/freeze", policy=policy.UPDATE, body=schema.BACKEND)
+def freeze(ctx: RequestContext, body: Body, version: mv.Version) -> None:
+    """Have a backend create, delete and extend nothing; attaching and detaching go on."""
+    ctx.authorize(policy.FREEZE)
+    backend = _named_backend(body, version)
+    services.freeze(scheduler.BINARY, backend)
+
+
+@endpoint("PUT", "/os-services/thaw", policy=policy.UPDATE, body=schema.BACKEND)
+def thaw(ctx: RequestContext, body: Body, version: mv.Version) -> None:
+    """Let a backend do everything again."""
+    ctx.authorize(policy.THAW)
+    backend = _named_backend(body, version)
+    services.thaw(scheduler.BINARY, backend)
+
+
+@endpoint("PUT", "/os-services/failover_host", policy=policy.UPDATE, body=schema.FAILOVER)
+def failover_host(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
+    """Refuse, because no backend replicates."""
+    _refuse_failover(ctx, body, version)
+
+
+@endpoint(
+    "PUT",
+    "/os-services/failover",
+    since=mv.REPLICATION_CLUSTER,
+    policy=policy.UPDATE,
+    body=schema.FAILOVER,
+)
+def failover(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
+    """Refuse, because no backend replicates."""
+    _refuse_failover(ctx, body, version)
+
+
+def _refuse_failover(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
+    ctx.authorize(policy.FAILOVER)
+    backend = _named_backend(body, version)
+    raise exception.BadRequest(
+        reason=f"Backend {backend} cannot fail over: this service replicates nothing."
+    )
+
+
+def _named_backend(body: Body, version: mv.Version) -> str:
+    """Return the backend that a body names.
+
+    :raises BadRequest: it names none, or a cluster, or one that never reported
+    """
+    host, cluster = body.get("host"), body.get("cluster")
+    if version < mv.REPLICATION_CLUSTER:
+        cluster = None
+        problem = "Host field is missing."
+    else:
+        problem = "One and only one of cluster and host must be set."
+    if bool(host) == bool(cluster):
+        raise exception.BadRequest(reason=f"Invalid input received: {problem}")
+    if not host or not services.page({"binary": scheduler.BINARY, "host": host}):
+        named = f"host={host}" if host else f"cluster={cluster}"
+        raise exception.BadRequest(reason=f"Invalid input received: No service found with {named}")
+    return str(host)
+
+
+@endpoint(
+    "GET", "/capabilities/{host}", policy=policy.CAPABILITIES, doc=EndpointDoc(view.Capabilities)
+)
+def show_capabilities(host: str) -> dict[str, Any]:
+    """Answer what the backend ``host@backend`` can do."""
+    backend = host.partition("#")[0]
+    rows = services.page({"binary": scheduler.BINARY, "host": backend})
+    if not rows:
+        raise exception.NotFound(f"Can't find service: {host}")
+    return view.capabilities(rows[0])
+
+
+_POOLS_DOC = EndpointDoc(
+    {"pools": list[view.Pool]},
+    {"detail": fields.query_flag("With capabilities and room."), **filters.POOL.parameters},
+)
+
+
+@endpoint("GET", "/scheduler-stats/get_pools", policy=policy.GET_POOLS, doc=_POOLS_DOC)
+def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
+    """Answer the pools of all backends that are up."""
+    detailed = fields.parse_bool("detail", query.get("detail", "false"))
+    rows = [row for row in services.page({"binary": scheduler.BINARY}) if _offers(row)]
+    if version >= mv.POOL_FILTER:
+        rows = _filtered(ctx, rows, query, version)
+    show = view.pool_detail if detailed else view.pool
+    return {"pools": [show(row) for row in rows]}
+
+
+def _offers(row: services.Row) -> bool:
+    return scheduler.is_up(row) and row["report"] is not None
+
+
+def _filtered(
+    ctx: RequestContext, rows: list[services.Row], query: Query, version: mv.Version
+) -> list[services.Row]:
+    plain = {name: text for name, text in query.items() if name != "detail"}
+    asked = filters.requested(ctx, filters.POOL, plain, version)
+    if name := asked.get("name"):
+        rows = [row for row in rows if view.pool(row)["name"] == name]
+    wanted = asked.get("volume_type")
+    if wanted and version >= mv.POOL_TYPE_FILTER:
+        specs = lookup.get_by_id_or_name(ctx, wanted)["extra_specs"]
+        rows = [
+            row
+            for row in rows
+            if scheduler.has_capabilities(scheduler.capabilities_of(row), specs)
+        ]
+    return rows

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.api.services import binaries, managers, policy, schema
+from attachd.api.services import binaries, policy, schema
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.rpc import manager_api
@@ -73,12 +73,14 @@ def _managers(body: Body) -> list[str]:
     """Return the backends whose managers a body is about, of those that report."""
     if not _means(body, binaries.MANAGER):
         return []
-    return [row["host"] for row in managers.at(body.get("server")) if row["alive"]]
+    return [row["host"] for row in binaries.of_host(body.get("server")) if row["alive"]]
 
 
 def _means(body: Body, binary: str) -> bool:
     wanted = body.get("binary")
-    return wanted in {None, "", "*"} or binaries.own(str(wanted)) == binaries.own(binary)
+    return wanted in {None, "", "*"} or binaries.to_internal(str(wanted)) == binaries.to_internal(
+        binary
+    )
 
 
 def _shown(host: str, binary: str, levels: Mapping[str, str]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def service(row: Row, version: mv.Version) -> dict[str, Any]:
     state = "up" if scheduler.is_up(row) else "down"
     enabled = not row["disabled"] and not row["frozen"]
     shown = {
-        "binary": binaries.shown(row["binary"]),
+        "binary": binaries.to_wire(row["binary"]),
         "host": row["host"],
         "zone": row["availability_zone"],
         "status": "enabled" if enabled else "disabled",

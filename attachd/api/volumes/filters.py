@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from attachd import exception
-from attachd.api import fields, paging, times, validation
+from attachd.api import fields, paging, validation
 from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.context import RequestContext
@@ -54,7 +54,7 @@ def parse(ctx: RequestContext, query: Mapping[str, str], version: mv.Version) ->
         if name.endswith("~"):
             filters.setdefault("like", {})[name[:-1]] = text
         elif name in {"created_at", "updated_at"}:
-            filters.setdefault("times", []).extend(times.comparisons(name, text))
+            filters.setdefault("times", []).extend(register.compare_times(name, text))
         else:
             column, convert = _CONVERTED.get(name, (name, _text))
             filters[column] = convert(name, text)

@@ -7,7 +7,7 @@ import unittest
 from stevedore import extension
 
 from attachd import conf
-from attachd.api import app, health, traced
+from attachd.api import app, health, telemetry_middleware
 from attachd.conf import opts
 
 _GENERATOR = Path(__file__).parents[4] / "etc" / "attachd" / "config-generator.conf"
@@ -50,4 +50,4 @@ class ListTest(unittest.TestCase):
             if line.startswith(prefix)
         ]
         self.assertEqual(["healthcheck", "http_proxy_to_wsgi", "tracing"], sorted(found))
-        self.assertLessEqual(set(found), {*vars(app), *vars(health), *vars(traced)})
+        self.assertLessEqual(set(found), {*vars(app), *vars(health), *vars(telemetry_middleware)})

@@ -37,3 +37,40 @@ class HandlersTest(unittest.TestCase):
     def test_without_the_opt_in_they_do_not_exist(self):
         declared = [each for each in endpoint.load() if each.path.startswith("/agents")]
         self.assertEqual([mv.EXT_BASE] * 3, [each.ext_since for each in declared])
+
+
+DEVICE = {"attachment_id": "a1", "volume_id": "v1", "path": "/dev/sdb", "size_bytes": 2**30}
+ROW = {
+    "host": "node-1",
+    "seen_at": "a moment",
+    "alive": True,
+    "connector_type": "kernel",
+    "version": "1.0",
+    "error": None,
+    "connector": {"host": "node-1", "initiator": "iqn.x", "multipath": False, "found": "secret"},
+    "devices": [{**DEVICE, "sessions": ["secret"]}],
+    "created_at": "long ago",
+}
+
+
+class AgentTest(unittest.TestCase):
+    def test_it_tells_what_it_reported_and_no_secrets(self):
+        self.assertEqual(
+            {
+                "host": "node-1",
+                "state": "up",
+                "last_seen": "a moment",
+                "connector_type": "kernel",
+                "version": "1.0",
+                "error": None,
+                "connector": {"host": "node-1", "initiator": "iqn.x", "multipath": False},
+                "devices": [{**DEVICE, "mountpoint": None}],
+            },
+            handlers.agent_view(ROW),
+        )
+
+    def test_one_that_does_not_report_is_down_or_new(self):
+        self.assertEqual("down", handlers.agent_view({**ROW, "alive": False})["state"])
+        nothing = dict.fromkeys(ROW, None)
+        shown = handlers.agent_view({**nothing, "host": "node-1", "alive": False})
+        self.assertEqual(("new", None, []), (shown["state"], shown["connector"], shown["devices"]))

@@ -6,6 +6,8 @@ import unittest
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.clusters import handlers
+from attachd.db import services
+from attachd.tests import asking, rows
 
 
 class ClustersTest(unittest.TestCase):
@@ -31,3 +33,52 @@ class ClustersTest(unittest.TestCase):
         ):
             with self.assertRaisesRegex(exception.NotFound, "Cluster c could not be found"):
                 act(given)
+
+
+class CleanupTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        asking.report("h@a")
+        asking.report("h@down", up=False, report=None)
+        asking.report("other@a", binary="attachd-agent", report=None)
+
+    def hosts(self, **body):
+        answer = handlers.cleanup(body)
+        return {name: [each["host"] for each in found] for name, found in answer.items()}
+
+    def test_who_is_down_has_to_be_started_first(self):
+        self.assertEqual({"cleaning": [], "unavailable": ["h@down"]}, self.hosts())
+
+    def test_who_is_up_does_it_unasked(self):
+        self.assertEqual({"cleaning": ["h@a"], "unavailable": []}, self.hosts(is_up=True))
+
+    def test_filters(self):
+        services.disable(asking.BINARY, "h@down", None)
+        cases = [
+            ({"host": "h"}, ["h@down"]),
+            ({"host": "h@down"}, ["h@down"]),
+            ({"host": "h@a"}, []),
+            ({"binary": "cinder-volume"}, ["h@down"]),
+            ({"binary": "attachd-manager"}, ["h@down"]),
+            ({"binary": "cinder-scheduler"}, []),
+            ({"disabled": True}, ["h@down"]),
+            ({"disabled": "false"}, []),
+            ({"cluster_name": "c"}, []),
+            ({"service_id": 1}, []),
+        ]
+        for body, expected in cases:
+            self.assertEqual(expected, self.hosts(**body)["unavailable"], body)
+
+    def test_a_volume_leads_to_its_backend(self):
+        volume = rows.add_volume(host="h@down#p")["id"]
+        elsewhere = rows.add_volume(host="h@a#p")["id"]
+        self.assertEqual(["h@down"], self.hosts(resource_id=volume)["unavailable"])
+        self.assertEqual([], self.hosts(resource_id=elsewhere)["unavailable"])
+        with self.assertRaisesRegex(exception.BadRequest, "no resource with UUID"):
+            handlers.cleanup({"resource_id": asking.new_id()})
+
+    def test_what_is_told_of_a_service(self):
+        (shown,) = handlers.cleanup({})["unavailable"]
+        self.assertEqual({"id", "host", "binary", "cluster_name"}, set(shown))
+        self.assertEqual("cinder-volume", shown["binary"])

@@ -139,5 +139,28 @@ class DeclaredTest(unittest.TestCase):
         declared = [
             each for each in endpoint.load() if each.handler.__module__ == handlers.__name__
         ]
-        self.assertEqual([mv.EXT_BASE], [each.ext_since for each in declared])
+        self.assertEqual([mv.EXT_BASE] * 2, [each.ext_since for each in declared])
         self.assertEqual(set(parameters.QUERY_PARAMETERS), set(declared[0].doc.parameters))
+
+
+class TimelineTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def test_it_is_in_order_and_of_the_project(self):
+        mine = tell(2)
+        told = handlers.timeline(asking.context(), mine)["timeline"]
+        self.assertEqual([None, None], [each["revision"] for each in told])
+        events.give_places()
+        told = handlers.timeline(asking.context(), mine)["timeline"]
+        self.assertEqual([1, 2], [each["revision"] for each in told])
+        self.assertNotIn("process", told[0])
+        stranger = asking.context(project=asking.OTHER_PROJECT)
+        with self.assertRaises(exception.AttachmentNotFound):
+            handlers.timeline(stranger, mine)
+
+    def test_administrators_see_those_of_all_projects_and_where_it_was_done(self):
+        mine = tell(project_id=asking.OTHER_PROJECT)
+        (told,) = handlers.timeline(asking.context(*asking.ADMIN), mine)["timeline"]
+        self.assertIn("process", told)

@@ -4,9 +4,12 @@
 import unittest
 
 from attachd import exception
+from attachd.api import endpoint
+from attachd.api import microversions as mv
 from attachd.api.info import handlers
-from attachd.db import services
-from attachd.tests import asking
+from attachd.db import quotas, services
+from attachd.db.quotas import Used
+from attachd.tests import asking, rows
 
 
 class Case(unittest.TestCase):
@@ -44,3 +47,69 @@ class ZonesTest(Case):
         services.disable(asking.BINARY, "h@a", None)
         services.disable(asking.BINARY, "h@c", None)
         self.assertEqual({"east": False, "west": True}, self.zones())
+
+
+class LimitsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+
+    def used(self, *roles, version=mv.LATEST, **query):
+        shown = handlers.limits(asking.context(*roles), query, version)["limits"]
+        self.assertEqual([], shown["rate"])
+        names = ("totalVolumesUsed", "totalGigabytesUsed")
+        return tuple(shown["absolute"].get(name) for name in names)
+
+    def test_what_the_project_has(self):
+        rows.add_volume(size_gib=3)
+        rows.add_volume(size_gib=4)
+        rows.add_volume(size_gib=9, project_id=asking.OTHER_PROJECT)
+        self.assertEqual((2, 7), self.used())
+
+    def test_another_project_is_for_administrators_from_3_39_on(self):
+        rows.add_volume(size_gib=9, project_id=asking.OTHER_PROJECT)
+        query = {"project_id": asking.OTHER_PROJECT}
+        self.assertEqual((0, 0), self.used(**query))
+        self.assertEqual((1, 9), self.used(*asking.ADMIN, **query))
+        self.assertEqual((0, 0), self.used(*asking.ADMIN, version=mv.Version(3, 38), **query))
+        self.assertEqual((1, 9), self.used(*asking.ADMIN, tenant_id=asking.OTHER_PROJECT))
+
+    def test_what_it_may_have(self):
+        quotas.store(asking.OTHER_PROJECT, {"volumes": 5, "snapshots": 6})
+        query = {"project_id": asking.OTHER_PROJECT}
+        ctx = asking.context(*asking.ADMIN)
+        absolute = handlers.limits(ctx, query, mv.LATEST)["limits"]["absolute"]
+        self.assertEqual(10, len(absolute))
+        shown = {key: value for key, value in absolute.items() if key.startswith("max")}
+        self.assertEqual(
+            {
+                "maxTotalVolumes": 5,
+                "maxTotalVolumeGigabytes": -1,
+                "maxTotalSnapshots": 6,
+                "maxTotalBackups": 10,
+                "maxTotalBackupGigabytes": 1000,
+            },
+            shown,
+        )
+
+    def test_who_may_not_see_what_is_used(self):
+        self.assertEqual((None, None), self.used("guest"))
+
+
+class TablesTest(unittest.TestCase):
+    def test_every_extension_that_is_a_url_is_served(self):
+        paths = {each.path.split("/")[1] for each in endpoint.load()}
+        own = {"os-services", "os-availability-zone", "scheduler-stats", "capabilities"}
+        self.assertLessEqual(own, paths & {each.alias for each in handlers.EXTENSIONS})
+
+    def test_limits_have_what_is_used(self):
+        found = {"volumes": Used(3), "gigabytes": Used(7, 2), "volumes_gold": Used(1)}
+        shown = handlers.used_limits(found)
+        self.assertEqual((3, 7), (shown["totalVolumesUsed"], shown["totalGigabytesUsed"]))
+        self.assertEqual(0, shown["totalSnapshotsUsed"])
+        self.assertEqual(5, len(shown))
+
+    def test_limits_are_those_of_quotas(self):
+        shown = handlers.absolute_limits(dict.fromkeys(handlers.LIMITED, 1))
+        self.assertEqual({1}, set(shown.values()))
+        self.assertEqual(5, len(shown))

@@ -83,3 +83,11 @@ class WritingTest(unittest.TestCase):
         for text in ("3.99", "x"):
             with self.assertRaises(exception.AttachdError):
                 document.picked(text)
+
+
+class PathsTest(unittest.TestCase):
+    def test_nobody_needs_a_token(self):
+        paths = document.version_paths()
+        self.assertEqual(["/", "/v3/"], list(paths))
+        for each in paths.values():
+            self.assertEqual([], each["get"]["security"])

@@ -10,13 +10,37 @@ from attachd.tests import asking
 
 class NamesTest(unittest.TestCase):
     def test_a_program_is_shown_as_clients_know_it(self):
-        self.assertEqual("cinder-volume", binaries.shown(scheduler.BINARY))
-        self.assertEqual("attachd-agent", binaries.shown("attachd-agent"))
+        self.assertEqual("cinder-volume", binaries.to_wire(scheduler.BINARY))
+        self.assertEqual("attachd-agent", binaries.to_wire("attachd-agent"))
 
     def test_requests_may_give_either_name(self):
         for name in (binaries.MANAGER, asking.BINARY):
-            self.assertEqual(scheduler.BINARY, binaries.own(name))
-        self.assertEqual("nonsense", binaries.own("nonsense"))
+            self.assertEqual(scheduler.BINARY, binaries.to_internal(name))
+        self.assertEqual("nonsense", binaries.to_internal("nonsense"))
 
     def test_every_name_is_known(self):
         self.assertLessEqual({"cinder-volume", "attachd-manager", "cinder-api"}, set(binaries.ALL))
+
+
+class ManagersTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        asking.report("h@a")
+        asking.report("h@b")
+        asking.report("i@a")
+        asking.report("h@agent", binary="attachd-agent", report=None)
+
+    def test_a_host_means_its_backends_and_a_backend_itself(self):
+        cases = {
+            "h": ["h@a", "h@b"],
+            "h@b": ["h@b"],
+            "": ["h@a", "h@b", "i@a"],
+            None: ["h@a", "h@b", "i@a"],
+            "h@": [],
+            "a": [],
+            "h@a#pool": [],
+            "h@agent": [],
+        }
+        for host, expected in cases.items():
+            self.assertEqual(expected, [row["host"] for row in binaries.of_host(host)], host)

@@ -6,6 +6,7 @@ import unittest
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.services import handlers
+from attachd.db import services
 from attachd.tests import asking
 
 
@@ -60,3 +61,101 @@ class ServicesTest(unittest.TestCase):
         for act in (handlers.enable, handlers.disable, handlers.disable_with_reason):
             with self.assertRaisesRegex(exception.NotFound, "nowhere"):
                 act({"host": "nowhere", "binary": asking.BINARY})
+
+
+ALL = (handlers.freeze, handlers.thaw, handlers.failover, handlers.failover_host)
+
+
+class FreezingTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        asking.report("h@a")
+        self.admin = asking.context(*asking.ADMIN)
+
+    def refused(self, act, body, version=mv.LATEST):
+        with self.assertRaises(exception.BadRequest) as caught:
+            act(self.admin, body, version)
+        return str(caught.exception)
+
+    def test_a_backend_is_frozen_and_thawed(self):
+        for act, expected in ((handlers.freeze, True), (handlers.thaw, False)):
+            self.assertIsNone(act(self.admin, {"host": "h@a"}, mv.LATEST))
+            self.assertEqual(expected, services.is_frozen(asking.BINARY, "h@a"))
+            self.assertIn("h@a is", self.refused(act, {"host": "h@a"}))
+
+    def test_nobody_else_may(self):
+        for act in ALL:
+            with self.assertRaises(exception.Forbidden):
+                act(asking.context(), {"host": "h@a"}, mv.LATEST)
+
+    def test_nothing_fails_over(self):
+        for act in (handlers.failover, handlers.failover_host):
+            self.assertIn("cannot fail over", self.refused(act, {"host": "h@a"}))
+
+    def test_an_unknown_backend_is_a_mistake(self):
+        for act in ALL:
+            self.assertIn("host=h@z", self.refused(act, {"host": "h@z"}))
+            self.assertIn("cluster=c", self.refused(act, {"cluster": "c"}))
+
+    def test_one_of_host_and_cluster_is_named(self):
+        both = {"host": "h@a", "cluster": "c"}
+        for act in ALL:
+            self.assertIn("Host field", self.refused(act, {"cluster": "c"}, mv.Version(3, 25)))
+            for body in ({}, both):
+                self.assertIn("One and only one", self.refused(act, body))
+
+    def test_a_cluster_was_ignored_before_3_26(self):
+        body = {"host": "h@a", "cluster": "c"}
+        handlers.freeze(self.admin, body, mv.Version(3, 25))
+        self.assertTrue(services.is_frozen(asking.BINARY, "h@a"))
+
+
+class CapabilitiesTest(unittest.TestCase):
+    def test_of_a_backend_and_of_its_pool(self):
+        asking.use(self)
+        asking.report("h@a")
+        for host in ("h@a", "h@a#a"):
+            self.assertEqual("a", handlers.show_capabilities(host)["volume_backend_name"])
+        with self.assertRaisesRegex(exception.NotFound, "h@z"):
+            handlers.show_capabilities("h@z")
+
+
+class PoolsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        asking.report("h@a")
+        asking.report("h@b", report={**asking.ROOMY, "capabilities": {}})
+        asking.report("h@down", up=False, report=None)
+        asking.report("h@agent", binary="attachd-agent", report=None)
+        self.ctx = asking.context(*asking.ADMIN)
+
+    def names(self, version=mv.LATEST, **query):
+        found = handlers.get_pools(self.ctx, query, version)["pools"]
+        return [each["name"] for each in found]
+
+    def test_only_backends_that_are_up(self):
+        self.assertEqual(["h@a#a", "h@b#b"], self.names())
+
+    def test_details_when_asked_for(self):
+        for asked, expected in (("True", {"name", "capabilities"}), ("0", {"name"})):
+            (first, _) = handlers.get_pools(self.ctx, {"detail": asked}, mv.LATEST)["pools"]
+            self.assertEqual(expected, set(first))
+
+    def test_one_by_name_from_3_28_on(self):
+        self.assertEqual(["h@b#b"], self.names(name="h@b#b"))
+        self.assertEqual(["h@a#a", "h@b#b"], self.names(mv.Version(3, 27), name="h@b#b"))
+
+    def test_those_for_a_type_from_3_35_on(self):
+        kind = asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
+        for wanted in ("shared", kind["id"]):
+            self.assertEqual(["h@a#a"], self.names(volume_type=wanted))
+        self.assertEqual(2, len(self.names(mv.Version(3, 34), volume_type="shared")))
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            self.names(volume_type="nonsense")
+
+    def test_unknown_filters_are_refused_from_3_31_on(self):
+        with self.assertRaisesRegex(exception.BadRequest, "colour"):
+            self.names(colour="red")
+        self.assertEqual(2, len(self.names(mv.Version(3, 30), colour="red")))

@@ -73,6 +73,6 @@ class LogsTest(unittest.TestCase):
 
     def test_who_does_not_report_is_not_asked(self):
         asking.report("j@c")
-        with mock.patch.object(logs.managers, "at") as at:
+        with mock.patch.object(logs.binaries, "of_host") as at:
             at.return_value = [{"host": "j@c", "alive": False}]
             self.assertEqual((True, []), self.told())
