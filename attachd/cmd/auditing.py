@@ -12,7 +12,7 @@ from attachd.manager import backends
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import REPAIRED, Difference
 from attachd.manager.audit.runner import Findings
-from attachd.manager.ha.membership import Presence
+from attachd.manager.ha.membership import Membership
 
 AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
 """The exit codes."""
@@ -32,18 +32,18 @@ def run() -> int:
 
 def _findings(names: Sequence[str]) -> Iterator[Findings]:
     """Audit one backend after the other, as a process whose leases count."""
-    presence = Presence()
-    chosen = _chosen(backends.load(presence), names)
+    membership = Membership()
+    chosen = _chosen(backends.load(membership), names)
     look = runner.repair if CONF.subject.repair else runner.compare
-    presence.beat()  # Others have to know it before it takes its first lease.
-    presence.bury_the_dead()
-    presence.start()
+    membership.heartbeat()  # Others have to know it before it takes its first lease.
+    membership.expire_dead_members()
+    membership.start()
     try:
         for each in chosen:
             each.setup()
             yield look(each)
     finally:
-        presence.stop()
+        membership.stop()
 
 
 def _chosen(loaded: Sequence[backends.Backend], names: Sequence[str]) -> list[backends.Backend]:

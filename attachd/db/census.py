@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts rows for whoever watches; four statements, asked for by manager/census.py."""
+"""Counts rows for whoever watches; four statements, asked for by manager/telemetry.py."""
 
 from collections.abc import Mapping
 import datetime

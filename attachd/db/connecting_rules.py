@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a connect may begin beside what else there is of a volume; asked under its lock.
 
-A manager asks when it connects (manager/attach_validation.py), the API where it notes that a
+A manager asks when it connects (manager/attach.py), the API where it notes that a
 connect is due (due.py).  The functions named ``refuse_...`` are attachment_steps.Guards.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which reservations have ended; read by manager/expiry.py."""
+"""Which reservations have ended; read by manager/ha/purge.py."""
 
 from typing import Any
 

@@ -1,28 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connect attachments: the row before, the flow, the row after; detaching.py is the way back.
+"""Connect attachments: the row before, the flow, the row after; detach.py is the reverse.
 
-Called by the endpoint for clients and by recovery for what a dead manager left half-way.  The
-row says what is about to happen before the driver is touched, under a new generation; whoever
-loses the row meanwhile can no longer write to it.
+The endpoint calls it for clients, and recovery for operations that a dead manager left unfinished.
+The row says what is about to happen before the driver is called, under a new generation; a caller
+that loses the row meanwhile can no longer write to it.
 """
 
 from collections.abc import Mapping, Sequence
+import secrets
 from typing import Any
 
 from oslo_log import log
 from oslo_utils import timeutils
 
 from attachd import exception, states
+from attachd.db import attachment_steps as steps
 from attachd.db import attachments as db
+from attachd.db import connecting_rules, sealing
 from attachd.drivers.base import ConnectionInfo, Connector
-from attachd.manager import attach_validation, driver_args, flow_runner, notify
-from attachd.manager.backends import Backend, Turn
-from attachd.manager.flows import attach as attach_flow
+from attachd.manager import driver_args, flow_runner, notify
+from attachd.manager.backends import Backend
+from attachd.manager.flows import attachment as attachment_flows
+from attachd.manager.ha.volume_lease import VolumeLease
 from attachd.states import AttachmentState, Event
 
 LOG = log.getLogger(__name__)
 
-# States in which an earlier try may have let the host in.
+# States in which an earlier try may have granted access to the host.
 _MAYBE_GRANTED = frozenset({AttachmentState.CONNECTING, AttachmentState.CONNECT_UNKNOWN})
 
 
@@ -35,14 +39,14 @@ def attach(
 ) -> dict[str, Any]:
     """Connect, beside other attachments of the same server.
 
-    Repeating it with the same connector gives the same answer.
+    A duplicate request with the same connector gets the same answer.
 
     :returns: manager_api.Connected
     :raises: as manager_api.attach()
     """
     backend.driver.check_connector(connector)
-    allow = attach_validation.refuse_other_servers
-    guard = attach_validation.begin(backend, connector, allow, denied_rule)
+    allow = connecting_rules.refuse_other_servers
+    guard = attach_guard(backend, connector, allow, denied_rule)
     return _connect(backend, attachment_id, volume_id, guard)
 
 
@@ -53,79 +57,132 @@ def attach_exclusive(
     connector: Connector,
     denied_rule: str | None = None,
 ) -> dict[str, Any]:
-    """Connect, with no other connection of an ordinary volume beside this one.
+    """Connect; an ordinary volume must have no other connection.
 
     :raises: as manager_api.attach_exclusive()
     """
     backend.driver.check_connector(connector)
-    guard = attach_validation.begin(
-        backend, connector, attach_validation.refuse_others, denied_rule
-    )
+    guard = attach_guard(backend, connector, connecting_rules.refuse_others, denied_rule)
     return _connect(backend, attachment_id, volume_id, guard)
 
 
 def finish_attach(backend: Backend, row: db.Row) -> None:
-    """Connect what was connecting when its manager died, beside whatever is there by now.
+    """Connect an attachment that was connecting when its manager died, beside all others.
 
     :param row: as it was read
-    :raises InvalidTransition: somebody has moved it since
+    :raises InvalidTransition: it was changed since
     """
 
-    def unmoved(_volume: db.Row, mine: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
-        if (mine["state"], mine["generation"]) != (row["state"], row["generation"]):
+    def unchanged(_volume: db.Row, current: db.Row, _others: Sequence[db.Row]) -> dict[str, Any]:
+        if (current["state"], current["generation"]) != (row["state"], row["generation"]):
             raise exception.InvalidTransition(
-                kind="Attachment", id=row["id"], source=mine["state"], event=Event.CONNECT.value
+                kind="Attachment",
+                id=row["id"],
+                source=current["state"],
+                event=Event.CONNECT.value,
             )
         return {}
 
-    guard = attach_validation.begin(backend, row["connector"], unmoved)
+    guard = attach_guard(backend, row["connector"], unchanged)
     _connect(backend, row["id"], row["volume_id"], guard)
+
+
+def attach_guard(
+    backend: Backend, connector: Connector, allow: db.Guard, denied_rule: str | None = None
+) -> db.Guard:
+    """Return a guard that lets a connect begin, and stores what recovery needs to repeat it.
+
+    The guard runs under the lock of the volume's row, in the transaction of the move.
+
+    :param denied_rule: as of manager_api.attach()
+    """
+
+    def guard(volume: db.Row, row: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
+        connecting_rules.check(volume, row, others, connector, allow, denied_rule)
+        return connect_values(backend, volume, row, others, connector)
+
+    return guard
+
+
+def connect_values(
+    backend: Backend,
+    volume: db.Row,
+    row: db.Row,
+    others: Sequence[db.Row],
+    connector: Connector,
+) -> dict[str, Any]:
+    """Return the columns that are stored when a connect begins, and that recovery needs.
+
+    :raises InvalidVolumeAttachMode: the host wants to write, and may only read
+    :raises SecretUnreadable: the present secret has to be kept, and cannot be decrypted
+    """
+    noted = connecting_rules.noted(volume, row, others, connector)
+    values = {**noted, **steps.taken_over(row)}
+    export = driver_args.export({**row, **values})
+    key = driver_args.connection_key(backend, driver_args.volume_ref(volume), export)
+    # Another host must not get a secret that this host may know.
+    kept = row["secret"] if row["connection_key"] == key else None
+    secret = sealing.opened(_shared_secret(key, others) or kept) or secrets.token_hex(16)
+    return {**values, "connection_key": key, "secret": secret}
+
+
+def _shared_secret(key: str | None, others: Sequence[db.Row]) -> Any:
+    """Return the stored secret of a connection that a host shares with other attachments, if any.
+
+    The host logs in once for all attachments, and again after a failure of the network: by then
+    the attachment for which it logged in may be deleted.
+    """
+    bound = (
+        row for row in others if key and AttachmentState(row["state"]) in connecting_rules.BOUND
+    )
+    return next((row["secret"] for row in bound if row["connection_key"] == key), None)
 
 
 def _connect(
     backend: Backend, attachment_id: str, volume_id: str, guard: db.Guard
 ) -> dict[str, Any]:
     backend.check_ready()
-    with backend.turn(volume_id) as turn:
+    with backend.volume_lease(volume_id) as lease:
         try:
-            moved = turn.begin(
-                lambda lease: db.move(
-                    attachment_id, volume_id, Event.CONNECT, guard=guard, lease=lease
+            moved = lease.run_with_lease(
+                lambda token: db.move(
+                    attachment_id, volume_id, Event.CONNECT, guard=guard, lease=token
                 ),
             )
-        except attach_validation.Replay as replay:
-            return answer(replay.row)
-        notify.of_attachment(backend, "attach.start", moved)
-        granted = grant(backend, moved, turn)
-    notify.until_heard()
-    return granted
+        except connecting_rules.Replay as replay:
+            return connected_response(replay.row)
+        notify.attachment_event(backend, "attach.start", moved)
+        response = run_attach_flow(backend, moved, lease)
+    notify.flush()
+    return response
 
 
-def grant(backend: Backend, moved: db.Moved, turn: Turn) -> dict[str, Any]:
-    """Have the backend let the host in, for a row that is connecting under our generation.
+def run_attach_flow(backend: Backend, moved: db.Moved, lease: VolumeLease) -> dict[str, Any]:
+    """Grant access to the host of a row that is connecting under our generation.
 
-    :param turn: whose work ends with it
+    :param lease: released when the work ends
     """
     row = moved.attachment
-    volume, export = driver_args.volume_ref(moved.volume), driver_args.export_to_grant(row)
-    work = attach_flow.Work(
+    volume = driver_args.volume_ref(moved.volume)
+    export = driver_args.export_with_secret(row)
+    request = attachment_flows.GrantRequest(
         backend.driver,
         volume,
         export,
-        driver_args.live(moved.others),
-        lambda connection: _record(row, driver_args.with_qos(connection, moved.volume), turn),
-        lambda: _is_wanted(row, turn),
+        driver_args.live_exports(moved.others),
+        lambda info: _record_connection(row, driver_args.with_qos(info, moved.volume), lease),
+        lambda: _must_stay_granted(row, lease),
         repeated=moved.source in _MAYBE_GRANTED,
     )
     try:
-        flow_runner.run_again(attach_flow.build, {"work": work})
-    except flow_runner.Failed as failed:
-        _note_failed_connect(row, failed, turn)
-        raise _as_connect_failure(row, failed) from failed
-    return answer(row)
+        flow_runner.run_cached(attachment_flows.build_attach, {"request": request})
+    except flow_runner.FlowFailed as failure:
+        _record_failure(row, failure, lease)
+        raise _to_attachd_error(row, failure) from failure
+    return connected_response(row)
 
 
-def _record(row: db.Row, connection: ConnectionInfo, turn: Turn) -> None:
+def _record_connection(row: db.Row, connection: ConnectionInfo, lease: VolumeLease) -> None:
     row["connection_info"] = {
         **connection,
         "data": {**connection["data"], "access_mode": row["mode"]},
@@ -135,42 +192,41 @@ def _record(row: db.Row, connection: ConnectionInfo, turn: Turn) -> None:
         "attached_at": timeutils.utcnow(),
         "owner": None,
     }
-    db.move_alone(row, Event.GRANTED, values, row["generation"], turn.lease)
+    db.move_alone(row, Event.GRANTED, values, row["generation"], lease.token)
 
 
-def _is_wanted(row: db.Row, turn: Turn) -> bool:
-    """Tell whether the host is to be let in although our connect has failed.
+def _must_stay_granted(row: db.Row, lease: VolumeLease) -> bool:
+    """Return whether the host keeps its access although our connect has failed.
 
-    Where a second manager has taken the row over and connects it too, its grant is the same as
-    ours.  Without the lease nothing is taken back: either the end of our work was stored after
-    all, although nobody told us, or somebody else decides by now.  And while nobody can tell
-    whether the row says connected, the grant has to stay: the row is at least connecting, and
-    whoever asks again finishes it.
+    If a second manager has taken the row over and connects it too, its grant is the same as ours.
+    Without the lease nothing is revoked: either the end of our work was stored after all, although
+    we received no answer, or another manager decides by now.  While the database does not answer,
+    the grant has to stay: the row is at least connecting, and the next request finishes it.
     """
     try:
-        if not turn.is_ours():
+        if not lease.is_held():
             return True
-        now = db.get(row["id"], None)
+        current = db.get(row["id"], None)
     except exception.NotFound:
         return False
     except exception.Unavailable:
         return True
-    theirs = now["generation"] != row["generation"] and now["state"] in states.LIVE
-    return theirs or now["state"] in states.WITH_ACCESS
+    taken_over = current["generation"] != row["generation"] and current["state"] in states.LIVE
+    return taken_over or current["state"] in states.WITH_ACCESS
 
 
-def _note_failed_connect(row: db.Row, failed: flow_runner.Failed, turn: Turn) -> None:
-    if turn.is_lost():
+def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeLease) -> None:
+    if lease.is_fenced():
         return
-    event = Event.CONNECT_FAILED if failed.clean else Event.CONNECT_LOST
+    event = Event.CONNECT_FAILED if failure.clean else Event.CONNECT_LOST
     values: dict[str, Any] = {
-        "error": flow_runner.reason(failed.cause),
+        "error": flow_runner.reason(failure.cause),
         "owner": None,
         "connection_info": None,
     }
-    if failed.clean:
-        values["mode"] = row["asked_mode"]  # Nothing was decided after all.
-    LOG.warning("Attachment %s was not connected: %s", row["id"], values["error"])
+    if failure.clean:
+        values["mode"] = row["asked_mode"]  # No mode was decided after all.
+    LOG.warning("Attachment %s: connect failed: %s", row["id"], values["error"])
     try:
         db.move(
             row["id"],
@@ -178,26 +234,25 @@ def _note_failed_connect(row: db.Row, failed: flow_runner.Failed, turn: Turn) ->
             event,
             values,
             generation=row["generation"],
-            lease=turn.lease,
+            lease=lease.token,
             last=True,
         )
     except db.LOST:
-        LOG.warning("Attachment %s has been taken over by somebody else", row["id"])
+        LOG.warning("Attachment %s: taken over by another manager", row["id"])
     else:
-        notify.the_user(row, event, failed.cause)
+        notify.attachment_message(row, event, failure.cause)
 
 
-def _as_connect_failure(row: db.Row, failed: flow_runner.Failed) -> exception.AttachdError:
-    if isinstance(failed.cause, exception.InvalidTransition | exception.Unavailable):
-        return failed.cause
-    return exception.ConnectFailed(
-        attachment_id=row["id"], reason=flow_runner.reason(failed.cause)
-    )
+def _to_attachd_error(row: db.Row, failure: flow_runner.FlowFailed) -> exception.AttachdError:
+    if isinstance(failure.cause, exception.InvalidTransition | exception.Unavailable):
+        return failure.cause
+    reason = flow_runner.reason(failure.cause)
+    return exception.ConnectFailed(attachment_id=row["id"], reason=reason)
 
 
-def answer(row: db.Row) -> dict[str, Any]:
-    """Return what callers are told of a connected row: manager_api.Connected.
+def connected_response(row: db.Row) -> dict[str, Any]:
+    """Return what callers get of a connected row: manager_api.Connected.
 
-    :raises SecretUnreadable: it cannot be opened
+    :raises SecretUnreadable: its connection cannot be decrypted
     """
-    return {"connection_info": driver_args.connection(row), "mode": row["mode"]}
+    return {"connection_info": driver_args.connection_info(row), "mode": row["mode"]}

@@ -15,12 +15,10 @@ from attachd.conf import CONF
 from attachd.db import leases as leases_db
 from attachd.drivers import base
 from attachd.manager import flow_runner
-from attachd.manager.background_tasks import LongWork
+from attachd.manager.background_tasks import BackgroundTasks
 from attachd.manager.ha import volume_lease, volume_lock
-from attachd.manager.ha.membership import Presence
-from attachd.manager.ha.volume_lease import Turn
-
-__all__ = ["Backend", "Turn", "load"]
+from attachd.manager.ha.membership import Membership
+from attachd.manager.ha.volume_lease import VolumeLease
 
 LOG = log.getLogger(__name__)
 
@@ -30,21 +28,23 @@ class Backend:
 
     :ivar name: the configuration group
     :ivar host: ``host@backend``, the name of its RPC server
-    :ivar error: why it is not ready, or None once it is
-    :ivar presence: this process, among those that serve the backend
-    :ivar long_work: what is done for it beside the threads that answer
+    :ivar error: why it is not ready; None: it is ready
+    :ivar membership: of this process, in the group of managers
+    :ivar background_tasks: its long operations in this process
     """
 
-    def __init__(self, name: str, driver: base.Driver, presence: Presence | None = None) -> None:
+    def __init__(
+        self, name: str, driver: base.Driver, membership: Membership | None = None
+    ) -> None:
         self.name = name
-        self.presence = presence or Presence()
+        self.membership = membership or Membership()
         self.host = f"{CONF.host}@{name}"
         self.driver = driver
         self.error: str | None = "The backend has not been set up yet."
-        self.long_work = LongWork(name, CONF.manager.copies_per_backend)
+        self.background_tasks = BackgroundTasks(name, CONF.manager.copies_per_backend)
 
     def setup(self) -> bool:
-        """Try to make the backend ready; a broken one says why and can be tried again."""
+        """Try to make the backend ready; if that fails, ``error`` has the reason."""
         try:
             self.driver.setup()
         except Exception as error:  # noqa: BLE001  logged there
@@ -54,90 +54,90 @@ class Backend:
         return self.error is None
 
     def take_down(self, error: Exception) -> None:
-        """Let nobody use the backend before it has been set up again; logged once a reason."""
+        """Refuse operations until the backend is set up again; log each new reason once."""
         reason = flow_runner.reason(error)
         if reason != self.error:
             LOG.error("Backend %s is down", self.name, exc_info=error)
         self.error = reason
 
     def check_ready(self) -> None:
-        """Raise Unavailable while the backend cannot be used."""
+        """Raise Unavailable while the backend is down."""
         if self.error is not None:
             raise exception.Unavailable(reason=f"Backend {self.name} is down: {self.error}")
 
-    def turn(self, volume_id: str) -> AbstractContextManager[Turn]:
-        """Have a volume to oneself from the first move on.
+    def volume_lease(self, volume_id: str) -> AbstractContextManager[VolumeLease]:
+        """Have exclusive access to a volume from the first move on.
 
         ::
 
-            with backend.turn(volume_id) as turn:
-                moved = turn.begin(lambda lease: db.move(..., lease=lease))
+            with backend.volume_lease(volume_id) as lease:
+                moved = lease.run_with_lease(lambda token: db.move(..., lease=token))
 
-        :raises Unavailable: others have it for too long
+        :raises Unavailable: other operations hold it for too long
         """
-        turn = volume_lease.turn(self.presence, volume_id, _turn_path(volume_id))
-        return volume_lease.measured(self.host, turn)
+        waiting = volume_lease.acquire(self.membership, volume_id, _lock_path(volume_id))
+        return volume_lease.timed(self.host, waiting)
 
     @contextlib.contextmanager
-    def lock(self, volume_id: str) -> Iterator[Turn]:
-        """Have a volume to oneself at once, at the price of two transactions.
+    def lock(self, volume_id: str) -> Iterator[VolumeLease]:
+        """Have exclusive access to a volume at once, at the price of two transactions.
 
         :raises VolumeNotFound: there is no such volume
-        :raises Unavailable: others have it for too long
+        :raises Unavailable: other operations hold it for too long
         """
-        with self.turn(volume_id) as turn:
-            turn.begin(leases_db.take)
-            yield turn
+        with self.volume_lease(volume_id) as lease:
+            lease.run_with_lease(leases_db.take)
+            yield lease
 
     def is_idle(self, volume_id: str) -> bool:
-        """Tell whether it is nobody's turn on this machine at this moment."""
-        return volume_lock.is_free(_turn_path(volume_id))
+        """Return whether no thread of this machine holds the lock of a volume now."""
+        return volume_lock.is_free(_lock_path(volume_id))
 
-    def leftovers(self) -> list[str]:
-        """Return the volumes whose leases nobody works under, on this machine or at all."""
-        found = leases_db.leftovers(self.host, self.presence.id)
-        return [each for each in found if self.is_idle(each)]
+    def orphaned_leases(self) -> list[str]:
+        """Return the volumes whose lease this process or a dead one holds without working."""
+        volume_ids = leases_db.leftovers(self.host, self.membership.id)
+        return [volume_id for volume_id in volume_ids if self.is_idle(volume_id)]
 
-    def forget_turn(self, volume_id: str) -> None:
-        """Remove what the turns of a deleted volume leave on disk; the last one does it.
+    def delete_lock_files(self, volume_id: str) -> None:
+        """Remove the lock files of a deleted volume; the last holder does so.
 
-        Somebody may still wait for it: once let in, all they find is that the volume is gone.
+        Other threads may still wait for the lock: they will find that the volume is deleted.
         """
-        volume_lock.forget(_turn_path(volume_id))
+        volume_lock.delete_files(_lock_path(volume_id))
 
 
-def _turns_folder() -> str:
+def _locks_dir() -> str:
     return f"{CONF.state_path}/locks"
 
 
-def _turn_path(volume_id: str) -> str:
-    return f"{_turns_folder()}/attachd-volume-{volume_id}"
+def _lock_path(volume_id: str) -> str:
+    return f"{_locks_dir()}/attachd-volume-{volume_id}"
 
 
-def load(presence: Presence | None = None) -> list[Backend]:
+def load(membership: Membership | None = None) -> list[Backend]:
     """Make a backend of each name in ``enabled_backends``.
 
-    :param presence: of the process that is going to work on them; None: nobody is
+    :param membership: of the process that is going to work on them; None: none is
     :raises ConfigurationError: a backend has no ``driver``, or one that is not installed
     """
-    pathlib.Path(_turns_folder()).mkdir(mode=0o700, parents=True, exist_ok=True)
-    return [Backend(name, _driver(name), presence) for name in CONF.enabled_backends]
+    pathlib.Path(_locks_dir()).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return [Backend(name, _driver(name), membership) for name in CONF.enabled_backends]
 
 
 def _driver(name: str) -> base.Driver:
     CONF.register_opt(conf.manager.DRIVER, group=name)
-    wanted = CONF[name].driver
-    if not wanted:
+    entry = CONF[name].driver
+    if not entry:
         raise exception.ConfigurationError(
             reason=f"Backend {name} is in enabled_backends, but [{name}] has no option driver."
         )
     try:
-        found: Any = entry_point.DriverManager("attachd.drivers", wanted).driver
+        driver_class: Any = entry_point.DriverManager("attachd.drivers", entry).driver
     except RuntimeError as error:
         raise exception.ConfigurationError(
-            reason=f"[{name}]driver: there is no storage driver {wanted!r}."
+            reason=f"[{name}]driver: there is no storage driver {entry!r}."
         ) from error
-    CONF.register_opts(found.OPTIONS, group=name)
+    CONF.register_opts(driver_class.OPTIONS, group=name)
     conf.checking.check_values(CONF, name)
-    driver: base.Driver = found(name, CONF)
+    driver: base.Driver = driver_class(name, CONF)
     return driver

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that takes long, a few pieces at a time, beside the threads that answer; for volumes.py.
+"""Background tasks of a backend: long operations, beside the threads that answer RPC calls.
 
-Copying a volume may take hours: were it done where messages are answered, a few copies would
-keep everybody from attaching.  What is begun here is given up when the process ends, and taken
-up again by the recovery of the next one: the row still says that it is due.
+Copying a volume may take hours: in the threads that answer calls, a few copies would block all
+attaches.  A background task is given up when the process ends, and recovery of another process
+starts it again: the row still says that it has to be done.
 """
 
 from collections import deque
@@ -17,59 +17,60 @@ from oslo_log import log
 LOG = log.getLogger(__name__)
 
 
-class _Piece(NamedTuple):
-    """Work on one volume, and who asked for it."""
+class _Task(NamedTuple):
+    """An operation on one volume, and the context of its request."""
 
     volume_id: str
-    do: Callable[[], None]
+    call: Callable[[], None]
     context: Any
 
 
-class LongWork:
-    """The long work of one backend in one process.
+class BackgroundTasks:
+    """The background tasks of one backend in one process.
 
-    :param most: how many pieces are done at the same time; the others wait
+    :param max_running: how many run at the same time; the others wait
     """
 
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str, max_running: int) -> None:
         self._name = name
-        self._most = most
+        self._max_running = max_running
         self._mutex = threading.Lock()
-        self._waiting: deque[_Piece] = deque()
-        self._known: set[str] = set()
+        self._waiting: deque[_Task] = deque()
+        self._volume_ids: set[str] = set()
         self._threads = 0
 
-    def begin(self, volume_id: str, do: Callable[[], None]) -> None:
-        """Have work done soon, and return at once; for a volume that has some already, nothing."""
+    def submit(self, volume_id: str, call: Callable[[], None]) -> None:
+        """Queue a task and return at once; a volume that has a task already gets no second one."""
         with self._mutex:
-            if volume_id in self._known:
+            if volume_id in self._volume_ids:
                 return
-            self._known.add(volume_id)
-            self._waiting.append(_Piece(volume_id, do, oslo_context.get_current()))
-            if self._threads == self._most:
+            self._volume_ids.add(volume_id)
+            self._waiting.append(_Task(volume_id, call, oslo_context.get_current()))
+            if self._threads == self._max_running:
                 return
             self._threads += 1
-        threading.Thread(target=self._work, name=f"long-{self._name}", daemon=True).start()
+        name = f"background-{self._name}"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     @property
-    def busy(self) -> bool:
-        """Whether anything is done, or waits to be."""
+    def is_busy(self) -> bool:
+        """Whether a task runs, or waits."""
         with self._mutex:
-            return bool(self._known)
+            return bool(self._volume_ids)
 
-    def _work(self) -> None:
-        while (piece := self._next()) is not None:
+    def _run(self) -> None:
+        while (task := self._next_task()) is not None:
             try:
-                if piece.context is not None:
-                    piece.context.update_store()
-                piece.do()
+                if task.context is not None:
+                    task.context.update_store()
+                task.call()
             except Exception:
-                LOG.exception("Work on volume %s was given up, for now", piece.volume_id)
+                LOG.exception("Volume %s: background task failed for now", task.volume_id)
             finally:
                 with self._mutex:
-                    self._known.discard(piece.volume_id)
+                    self._volume_ids.discard(task.volume_id)
 
-    def _next(self) -> _Piece | None:
+    def _next_task(self) -> _Task | None:
         with self._mutex:
             if self._waiting:
                 return self._waiting.popleft()

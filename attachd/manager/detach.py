@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disconnect attachments, from whatever state: the row before, the flow, the row after.
+"""Disconnect attachments, from any state: the row before, the flow, the row after.
 
-Called by the endpoint for clients and by recovery for what a dead manager left half-way.
+The endpoint calls it for clients, and recovery for operations that a dead manager left unfinished.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,8 +14,9 @@ from attachd.db import attachment_steps as steps
 from attachd.db import attachments as db
 from attachd.db import holders
 from attachd.manager import driver_args, flow_runner, notify
-from attachd.manager.backends import Backend, Turn
-from attachd.manager.flows import detach as detach_flow
+from attachd.manager.backends import Backend
+from attachd.manager.flows import attachment as attachment_flows
+from attachd.manager.ha.volume_lease import VolumeLease
 from attachd.states import Event
 
 LOG = log.getLogger(__name__)
@@ -27,25 +28,25 @@ def detach(
     volume_id: str,
     states: Collection[str] | None = None,
 ) -> list[db.Row]:
-    """Take the host's access away and remove the attachment.
+    """Revoke the host's access and remove the attachment.
 
-    The connections that the older calls opened for it go first.
+    The connections that the older calls opened for it are closed first.
 
-    :param states: only if it is in one of these; None: in whatever state it is
+    :param states: only if it is in one of these; None: in any state
     :returns: the rows of the volume's remaining attachments, as clients know them
     :raises: as manager_api.detach()
     """
-    return _detach(backend, attachment_id, volume_id, _only_in(states), _tell_nobody)
+    return _detach(backend, attachment_id, volume_id, _in_states(states), _no_message)
 
 
-def force(
+def force_detach(
     backend: Backend,
     attachment_id: str,
     volume_id: str,
     user_id: str | None,
     states: Collection[str] | None = None,
 ) -> list[db.Row]:
-    """Do as :func:`detach`, and tell the attachment's owner that this user had it done.
+    """Do as :func:`detach`, and store a message to the attachment's user that this user did it.
 
     :raises: as manager_api.force_detach()
     """
@@ -53,17 +54,17 @@ def force(
         backend,
         attachment_id,
         volume_id,
-        _only_in(states),
-        lambda row: notify.of_force(row, user_id),
+        _in_states(states),
+        lambda row: notify.force_detach_message(row, user_id),
     )
 
 
-def _tell_nobody(_row: db.Row) -> None:
+def _no_message(_row: db.Row) -> None:
     pass
 
 
-def _only_in(states: Collection[str] | None) -> db.Guard:
-    """Return a guard that takes an attachment over, if it is in one of these states."""
+def _in_states(states: Collection[str] | None) -> db.Guard:
+    """Return a guard that takes an attachment over if it is in one of these states."""
 
     def guard(_volume: db.Row, row: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
         steps.check_allowed_states(row, states)
@@ -77,105 +78,109 @@ def _detach(
     attachment_id: str,
     volume_id: str,
     guard: db.Guard,
-    begun: Callable[[db.Row], None],
+    on_begin: Callable[[db.Row], None],
 ) -> list[db.Row]:
     backend.check_ready()
-    with backend.turn(volume_id) as turn:
-        moved = turn.begin(
-            lambda lease: db.move(
-                attachment_id, volume_id, Event.DISCONNECT, guard=guard, lease=lease
+    with backend.volume_lease(volume_id) as lease:
+        moved = lease.run_with_lease(
+            lambda token: db.move(
+                attachment_id, volume_id, Event.DISCONNECT, guard=guard, lease=token
             ),
         )
-        begun(moved.attachment)
-        notify.of_attachment(backend, "detach.start", moved)
+        on_begin(moved.attachment)
+        notify.attachment_event(backend, "detach.start", moved)
         row = moved.attachment
         try:
-            _revoke(backend, moved.volume, row, _end_connections(backend, moved, turn))
-        except flow_runner.Failed as failed:
-            _note_failed_disconnect(row, failed, turn)
+            _revoke(backend, moved.volume, row, _end_connections(backend, moved, lease))
+        except flow_runner.FlowFailed as failure:
+            _record_failure(row, failure, lease)
             raise exception.DisconnectFailed(
-                attachment_id=attachment_id, reason=flow_runner.reason(failed.cause)
-            ) from failed
-        left = db.end(moved, turn.lease)
-        notify.of_the_others(backend, "detach.end", left)
-        return holders.shown(left.others)
+                attachment_id=attachment_id, reason=flow_runner.reason(failure.cause)
+            ) from failure
+        remaining = db.end(moved, lease.token)
+        notify.attachment_removed_event(backend, "detach.end", remaining)
+        return holders.shown(remaining.others)
 
 
-def _end_connections(backend: Backend, moved: db.Moved, turn: Turn) -> list[db.Row]:
-    """Close what was opened for an attachment that goes; return the other rows that remain."""
+def _end_connections(backend: Backend, moved: db.Moved, lease: VolumeLease) -> list[db.Row]:
+    """Close the connections of an attachment that is detached; return the other rows."""
     ending = holders.closed_with(moved.attachment, moved.others)
-    ended = [row["id"] for row in ending if end_connection(backend, row, turn)]
+    ended = [row["id"] for row in ending if end_connection(backend, row, lease)]
     return [row for row in moved.others if row["id"] not in ended]
 
 
-class _Taken(Exception):
-    """Somebody has said meanwhile that a connection is for an attachment."""
+class _ServesAnother(Exception):
+    """The connection was assigned to another attachment meanwhile."""
 
 
-def end_connection(backend: Backend, row: db.Row, turn: Turn, *, named: bool = False) -> bool:
-    """Shut the host of a connection out and remove its row, as a part of some work.
+def end_connection(
+    backend: Backend, row: db.Row, lease: VolumeLease, *, named: bool = False
+) -> bool:
+    """Revoke the access of a connection's host and remove its row, as a part of other work.
 
-    :param row: as it was read; if it serves something else by now, it stays
-    :param turn: with the volume; it goes on
-    :param named: it does not, because it is this host that was meant
-    :returns: whether it is gone
-    :raises engine.Failed: the row says why
+    :param row: as it was read; a connection that serves another attachment by now stays
+    :param lease: of the volume; it is kept
+    :param named: close it in any case, because the client has named this host
+    :returns: whether the connection was removed
+    :raises flow_runner.FlowFailed: the row has the reason
     """
 
-    def guard(_volume: db.Row, mine: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
-        if not named and mine["serves"] != row["serves"]:
-            raise _Taken
-        return steps.taken_over(mine)
+    def guard(_volume: db.Row, current: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
+        if not named and current["serves"] != row["serves"]:
+            raise _ServesAnother
+        return steps.taken_over(current)
 
     try:
-        moved = turn.begin(
-            lambda lease: db.move(
-                row["id"], row["volume_id"], Event.DISCONNECT, guard=guard, lease=lease
+        moved = lease.run_with_lease(
+            lambda token: db.move(
+                row["id"], row["volume_id"], Event.DISCONNECT, guard=guard, lease=token
             ),
         )
-    except _Taken:
-        LOG.info("Connection %s is of an attachment by now and stays", row["id"])
+    except _ServesAnother:
+        LOG.info("Connection %s: serves another attachment by now, kept", row["id"])
         return False
     try:
         _revoke(backend, moved.volume, moved.attachment, moved.others)
-    except flow_runner.Failed as failed:
-        _note_failed_disconnect(moved.attachment, failed, turn)
+    except flow_runner.FlowFailed as failure:
+        _record_failure(moved.attachment, failure, lease)
         raise
     generation = moved.attachment["generation"]
-    db.move(row["id"], row["volume_id"], Event.REVOKED, generation=generation, lease=turn.lease)
+    db.move(row["id"], row["volume_id"], Event.REVOKED, generation=generation, lease=lease.token)
     return True
 
 
-def close_connection(backend: Backend, row: db.Row, turn: Turn, *, named: bool) -> None:
+def close_connection(backend: Backend, row: db.Row, lease: VolumeLease, *, named: bool) -> None:
     """Do as :func:`end_connection`, for a client.
 
     :raises TerminateConnectionFailed: with the reason
     """
     try:
-        end_connection(backend, row, turn, named=named)
-    except flow_runner.Failed as failed:
+        end_connection(backend, row, lease, named=named)
+    except flow_runner.FlowFailed as failure:
         raise exception.TerminateConnectionFailed(
-            volume_id=row["volume_id"], host=row["host"], reason=flow_runner.reason(failed.cause)
-        ) from failed
+            volume_id=row["volume_id"],
+            host=row["host"],
+            reason=flow_runner.reason(failure.cause),
+        ) from failure
 
 
 def _revoke(backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.Row]) -> None:
     if row["connector"] is None:
-        return  # It was never connected: no driver has heard of it.
-    work = detach_flow.Work(
+        return  # It was never connected, so the backend has no export of it.
+    request = attachment_flows.RevokeRequest(
         backend.driver,
         driver_args.volume_ref(volume),
         driver_args.export(row),
-        driver_args.live(others),
+        driver_args.live_exports(others),
     )
-    flow_runner.run_again(detach_flow.build, {"work": work})
+    flow_runner.run_cached(attachment_flows.build_detach, {"request": request})
 
 
-def _note_failed_disconnect(row: db.Row, failed: flow_runner.Failed, turn: Turn) -> None:
-    if turn.is_lost():
+def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeLease) -> None:
+    if lease.is_fenced():
         return
-    values = {"error": flow_runner.reason(failed.cause), "owner": None}
-    LOG.warning("Attachment %s was not disconnected: %s", row["id"], values["error"])
+    values = {"error": flow_runner.reason(failure.cause), "owner": None}
+    LOG.warning("Attachment %s: disconnect failed: %s", row["id"], values["error"])
     try:
         db.move(
             row["id"],
@@ -183,9 +188,9 @@ def _note_failed_disconnect(row: db.Row, failed: flow_runner.Failed, turn: Turn)
             Event.DISCONNECT_FAILED,
             values,
             generation=row["generation"],
-            lease=turn.lease,
+            lease=lease.token,
         )
     except db.LOST:
-        LOG.warning("Attachment %s has been taken over by somebody else", row["id"])
+        LOG.warning("Attachment %s: taken over by another manager", row["id"])
     else:
-        notify.the_user(row, Event.DISCONNECT_FAILED, failed.cause)
+        notify.attachment_message(row, Event.DISCONNECT_FAILED, failure.cause)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a manager answers to over RPC: the server half of manager_api, one per backend."""
+"""The RPC endpoint of one backend: the server of rpc/manager_api.py."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,25 +7,27 @@ from typing import Any
 import oslo_messaging as messaging
 
 from attachd.context import RequestContext
-from attachd.manager import attach, background, detach, legacy_connections, volumes
+from attachd.manager import attach, detach, legacy_connections, volumes
 from attachd.manager.backends import Backend
-from attachd.manager.rpc_decorators import LogLevels, answering
+from attachd.manager.ha import recovery
+from attachd.manager.rpc_decorators import expected_errors
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
+from attachd.telemetry import log_levels
 
 _SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})
 
 
-class Endpoint(LogLevels):
+class Endpoint:
     """The calls and casts for one backend; AttachdErrors are answers to calls."""
 
     target = messaging.Target(version=manager_api.VERSION)
 
     def __init__(self, backend: Backend) -> None:
-        super().__init__(backend.host)
+        self._host = backend.host
         self._backend = backend
 
-    @answering
+    @expected_errors
     def attach(
         self,
         _context: RequestContext,
@@ -37,7 +39,7 @@ class Endpoint(LogLevels):
         """See manager_api.attach()."""
         return attach.attach(self._backend, attachment_id, volume_id, connector, denied_rule)
 
-    @answering
+    @expected_errors
     def attach_exclusive(
         self,
         _context: RequestContext,
@@ -51,7 +53,7 @@ class Endpoint(LogLevels):
             self._backend, attachment_id, volume_id, connector, denied_rule
         )
 
-    @answering
+    @expected_errors
     def detach(
         self,
         _context: RequestContext,
@@ -62,7 +64,7 @@ class Endpoint(LogLevels):
         """See manager_api.detach()."""
         return _remaining(detach.detach(self._backend, attachment_id, volume_id, states))
 
-    @answering
+    @expected_errors
     def force_detach(
         self,
         context: RequestContext,
@@ -72,14 +74,14 @@ class Endpoint(LogLevels):
     ) -> list[Attachment]:
         """See manager_api.force_detach()."""
         return _remaining(
-            detach.force(self._backend, attachment_id, volume_id, context.user_id, states)
+            detach.force_detach(self._backend, attachment_id, volume_id, context.user_id, states)
         )
 
     def process_pending(self, _context: RequestContext, attachment_id: str) -> None:
         """See manager_api.process_pending()."""
-        background.process_pending(self._backend, attachment_id)
+        recovery.process_pending(self._backend, attachment_id)
 
-    @answering
+    @expected_errors
     def initialize_connection(
         self,
         context: RequestContext,
@@ -88,11 +90,11 @@ class Endpoint(LogLevels):
         denied_rule: str | None = None,
     ) -> dict[str, Any]:
         """See manager_api.initialize_connection()."""
-        return legacy_connections.open_(
+        return legacy_connections.initialize(
             self._backend, volume.id, volume.project_id, context.user_id, connector, denied_rule
         )
 
-    @answering
+    @expected_errors
     def terminate_connections(
         self,
         _context: RequestContext,
@@ -102,15 +104,15 @@ class Endpoint(LogLevels):
         connection_ids: list[str] | None = None,
     ) -> int:
         """See manager_api.terminate_connections()."""
-        return legacy_connections.close(
+        return legacy_connections.terminate(
             self._backend, volume_id, connector, attachment_ids, connection_ids
         )
 
     def create_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See manager_api.create_volume()."""
         is_copy = volume.obj_attr_is_set("source_volid") and volume.source_volid is not None
-        work = volumes.copy if is_copy else volumes.create
-        work(self._backend, volume.id)
+        create = volumes.copy if is_copy else volumes.create
+        create(self._backend, volume.id)
 
     def delete_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See manager_api.delete_volume()."""
@@ -119,6 +121,18 @@ class Endpoint(LogLevels):
     def extend_volume(self, _context: RequestContext, volume: Volume) -> None:
         """See manager_api.extend_volume()."""
         volumes.extend(self._backend, volume.id)
+
+    def set_log_levels(
+        self, _context: RequestContext, hosts: list[str], prefix: str, level: str
+    ) -> None:
+        """See manager_api.set_log_levels(); processes of other backends receive it, too."""
+        if self._host in hosts:
+            log_levels.change(prefix, level)
+
+    @expected_errors
+    def get_log_levels(self, _context: RequestContext, prefix: str) -> dict[str, str]:
+        """See manager_api.get_log_levels()."""
+        return log_levels.current(prefix)
 
 
 def _remaining(rows: Iterable[Mapping[str, Any]]) -> list[Attachment]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a flow and tells how it ended; used by the verbs of attachments.py and volumes.py.
+"""Run taskflow's linear flows, and report how they ended.
 
-Flows, tasks and failures are taskflow's.  Its engines are made for flows that run in parallel,
-are retried and resumed, and note each step of each task for that.  Here the row is the journal,
-and a flow a line of one or two tasks in the hands of one thread.
+Flows, tasks and failures are taskflow's.  Its engines are made for flows that run in parallel, are
+retried and resumed, and record each step of each task for that.  Here the row is the journal, and
+a flow is a line of one or two tasks that one thread runs.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ from attachd.telemetry import tracing
 LOG = log.getLogger(__name__)
 
 
-class Failed(Exception):
+class FlowFailed(Exception):
     """A flow did not reach its end.
 
     :ivar cause: what its first failing task raised
-    :ivar clean: whether every task that had begun has surely been undone
+    :ivar clean: whether every task that had started was surely reverted
     """
 
     def __init__(self, cause: Exception, *, clean: bool) -> None:
@@ -37,7 +37,7 @@ class Failed(Exception):
 Store = dict[str, Any]
 
 
-class _Begun(NamedTuple):
+class _StartedTask(NamedTuple):
     """A task, and what it returned or the failure that it ended with."""
 
     task: task.Task
@@ -48,86 +48,84 @@ def run(flow: linear_flow.Flow, store: Mapping[str, Any]) -> Store:
     """Run the tasks one after the other and return all that they provided.
 
     A task's ``revert`` never raises and returns whether nothing of the task is left.  The row
-    is the journal, so the flow itself is kept nowhere.
+    is the journal, so the flow itself is not stored.
 
-    :raises Failed: after the tasks that had begun were reverted, the last one first
+    :raises FlowFailed: after the tasks that had started were reverted, the last one first
     """
     return _run(flow.name, _tasks(flow), store)
 
 
-def run_again(build: Callable[[], linear_flow.Flow], store: Mapping[str, Any]) -> Store:
+def run_cached(build: Callable[[], linear_flow.Flow], store: Mapping[str, Any]) -> Store:
     """Do as :func:`run`, with a flow that is built once for many runs.
 
-    Its tasks have nothing of their own, as several threads may run them at the same time:
-    whatever differs from run to run is in the store.
+    Its tasks must have no state, as several threads may run them at the same time: all that
+    differs from run to run is in the store.
 
     :param build: makes the flow, always the same; a function of a module, not a lambda
     """
-    return _run(*_built(build), store)
+    return _run(*_cached_tasks(build), store)
 
 
 @functools.cache
-def _built(build: Callable[[], linear_flow.Flow]) -> tuple[str, tuple[task.Task, ...]]:
+def _cached_tasks(build: Callable[[], linear_flow.Flow]) -> tuple[str, tuple[task.Task, ...]]:
     flow = build()
     return flow.name, _tasks(flow)
 
 
 def _tasks(flow: linear_flow.Flow) -> tuple[task.Task, ...]:
-    return tuple(each for each, _data in flow.iter_nodes())
+    return tuple(node for node, _data in flow.iter_nodes())
 
 
 def _run(name: str, tasks: tuple[task.Task, ...], store: Mapping[str, Any]) -> Store:
     known = dict(store)
-    begun: list[_Begun] = []
+    started: list[_StartedTask] = []
     with tracing.span(f"flow {name}"):
-        for each in tasks:
-            result = _execute(each, known)
-            begun.append(_Begun(each, result))
+        for current in tasks:
+            result = _execute(current, known)
+            started.append(_StartedTask(current, result))
             if isinstance(result, failure.Failure):
                 cause = result.exception
                 if not isinstance(cause, exception.AttachdError):
-                    LOG.error(
-                        "The flow %s met an unforeseen error", name, exc_info=result.exc_info
-                    )
-                raise Failed(cause, clean=_undo(begun, known)) from cause
-            known |= _provided(each, result)
-    LOG.debug("The flow %s is at its end", name)
-    return {each: known[each] for done in begun for each in done.task.provides}
+                    LOG.error("Flow %s: unforeseen error", name, exc_info=result.exc_info)
+                raise FlowFailed(cause, clean=_revert(started, known)) from cause
+            known |= _provided(current, result)
+    LOG.debug("Flow %s: finished", name)
+    return {key: known[key] for done in started for key in done.task.provides}
 
 
-def _execute(each: task.Task, known: Store) -> Any:
+def _execute(current: task.Task, known: Store) -> Any:
     try:
-        return each.execute(**_arguments(each.rebind, each.optional, known))
-    except Exception:  # noqa: BLE001  whoever asked for the run is told
+        return current.execute(**_arguments(current.rebind, current.optional, known))
+    except Exception:  # noqa: BLE001  the caller of the flow gets it
         return failure.Failure()
 
 
-def _provided(each: task.Task, result: Any) -> Store:
-    """Return what a task provides, by the names that others know it by."""
+def _provided(current: task.Task, result: Any) -> Store:
+    """Return what a task provides, by the names under which other tasks take it."""
     return {
-        name: result if index is None else result[index] for name, index in each.save_as.items()
+        name: result if index is None else result[index] for name, index in current.save_as.items()
     }
 
 
-def _undo(begun: list[_Begun], known: Store) -> bool:
-    """Revert what has begun, and tell whether each task says that nothing of it is left.
+def _revert(started: list[_StartedTask], known: Store) -> bool:
+    """Revert the tasks that have started; return whether each says that nothing of it is left.
 
-    :param begun: the last one is the one that failed
+    :param started: the last one is the one that failed
     """
-    failures = {begun[-1].task.name: begun[-1].result}
-    undone = []
-    for each, result in reversed(begun):
+    failures = {started[-1].task.name: started[-1].result}
+    reverted = []
+    for current, result in reversed(started):
         try:
-            arguments = _arguments(each.revert_rebind, each.revert_optional, known)
-            undone.append(each.revert(**arguments, result=result, flow_failures=failures))
+            arguments = _arguments(current.revert_rebind, current.revert_optional, known)
+            reverted.append(current.revert(**arguments, result=result, flow_failures=failures))
         except Exception:
-            LOG.exception("%s could not be reverted", each.name)
+            LOG.exception("Task %s: revert failed", current.name)
             return False
-    return all(each is True for each in undone)
+    return all(answer is True for answer in reverted)
 
 
 def _arguments(names: Mapping[str, str], optional: Any, known: Store) -> Store:
-    """Return a method's arguments, each by its own name, from what is known by others' names."""
+    """Return a method's arguments by their own names, from what is known by others' names."""
     return {
         argument: known[name]
         for argument, name in names.items()
@@ -136,9 +134,9 @@ def _arguments(names: Mapping[str, str], optional: Any, known: Store) -> Store:
 
 
 def reason(cause: Exception) -> str:
-    """Say in one sentence what went wrong, for the row and for the caller.
+    """Describe an error in one sentence, for the row and for the caller.
 
-    Of an error that nobody foresaw, only its kind: its text may hold a secret.
+    Of an unforeseen error it gives only the type: its text may contain a secret.
     """
     if isinstance(cause, exception.AttachdError):
         text = str(cause)

@@ -1,67 +1,140 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells of this manager's work; called by the verbs of attachments.py and volumes.py."""
+"""Notifications, messages to users and requests to agents about the manager's work.
+
+A notification is for other services (oslo.messaging).  A message is for the user: it names the
+action and the kind of failure of a request that had been accepted; the reason, in the words of the
+backend, is in the row and in the log.  A request to an agent only saves time: without it, the
+agent finds the change at its next report.  No failure here affects the work.
+"""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
-from attachd import notifications
+from oslo_context import context as oslo_context
+from oslo_log import log
+
+from attachd import context, exception, notifications
+from attachd.conf import CONF
+from attachd.db import messages as messages_db
 from attachd.db.attachments import Moved
-from attachd.manager import messages, nudging
 from attachd.manager.backends import Backend
-from attachd.states import VISIBLE_KINDS, Event
+from attachd.rpc import agent_api
+from attachd.states import VISIBLE_KINDS, WITH_ACCESS, AttachmentState, Event
+
+LOG = log.getLogger(__name__)
 
 Row = Mapping[str, Any]
 
-
-def of_attachment(backend: Backend, event: str, moved: Moved) -> None:
-    """Tell what happens to a volume by one of its attachments, which is still there."""
-    _tell(backend, event, moved, [moved.attachment, *moved.others])
-
-
-def of_the_others(backend: Backend, event: str, moved: Moved) -> None:
-    """Tell what happened to a volume by an attachment that is gone."""
-    _tell(backend, event, moved, moved.others)
-
-
-def the_user(row: Row, event: Event, cause: Exception) -> None:
-    """Tell whom an attachment belongs to why it failed, by a message of their own."""
-    messages.of_attachment(row, event, cause)
+_ACTIONS: Final[Mapping[Event, tuple[str, str]]] = MappingProxyType(
+    {
+        Event.CREATE_FAILED: (messages_db.CREATE, messages_db.NOT_CREATED),
+        Event.DELETE_FAILED: (messages_db.DELETE, messages_db.NOT_DELETED),
+        Event.EXTEND_FAILED: (messages_db.EXTEND, messages_db.NOT_EXTENDED),
+        Event.CONNECT_FAILED: (messages_db.CONNECT, messages_db.NOT_ATTACHED),
+        Event.CONNECT_LOST: (messages_db.CONNECT, messages_db.NOT_ATTACHED),
+        Event.DISCONNECT_FAILED: (messages_db.DISCONNECT, messages_db.NOT_DETACHED),
+    }
+)
+"""The action and the detail of the message about each failure."""
 
 
-def of_expiry(row: Row) -> None:
-    """Tell whom a reservation belonged to that it has ended."""
-    messages.of_expiry(row)
+def volume_event(
+    backend: Backend, event: str, row: Row, attachments: Iterable[Row] = (), **changed: Any
+) -> None:
+    """Send a notification about a volume.
+
+    :param row: all of it, as of db.volumes.get()
+    :param changed: columns whose values have changed since
+    """
+    # The host of a new volume includes the pool.
+    host = row["host"] if event.startswith("create.") else backend.host
+    notifications.volume(event, row["id"], {**row, **changed}, attachments, host=host)
 
 
-def of_force(row: Row, user_id: str | None) -> None:
-    """Tell whom an attachment belongs to that this user has it detached by force."""
-    messages.of_force(row, user_id)
+def attachment_event(backend: Backend, event: str, moved: Moved) -> None:
+    """Send a notification about a volume and one of its attachments, which still exists."""
+    _attachment_event(backend, event, moved, [moved.attachment, *moved.others])
 
 
-def agents_of(rows: Iterable[Row]) -> None:
-    """Have the agents look that see to any of these attachments; see nudging.py."""
-    nudging.agents_of(rows)
+def attachment_removed_event(backend: Backend, event: str, moved: Moved) -> None:
+    """Send a notification about a volume and an attachment that was removed."""
+    _attachment_event(backend, event, moved, moved.others)
 
 
-def _tell(backend: Backend, event: str, moved: Moved, attachments: Iterable[Row]) -> None:
-    if moved.attachment["kind"] in VISIBLE_KINDS:  # others belong to one that is, and is told of
+def _attachment_event(
+    backend: Backend, event: str, moved: Moved, attachments: Iterable[Row]
+) -> None:
+    # A row of another kind belongs to an attachment, which has notifications of its own.
+    if moved.attachment["kind"] in VISIBLE_KINDS:
         volume = moved.volume
         notifications.volume(event, volume["id"], volume, attachments, host=backend.host)
 
 
-def until_heard() -> None:
-    """Wait, for a moment at most, until all of it is sent, because the API tells how it ends."""
+def flush() -> None:
+    """Wait a moment until the notifications are sent: the API sends the one about the end."""
     notifications.flush()
 
 
-def of_volume(
-    backend: Backend, event: str, row: Row, attachments: Iterable[Row] = (), **changed: Any
-) -> None:
-    """Tell what happens to a volume itself.
+def volume_message(row: Row, event: Event, cause: Exception) -> None:
+    """Store a message to the user of a volume about a failed operation."""
+    _failure_message(row["id"], row["project_id"], event, cause)
 
-    :param row: all of it, as of db.volumes.get()
-    :param changed: columns that are others by now
-    """
-    # A new volume is told of by its pool.
-    host = row["host"] if event.startswith("create.") else backend.host
-    notifications.volume(event, row["id"], {**row, **changed}, attachments, host=host)
+
+def attachment_message(row: Row, event: Event, cause: Exception) -> None:
+    """Store a message to the user of an attachment about a failed operation."""
+    _failure_message(row["volume_id"], row["project_id"], event, cause)
+
+
+def force_detach_message(row: Row, user_id: str | None) -> None:
+    """Store a message to the user of an attachment that another user deletes it by force."""
+    facts = {"user_id": user_id, "attachment_id": row["id"]}
+    action, detail = messages_db.DISCONNECT, messages_db.FORCED
+    _store_message(row["volume_id"], row["project_id"], action, detail, facts)
+
+
+def expiry_message(row: Row) -> None:
+    """Store a message to the user of a reservation that it has expired."""
+    facts = {"attachment_id": row["id"]}
+    action, detail = messages_db.RESERVE, messages_db.EXPIRED
+    _store_message(row["volume_id"], row["project_id"], action, detail, facts)
+
+
+def _failure_message(volume_id: str, project_id: str, event: Event, cause: Exception) -> None:
+    action, detail = _ACTIONS[event]
+    if isinstance(cause, exception.Unavailable):
+        detail = messages_db.BACKEND_DOWN
+    _store_message(volume_id, project_id, action, detail)
+
+
+def _store_message(
+    volume_id: str,
+    project_id: str,
+    action: str,
+    detail: str,
+    facts: Mapping[str, str | None] | None = None,
+) -> None:
+    request = oslo_context.get_current()
+    request_id = request.request_id if request else None
+    message = messages_db.News(volume_id, project_id, action, detail, request_id, facts)
+    try:
+        messages_db.create(message, CONF.manager.message_ttl)
+    except Exception:
+        # The result of the operation matters more, and is in the row.
+        LOG.exception("Volume %s: storing a message to its user failed", volume_id)
+
+
+def request_reconcile(rows: Iterable[Row]) -> None:
+    """Ask the agents of these attachments to reconcile those that may have a device."""
+    for row in rows:
+        if row["agent"] is not None and AttachmentState(row["state"]) in WITH_ACCESS:
+            _request_reconcile(row["agent"], row["id"])
+
+
+def _request_reconcile(host: str, attachment_id: str) -> None:
+    try:
+        agent_api.request_reconcile(context.get_admin_context(), host, attachment_id)
+    except exception.AttachdError as error:
+        LOG.info("Attachment %s: agent of host %s not notified: %s", attachment_id, host, error)
+    except Exception:
+        LOG.exception("Attachment %s: agent of host %s not notified", attachment_id, host)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A manager process at work, for each backend and for agents of hosts; started by cmd."""
+"""A manager process: workers for its backends, the RPC server for agents, its membership."""
 
 import threading
 import time
@@ -10,91 +10,92 @@ from oslo_service import service as oslo_service
 from attachd import notifications
 from attachd.conf import CONF
 from attachd.manager import telemetry
-from attachd.manager.agents.rpc_server import Desk
-from attachd.manager.caretaker import Caretaker
+from attachd.manager.agents.rpc_server import AgentRpcServer
+from attachd.manager.backends import Backend
 from attachd.manager.endpoint import Endpoint
-from attachd.manager.ha.backend_heartbeat import Upkeep
-from attachd.manager.ha.ensure_exports import Healer
-from attachd.manager.ha.membership import Presence
+from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
+from attachd.manager.ha.ensure_exports import EnsureExportsTask
+from attachd.manager.ha.membership import Membership
+from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.rpc import transport
 
 LOG = log.getLogger(__name__)
 
-UPKEEP_PATIENCE = 5.0
-"""Seconds that a stopping process waits for upkeep, which a later one would take up again."""
+STOP_TIMEOUT = 5.0
+"""Seconds that a stopping process waits for periodic tasks, which the next one would repeat."""
 
-LAST_WORDS = 5.0
-"""Seconds of the grace period that are kept for what is to be said in the end."""
+SHUTDOWN_MARGIN = 5.0
+"""Seconds of the grace period that are kept for leaving the group and for notifications."""
 
 
-class Post:
-    """One backend at work in this process.
+class BackendWorker:
+    """The RPC server and the periodic tasks of one backend in this process.
 
-    Everything begins in a thread of its own: while the message queue or the storage does not
-    answer, the process still starts, tells why in its log, and can be stopped.
+    All of it starts in a thread of its own: while the message queue or the storage does not
+    answer, the process still starts, logs the reason, and can be stopped.
     """
 
-    def __init__(self, backend: telemetry.Backend) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._upkeep = Upkeep(backend)
-        caretaker, healer = Caretaker(backend), Healer(backend)
-        backend.presence.when_others_die(caretaker.wake)
-        self._rounds = (caretaker, healer)
+        self._heartbeat = BackendHeartbeat(backend)
+        recovery, ensure_exports = RecoveryLoop(backend), EnsureExportsTask(backend)
+        backend.membership.on_member_lost(recovery.wake)
+        self._periodic_tasks = (recovery, ensure_exports)
         self._server = transport.get_server(Endpoint(backend), backend.host)
         self._serving = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
-            target=self._work, name=f"upkeep-{backend.name}", daemon=True
+            target=self._work, name=f"heartbeat-{backend.name}", daemon=True
         )
-        self._caring = [
+        self._periodic_threads = [
             threading.Thread(
-                target=each.run,
+                target=task.run,
                 args=(self._stopping,),
-                name=f"{type(each).__name__.lower()}-{backend.name}",
+                name=f"{type(task).__name__.lower()}-{backend.name}",
                 daemon=True,
             )
-            for each in self._rounds
+            for task in self._periodic_tasks
         ]
 
     def start(self) -> None:
-        """Begin to set the backend up, to serve it and to watch over it."""
+        """Begin to set the backend up, to serve it and to run its periodic tasks."""
         self._thread.start()
 
     def _work(self) -> None:
-        self._backend.setup()  # before the first call; the upkeep repeats it if it failed
-        self._backend.presence.wait_until_joined(self._stopping)
-        for each in self._caring:
-            each.start()
+        self._backend.setup()  # before the first call; the heartbeat repeats it if it failed
+        self._backend.membership.wait_until_joined(self._stopping)
+        for thread in self._periodic_threads:
+            thread.start()
         self._server.start(override_pool_size=CONF.manager.threads_per_backend)
-        if self._stopping.is_set():  # nobody stops a server that has just come up
+        if self._stopping.is_set():  # stop() does not stop a server that has just started
             self._server.stop()
             return
         self._serving.set()
         LOG.info("Serving backend %s", self._backend.host)
-        self._upkeep.run(self._stopping)
+        self._heartbeat.run(self._stopping)
 
     def wait_until_reported(self, timeout: float) -> bool:
-        """Wait until placement knows of the backend; False if it does not after that time."""
-        return self._upkeep.reported.wait(timeout)
+        """Wait until the backend has reported; False if it has not after that time."""
+        return self._heartbeat.reported.wait(timeout)
 
     def stop(self) -> None:
-        """Accept nothing more, and finish what was accepted."""
+        """Accept no more calls, and finish those that were accepted."""
         self._stopping.set()
-        for each in self._rounds:
-            each.wake()
+        for task in self._periodic_tasks:
+            task.wake()
         if self._serving.is_set():
             self._server.stop()
             self._server.wait()
-        self._thread.join(UPKEEP_PATIENCE)
-        for thread in self._caring:
+        self._thread.join(STOP_TIMEOUT)
+        for thread in self._periodic_threads:
             if thread.ident is not None:
-                thread.join(UPKEEP_PATIENCE)
+                thread.join(STOP_TIMEOUT)
 
     @property
-    def at_rest(self) -> bool:
-        """Whether nothing is under way that was begun beside the calls."""
-        caring = any(each.is_alive() for each in self._caring)
-        return not (caring or self._backend.long_work.busy)
+    def is_idle(self) -> bool:
+        """Whether no periodic or background task runs."""
+        periodic = any(thread.is_alive() for thread in self._periodic_threads)
+        return not (periodic or self._backend.background_tasks.is_busy)
 
 
 class ManagerService(oslo_service.Service):
@@ -102,50 +103,53 @@ class ManagerService(oslo_service.Service):
 
     def __init__(self) -> None:
         super().__init__()
-        self._posts: list[Post] = []
-        self._desk: Desk | None = None
-        self._presence: Presence | None = None
+        self._workers: list[BackendWorker] = []
+        self._agent_server: AgentRpcServer | None = None
+        self._membership: Membership | None = None
 
     def start(self) -> None:
-        """Make everything here, in the process that uses it: nothing of it survives a fork."""
-        self._presence = Presence()
-        self._posts = [Post(backend) for backend in telemetry.load(self._presence)]
-        self._presence.start()
-        for post in self._posts:
-            post.start()
-        self._desk = Desk()
-        self._desk.start()
+        """Create all objects in the process that uses them: none of them survives a fork."""
+        self._membership = Membership()
+        loaded = telemetry.load_backends(self._membership)
+        self._workers = [BackendWorker(backend) for backend in loaded]
+        self._membership.start()
+        for worker in self._workers:
+            worker.start()
+        self._agent_server = AgentRpcServer()
+        self._agent_server.start()
 
     def wait_until_reported(self, timeout: float) -> bool:
-        """Wait until placement knows of all backends, each at most ``timeout`` seconds."""
-        return all(post.wait_until_reported(timeout) for post in self._posts)
+        """Wait until all backends have reported, each at most ``timeout`` seconds."""
+        return all(worker.wait_until_reported(timeout) for worker in self._workers)
 
     def stop(self, graceful: bool = True) -> None:  # noqa: FBT001, FBT002  oslo.service's
-        """Finish the calls under way; what is still queued waits for the next process.
+        """Finish the calls in progress; queued calls wait for the next process.
 
-        So does what takes longer than ``graceful_shutdown_timeout``, or is done beside the calls.
+        Another process also repeats what takes longer than ``graceful_shutdown_timeout``, and what
+        is done beside the calls.
         """
-        working: list[Post | Desk] = [*self._posts, *([self._desk] if self._desk else [])]
-        stoppers = [threading.Thread(target=each.stop, daemon=True) for each in working]
-        for each in stoppers:
-            each.start()
+        agent_servers = [self._agent_server] if self._agent_server else []
+        stopping: list[BackendWorker | AgentRpcServer] = [*self._workers, *agent_servers]
+        threads = [threading.Thread(target=server.stop, daemon=True) for server in stopping]
+        for thread in threads:
+            thread.start()
         deadline = _deadline()
-        for each in stoppers:
-            each.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        finished = not any(each.is_alive() for each in stoppers)
-        if not (finished and all(post.at_rest for post in self._posts)):
-            # Whoever leaves must not be at work.  The end of the process tells that it is dead.
-            LOG.warning("What is still under way is left to another manager, or the next one")
-        elif self._presence is not None:
-            self._presence.stop()
+        for thread in threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        finished = not any(thread.is_alive() for thread in threads)
+        if not (finished and all(worker.is_idle for worker in self._workers)):
+            # A process that leaves must not work.  Its end shows the others that it is dead.
+            LOG.warning("Operations in progress are left to another manager, or the next one")
+        elif self._membership is not None:
+            self._membership.stop()
         notifications.stop()
         super().stop(graceful)
 
 
 def _deadline() -> float | None:
-    """Return until when calls may be finished, on the monotonic clock; None: for ever.
+    """Return until when calls may be finished, on the monotonic clock; None: without limit.
 
-    It is some seconds before oslo.service kills the process, which would tell nobody anything.
+    It is some seconds before oslo.service kills the process, which then could not leave in order.
     """
     allowed = getattr(CONF, "graceful_shutdown_timeout", 0)  # there is one if oslo.service runs us
-    return time.monotonic() + allowed - min(LAST_WORDS, allowed / 2) if allowed else None
+    return time.monotonic() + allowed - min(SHUTDOWN_MARGIN, allowed / 2) if allowed else None

@@ -1,37 +1,160 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has a manager's process tell what it does, as far as that is wanted; started by service.py."""
+"""Metrics, traces and Guru Meditation Reports of a manager process, as far as they are enabled."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+import functools
+from typing import Any
 
-from attachd import service
+from oslo_log import log
+from prometheus_client import core
+
+from attachd import exception, service
 from attachd.conf import CONF
-from attachd.db import census as rows
-from attachd.manager import backends, census, measuring, meditation
+from attachd.db import api as db
+from attachd.db import census
+from attachd.drivers.base import Driver
+from attachd.manager import backends
 from attachd.manager.backends import Backend
-from attachd.manager.ha.membership import Presence
-from attachd.telemetry import exporter, tracing
+from attachd.manager.ha import volume_lock
+from attachd.manager.ha.membership import Membership
+from attachd.telemetry import catalogue, exporter, gmr, recorder, tracing
+from attachd.telemetry.cached_probe import Probe
 
-__all__ = ["Backend", "load", "watch"]
+LOG = log.getLogger(__name__)
+
+STEPS = (
+    "create",
+    "clone",
+    "delete",
+    "extend",
+    "grant",
+    "revoke",
+    "get_stats",
+    "boot_id",
+    "revoke_all_except",
+)
+"""The calls of a driver that are measured: those that take time and may fail."""
+
+OUTCOMES = ("ok", "refused", "failed", "error")
+
+COUNT_TIMEOUT = 2.0
+"""Seconds that a request of Prometheus waits for the database."""
 
 
-def load(presence: Presence) -> list[Backend]:
-    """Do as backends.load(), and watch what is done with them from now on.
+def load_backends(membership: Membership) -> list[Backend]:
+    """Do as backends.load(), and instrument the backends.
 
-    :raises ConfigurationError: also where what is needed for traces is not installed
+    :raises ConfigurationError: also where a library that traces need is not installed
     """
-    served = backends.load(presence)
-    meditation.begin(served)
+    loaded = backends.load(membership)
+    add_report_sections(loaded)
     tracing.setup("attachd-manager")
-    watch(served)
-    return served
+    instrument(loaded)
+    return loaded
 
 
-def watch(served: Iterable[Backend]) -> None:
-    """Count and trace what these backends do from now on, if that is wanted."""
+def instrument(loaded: Iterable[Backend]) -> None:
+    """Record metrics and traces of these backends, as far as they are enabled."""
     if CONF.metrics.enabled:
-        told = exporter.of("manager", service.version(), rows.totals)
-        told.add(census.Collector())
-        told.start()
+        metrics = exporter.of("manager", service.version(), census.totals)
+        metrics.add(RowCountCollector())
+        metrics.start()
     if CONF.metrics.enabled or tracing.is_on():
-        for each in served:
-            measuring.measure(each.host, each.driver)
+        for backend in loaded:
+            instrument_driver(backend.host, backend.driver)
+
+
+def instrument_driver(backend: str, driver: Driver) -> None:
+    """Measure each call of this driver, and make it a span."""
+    for step in STEPS:
+        for outcome in OUTCOMES:
+            recorder.init_counter(catalogue.STEPS, backend, step, outcome)
+        setattr(driver, step, _timed(getattr(driver, step), backend, step))
+
+
+def _timed(call: Callable[..., Any], backend: str, step: str) -> Callable[..., Any]:
+    labels = catalogue.STEPS, catalogue.STEP_DURATION, backend, step
+
+    @functools.wraps(call)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        with tracing.span(step, backend=backend), recorder.timed(*labels, judge=_outcome):
+            return call(*args, **kwargs)
+
+    return timed
+
+
+def _outcome(error: Exception) -> str:
+    """Return "refused" if surely nothing was done, else "failed" or "error"."""
+    if isinstance(error, exception.BackendError):
+        return "refused" if error.final else "failed"
+    return "failed" if isinstance(error, exception.AttachdError) else "error"
+
+
+def count_recovery(backend: Backend, action: str, by: int = 1) -> None:
+    """Count actions for a backend that no client has requested."""
+    if by:
+        recorder.count(catalogue.RECOVERED, backend.host, action, by=by)
+
+
+class RowCountCollector:
+    """A Prometheus collector that counts rows, at most once in ``[metrics]count_interval``."""
+
+    def __init__(self) -> None:
+        self._probe = Probe(_count_rows, CONF.metrics.count_interval, COUNT_TIMEOUT)
+
+    def describe(self) -> Iterable[core.Metric]:
+        """Return nothing: a registration must not query the database."""
+        return ()
+
+    def collect(self) -> Iterable[core.Metric]:
+        """Return the last counts with their age; without a database, only that it is down."""
+        result = self._probe.answer()
+        yield exporter.gauge(catalogue.DATABASE_UP, {(): float(result.error is None)})
+        if result.error is not None:
+            LOG.warning("Metrics: counting rows failed: %s", type(result.error).__name__)
+        if result.value is not None:
+            yield exporter.gauge(catalogue.COUNT_AGE, {(): result.age})
+            # Old counts would look like present ones.
+            if result.error is None:
+                yield from _row_counts(result.value, result.age)
+
+
+def _count_rows() -> census.Census:
+    return census.take(CONF.metrics.overdue_after)
+
+
+def _row_counts(counts: census.Census, age: float) -> Iterable[core.Metric]:
+    gauge = exporter.gauge
+    yield gauge(catalogue.ATTACHMENTS, counts.attachments)
+    yield gauge(catalogue.VOLUMES, {(key,): value for key, value in counts.volumes.items()})
+    yield gauge(catalogue.OVERDUE, counts.overdue)
+    yield gauge(catalogue.AGENTS, {(key,): value for key, value in counts.agents.items()})
+    yield gauge(catalogue.MANAGERS, {(): counts.processes})
+    yield gauge(catalogue.UNREAD_EVENTS, {(): counts.unread_events})
+    yield gauge(catalogue.BACKEND_UP, {(row.backend,): row.up for row in counts.backends})
+    yield gauge(catalogue.BACKEND_AGE, {(row.backend,): row.age + age for row in counts.backends})
+
+
+def add_report_sections(loaded: Sequence[Backend]) -> None:
+    """Add sections about these backends to the Guru Meditation Report of this process."""
+    gmr.setup("attachd-manager")
+    gmr.register_section("Database", db.pools)
+    gmr.register_section("Backends", lambda: [_describe_backend(backend) for backend in loaded])
+    gmr.register_section("Volume locks", _describe_locks)
+
+
+def _describe_backend(backend: Backend) -> str:
+    state = "ready" if backend.error is None else "down"
+    tasks = "some" if backend.background_tasks.is_busy else "none"
+    return (
+        f"{backend.host} ({type(backend.driver).__name__}): {state}; threads for calls: "
+        f"{CONF.manager.threads_per_backend}; background tasks: {tasks}; process "
+        f"{backend.membership.id}"
+    )
+
+
+def _describe_locks() -> Iterable[str]:
+    """Describe who works on a volume or waits for it, without waiting for a lock."""
+    return [
+        f"{name}: held by one thread, {many - 1} waiting" for name, many in volume_lock.waiters()
+    ]

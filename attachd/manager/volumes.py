@@ -1,101 +1,161 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Create, copy, delete and extend volumes: the flow, and the row after.
+"""Create, copy, delete and extend volumes: the flow, and the row after it.
 
-The API has written the row and named its owner before it sent the message.  A message that
-comes twice, or late, finds the row in another state and does nothing.
+The API has stored the row, with the operation that is to be done, before it sent the message.  A
+duplicate or late message finds the row in another state and does nothing.
 """
 
+from collections.abc import Iterator, Mapping
+import contextlib
+from typing import Any, Final
+
+from oslo_log import log
 from oslo_utils import timeutils
 from taskflow.patterns.linear_flow import Flow
 
+from attachd import exception
 from attachd.db import attachments as attachments_db
-from attachd.manager import driver_args, flow_runner, notify, outcomes
-from attachd.manager.backends import Backend, Turn
-from attachd.manager.flows import create as create_flow
-from attachd.manager.flows import delete as delete_flow
-from attachd.manager.flows import extend as extend_flow
+from attachd.db import volumes as db
+from attachd.manager import driver_args, flow_runner, notify
+from attachd.manager.backends import Backend
+from attachd.manager.flows import volume as volume_flows
+from attachd.manager.ha.volume_lease import VolumeLease
 from attachd.states import Event, VolumeState
+
+LOG = log.getLogger(__name__)
+
+FAILURES: Final = (flow_runner.FlowFailed, exception.Unavailable, exception.VolumeNotFound)
+"""The errors that end an operation on a volume and are stored in its row."""
+
+NO_ERROR: Final[Mapping[str, Any]] = {"error": None, "new_size_gib": None}
+"""The values that are stored beside the result of an operation that succeeded."""
 
 
 def copy(backend: Backend, volume_id: str) -> None:
-    """Do as :func:`create`, soon and for as long as it takes: the volume is a copy of another."""
-    backend.long_work.begin(volume_id, lambda: create(backend, volume_id))
+    """Do as :func:`create` in a background task: copying another volume may take hours."""
+    backend.background_tasks.submit(volume_id, lambda: create(backend, volume_id))
 
 
 def create(backend: Backend, volume_id: str) -> None:
-    """Make the volume; its row becomes ``ready``, or ``error`` with the reason."""
-    with outcomes.unless_gone(volume_id), backend.lock(volume_id) as turn:
-        row = outcomes.due(volume_id, VolumeState.CREATING)
+    """Create the volume; its row becomes ``ready``, or ``error`` with the reason."""
+    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+        row = get_in_state(volume_id, VolumeState.CREATING)
         if row is None:
             return
-        notify.of_volume(backend, "create.start", row)
+        notify.volume_event(backend, "create.start", row)
         try:
             backend.check_ready()
-            made = flow_runner.run(_making(backend, row), {})
-        except outcomes.FAILURES as failed:
-            outcomes.fail(turn, Event.CREATE_FAILED, failed)
+            provided = flow_runner.run(_create_flow(backend, row), {})
+        except FAILURES as failure:
+            record_failure(lease, Event.CREATE_FAILED, failure)
             return
         values = {
-            "provider": made["provider"],
+            "provider": provided["provider"],
             "launched_at": timeutils.utcnow(),
             "shared_targets": backend.driver.SHARED_TARGETS,
         }
-        if after := outcomes.note(turn, Event.CREATED, {**values, **outcomes.NO_ERROR}):
-            notify.of_volume(backend, "create.end", row, **after)
+        if after := record_result(lease, Event.CREATED, {**values, **NO_ERROR}):
+            notify.volume_event(backend, "create.end", row, **after)
 
 
-def _making(backend: Backend, row: outcomes.Row) -> Flow:
-    """Return the flow that makes a volume; raises VolumeNotFound if its source is gone."""
-    ref, source = driver_args.volume_ref(row), outcomes.source_of(row)
-    if source is None:
-        return create_flow.build(backend.driver, ref)
-    return create_flow.build_copy(backend.driver, ref, driver_args.volume_ref(source))
+def _create_flow(backend: Backend, row: db.Row) -> Flow:
+    """Return the flow that creates a volume, as a copy if it has a source.
+
+    :raises VolumeNotFound: the source does not exist any more
+    """
+    ref = driver_args.volume_ref(row)
+    if not row["source_volid"]:
+        return volume_flows.build_create(backend.driver, ref)
+    source = db.get(row["source_volid"], None)
+    return volume_flows.build_copy(backend.driver, ref, driver_args.volume_ref(source))
 
 
 def delete(backend: Backend, volume_id: str) -> None:
     """Remove the volume and its row; or the row becomes ``error_deleting`` with the reason."""
-    with outcomes.unless_gone(volume_id), backend.lock(volume_id) as turn:
-        if _delete(backend, volume_id, turn):
-            backend.forget_turn(volume_id)
+    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+        if _delete(backend, volume_id, lease):
+            backend.delete_lock_files(volume_id)
 
 
-def _delete(backend: Backend, volume_id: str, turn: Turn) -> bool:
-    """Tell whether nothing is left."""
-    row = outcomes.due(volume_id, VolumeState.DELETING)
+def _delete(backend: Backend, volume_id: str, lease: VolumeLease) -> bool:
+    """Return whether the volume and its row were removed."""
+    row = get_in_state(volume_id, VolumeState.DELETING)
     if row is None:
         return False
-    notify.of_volume(backend, "delete.start", row)
+    notify.volume_event(backend, "delete.start", row)
+    flow = volume_flows.build_delete(backend.driver, driver_args.volume_ref(row))
     try:
         backend.check_ready()
-        flow_runner.run(delete_flow.build(backend.driver, driver_args.volume_ref(row)), {})
-    except outcomes.FAILURES as failed:
-        outcomes.fail(turn, Event.DELETE_FAILED, failed)
+        flow_runner.run(flow, {})
+    except FAILURES as failure:
+        record_failure(lease, Event.DELETE_FAILED, failure)
         return False
-    if outcomes.note(turn, Event.DELETED, {}) is None:
+    if record_result(lease, Event.DELETED, {}) is None:
         return False
-    notify.of_volume(backend, "delete.end", row, status="deleted")
+    notify.volume_event(backend, "delete.end", row, status="deleted")
     return True
 
 
 def extend(backend: Backend, volume_id: str) -> None:
-    """Grow the volume to its row's ``new_size_gib``; or it becomes ``error_extending``."""
-    with outcomes.unless_gone(volume_id), backend.lock(volume_id) as turn:
-        row = outcomes.due(volume_id, VolumeState.EXTENDING)
+    """Extend the volume to its row's ``new_size_gib``; or it becomes ``error_extending``."""
+    with ignore_missing(volume_id), backend.lock(volume_id) as lease:
+        row = get_in_state(volume_id, VolumeState.EXTENDING)
         if row is None:
             return
         size_gib = row["new_size_gib"]
-        attached = attachments_db.of_volumes([volume_id])
-        notify.of_volume(backend, "resize.start", row, attached)
-        live = driver_args.live(attached)
-        flow = extend_flow.build(backend.driver, driver_args.volume_ref(row), size_gib, live)
+        attachments = attachments_db.of_volumes([volume_id])
+        notify.volume_event(backend, "resize.start", row, attachments)
+        exports = driver_args.live_exports(attachments)
+        ref = driver_args.volume_ref(row)
         try:
             backend.check_ready()
-            flow_runner.run(flow, {})
-        except outcomes.FAILURES as failed:
-            outcomes.fail(turn, Event.EXTEND_FAILED, failed)
+            flow_runner.run(volume_flows.build_extend(backend.driver, ref, size_gib, exports), {})
+        except FAILURES as failure:
+            record_failure(lease, Event.EXTEND_FAILED, failure)
             return
-        if after := outcomes.note(
-            turn, Event.EXTENDED, {"size_gib": size_gib, **outcomes.NO_ERROR}
-        ):
-            notify.of_volume(backend, "resize.end", row, attached, **after)
-            notify.agents_of(attached)
+        if after := record_result(lease, Event.EXTENDED, {"size_gib": size_gib, **NO_ERROR}):
+            notify.volume_event(backend, "resize.end", row, attachments, **after)
+            notify.request_reconcile(attachments)
+
+
+@contextlib.contextmanager
+def ignore_missing(volume_id: str) -> Iterator[None]:
+    """Do nothing if the volume does not exist any more."""
+    try:
+        yield
+    except exception.VolumeNotFound:
+        LOG.info("Volume %s: does not exist any more, nothing to do", volume_id)
+
+
+def get_in_state(volume_id: str, expected: VolumeState) -> db.Row | None:
+    """Return the row if it is in the expected state, or None."""
+    try:
+        row = db.get(volume_id, None)
+    except exception.VolumeNotFound:
+        LOG.info("Volume %s: does not exist any more, nothing to do", volume_id)
+        return None
+    if row["state"] != expected:
+        LOG.info("Volume %s: is %s and not %s, nothing to do", volume_id, row["state"], expected)
+        return None
+    return row
+
+
+def record_failure(lease: VolumeLease, event: Event, failure: Exception) -> None:
+    """Store the failure and a message to the user; unless another manager continues the work."""
+    if lease.is_fenced():
+        return
+    cause = failure.cause if isinstance(failure, flow_runner.FlowFailed) else failure
+    if row := record_result(lease, event, {"error": flow_runner.reason(cause)}):
+        notify.volume_message(row, event, cause)
+
+
+def record_result(lease: VolumeLease, event: Event, values: Mapping[str, Any]) -> db.Row | None:
+    """Store the result and return the row; None if another process has changed the row."""
+    volume_id = lease.token.volume_id
+    if values.get("error"):
+        LOG.warning("Volume %s: %s: %s", volume_id, event.value, values["error"])
+    try:
+        return db.move(volume_id, event, {**values, "owner": None}, lease.token)
+    except (exception.InvalidTransition, exception.NotFound, exception.TakenOver):
+        LOG.warning("Volume %s: changed by another process, left as it is", volume_id)
+        return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RPC client of the managers for the agent of a host; manager/agents/endpoint.py is the server.
+"""RPC client of the managers for the agent of a host; manager/agents/rpc_server.py is the server.
 
 Each message names the host and carries its key.  Only the agent that has the key of a host gets
 the connections of that host, and reports what it has connected.

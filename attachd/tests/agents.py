@@ -17,7 +17,7 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import agent_moves, agents, models
-from attachd.manager.rpc_decorators import answering
+from attachd.manager.rpc_decorators import expected_errors
 from attachd.rpc import agent_api, transport
 from attachd.states import AttachmentState
 from attachd.tests import backends, rows
@@ -86,7 +86,7 @@ class Agent:
         self.is_deaf = False
         self._heard.set()
 
-    @answering
+    @expected_errors
     def look(self, _context: RequestContext, attachment_id: str) -> None:
         """See agent_api.reconcile()."""
         self.told.append(attachment_id)

@@ -9,8 +9,8 @@ from unittest import mock
 
 from attachd.db import attachments, leases, legacy, volumes
 from attachd.manager.ha import recovery
-from attachd.manager.ha.membership import Presence
-from attachd.manager.retries import Retries
+from attachd.manager.ha.membership import Membership
+from attachd.manager.ha.recovery import Backoff
 from attachd.tests import backends
 from attachd.tests.backends import Killed
 
@@ -88,7 +88,7 @@ def survived(
             if not death.came:
                 test.assertGreater(step, 2, "hardly anything was tried")
                 return
-            backend.presence = Presence()
-            test.assertEqual(0, recovery.resume(backend, Retries()))
+            backend.membership = Membership()
+            test.assertEqual(0, recovery.recover_all(backend, Backoff()))
             yield f"{moment} step {step}"
     test.fail("the work has no end")

@@ -24,7 +24,7 @@ from attachd.agent.host import Host, Identity
 from attachd.agent.mount import open_handles
 from attachd.conf import CONF
 from attachd.db import agents
-from attachd.manager.agents.rpc_server import Desk
+from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.rpc import agent_manager_api, transport
 from attachd.tests import databases, rows
 from attachd.tests.backends import override
@@ -133,10 +133,10 @@ class HostCase(unittest.TestCase):
         override(self, "transport_url", f"inprocess://{uuid.uuid4().hex}")
         transport.reset_after_fork()
         self.addCleanup(transport.reset_after_fork)
-        self._desk = Desk()
-        self._desk.start()
-        self.addCleanup(self._desk.stop)
-        self._desk._thread.join(TIMEOUT)
+        self._agent_server = AgentRpcServer()
+        self._agent_server.start()
+        self.addCleanup(self._agent_server.stop)
+        self._agent_server._thread.join(TIMEOUT)
         agents.add(*CREDENTIALS)
         patched = mock.patch("os.geteuid", return_value=0)
         patched.start()

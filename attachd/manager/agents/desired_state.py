@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is due at a host, and what follows when its agent has done it; used by the registry.
+"""The desired state of a host, and the results that its agent reports.
 
-Who may say so is the registry's to find out; about which row, that of db/agent_moves.py.
+rpc_server.py checks who reports, and db/agent_moves.py to which rows a result may apply.
 """
 
 from typing import Any
@@ -19,38 +19,28 @@ from attachd.states import AttachmentState
 LOG = log.getLogger(__name__)
 
 
-def due(host: str, attachment_id: str | None = None) -> list[DesiredState]:
-    """Return what the agent of a host has to see to, oldest first.
+def list_desired(host: str, attachment_id: str | None = None) -> list[DesiredState]:
+    """Return what the agent of a host has to bring about, oldest first.
 
-    A connection that cannot be opened is told without its contents where nobody needs them to let
-    a device be: an agent that did not hear of it would take that away.
+    An attachment whose connection cannot be decrypted is in the list without its connection, which
+    is enough to keep its device: the agent would remove a device that is not in the list.
 
     :param attachment_id: only this one
-    :raises SecretUnreadable: that one is to be connected, and cannot be opened
+    :raises SecretUnreadable: that one is to be connected, and cannot be decrypted
     """
-    asked = attachment_id is not None
-    return [_duty(row, asked=asked) for row in agents.work(host, attachment_id)]
+    single = attachment_id is not None
+    return [_desired_state(row, single=single) for row in agents.work(host, attachment_id)]
 
 
-def _connection(row: agents.Row, *, needed: bool) -> dict[str, Any]:
-    try:
-        return connections.flat(row) if row["connection_info"] else {}
-    except exception.SecretUnreadable as error:
-        if needed:
-            raise
-        LOG.warning("Attachment %s: %s", row["id"], error)
-        return {}
-
-
-def _duty(row: agents.Row, *, asked: bool) -> DesiredState:
-    leaves = row["state"] == AttachmentState.WITHDRAWING
+def _desired_state(row: agents.Row, *, single: bool) -> DesiredState:
+    disconnect = row["state"] == AttachmentState.WITHDRAWING
     backend = (row["volume_host"] or "").partition("#")[0]
     return {
         "attachment_id": row["id"],
         "volume_id": row["volume_id"],
-        "target_state": "disconnected" if leaves else "connected",
+        "target_state": "disconnected" if disconnect else "connected",
         "complete": row["state"] == AttachmentState.ATTACHED,
-        "connection_info": _connection(row, needed=asked and not leaves),
+        "connection_info": _connection_info(row, required=single and not disconnect),
         "mode": row["mode"] or "rw",
         "size_gib": row["volume_size_gib"],
         "generation": row["generation"],
@@ -59,8 +49,18 @@ def _duty(row: agents.Row, *, asked: bool) -> DesiredState:
     }
 
 
-def completed(attachment_id: str, host: str, generation: int, device: str) -> None:
-    """Note that a device is there, and tell listeners if that is new.
+def _connection_info(row: agents.Row, *, required: bool) -> dict[str, Any]:
+    try:
+        return connections.flat(row) if row["connection_info"] else {}
+    except exception.SecretUnreadable as error:
+        if required:
+            raise
+        LOG.warning("Attachment %s: %s", row["id"], error)
+        return {}
+
+
+def record_connected(attachment_id: str, host: str, generation: int, device: str) -> None:
+    """Record that a host has the device, and send a notification if that is new.
 
     :raises: as agent_moves.complete()
     """
@@ -70,16 +70,18 @@ def completed(attachment_id: str, host: str, generation: int, device: str) -> No
         notifications.volume("attach.end", row["volume_id"])
 
 
-def released(context: RequestContext, attachment_id: str, host: str, generation: int) -> None:
-    """Note that a device is gone, and have the backend shut the host out.
+def record_disconnected(
+    context: RequestContext, attachment_id: str, host: str, generation: int
+) -> None:
+    """Record that a host has removed the device, and have the manager revoke its access.
 
-    That goes on when whoever asked for it is dead.
+    The manager does so even if the caller that requested the detach is dead.
 
     :raises: as agent_moves.release()
     """
     row = agent_moves.release(attachment_id, host, generation)
-    let_go = Attachment(id=row["id"], volume_id=row["volume_id"], volume_host=row["volume_host"])
+    released = Attachment(id=row["id"], volume_id=row["volume_id"], volume_host=row["volume_host"])
     try:
-        manager_api.process_pending(context, let_go)
+        manager_api.process_pending(context, released)
     except exception.AttachdError as error:
-        LOG.info("Attachment %s is left to recovery: %s", attachment_id, error)
+        LOG.info("Attachment %s: left to recovery: %s", attachment_id, error)

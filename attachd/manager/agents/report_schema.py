@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent may say, in form and size; checked by the registry before it is stored.
+"""JSON schemas of what agents report, checked before it is stored.
 
-Whoever has the message queue's password can send anything: the key of a host says who speaks, not
-that it makes sense.
+Every client that has the message queue's password can send any message: the key of a host
+identifies the agent, but does not make its values valid.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ _LINE: Final = {"maxLength": 255, "pattern": r"\A[^\x00-\x1f\x7f]*\Z"}
 _ID: Final = {"type": "string", "minLength": 1, **_LINE}
 _SHORT: Final = {"type": "string", "maxLength": 32, "pattern": _LINE["pattern"]}
 
-_PROOF: Final = {
-    # As agents are addressed by it, it is a part of the name of a queue.
+_CREDENTIALS: Final = {
+    # Agents are called by it, so it is a part of the name of a queue.
     "host": {
         "type": "string",
         "pattern": r"\A[A-Za-z0-9][A-Za-z0-9._:@+-]*\Z",
         "maxLength": 200,
     },
-    # It is drawn by chance: a short one was not, and could be guessed.
+    # It is drawn at random: a short one was not, and could be guessed.
     "key": {"type": "string", "minLength": 32, "maxLength": 255},
 }
 _CONNECTOR: Final = {
@@ -61,7 +61,7 @@ _REPORT: Final = {
     "required": ["connector", "devices", "connector_type", "version", "error"],
     "additionalProperties": False,
 }
-_SAID: Final = {
+_VALUES: Final = {
     "attachment_id": _ID,
     "generation": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
     "device": {"type": "string", "minLength": 1, **_LINE},
@@ -69,17 +69,17 @@ _SAID: Final = {
 }
 
 
-def check_proof(host: object, key: object) -> None:
-    """Let a name and a key pass; raises InvalidInput, which does not repeat the key."""
-    _check("host", host, _PROOF["host"])
-    _check("key", key, _PROOF["key"], secret=True)
+def check_credentials(host: object, key: object) -> None:
+    """Check a name and a key; raise InvalidInput, which does not repeat the key."""
+    _check("host", host, _CREDENTIALS["host"])
+    _check("key", key, _CREDENTIALS["key"], secret=True)
 
 
-def check(report: Mapping[str, Any]) -> None:
-    """Let a report pass.
+def check_report(report: Mapping[str, Any]) -> None:
+    """Check a report.
 
     :param report: as agent_manager_api.Report
-    :raises InvalidInput: it is something else
+    :raises InvalidInput: it has a wrong form
     :raises TooLarge: its connector exceeds [api]max_connector_size
     """
     _check("report", report, _REPORT, secret=True)
@@ -88,22 +88,22 @@ def check(report: Mapping[str, Any]) -> None:
         raise exception.TooLarge(what="The connector", limit=CONF.api.max_connector_size)
 
 
-def check_said(**said: object) -> None:
-    """Let what is said of one attachment pass; raises InvalidInput.
+def check_values(**values: object) -> None:
+    """Check values about one attachment; raise InvalidInput.
 
-    :param said: attachment_id, generation, device, error: those that there are
+    :param values: attachment_id, generation, device, error, as far as given
     """
-    for name, value in said.items():
-        _check(name, value, _SAID[name])
+    for name, value in values.items():
+        _check(name, value, _VALUES[name])
 
 
 def _check(name: str, value: object, schema: Mapping[str, Any], *, secret: bool = False) -> None:
-    found = exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(value))
-    if found is None:
+    error = exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(value))
+    if error is None:
         return
-    where = ".".join([name, *map(str, found.absolute_path)])
+    where = ".".join([name, *map(str, error.absolute_path)])
     raise exception.InvalidInput(
         field=where,
         value="(not shown)" if secret else value,
-        reason=f"It has to fit {found.validator} {json.dumps(found.validator_value)}.",
+        reason=f"It has to fit {error.validator} {json.dumps(error.validator_value)}.",
     )

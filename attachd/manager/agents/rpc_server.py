@@ -1,31 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a manager process listens to the agents of hosts; part of ManagerService."""
+"""The RPC server for the agents of hosts: the server of rpc/agent_manager_api.py.
+
+Only a caller that has the key of a host learns the desired state of that host, and reports its
+results.  What it reports changes attachments of that host alone.
+"""
 
 import threading
 
+from oslo_log import log
+import oslo_messaging as messaging
+
+from attachd import exception
 from attachd.conf import CONF
-from attachd.manager.agents.endpoint import Registry
+from attachd.context import RequestContext
+from attachd.db import agent_moves, agent_removal, agents
+from attachd.manager.agents import desired_state, report_schema
+from attachd.manager.rpc_decorators import expected_errors
 from attachd.rpc import agent_manager_api, transport
 
-THREADS = 4
-"""How many agents one process answers at the same time, with some rows each."""
+LOG = log.getLogger(__name__)
+
+POOL_SIZE = 4
+"""How many agents one process answers at the same time, each with few rows."""
 
 
-class Desk:
-    """An RPC server for agents.
+class AgentRpcServer:
+    """The RPC server for agents in one process.
 
-    All processes share the work.  Nobody asks for one of them by name, so they have that of their
-    machine: one of its own would leave a queue behind with each process that ends.
+    All managers share the calls.  No agent calls one of them by name, so they use the name of
+    their machine: a name of its own would leave a queue behind for each process that ends.
     """
 
     def __init__(self) -> None:
         self._server = transport.get_server(
-            Registry(), CONF.host, CONF.agent.registry_topic, agent_manager_api.TIMEOUT
+            AgentEndpoint(), CONF.host, CONF.agent.registry_topic, agent_manager_api.TIMEOUT
         )
         self._serving = False
         self._stopped = False
         self._lock = threading.Lock()
-        # A message queue that does not answer keeps nobody from starting, or from ending.
+        # A message queue that does not answer must delay neither the start nor the end.
         self._thread = threading.Thread(target=self._serve, name="registry", daemon=True)
 
     def start(self) -> None:
@@ -33,16 +46,133 @@ class Desk:
         self._thread.start()
 
     def _serve(self) -> None:
-        self._server.start(override_pool_size=THREADS)
+        self._server.start(override_pool_size=POOL_SIZE)
         with self._lock:
             self._serving = not self._stopped
         if not self._serving:
-            self._server.stop()  # nobody else stops one that has just come up
+            self._server.stop()  # stop() does not stop a server that has just started
 
     def stop(self) -> None:
-        """Accept nothing more, and finish what was accepted."""
+        """Accept no more calls, and finish those that were accepted."""
         with self._lock:
             self._stopped = True
         if self._serving:
             self._server.stop()
             self._server.wait()
+
+
+class AgentEndpoint:
+    """The calls of agents; AttachdErrors are answers."""
+
+    target = messaging.Target(version=agent_manager_api.VERSION)
+
+    @expected_errors
+    def report(
+        self, _context: RequestContext, host: str, key: str, report: agent_manager_api.Report
+    ) -> list[agent_manager_api.DesiredState]:
+        """See agent_manager_api.report()."""
+        report_schema.check_credentials(host, key)
+        report_schema.check_report(report)
+        _check_or_register(host, key)
+        agents.report(host, report)
+        return desired_state.list_desired(host)
+
+    @expected_errors
+    def desired_state(
+        self, _context: RequestContext, host: str, key: str, attachment_id: str
+    ) -> agent_manager_api.DesiredState | None:
+        """See agent_manager_api.desired_state()."""
+        _check(host, key, attachment_id=attachment_id)
+        return next(iter(desired_state.list_desired(host, attachment_id)), None)
+
+    @expected_errors
+    def connected(
+        self,
+        _context: RequestContext,
+        host: str,
+        key: str,
+        attachment_id: str,
+        generation: int,
+        device: str,
+    ) -> None:
+        """See agent_manager_api.connected()."""
+        _check(host, key, attachment_id=attachment_id, generation=generation, device=device)
+        desired_state.record_connected(attachment_id, host, generation, device)
+
+    @expected_errors
+    def connect_failed(
+        self,
+        _context: RequestContext,
+        host: str,
+        key: str,
+        attachment_id: str,
+        generation: int,
+        error: str,
+    ) -> None:
+        """See agent_manager_api.connect_failed()."""
+        _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
+        agent_moves.note_failure(attachment_id, host, generation, error)
+
+    @expected_errors
+    def disconnected(
+        self, context: RequestContext, host: str, key: str, attachment_id: str, generation: int
+    ) -> None:
+        """See agent_manager_api.disconnected()."""
+        _check(host, key, attachment_id=attachment_id, generation=generation)
+        desired_state.record_disconnected(context, attachment_id, host, generation)
+
+    @expected_errors
+    def detach_refused(
+        self,
+        _context: RequestContext,
+        host: str,
+        key: str,
+        attachment_id: str,
+        generation: int,
+        error: str,
+    ) -> None:
+        """See agent_manager_api.detach_refused()."""
+        _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
+        agent_moves.keep(attachment_id, host, generation, error)
+
+
+def _check(host: str, key: str, **values: object) -> None:
+    """Check the form of a call, and that it comes from the agent of the host.
+
+    :raises InvalidInput: a value has a wrong form
+    :raises Forbidden: another agent has the key of the host
+    :raises AgentNotFound: the host is not registered
+    """
+    report_schema.check_credentials(host, key)
+    report_schema.check_values(**values)
+    agents.check(host, key)
+
+
+def _check_or_register(host: str, key: str) -> None:
+    """Check that the caller is the agent of a host, or register the first caller as its agent.
+
+    A host that has attachments is not registered by a caller: their secrets are for the agent that
+    had the former key, or for one to which an administrator gives a new key.
+
+    :raises Forbidden: another agent has the key, or the host is not registered and must not be
+    """
+    try:
+        agents.check(host, key)
+    except exception.AgentNotFound:
+        if refusal := _registration_refusal(host):
+            raise exception.Forbidden(
+                f"No agent of host {host} is known, and {refusal}. An administrator makes it "
+                f"known, with its key: attachd-manage agent add {host}"
+            ) from None
+        if agents.add(host, key):
+            LOG.info("Host %s: registered a new agent", host)
+        agents.check(host, key)  # another caller may have registered first
+
+
+def _registration_refusal(host: str) -> str:
+    """Return why a caller must not be registered as the agent of a new host; "" if it may."""
+    if not CONF.agent.allow_new:
+        return "new ones are not let in ([agent] allow_new)"
+    if agent_removal.attachments_of(host):
+        return "it has attachments, which a new one is not trusted with"
+    return ""

@@ -259,7 +259,7 @@ def _repair(backend: Backend, look: _Look, found: Sequence[Found]) -> str:
     def grant_all() -> None:
         there = list(driver.list_volume_exports(sides.volume))
         for export, _what in rules.lacking(driver, dataclasses.replace(sides, exported=there)):
-            secret = driver_args.export_to_grant(rows[export.attachment_id]).secret
+            secret = driver_args.export_with_secret(rows[export.attachment_id]).secret
             driver.grant(sides.volume, dataclasses.replace(export, secret=secret))
 
     steps: list[tuple[bool, Callable[[], object]]] = [

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One file per thing a manager does at a backend: the flow first, then its tasks."""
+"""Flows of the manager: each with its tasks, which call the driver."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of one backend in one manager process: set up, then report and watch."""
+"""The heartbeat of one backend in one manager process: set the backend up, and report it."""
 
 import dataclasses
 import math
@@ -23,48 +23,48 @@ LOG = log.getLogger(__name__)
 BINARY = "attachd-manager"
 
 
-class Upkeep:
-    """What is done for a backend every ``report_interval`` seconds.
+class BackendHeartbeat:
+    """The work for a backend every ``report_interval`` seconds.
 
-    :ivar reported: set once placement knows of the backend
+    :ivar reported: set once the scheduler can know the backend
     """
 
     def __init__(self, backend: Backend) -> None:
         self.reported = threading.Event()
         self._backend = backend
-        self._ready = False
-        self._reaped = -math.inf
+        self._was_ready = False
+        self._purged_at = -math.inf
 
     def run(self, stop: threading.Event) -> None:
-        """Repeat until ``stop`` is set; meant for a thread of its own."""
+        """Repeat until ``stop`` is set; for a thread of its own."""
         while True:
             try:
-                self.once()
-            except Exception as error:  # noqa: BLE001  the next one may go well
-                self._tell_of(error)
+                self.run_once()
+            except Exception as error:  # noqa: BLE001  the next run may succeed
+                self._log_failure(error)
             if stop.wait(CONF.manager.report_interval):
                 return
 
-    def _tell_of(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         """Log a failure; a database that does not answer needs no traceback each time."""
         unforeseen = not isinstance(error, exception.Unavailable)
         LOG.error(
-            "Upkeep of backend %s failed, trying again: %s",
+            "Backend %s: heartbeat failed, trying again: %s",
             self._backend.name,
             error,
             exc_info=error if unforeseen else None,
         )
 
-    def once(self) -> None:
+    def run_once(self) -> None:
         """Set a broken backend up again, and report."""
         if self._backend.error is not None:
-            self._ready = False
+            self._was_ready = False
             self._backend.setup()
-        if self._backend.error is None and not self._ready:
+        if self._backend.error is None and not self._was_ready:
             LOG.info("Backend %s is ready", self._backend.name)
             self._correct_shared_targets()
-            self._ready = True
-        report = self._ask()
+            self._was_ready = True
+        report = self._get_report()
         services.report(
             binary=BINARY,
             host=self._backend.host,
@@ -75,35 +75,38 @@ class Upkeep:
             spoken=services.Spoken(manager_api.VERSION, manifests.to_text(manifests.newest())),
         )
         self.reported.set()
-        self._reap()
+        self._purge_if_due()
 
-    def _reap(self) -> None:
-        if time.monotonic() >= self._reaped + CONF.manager.purge_interval:
-            self._reaped = time.monotonic()
-            purge.reap()
+    def _purge_if_due(self) -> None:
+        if time.monotonic() >= self._purged_at + CONF.manager.purge_interval:
+            self._purged_at = time.monotonic()
+            purge.purge_old_rows()
 
     def _correct_shared_targets(self) -> None:
-        """Have volumes say what this release of the driver says of their connections."""
-        told = self._backend.driver.SHARED_TARGETS
-        if corrected := volume_changes.set_shared_targets(self._backend.host, told):
+        """Store with the volumes what this release of the driver says of their targets."""
+        shared = self._backend.driver.SHARED_TARGETS
+        if corrected := volume_changes.set_shared_targets(self._backend.host, shared):
             LOG.info(
-                "%d volumes of %s have shared_targets %s now", corrected, self._backend.name, told
+                "Backend %s: set shared_targets of %d volumes to %s",
+                self._backend.name,
+                corrected,
+                shared,
             )
 
-    def _ask(self) -> dict[str, Any] | None:
+    def _get_report(self) -> dict[str, Any] | None:
         """Return the backend's report, or None if it is down."""
         if self._backend.error is not None:
             return None
         try:
             self._backend.driver.boot_id()
-            return _jsonable(self._backend.driver.get_stats(), self._backend.driver.VENDOR)
+            return _to_json(self._backend.driver.get_stats(), self._backend.driver.VENDOR)
         except Exception as error:  # noqa: BLE001  logged there
             self._backend.take_down(error)
             return None
 
 
-def _jsonable(report: BackendStats, vendor: str) -> dict[str, Any]:
-    """Turn a report into JSON, which has no infinity: None there means without limit."""
+def _to_json(report: BackendStats, vendor: str) -> dict[str, Any]:
+    """Convert a report into JSON, which has no infinity: None there means without limit."""
     values = {
         name: None if isinstance(value, float) and math.isinf(value) else value
         for name, value in dataclasses.asdict(report).items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grants again what a restarted backend has forgotten; started by service.py."""
+"""Restore the exports that a restarted backend has lost."""
 
 from collections.abc import Sequence
 import functools
@@ -8,46 +8,50 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.db import attachments as attachments_db
-from attachd.manager import driver_args, measuring
-from attachd.manager.attempts import attempt
+from attachd.db import volumes as volumes_db
+from attachd.manager import driver_args, telemetry
 from attachd.manager.backends import Backend
-from attachd.manager.ha.periodic_task import Rounds
+from attachd.manager.ha.periodic_task import PeriodicTask, run_safely
+from attachd.states import WITH_ACCESS, AttachmentState
 
 LOG = log.getLogger(__name__)
 
 
-class Healer(Rounds):
-    """One backend in one process: its exports, after each restart."""
+class EnsureExportsTask(PeriodicTask):
+    """Restoration of exports after each restart of one backend, in one process."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._boot_id: str | None = None
-        self._forgotten: list[attachments_db.Row] = []
+        self._pending: list[attachments_db.Row] = []
 
-    def once(self) -> None:
-        """Look whether the backend was restarted, and grant what it has forgotten."""
+    def run_once(self) -> None:
+        """Find out whether the backend was restarted, and grant what it has lost."""
         if self._backend.error is not None:
             return
         try:
             boot_id = self._backend.driver.boot_id()
         except exception.BackendError as error:
-            LOG.warning("Backend %s does not tell whether it lives: %s", self._backend.name, error)
+            LOG.warning("Backend %s: reading its boot id failed: %s", self._backend.name, error)
             return
         if boot_id != self._boot_id:
-            self._forgotten = attachments_db.live_of_backend(self._backend.host)
+            self._pending = attachments_db.live_of_backend(self._backend.host)
             self._boot_id = boot_id
             LOG.info(
-                "Backend %s: %d attachments to grant again",
+                "Backend %s: granting %d attachments again",
                 self._backend.name,
-                len(self._forgotten),
+                len(self._pending),
             )
-        left = heal(self._backend, self._forgotten)
-        measuring.acted(self._backend, "regrant", len(self._forgotten) - len(left))
-        self._forgotten = left
+        remaining = ensure_exports(self._backend, self._pending)
+        restored = len(self._pending) - len(remaining)
+        telemetry.count_recovery(self._backend, "regrant", restored)
+        self._pending = remaining
 
 
-def heal(backend: Backend, rows: Sequence[attachments_db.Row]) -> list[attachments_db.Row]:
-    """Grant attachments anew after the backend was restarted.
+def ensure_exports(
+    backend: Backend, rows: Sequence[attachments_db.Row]
+) -> list[attachments_db.Row]:
+    """Grant attachments again after the backend was restarted.
 
     :param rows: of live attachments
     :returns: those whose hosts still do not reach their volumes, to be tried again
@@ -55,5 +59,21 @@ def heal(backend: Backend, rows: Sequence[attachments_db.Row]) -> list[attachmen
     return [
         row
         for row in rows
-        if not attempt(row["id"], functools.partial(driver_args.grant_again, backend, row))
+        if not run_safely(row["id"], functools.partial(grant_again, backend, row))
     ]
+
+
+def grant_again(backend: Backend, row: attachments_db.Row) -> None:
+    """Grant an attachment that the backend has lost; its row stays as it is.
+
+    :param row: of a live attachment, as it was read some time ago
+    :raises BackendError: the host does not reach its volume
+    :raises SecretUnreadable: the secret cannot be decrypted, so the host does not reach it either
+    """
+    with backend.lock(row["volume_id"]):
+        current = attachments_db.get(row["id"], None)
+        if AttachmentState(current["state"]) in WITH_ACCESS and current["connector"] is not None:
+            volume = volumes_db.get(row["volume_id"], None)
+            backend.driver.grant(
+                driver_args.volume_ref(volume), driver_args.export_with_secret(current)
+            )

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This process among those that serve the same database: alive, and known to be; for service.py.
+"""The membership of this process in the group of managers that serve one database.
 
-Each process renews its row in the table of processes.  Who is silent for ``member_timeout`` is
-removed from it by the others, and is dead from then on: what it was at is anybody's.  On one
-machine nobody has to wait for that.  Each process keeps a file locked, and so do the tools that it
-runs; a file that is free belongs to a process that is gone, with all its tools.
+A process is alive as long as it has a row in the table of processes: that is the one answer, for
+leases, recovery and audit alike.  Each process renews its row by heartbeats.  There are two
+reasons to remove the row of another process, and both lead to the same takeover of its work:
 
-A process that was only thought to be dead must not go on.  So each change at a backend is
-preceded by the question whether the row was renewed lately enough (drivers/fencing.py), by a clock
-that goes on while the process, or the machine, sleeps.
+* Its heartbeats have stopped for ``member_timeout``.  This is a presumption, which holds for
+  processes of every machine.
+* Its liveness lock is free.  This is a proof, which needs no timeout, for processes of the same
+  machine: each process keeps a file locked, and so do the tools that it runs; a file that is not
+  locked belongs to a process that has ended, with all its tools.
+
+Neither test can replace the other.  A suspended process keeps its lock although its heartbeats
+have stopped, and the lock of another machine cannot be tested.
+
+A process that was removed although it runs must not go on.  So each change at a backend is
+preceded by a check whether the row was renewed recently enough (drivers/fencing.py), by a clock
+that goes on while the process, or the machine, is suspended.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,246 +40,248 @@ from attachd.telemetry.catalogue import RECOVERED
 
 LOG = log.getLogger(__name__)
 
-_BEATS = 6
+_HEARTBEATS_PER_TIMEOUT = 6
 """How many times a row is renewed in the time after which its process counts as dead."""
 
-_SURE = 2 / 3
-"""The share of that time in which a process knows that nobody can have taken it for dead."""
+_SAFE_FRACTION = 2 / 3
+"""The share of that time in which a process can be certain that its row was not removed."""
 
-_NEVER = -1.0
-"""Until when a process is sure of it that is not, or not any more, among the others."""
+_NOT_A_MEMBER = -1.0
+"""The end of validity of a process that is not, or no longer, a member."""
 
-_GLANCE = 0.2
+_POLL_INTERVAL = 0.2
 """Seconds between two looks whether a process that waits to join is to stop."""
 
 
 def boot_clock() -> float:
-    """Return seconds of a clock that goes on while the machine sleeps."""
+    """Return seconds of a clock that goes on while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class _Observation(NamedTuple):
-    """Since when, by our clock, a process has not been seen again."""
+    """The last heartbeat of another process, and since when, by our clock, it is the last."""
 
     seen_at: datetime.datetime
     since: float
 
 
-class Presence:
+class Membership:
     """One process; it has an id from the beginning, and is alive for others once it has joined.
 
-    :ivar id: as others know it; another one after it was taken for dead
+    :ivar id: the id in its row; a process that was removed joins again under a new one
     """
 
     def __init__(self) -> None:
         self.id = str(uuid.uuid4())
-        self._sure_until: float | None = None
-        self._awake_since = _NEVER
+        self._valid_until: float | None = None
+        self._observing_since = _NOT_A_MEMBER
         self._joined = threading.Event()
-        self._lifeline: int | None = None
+        self._liveness_lock: int | None = None
         self._stop = threading.Event()
-        self._bereaved: list[Callable[[], None]] = []
-        self._observed: dict[str, _Observation] = {}
-        # Apart from each other: who waits for the rows of others must not miss its own beat.
+        self._member_lost_callbacks: list[Callable[[], None]] = []
+        self._observations: dict[str, _Observation] = {}
+        # Two threads: waiting for locks of other rows must not delay our own heartbeat.
         self._threads = [
-            threading.Thread(target=self._for_ever, args=(do, trouble), name=name, daemon=True)
-            for name, do, trouble in (
-                ("presence", self.beat, "Nobody can be told that this process lives"),
-                ("undertaker", self.bury_the_dead, "Nobody can be found dead"),
+            threading.Thread(
+                target=self._run_periodically, args=(call, trouble), name=name, daemon=True
+            )
+            for name, call, trouble in (
+                ("membership", self.heartbeat, "The heartbeat of this process failed"),
+                ("member-reaper", self.expire_dead_members, "The search for dead members failed"),
             )
         ]
 
-    def when_others_die(self, call: Callable[[], None]) -> None:
-        """Have something called whenever others were found dead, by the thread that found it."""
-        self._bereaved.append(call)
+    def on_member_lost(self, call: Callable[[], None]) -> None:
+        """Register a call for each time when dead members were removed, in the reaper's thread."""
+        self._member_lost_callbacks.append(call)
 
     def start(self) -> None:
-        """Join the others, now or as soon as the database answers, and stay until told to stop."""
-        self._hold_lifeline()
-        if self._sure_until is None:
-            self._sure_until = _NEVER
+        """Join, now or as soon as the database answers, and remain a member until stopped."""
+        self._lock_liveness_file()
+        if self._valid_until is None:
+            self._valid_until = _NOT_A_MEMBER
         for thread in self._threads:
             thread.start()
 
     def wait_until_joined(self, stop: threading.Event) -> None:
-        """Wait until others know of this process, or it is to stop; one that is alone does not."""
-        while self._sure_until is not None and not stop.is_set():
-            if self._joined.wait(_GLANCE):
+        """Wait until this process has joined or is to stop; without start(), do not wait."""
+        while self._valid_until is not None and not stop.is_set():
+            if self._joined.wait(_POLL_INTERVAL):
                 return
 
     def stop(self) -> None:
         """Leave, unless a tool that this process has started still runs.
 
-        In that case others find out when it has ended.
+        In that case other members remove this process when the tool has ended.
         """
         self._stop.set()
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join(CONF.manager.member_timeout / _BEATS)
-        self._sure_until = _NEVER
-        self._let_go_of_lifeline()
+                thread.join(CONF.manager.member_timeout / _HEARTBEATS_PER_TIMEOUT)
+        self._valid_until = _NOT_A_MEMBER
+        self._unlock_liveness_file()
         try:
-            self._bury_if_gone(_folder() / self.id)
+            self._expire_if_unlocked(_liveness_dir() / self.id)
         except exception.AttachdError as error:
-            LOG.warning("Others have to find out by themselves that we are gone: %s", error)
+            LOG.warning("Process %s: not removed, left to other members: %s", self.id, error)
 
     def check(self, holder: str) -> None:
-        """Raise unless this process surely lives for others, as when work was begun.
+        """Check that this process is surely still the member that began some work.
 
         :param holder: its id at that time
-        :raises BackendError: never final
+        :raises BackendError: it may have been removed; never final
         """
-        # Read before the id, which changes first when this process comes back as another one.
-        sure_until = self._sure_until
-        if sure_until is None:
-            return  # It was never to join others, and is alone.
-        if holder != self.id or boot_clock() > sure_until:
+        # Read before the id, which changes first when this process joins again.
+        valid_until = self._valid_until
+        if valid_until is None:
+            return  # It was never started, and there are no other members.
+        if holder != self.id or boot_clock() > valid_until:
             raise exception.BackendError(
                 "This manager may have been taken for dead while it worked, so it has to leave "
                 "the rest to others. Repeat the call."
             )
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Renew the row, or join.
 
         :raises Unavailable: the database does not answer
         """
-        begun = boot_clock()
+        started = boot_clock()
         if self._joined.is_set():
             if not processes.renew(self.id):
-                self._come_back()
+                self._rejoin()
                 return
-            self._be_sure(begun)
+            self._extend_validity(started)
             return
         self._join()
-        # Whoever waits for us to join looks at rows then, and is to see who is dead.
-        self._bury_proven()
+        # Callers that wait for us to join read rows next, and must not find dead members in them.
+        self._expire_unlocked()
         self._joined.set()
 
-    def bury_the_dead(self) -> None:
-        """Remove those who are surely dead, or have been silent for too long.
+    def expire_dead_members(self) -> None:
+        """Remove the members that are surely dead, and those whose heartbeats have stopped.
 
         :raises Unavailable: the database does not answer
         """
-        if buried := self._bury_proven() + self._bury_silent():
-            recorder.count(RECOVERED, "", "bury", by=buried)
-            self._tell_of_deaths()
+        if expired := self._expire_unlocked() + self._expire_stale():
+            recorder.count(RECOVERED, "", "bury", by=expired)
+            self._notify_member_lost()
 
-    def _come_back(self) -> None:
+    def _rejoin(self) -> None:
         if self._stop.is_set():
-            return  # It was us who removed it.
-        LOG.warning("Process %s was taken for dead and goes on as another one", self.id)
-        (_folder() / self.id).unlink(missing_ok=True)
-        self._let_go_of_lifeline()
-        self._sure_until = _NEVER  # before the id changes: nothing may pass in between
+            return  # This process has removed its row itself.
+        LOG.warning("Process %s: removed by another member, joins again under a new id", self.id)
+        (_liveness_dir() / self.id).unlink(missing_ok=True)
+        self._unlock_liveness_file()
+        self._valid_until = _NOT_A_MEMBER  # before the id changes: no check may pass in between
         self.id = str(uuid.uuid4())
-        self._hold_lifeline()
+        self._lock_liveness_file()
         self._join()
-        self._tell_of_deaths()  # of our former self
+        self._notify_member_lost()  # of the former id
 
     def _join(self) -> None:
-        begun = boot_clock()
+        started = boot_clock()
         processes.join(self.id, f"{os.uname().nodename}:{os.getpid()}")
-        self._be_sure(begun)
+        self._extend_validity(started)
 
-    def _be_sure(self, begun: float) -> None:
-        """Know that nobody takes us for dead for a while after the beginning of a beat."""
-        if self._sure_until is not None and begun > self._sure_until:
-            # First this: whoever was asleep or cut off has not seen the others meanwhile.
-            self._awake_since = boot_clock()
-        self._sure_until = begun + CONF.manager.member_timeout * _SURE
+    def _extend_validity(self, started: float) -> None:
+        """Be certain of the membership for some time after the start of a heartbeat."""
+        if self._valid_until is not None and started > self._valid_until:
+            # First this: a process that was suspended or cut off has not observed the others.
+            self._observing_since = boot_clock()
+        self._valid_until = started + CONF.manager.member_timeout * _SAFE_FRACTION
 
-    def _tell_of_deaths(self) -> None:
-        for call in self._bereaved:
+    def _notify_member_lost(self) -> None:
+        for call in self._member_lost_callbacks:
             call()
 
-    def _for_ever(self, do: Callable[[], None], trouble: str) -> None:
+    def _run_periodically(self, call: Callable[[], None], trouble: str) -> None:
         while True:
             try:
-                do()
+                call()
             except exception.AttachdError as error:
                 LOG.warning("%s: %s", trouble, error)
             except Exception:
                 LOG.exception(trouble)
-            if self._stop.wait(CONF.manager.member_timeout / _BEATS):
+            if self._stop.wait(CONF.manager.member_timeout / _HEARTBEATS_PER_TIMEOUT):
                 return
 
-    def _bury_proven(self) -> int:
-        """Remove those of this machine who are surely dead, and return how many."""
-        others = [path for path in _lifelines() if path.name != self.id]
-        return sum(self._bury_if_gone(path) for path in others)
+    def _expire_unlocked(self) -> int:
+        """Remove the members of this machine whose liveness lock is free; return how many."""
+        others = [path for path in _liveness_files() if path.name != self.id]
+        return sum(self._expire_if_unlocked(path) for path in others)
 
-    def _bury_silent(self) -> int:
-        """Remove those whose rows have not changed for too long, by our own clock.
+    def _expire_stale(self) -> int:
+        """Remove the members whose rows have not changed for too long, by our own clock.
 
-        Only who has been awake all that time can tell; a process that is not sure of its own
-        life judges nobody.
+        Only a process that has run all that time can judge; one that is not certain of its own
+        membership removes no member.
         """
-        asked, patience = boot_clock(), CONF.manager.member_timeout
-        if self._sure_until is not None and asked > self._sure_until:
+        asked, timeout = boot_clock(), CONF.manager.member_timeout
+        if self._valid_until is not None and asked > self._valid_until:
             return 0
         rows = processes.living()
-        known, self._observed = self._observed, {}
+        previous, self._observations = self._observations, {}
         answered = boot_clock()
         dead = 0
         for row in rows:
-            before = known.get(row["id"])
+            before = previous.get(row["id"])
             if row["id"] == self.id:
                 continue
             if before is None or before.seen_at != row["seen_at"]:
-                self._observed[row["id"]] = _Observation(row["seen_at"], answered)
-            elif asked - max(before.since, self._awake_since) <= patience:
-                self._observed[row["id"]] = before
+                self._observations[row["id"]] = _Observation(row["seen_at"], answered)
+            elif asked - max(before.since, self._observing_since) <= timeout:
+                self._observations[row["id"]] = before
             else:
                 dead += processes.bury(row["id"], row["seen_at"])
         return dead
 
-    def _bury_if_gone(self, path: Path) -> bool:
-        """Remove a process of this machine if neither it nor a tool of it is left."""
-        file = _locked(path)
+    def _expire_if_unlocked(self, path: Path) -> bool:
+        """Remove a process of this machine if neither it nor one of its tools runs."""
+        file = _try_lock(path)
         if file is None:
             return False
         try:
-            was_there = processes.bury(path.name)
+            was_member = processes.bury(path.name)
             path.unlink(missing_ok=True)
         finally:
             os.close(file)
-        return was_there
+        return was_member
 
-    def _hold_lifeline(self) -> None:
-        path = _folder() / self.id
-        while self._lifeline is None:
+    def _lock_liveness_file(self) -> None:
+        path = _liveness_dir() / self.id
+        while self._liveness_lock is None:
             file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_file_of(path, file):
-                self._lifeline = file
+            if _is_same_file(path, file):
+                self._liveness_lock = file
                 fencing.add_liveness_fd(file)
-            else:  # Somebody took it for that of a dead one before it was locked.
+            else:  # Another member removed it as that of a dead process before it was locked.
                 os.close(file)
 
-    def _let_go_of_lifeline(self) -> None:
-        if self._lifeline is not None:
-            fencing.remove_liveness_fd(self._lifeline)
-            os.close(self._lifeline)
-            self._lifeline = None
+    def _unlock_liveness_file(self) -> None:
+        if self._liveness_lock is not None:
+            fencing.remove_liveness_fd(self._liveness_lock)
+            os.close(self._liveness_lock)
+            self._liveness_lock = None
 
 
-def _folder() -> Path:
+def _liveness_dir() -> Path:
     folder = Path(CONF.state_path) / "processes"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 
-def _lifelines() -> Iterator[Path]:
-    return _folder().iterdir()
+def _liveness_files() -> Iterator[Path]:
+    return _liveness_dir().iterdir()
 
 
-def _locked(path: Path) -> int | None:
-    """Return a lock on a file that nobody else has locked, or None."""
+def _try_lock(path: Path) -> int | None:
+    """Return a lock on a file that no process has locked, or None."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        LOG.debug("%s tells nothing: %s", path, error)
+        LOG.debug("Liveness file %s: not readable: %s", path, error)
         return None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -281,7 +291,7 @@ def _locked(path: Path) -> int | None:
     return file
 
 
-def _is_file_of(path: Path, file: int) -> bool:
+def _is_same_file(path: Path, file: int) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done for a backend again and again, in a thread of its own; see caretaker.py."""
+"""Periodic tasks of one backend, each in a thread of its own, and their work on single rows."""
 
 import abc
+from collections.abc import Callable
 import threading
 
 from oslo_log import log
@@ -12,45 +13,68 @@ from attachd.manager.backends import Backend
 
 LOG = log.getLogger(__name__)
 
-LONGEST_PAUSE = 3.0
-"""Seconds between two rounds, unless [manager]report_interval is shorter."""
+MAX_INTERVAL = 3.0
+"""Seconds between two runs, unless [manager]report_interval is shorter."""
 
 
-class Rounds(abc.ABC):
-    """One kind of care for one backend in one process."""
+class PeriodicTask(abc.ABC):
+    """One periodic task for one backend in one process."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._wake = threading.Event()
 
     @abc.abstractmethod
-    def once(self) -> None:
-        """Do one round."""
+    def run_once(self) -> None:
+        """Do the task once."""
 
-    def failed(self) -> None:  # noqa: B027  most need not know
-        """Take note that a round has ended with an error."""
+    def on_failure(self) -> None:  # noqa: B027  most tasks need not know
+        """Handle a run that has ended with an error."""
 
     def wake(self) -> None:
-        """Have the next round begin now: something has happened."""
+        """Begin the next run now."""
         self._wake.set()
 
     def run(self, stop: threading.Event) -> None:
-        """Repeat until ``stop`` is set, which is followed by :meth:`wake`; meant for a thread."""
+        """Repeat until ``stop`` is set and :meth:`wake` was called; for a thread of its own."""
         while not stop.is_set():
             try:
-                self.once()
-            except Exception as error:  # noqa: BLE001  the next one may go well
-                self.failed()
-                self._tell_of(error)
-            self._wake.wait(min(CONF.manager.report_interval, LONGEST_PAUSE))
+                self.run_once()
+            except Exception as error:  # noqa: BLE001  the next run may succeed
+                self.on_failure()
+                self._log_failure(error)
+            self._wake.wait(min(CONF.manager.report_interval, MAX_INTERVAL))
             self._wake.clear()
 
-    def _tell_of(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         """Log a failure; a database that does not answer needs no traceback each time."""
         unforeseen = not isinstance(error, exception.Unavailable)
         LOG.error(
-            "The care for backend %s failed, trying again: %s",
+            "Backend %s: %s failed, trying again: %s",
             self._backend.name,
+            type(self).__name__,
             error,
             exc_info=error if unforeseen else None,
         )
+
+
+def run_safely(row_id: str, work: Callable[[], object]) -> bool:
+    """Do the work on one row, so that its failure does not affect the work on other rows.
+
+    :returns: whether the row needs no more work
+    """
+    try:
+        work()
+    except (exception.NotFound, exception.InvalidTransition):
+        LOG.info("Row %s: gone or changed by another process, nothing to recover", row_id)
+    except (exception.ConnectFailed, exception.DisconnectFailed) as error:
+        LOG.warning("Row %s: its operation failed: %s", row_id, error)
+    except exception.AttachdError as error:
+        LOG.warning("Row %s: not recovered now: %s", row_id, error)
+        return False
+    except Exception:
+        LOG.exception("Row %s: not recovered now", row_id)
+        return False
+    else:
+        LOG.info("Row %s: recovered", row_id)
+    return True

@@ -1,26 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes what has been kept for long enough; called by upkeep.py now and then."""
+"""Remove rows that have expired: reservations, messages, idempotency keys and events."""
 
+from collections.abc import Mapping, Sequence
 import datetime
-from typing import Final
+from typing import Any, Final
 
 from oslo_log import log
 from oslo_utils import timeutils
 
+from attachd import exception
 from attachd.conf import CONF
-from attachd.db import events, idempotency_keys, messages
+from attachd.db import attachments as db
+from attachd.db import events, expiry, idempotency_keys, messages
+from attachd.manager import notify, telemetry
+from attachd.manager.backends import Backend
+from attachd.states import Event
 
 LOG = log.getLogger(__name__)
 
-AT_ONCE: Final = 1000
+BATCH_SIZE: Final = 1000
 """How many events are removed in one transaction."""
 
 
-def reap() -> None:
-    """Remove old messages to users, keys of requests to the API, and events."""
-    if gone := messages.reap():
-        LOG.info("%d messages to users were old and are gone", gone)
+def purge_old_rows() -> None:
+    """Remove old messages to users, idempotency keys of API requests, and events."""
+    if removed := messages.reap():
+        LOG.info("Removed %d old messages to users", removed)
     idempotency_keys.reap()
-    old = timeutils.utcnow() - datetime.timedelta(seconds=CONF.events.retention)
-    while gone := events.forget(old, AT_ONCE):
-        LOG.info("%d events were old and are gone", gone)
+    before = timeutils.utcnow() - datetime.timedelta(seconds=CONF.events.retention)
+    while removed := events.forget(before, BATCH_SIZE):
+        LOG.info("Removed %d old events", removed)
+
+
+class _NotExpired(Exception):
+    """The reservation has not expired yet."""
+
+
+def expire_reservations(backend: Backend) -> int:
+    """Remove the reservations of this backend that were not connected in time.
+
+    A reservation is a row only: the backend does not know of it.
+
+    :returns: how many
+    """
+    removed = sum(_expire_reservation(backend, row) for row in expiry.expired(backend.host))
+    telemetry.count_recovery(backend, "expire", removed)
+    return removed
+
+
+def _expire_reservation(backend: Backend, row: db.Row) -> bool:
+    try:
+        moved = db.move(row["id"], row["volume_id"], Event.CANCEL, guard=_still_expired)
+    except (exception.InvalidTransition, exception.NotFound, _NotExpired):
+        return False  # It was connected or removed meanwhile.
+    LOG.info("Attachment %s: reservation expired without being connected", row["id"])
+    notify.attachment_event(backend, "detach.start", moved)
+    notify.attachment_removed_event(backend, "detach.end", moved)
+    notify.expiry_message(moved.attachment)
+    return True
+
+
+def _still_expired(_volume: db.Row, row: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
+    if row["expires_at"] is None or row["expires_at"] > timeutils.utcnow():
+        raise _NotExpired
+    return {}

@@ -1,139 +1,239 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finish what a dead manager left half-way; healing.py grants again what a backend forgot.
+"""Finish operations that were interrupted; ensure_exports.py restores what a backend has lost.
 
-Everything is read from the rows.  Each piece of work goes through the same functions as a
-client's call, under the same lease: what a living process has is left to it, and what a dead one
-had is taken over with it.
+All input comes from the rows.  Each operation goes through the same functions as a client's call,
+under the same lease: the work of a living process is left to it, and that of a dead process is
+taken over with its lease.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 import datetime
 import functools
+import time
 from typing import Any, NamedTuple
 
 from oslo_log import log
 from oslo_utils import timeutils
 
+from attachd import exception
 from attachd.db import attachments as attachments_db
 from attachd.db import volumes as volumes_db
-from attachd.manager import attach, detach, measuring, volumes
-from attachd.manager.attempts import attempt
+from attachd.manager import attach, detach, notify, telemetry, volumes
 from attachd.manager.backends import Backend
-from attachd.manager.retries import Retries
+from attachd.manager.ha import purge
+from attachd.manager.ha.periodic_task import PeriodicTask, run_safely
 from attachd.states import AttachmentState, VolumeState
 
 LOG = log.getLogger(__name__)
 
-A_WHILE = 3.0
+GRACE_PERIOD = 3.0
 """Seconds in which a message should have come to a manager."""
 
+MIN_BACKOFF = 5.0
+MAX_BACKOFF = 300.0
+"""Seconds to wait after a failure; each further failure of the same row doubles them."""
 
-class Work(NamedTuple):
-    """What is still to be done for one row.
 
-    :ivar volume_id: whose lease it takes
+class _Failure(NamedTuple):
+    pause: float
+    retry_at: float
+
+
+class Backoff:
+    """The rows whose recovery has failed, and when each may be tried again."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, _Failure] = {}
+
+    def has_failed(self, row_id: str) -> bool:
+        """Return whether a row has failed, and has not succeeded since."""
+        return row_id in self._failures
+
+    def may_retry(self, row_id: str) -> bool:
+        """Return whether a row may be tried now."""
+        failure = self._failures.get(row_id)
+        return failure is None or time.monotonic() >= failure.retry_at
+
+    def record_failure(self, row_id: str) -> None:
+        """Delay the next try of a row."""
+        failure = self._failures.get(row_id)
+        pause = MIN_BACKOFF if failure is None else min(2 * failure.pause, MAX_BACKOFF)
+        self._failures[row_id] = _Failure(pause, time.monotonic() + pause)
+
+    def record_success(self, row_id: str) -> None:
+        """Remove the failures of a row."""
+        self._failures.pop(row_id, None)
+
+    def retain(self, row_ids: Collection[str]) -> None:
+        """Remove all rows but these: the others need no recovery any more."""
+        self._failures = {
+            row_id: failure for row_id, failure in self._failures.items() if row_id in row_ids
+        }
+
+    def clear(self) -> None:
+        """Remove all rows: the reason of their failures is gone, or is another one."""
+        self._failures.clear()
+
+
+class RecoveryLoop(PeriodicTask):
+    """Recovery of rows, and expiry of reservations, for one backend in one process.
+
+    It takes as long as the backend takes, so it has a thread of its own: neither the heartbeat of
+    the backend nor the export of a thousand volumes must wait for it.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._backoff = Backoff()
+        self._resumed = False
+
+    def on_failure(self) -> None:
+        """Recover all rows next time: without the database, threads could not store results."""
+        self._resumed = False
+
+    def run_once(self) -> None:
+        """Finish interrupted operations."""
+        if self._backend.error is not None:
+            self._resumed = False
+            self._backoff.clear()
+            release_orphaned_leases(self._backend)  # Managers of other machines may go on.
+            return
+        if self._resumed:
+            recover_stale(self._backend, self._backoff)
+        else:
+            recover_all(self._backend, self._backoff)
+            self._resumed = True
+        purge.expire_reservations(self._backend)
+
+
+class PendingWork(NamedTuple):
+    """The operation that one row still needs.
+
+    :ivar volume_id: of the lease that the operation takes
     :ivar row: as it was read
     """
 
     volume_id: str
     row: Mapping[str, Any]
-    do: Callable[[], object]
+    run: Callable[[], object]
 
     @property
     def row_id(self) -> str:
-        """Of the volume, or of the attachment."""
+        """The id of the volume or attachment."""
         return str(self.row["id"])
 
 
-def resume(backend: Backend, retries: Retries) -> int:
-    """Carry every transitional row of this backend to a state of rest that nobody works on.
+def recover_all(backend: Backend, backoff: Backoff) -> int:
+    """Finish the operation of every transitional row of this backend that is not in progress.
 
-    :param retries: knows of former failures
+    :param backoff: former failures
     :returns: how many rows were left as they were, to be tried again
     """
-    return _work_off(backend, _pending(backend, retries), retries)
+    return _recover(backend, _pending(backend, backoff), backoff)
 
 
-def pick_up(backend: Backend, retries: Retries) -> int:
-    """Do what a dead process has left, and what nobody has begun for a while.
+def recover_stale(backend: Backend, backoff: Backoff) -> int:
+    """Finish operations of dead processes, and those that no process has begun for some time.
 
-    Its message was lost, with the API or with a manager, or the end of some work could not be
-    written down.  To be early does no harm: a message that comes later finds it done.  Nobody who
-    is at work is waited for.
+    In the second case the message was lost, with the API or with a manager, or the end of the
+    operation could not be stored.  To be early does no harm: a message that arrives later finds
+    the operation done.  The function does not wait for an operation in progress.
 
-    :param retries: knows of former failures
-    :returns: as :func:`resume`
+    :param backoff: former failures
+    :returns: as :func:`recover_all`
     """
-    long_ago = timeutils.utcnow() - datetime.timedelta(seconds=A_WHILE)
-    left = _work_off(
+    before = timeutils.utcnow() - datetime.timedelta(seconds=GRACE_PERIOD)
+    remaining = _recover(
         backend,
         [
-            each
-            for each in _pending(backend, retries)
-            if each.row["orphaned"]
-            or retries.knows(each.row_id)
-            or (_touched(each.row) < long_ago and backend.is_idle(each.volume_id))
+            work
+            for work in _pending(backend, backoff)
+            if work.row["orphaned"]
+            or backoff.has_failed(work.row_id)
+            or (_last_change(work.row) < before and backend.is_idle(work.volume_id))
         ],
-        retries,
+        backoff,
     )
-    free_leftovers(backend)
-    return left
+    release_orphaned_leases(backend)
+    return remaining
 
 
-def _touched(row: Mapping[str, Any]) -> datetime.datetime:
+def _last_change(row: Mapping[str, Any]) -> datetime.datetime:
     at: datetime.datetime = row["updated_at"] or row["created_at"]
     return at
 
 
-def _work_off(backend: Backend, pending: Iterable[Work], retries: Retries) -> int:
-    left = 0
-    for each in pending:
-        if not retries.is_due(each.row_id):
-            left += 1
-        elif attempt(each.row_id, each.do):
-            retries.succeeded(each.row_id)
-            measuring.acted(backend, "takeover" if each.row["orphaned"] else "finish")
+def _recover(backend: Backend, pending: Iterable[PendingWork], backoff: Backoff) -> int:
+    remaining = 0
+    for work in pending:
+        if not backoff.may_retry(work.row_id):
+            remaining += 1
+        elif run_safely(work.row_id, work.run):
+            backoff.record_success(work.row_id)
+            telemetry.count_recovery(backend, "takeover" if work.row["orphaned"] else "finish")
         else:
-            retries.failed(each.row_id)
-            measuring.acted(backend, "postpone")
-            left += 1
-    return left
+            backoff.record_failure(work.row_id)
+            telemetry.count_recovery(backend, "postpone")
+            remaining += 1
+    return remaining
 
 
-def free_leftovers(backend: Backend) -> None:
-    """Give back leases whose work has ended, while they could not be given back."""
-    for volume_id in backend.leftovers():
-        attempt(volume_id, functools.partial(_free, backend, volume_id))
+def release_orphaned_leases(backend: Backend) -> None:
+    """Release leases whose operation has ended, while they could not be released."""
+    for volume_id in backend.orphaned_leases():
+        run_safely(volume_id, functools.partial(_release_orphaned, backend, volume_id))
 
 
-def _free(backend: Backend, volume_id: str) -> None:
+def _release_orphaned(backend: Backend, volume_id: str) -> None:
     with backend.lock(volume_id):
-        LOG.info("The lease of volume %s was left over", volume_id)
+        LOG.info("Volume %s: releasing an orphaned lease", volume_id)
 
 
-def _pending(backend: Backend, retries: Retries) -> list[Work]:
-    ours = backend.presence.id
-    volume_rows = volumes_db.to_recover(backend.host, ours)
-    attachment_rows = attachments_db.to_recover(backend.host, ours)
-    found = [
-        *(Work(row["id"], row, _volume_step(backend, row)) for row in volume_rows),
-        *(Work(row["volume_id"], row, _attachment_step(backend, row)) for row in attachment_rows),
+def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
+    member_id = backend.membership.id
+    volume_rows = volumes_db.to_recover(backend.host, member_id)
+    attachment_rows = attachments_db.to_recover(backend.host, member_id)
+    pending = [
+        *(PendingWork(row["id"], row, _volume_work(backend, row)) for row in volume_rows),
+        *(
+            PendingWork(row["volume_id"], row, _attachment_work(backend, row))
+            for row in attachment_rows
+        ),
     ]
-    retries.keep_only({each.row_id for each in found})
-    return found
+    backoff.retain({work.row_id for work in pending})
+    return pending
 
 
-def _volume_step(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
-    make = volumes.create if row["source_volid"] is None else volumes.copy
-    steps: dict[str, Callable[[], object]] = {
-        VolumeState.CREATING: lambda: make(backend, row["id"]),
+def _volume_work(backend: Backend, row: volumes_db.Row) -> Callable[[], object]:
+    create = volumes.create if row["source_volid"] is None else volumes.copy
+    work: dict[str, Callable[[], object]] = {
+        VolumeState.CREATING: lambda: create(backend, row["id"]),
         VolumeState.DELETING: lambda: volumes.delete(backend, row["id"]),
         VolumeState.EXTENDING: lambda: volumes.extend(backend, row["id"]),
     }
-    return steps[row["state"]]
+    return work[row["state"]]
 
 
-def _attachment_step(backend: Backend, row: attachments_db.Row) -> Callable[[], object]:
+def _attachment_work(backend: Backend, row: attachments_db.Row) -> Callable[[], object]:
     if row["state"] == AttachmentState.CONNECTING:
         return lambda: attach.finish_attach(backend, row)
     return lambda: detach.detach(backend, row["id"], row["volume_id"])
+
+
+def process_pending(backend: Backend, attachment_id: str) -> None:
+    """Connect or disconnect an attachment whose row says so, for a caller that does not wait.
+
+    The result is in the row, and in a message to the user; an operation that fails for now is
+    left to recovery.
+    """
+    try:
+        row = attachments_db.get(attachment_id, None)
+        if row["state"] == AttachmentState.CONNECTING:
+            attach.finish_attach(backend, row)
+            notify.request_reconcile([attachments_db.get(row["id"], None)])
+        elif row["state"] == AttachmentState.DISCONNECTING:
+            detach.detach(backend, row["id"], row["volume_id"])
+    except (exception.NotFound, exception.InvalidTransition):
+        LOG.info("Attachment %s: gone or changed by another process, nothing to do", attachment_id)
+    except exception.AttachdError as error:
+        LOG.warning("Attachment %s: left to recovery: %s", attachment_id, error)

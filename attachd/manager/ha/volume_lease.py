@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Having a volume for a piece of work: our turn on this machine, then the lease; for backends.py.
+"""The exclusive right to work on a volume: the lock of this machine, then the lease in the row.
 
-Between the processes of one machine, files say whose turn it is (turns.py), so that nobody
-starves.  They only keep order.  What counts is the lease in the volume's row (db/leases.py), which
-processes of other machines see as well, and which outlives nobody.
+Between the threads and processes of one machine, file locks set a fair order (volume_lock.py).
+They decide nothing else.  Exclusion comes from the lease in the volume's row (db/leases.py), which
+processes of other machines see as well, and which ends with the process that holds it.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from attachd.db import leases as db
 from attachd.db.leases import Lease
 from attachd.drivers import fencing
 from attachd.manager.ha import volume_lock
-from attachd.manager.ha.membership import Presence
+from attachd.manager.ha.membership import Membership
 from attachd.telemetry import recorder, step_timer
 from attachd.telemetry.catalogue import STEP_DURATION, STEPS
 
@@ -29,134 +29,138 @@ LOG = log.getLogger(__name__)
 
 R = TypeVar("R")
 
-_FIRST_PAUSE = 0.005
-_LONGEST_PAUSE = 0.25
-"""Seconds between two looks at a lease of another machine's process."""
+_MIN_BACKOFF = 0.005
+_MAX_BACKOFF = 0.25
+"""Seconds between two tries to take a lease that a process of another machine holds."""
 
 
-class Turn:
-    """Our turn with a volume.
+class VolumeLease:
+    """The right of one thread to work on a volume.
 
-    :ivar lease: what :meth:`begin` takes, and each further transaction goes on with
+    :ivar token: the database's lease; each transaction of the work takes it as an argument
     """
 
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
+    def __init__(self, token: Lease) -> None:
+        self.token = token
 
-    def begin(self, move: Callable[[Lease], R]) -> R:
-        """Call what takes the lease, until nobody else has it.
+    def run_with_lease(self, move: Callable[[Lease], R]) -> R:
+        """Call a transaction that acquires the lease, and repeat it until the lease is free.
 
-        :param move: one transaction
-        :raises Unavailable: somebody else has it for too long, or this process may count as dead
+        :param move: one transaction; it takes the token
+        :raises Unavailable: another process holds the lease for too long, or this process may
+            have expired
         """
         deadline = time.monotonic() + CONF.rpc.attach_timeout
-        pause = _FIRST_PAUSE
+        pause = _MIN_BACKOFF
         while True:
-            self._check_alive()
+            self._check_not_expired()
             try:
-                return move(self.lease)
+                return move(self.token)
             except db.Held as held:
                 if time.monotonic() > deadline:
                     raise exception.Unavailable(
-                        reason=f"Volume {self.lease.volume_id} is busy: the manager "
+                        reason=f"Volume {self.token.volume_id} is busy: the manager "
                         f"{held.holder} works on it. Try again later."
                     ) from None
             time.sleep(random.uniform(pause / 2, pause))  # noqa: S311
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_BACKOFF)
 
-    def _check_alive(self) -> None:
-        """Take no lease that others would count as one of the dead, and take over at once."""
+    def _check_not_expired(self) -> None:
+        """Acquire no lease that other processes would take over at once."""
         try:
             fencing.check()
         except exception.BackendError as error:
-            if self.lease.generation is None:
+            if self.token.generation is None:
                 raise exception.Unavailable(
-                    reason=f"Volume {self.lease.volume_id} has to wait: its manager has no "
+                    reason=f"Volume {self.token.volume_id} has to wait: its manager has no "
                     "contact with the others. Try again later."
                 ) from error
 
-    def is_ours(self) -> bool:
-        """Tell whether we still have the lease, whatever became of our last transaction.
+    def is_held(self) -> bool:
+        """Return whether the lease is still held, whether or not the last transaction committed.
 
         :raises Unavailable: the database does not answer
         """
-        return db.is_ours(self.lease)
+        return db.is_ours(self.token)
 
-    def is_lost(self) -> bool:
-        """Tell whether work may have failed because it was taken from us, and is others' now.
+    def is_fenced(self) -> bool:
+        """Return whether the work may have failed because another process has taken it over.
 
-        Then nothing is written down: the row still says what is due, for whoever goes on.
+        In that case no result is stored: the row still says what has to be done, for the process
+        that takes it over.
         """
         try:
             fencing.check()
         except exception.BackendError as error:
-            LOG.warning("Volume %s is left to others: %s", self.lease.volume_id, error)
+            LOG.warning("Volume %s: left to other managers: %s", self.token.volume_id, error)
             return True
         return False
 
 
 @contextlib.contextmanager
-def turn(presence: Presence, volume_id: str, path: str) -> Iterator[Turn]:
-    """Have our turn with a volume.
+def acquire(membership: Membership, volume_id: str, path: str) -> Iterator[VolumeLease]:
+    """Hold the lock of a volume, and release its lease at the end.
 
-    :param path: of the file that says whose turn it is on this machine
-    :raises Unavailable: it does not come in time
+    :param path: of the volume's lock file on this machine
+    :raises Unavailable: the lock is not free in time
     """
-    with step_timer.operation(), contextlib.ExitStack() as in_line:
+    with step_timer.operation(), contextlib.ExitStack() as stack:
         with step_timer.step("wait"):
-            in_line.enter_context(_in_line(volume_id, path))
-        lease = Lease(volume_id, presence.id)
-        with fencing.scope(lambda: presence.check(lease.holder)), _given_back(lease):
-            yield Turn(lease)
+            stack.enter_context(_volume_lock(volume_id, path))
+        token = Lease(volume_id, membership.id)
+        with fencing.scope(lambda: membership.check(token.holder)), _releasing(token):
+            yield VolumeLease(token)
 
 
-def measured(backend: str, waited: AbstractContextManager[Turn]) -> AbstractContextManager[Turn]:
-    """Return a turn with the time that it is waited for measured, if that is wanted.
+def timed(
+    backend: str, waiting: AbstractContextManager[VolumeLease]
+) -> AbstractContextManager[VolumeLease]:
+    """Return a context manager that also records the time of waiting, if metrics are on.
 
     :param backend: ``host@backend``
-    :param waited: as of :func:`turn`
+    :param waiting: as of :func:`acquire`
     """
-    return _measured(backend, waited) if recorder.is_on() else waited
+    return _timed(backend, waiting) if recorder.is_on() else waiting
 
 
 @contextlib.contextmanager
-def _measured(backend: str, waited: AbstractContextManager[Turn]) -> Iterator[Turn]:
-    """Measure how long the turn is waited for."""
+def _timed(backend: str, waiting: AbstractContextManager[VolumeLease]) -> Iterator[VolumeLease]:
+    """Record the time until the lock is acquired."""
     with contextlib.ExitStack() as stack:
         with recorder.timed(STEPS, STEP_DURATION, backend, "wait"):
-            ours = stack.enter_context(waited)
-        yield ours
+            lease = stack.enter_context(waiting)
+        yield lease
 
 
 @contextlib.contextmanager
-def _in_line(volume_id: str, path: str) -> Iterator[None]:
-    patience, order = CONF.rpc.attach_timeout, CONF.manager.member_timeout
+def _volume_lock(volume_id: str, path: str) -> Iterator[None]:
+    timeout, ipc_timeout = CONF.rpc.attach_timeout, CONF.manager.member_timeout
     try:
-        with volume_lock.taken(path, patience, order):
+        with volume_lock.acquire(path, timeout, ipc_timeout):
             yield
-    except volume_lock.Late:
+    except volume_lock.LockTimeout:
         raise exception.Unavailable(
             reason=f"Volume {volume_id} is busy: other calls for it have not ended in "
-            f"{patience} s. Try again later."
+            f"{timeout} s. Try again later."
         ) from None
 
 
 @contextlib.contextmanager
-def _given_back(lease: Lease) -> Iterator[None]:
+def _releasing(token: Lease) -> Iterator[None]:
     in_doubt = False
     try:
         yield
     except exception.Unavailable:
-        in_doubt = True  # Only the database knows whether it was taken.
+        in_doubt = True  # Only the database knows whether the lease was stored.
         raise
     finally:
-        if lease.generation is not None or in_doubt:
-            _give_back(lease)
+        if token.generation is not None or in_doubt:
+            _release(token)
 
 
-def _give_back(lease: Lease) -> None:
+def _release(token: Lease) -> None:
     try:
-        db.give_back(lease)
+        db.give_back(token)
     except exception.AttachdError as error:
-        # It is ours as long as this process lives; recovery works on what is left.
-        LOG.warning("Volume %s could not be given back now: %s", lease.volume_id, error)
+        # This process holds it as long as it lives; recovery releases what is left.
+        LOG.warning("Volume %s: its lease was not released: %s", token.volume_id, error)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns of the threads and processes of one machine; for leases.py.
+"""Fair locks of volumes between the threads and processes of one machine.
 
-Many hosts may want one volume at once.  So nobody looks again and again whether it is free, which
-leaves it unused in between and hands it to whoever is lucky: the threads of a process line up, and
-the first of each line waits in the kernel for a file's lock.  Of several processes, one at a time
-waits at the gate, a second file; whoever has passed it is the next, so that no process has all its
+Many hosts may want one volume at once.  Polling would leave the volume idle between two polls and
+would favour some callers by chance.  So the threads of a process queue up, and the first thread of
+each queue waits in the kernel for a file lock.  Of several processes, one at a time waits at the
+gate, a second file; the process that has passed the gate is next.  So no process has all its
 threads served one after the other.
 
-The kernel frees what a dead process held.  What a sleeping one holds is waited for in vain: after
-some time the others go on without an order, and the lease alone says who may work.
+The kernel releases the locks of a dead process.  A suspended process keeps its locks: after a
+timeout the others go on without an order, and the lease alone decides who may work
+(volume_lease.py).
 """
 
 from collections import deque
@@ -23,38 +24,38 @@ import time
 _GATE = ".gate"
 
 _mutex = threading.Lock()
-_lines: dict[str, deque[threading.Lock]] = {}
-"""Of each turn that somebody in this process has or wants: the line, who has it at its head."""
+_waiters: dict[str, deque[threading.Lock]] = {}
+"""The threads of this process that hold or want each lock, by path; the holder is the first."""
 
 
-class Late(Exception):
-    """Our turn has not come in time."""
+class LockTimeout(Exception):
+    """The lock was not acquired in time."""
 
 
 @contextlib.contextmanager
-def taken(path: str, patience: float, order: float) -> Iterator[None]:
-    """Have our turn.
+def acquire(path: str, timeout: float, ipc_timeout: float) -> Iterator[None]:
+    """Hold a lock.
 
-    :param path: of its file, which is made and stays; see :func:`forget`
-    :param patience: seconds to wait for the threads of this process
-    :param order: seconds to wait for other processes; after that, things go without them
-    :raises Late: the threads before us took too long
+    :param path: its file, which is created and stays; see :func:`delete_files`
+    :param timeout: seconds to wait for the threads of this process
+    :param ipc_timeout: seconds to wait for other processes; after that, go on without their locks
+    :raises LockTimeout: earlier threads of this process took too long
     """
-    with _head_of_line(path, patience), contextlib.ExitStack() as stack:
-        deadline = time.monotonic() + order
-        with _locked(path + _GATE, deadline):
-            stack.enter_context(_locked(path, deadline))
+    with _acquire_in_process(path, timeout), contextlib.ExitStack() as stack:
+        deadline = time.monotonic() + ipc_timeout
+        with _acquire_file(path + _GATE, deadline):
+            stack.enter_context(_acquire_file(path, deadline))
         yield
 
 
 def is_free(path: str) -> bool:
-    """Tell whether it is nobody's turn at this moment."""
+    """Return whether no thread of this machine holds the lock at this moment."""
     with _mutex:
-        if path in _lines:
+        if path in _waiters:
             return False
     file = _open(path)
     try:
-        if not _try(file):
+        if not _try_lock(file):
             return False
         fcntl.flock(file, fcntl.LOCK_UN)
     finally:
@@ -62,55 +63,56 @@ def is_free(path: str) -> bool:
     return True
 
 
-def lines() -> list[tuple[str, int]]:
-    """Return the names of the turns that this process has or wants, and how many want each.
+def waiters() -> list[tuple[str, int]]:
+    """Return the locks that this process holds or wants, and how many threads want each.
 
-    It waits for no lock, so that a process that hangs can tell; it may be wrong by one.
+    The function takes no lock, so that it also answers in a process that hangs; a count may be
+    wrong by one.
     """
-    return [(Path(path).name, len(line)) for path, line in list(_lines.items())]
+    return [(Path(path).name, len(queue)) for path, queue in list(_waiters.items())]
 
 
-def forget(path: str) -> None:
-    """Remove the files of a turn that nobody is going to need; whoever has it does it."""
-    for each in (path, path + _GATE):
-        Path(each).unlink(missing_ok=True)
+def delete_files(path: str) -> None:
+    """Remove the files of a lock that is not needed any more; its holder does so."""
+    for name in (path, path + _GATE):
+        Path(name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _head_of_line(path: str, patience: float) -> Iterator[None]:
-    """Wait for the threads of this process that came before us."""
-    ours = threading.Lock()
-    ours.acquire()
+def _acquire_in_process(path: str, timeout: float) -> Iterator[None]:
+    """Wait for the earlier threads of this process."""
+    own_lock = threading.Lock()
+    own_lock.acquire()
     with _mutex:
-        line = _lines.setdefault(path, deque())
-        if not line:
-            ours.release()
-        line.append(ours)
+        queue = _waiters.setdefault(path, deque())
+        if not queue:
+            own_lock.release()
+        queue.append(own_lock)
     try:
-        if not ours.acquire(timeout=patience):
-            raise Late
+        if not own_lock.acquire(timeout=timeout):
+            raise LockTimeout
         yield
     finally:
-        _step_out(path, line, ours)
+        _release(path, queue, own_lock)
 
 
-def _step_out(path: str, line: deque[threading.Lock], ours: threading.Lock) -> None:
+def _release(path: str, queue: deque[threading.Lock], own_lock: threading.Lock) -> None:
     with _mutex:
-        was_first = line[0] is ours
-        line.remove(ours)
-        if not line:
-            del _lines[path]
+        was_first = queue[0] is own_lock
+        queue.remove(own_lock)
+        if not queue:
+            del _waiters[path]
         elif was_first:
-            line[0].release()
+            queue[0].release()
 
 
 @contextlib.contextmanager
-def _locked(path: str, deadline: float) -> Iterator[None]:
+def _acquire_file(path: str, deadline: float) -> Iterator[None]:
     file = _open(path)
-    if not _try(file):
-        wait = _Wait(file)
-        if not wait.until(deadline):
-            yield  # The thread that waits has the file now.
+    if not _try_lock(file):
+        waiter = _FileLockWaiter(file)
+        if not waiter.wait_until(deadline):
+            yield  # The waiting thread owns the file now.
             return
     try:
         yield
@@ -120,33 +122,33 @@ def _locked(path: str, deadline: float) -> Iterator[None]:
         os.close(file)
 
 
-class _Wait:
-    """Waits for a file's lock in a thread of its own, since nothing else ends such a wait."""
+class _FileLockWaiter:
+    """A thread that waits for a file lock, because nothing else can end such a wait."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self._mutex = threading.Lock()
-        self._given_up = False
-        self._came = threading.Event()
-        threading.Thread(target=self._wait, name="turn", daemon=True).start()
+        self._timed_out = False
+        self._acquired = threading.Event()
+        threading.Thread(target=self._wait, name="volume-lock", daemon=True).start()
 
-    def until(self, deadline: float) -> bool:
-        """Tell whether we have it in time; if not, the file is not ours any more."""
-        self._came.wait(max(deadline - time.monotonic(), 0))
+    def wait_until(self, deadline: float) -> bool:
+        """Return whether the lock was acquired in time; if not, the thread owns the file."""
+        self._acquired.wait(max(deadline - time.monotonic(), 0))
         with self._mutex:
-            self._given_up = not self._came.is_set()
-            return not self._given_up
+            self._timed_out = not self._acquired.is_set()
+            return not self._timed_out
 
     def _wait(self) -> None:
         fcntl.flock(self._file, fcntl.LOCK_EX)
         with self._mutex:
-            self._came.set()
-            if self._given_up:
+            self._acquired.set()
+            if self._timed_out:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
                 os.close(self._file)
 
 
-def _try(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

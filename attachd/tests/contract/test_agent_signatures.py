@@ -15,7 +15,7 @@ from unittest import mock
 
 from attachd.agent.endpoint import Endpoint
 from attachd.context import RequestContext
-from attachd.manager.agents.endpoint import Registry
+from attachd.manager.agents.rpc_server import AgentEndpoint
 from attachd.rpc import agent_api, agent_manager_api, transport
 
 CONTEXT = RequestContext(overwrite=False)
@@ -122,7 +122,7 @@ class RegistryContractTest(_Contract, unittest.TestCase):
     """What agents ask of the service."""
 
     MODULE: ClassVar = agent_manager_api
-    ENDPOINT: ClassVar = Registry
+    ENDPOINT: ClassVar = AgentEndpoint
     VALUES: ClassVar = (
         agent_manager_api.DeviceReport,
         agent_manager_api.Report,

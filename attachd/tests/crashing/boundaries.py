@@ -228,7 +228,7 @@ def _is_written(path: object, _mode: object, flags: int | None) -> bool:
 
 def _of_long_work() -> None:
     """Let what a call leaves to a thread of its own be a part of it."""
-    begin = background_tasks.LongWork.begin
+    begin = background_tasks.BackgroundTasks.submit
 
     @functools.wraps(begin)
     def begun(work: Any, volume_id: str, do: Callable[[], None]) -> None:
@@ -240,18 +240,18 @@ def _of_long_work() -> None:
 
         begin(work, volume_id, done)
 
-    _put(background_tasks.LongWork, "begin", begun)
+    _put(background_tasks.BackgroundTasks, "submit", begun)
 
 
 def _of_recovery() -> None:
-    resume = recovery.resume
+    resume = recovery.recover_all
 
     @functools.wraps(resume)
     def resuming(*args: Any, **kwargs: Any) -> int:
         with points.call(points.RECOVERY):
             return resume(*args, **kwargs)
 
-    _put(recovery, "resume", resuming)
+    _put(recovery, "recover_all", resuming)
 
 
 class Application:

@@ -38,8 +38,8 @@ _PR_SET_PDEATHSIG = 1
 
 def without_recovery() -> None:
     """Have managers do nothing about what others have left."""
-    mock.patch.object(recovery, "resume", lambda *_: 0).start()
-    mock.patch.object(recovery, "pick_up", lambda *_: 0).start()
+    mock.patch.object(recovery, "recover_all", lambda *_: 0).start()
+    mock.patch.object(recovery, "recover_stale", lambda *_: 0).start()
 
 
 SWITCHES: dict[str, Callable[[], None]] = {"recovery": without_recovery}

@@ -6,7 +6,7 @@ The API and a manager in one process, with a scripted agent behind the message q
 
 import unittest
 
-from attachd.manager.caretaker import Caretaker
+from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.tests import agents, rows, wait
 from attachd.tests.functional import served
 
@@ -51,8 +51,8 @@ class Case(unittest.TestCase):
 
     def recover_until_gone(self):
         """Have done what is left to do, until no attachment is there."""
-        caretaker = Caretaker(self.api.backend)
-        wait.wait_until(lambda: caretaker.once() or not rows.attachments(), rows.attachments)
+        caretaker = RecoveryLoop(self.api.backend)
+        wait.wait_until(lambda: caretaker.run_once() or not rows.attachments(), rows.attachments)
 
     def only(self):
         """Return the row of the only attachment."""

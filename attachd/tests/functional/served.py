@@ -22,9 +22,9 @@ import oslo_messaging as messaging
 from attachd import service
 from attachd.api import app, policy
 from attachd.conf import CONF
-from attachd.manager.caretaker import Caretaker
 from attachd.manager.endpoint import Endpoint
-from attachd.manager.ha.backend_heartbeat import Upkeep
+from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
+from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.rpc import transport
 from attachd.tests import agents, backends, computes, rows
 from attachd.tests.functional import described
@@ -153,7 +153,7 @@ def use(test: unittest.TestCase, kind: str = "sqlite") -> Api:
     backends.override(test, "max_calls_unresponsive", 1000, "rpc")
     backends.override(test, "connect_timeout", 120.0, "nova")
     backends.override(test, "read_timeout", 120.0, "nova")
-    Upkeep(backend).once()
+    BackendHeartbeat(backend).run_once()
     policy.forget()
     test.addCleanup(policy.forget)
     return Api(backend, app.make_app())
@@ -200,7 +200,7 @@ class ServedWithCare(Served):
         """Begin to serve."""
         super().start_fixture()
         backends.override(self._owner, "report_interval", 1, "manager")
-        stop, caretaker = threading.Event(), Caretaker(self.backend)
+        stop, caretaker = threading.Event(), RecoveryLoop(self.backend)
         caring = threading.Thread(target=caretaker.run, args=(stop,))
         caring.start()
         for each in (caring.join, caretaker.wake, stop.set):

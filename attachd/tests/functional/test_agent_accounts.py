@@ -13,7 +13,7 @@ import oslo_messaging as messaging
 
 from attachd import context, service
 from attachd.conf import CONF
-from attachd.manager.rpc_decorators import answering
+from attachd.manager.rpc_decorators import expected_errors
 from attachd.rpc import agent_api, agent_manager_api, transport
 from attachd.tests import agents, backends, brokers, databases, machine
 from attachd.tests.selection import full_only
@@ -32,12 +32,12 @@ class Listener:
     def __init__(self):
         self.looked = []
 
-    @answering
+    @expected_errors
     def desired_state(self, _context, host, key, attachment_id):
         """See agent_manager_api.desired_state()."""
         return [host, key, attachment_id]
 
-    @answering
+    @expected_errors
     def reconcile(self, _context, attachment_id):
         """See agent_api.reconcile()."""
         self.looked.append(attachment_id)
@@ -124,7 +124,7 @@ class AccountTest(unittest.TestCase):
         client = messaging.get_rpc_client(account, target, timeout=TIMEOUT)
         said = {"host": HOST, "key": agents.KEY, "attachment_id": "a1"}
         self.assertEqual(list(said.values()), client.call({}, "desired_state", **said))
-        agent_api.reconcile(context.get_admin_context(), HOST, "a1")
+        agent_api.reconcile(context.admin(), HOST, "a1")
         self.assertEqual(["a1"], agent.looked)
 
     def test_it_reaches_no_manager_and_no_other_host(self):

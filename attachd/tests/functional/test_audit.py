@@ -17,7 +17,7 @@ from attachd.manager import attach, detach, driver_args, volumes
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import MEANINGS, REPAIRED, Kind
 from attachd.manager.backends import Backend
-from attachd.manager.ha.membership import Presence
+from attachd.manager.ha.membership import Membership
 from attachd.tests import backends, databases, rows, threeway
 from attachd.tests.functional import initiators, tgtd
 from attachd.tests.unit.drivers import configured
@@ -35,11 +35,11 @@ class AuditCase(testtools.TestCase):
         self.url = databases.use(self)
         backends.override(self, "state_path", self.useFixture(fixtures.TempDir()).path)
         backends.override(self, "host", "here")
-        presence = Presence()
-        presence.beat()
-        presence.start()
-        self.addCleanup(presence.stop)
-        self.backend = Backend("tgt", driver, presence)
+        membership = Membership()
+        membership.heartbeat()
+        membership.start()
+        self.addCleanup(membership.stop)
+        self.backend = Backend("tgt", driver, membership)
         self.assertTrue(self.backend.setup(), self.backend.error)
         self.driver = driver
 
@@ -198,9 +198,9 @@ class TgtTest(AuditCase):
     @staticmethod
     def export(attachment_id):
         row = rows.attachment(attachment_id)
-        return driver_args.volume_ref(rows.volume(row["volume_id"])), driver_args.export_to_grant(
-            row
-        )
+        return driver_args.volume_ref(
+            rows.volume(row["volume_id"])
+        ), driver_args.export_with_secret(row)
 
     def test_an_account_of_no_target_is_told_and_not_touched(self):
         user = str(uuid.uuid5(uuid.NAMESPACE_DNS, "lost"))

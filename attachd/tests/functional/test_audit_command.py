@@ -146,7 +146,7 @@ class AuditCommandTest(testtools.TestCase):
         self.manager.kill()
         self.sql(sa.delete(models.attachments).where(models.attachments.c.id == lost))
         manager = self.start_manager()
-        manager.wait_for(f"{mine} was recovered")  # it has granted it again
+        manager.wait_for(f"{mine}: recovered")  # it has granted it again
         target = next(each for each in self.tgtd.targets() if each.name.endswith(volume))
         self.tgtd.adm("--op", "delete", "--mode", "target", "--force", "--tid", f"{target.tid}")
 

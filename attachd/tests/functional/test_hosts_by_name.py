@@ -5,8 +5,8 @@ from unittest import mock
 
 from attachd import context, exception
 from attachd.conf import CONF
-from attachd.manager.agents import endpoint
-from attachd.manager.caretaker import Caretaker
+from attachd.manager.agents import rpc_server
+from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.rpc import agent_api
 from attachd.tests import agents, rows
 from attachd.tests.functional.by_host import HOST, LATER, Case
@@ -63,7 +63,7 @@ class UnwillingTest(Case):
         self.assertEqual(504, answer.status, answer.raw)
         self.assertEqual("withdrawing", self.only()["state"])
         self.assertEqual("detaching", rows.volume(self.volume)["status"])
-        Caretaker(self.api.backend).once()
+        RecoveryLoop(self.api.backend).run_once()
         self.assertEqual({identity}, self.driver.granted())
         CONF.set_override("work_timeout", int(TIMEOUT), "agent")
         self.agent.hear()
@@ -197,7 +197,7 @@ class RegistryTest(Case):
     """The managers' registry hears the same from a host, and has it shut out by itself."""
 
     def look(self, _context, _host, attachment_id):
-        desk, proof = endpoint.Registry(), {"host": HOST, "key": agents.KEY}
+        desk, proof = rpc_server.AgentEndpoint(), {"host": HOST, "key": agents.KEY}
         duty = desk.desired_state(None, **proof, attachment_id=attachment_id)
         said = {**proof, "attachment_id": attachment_id, "generation": duty["generation"]}
         if duty["target_state"] == "connected":

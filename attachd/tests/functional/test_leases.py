@@ -39,14 +39,14 @@ from attachd import exception
 from attachd.conf import CONF
 from attachd.db import api, leases as db
 from attachd.drivers import fencing
-from attachd.manager import leases
-from attachd.manager.ha.membership import Presence
+from attachd.manager.ha import volume_lease
+from attachd.manager.ha.membership import Membership
 
 CONF.set_override("state_path", f"{here / machine}")
 CONF.set_override("connection", url, group="database")
 CONF.set_override("member_timeout", float(member_timeout), group="manager")
 CONF.set_override("attach_timeout", 300, group="rpc")
-ours = Presence()
+ours = Membership()
 ours.start()
 ours.wait_until_joined(threading.Event())
 
@@ -55,29 +55,29 @@ def say(*words):
     os.write(log, (" ".join(map(str, words)) + "\\n").encode())
 
 
-def work(turn):
-    turn.begin(db.take)
+def work(lease):
+    lease.run_with_lease(db.take)
     fencing.check()
     try:
         fcntl.flock(inside, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        say("two", name, turn.lease.generation)
+        say("two", name, lease.token.generation)
         return
-    say("in", name, turn.lease.generation)
+    say("in", name, lease.token.generation)
     if (here / f"hold-{name}").exists():
-        say("holds", name, turn.lease.generation)
+        say("holds", name, lease.token.generation)
         time.sleep(3600)
     time.sleep(random.uniform(0, 0.01))
     fcntl.flock(inside, fcntl.LOCK_UN)
     with api.writer() as connection:
-        db.end(connection, turn.lease)
-    db.had(turn.lease, {}, ended=True)
+        db.end(connection, lease.token)
+    db.had(lease.token, {}, ended=True)
 
 
 while not (here / "stop").exists():
     try:
-        with leases.turn(ours, volume_id, f"{here / machine / 'turn'}") as turn:
-            work(turn)
+        with volume_lease.acquire(ours, volume_id, f"{here / machine / 'lock'}") as lease:
+            work(lease)
     except (exception.Unavailable, exception.BackendError) as error:
         say("refused", name, error)
         time.sleep(0.1)

@@ -11,7 +11,7 @@ from unittest import mock
 import requests
 
 from attachd.manager.endpoint import Endpoint
-from attachd.manager.ha.backend_heartbeat import Upkeep
+from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
 from attachd.rpc import transport
 from attachd.tests import backends
 from attachd.tests.functional import processes, served
@@ -31,13 +31,13 @@ class Case(unittest.TestCase):
 
     def report(self, backend, capabilities):
         """Have a backend report to have these capabilities, and no others."""
-        real = backend.driver.get_stats
+        real = backend.driver.report
 
         def less():
             return dataclasses.replace(real(), capabilities=capabilities)
 
         with mock.patch.object(backend.driver, "get_stats", less):
-            Upkeep(backend).once()
+            BackendHeartbeat(backend).run_once()
 
     def start_another(self, **capabilities):
         """Have another backend of this host serve and report, as its manager does."""

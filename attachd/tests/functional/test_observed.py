@@ -140,7 +140,7 @@ class ObservedTest(testtools.TestCase):
         time.sleep(0.05)  # file systems tell times in ticks
         self.trigger.touch()
         for process, sections in (
-            (self.manager, ("Threads by name", "Database", "Backends", "Turns of volumes")),
+            (self.manager, ("Threads by name", "Database", "Backends", "Volume locks")),
             (self.server, ("Threads by name", "Database")),
         ):
             process.wait_for(rf"=+ +{sections[-1]} +=+\n=+\n.*\n")

@@ -7,8 +7,8 @@ from unittest import mock
 from attachd import exception
 from attachd.db import due, messages
 from attachd.db.paging import Page
-from attachd.manager import background
-from attachd.manager.caretaker import Caretaker
+from attachd.manager.ha import recovery
+from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.rpc import manager_api
 from attachd.tests import databases, rows
 from attachd.tests.functional import served
@@ -191,7 +191,7 @@ class LostTest(Case):
         self.cast = mock.patch.object(manager_api, "process_pending", side_effect=away)
 
     def recover(self):
-        Caretaker(self.api.backend).once()
+        RecoveryLoop(self.api.backend).run_once()
 
     def test_the_row_says_what_is_due_and_recovery_does_it(self):
         with self.cast:
@@ -236,19 +236,19 @@ class LostTest(Case):
 
     def test_a_message_that_comes_twice_or_late_does_nothing(self):
         made = self.create(rows.add_volume(), options={}).body["attachment"]["id"]
-        background.process_pending(self.api.backend, made)
+        recovery.process_pending(self.api.backend, made)
         self.assertEqual("reserved", rows.attachment(made)["state"])
         self.assertEqual(200, self.update(made, options={}).status)
-        background.process_pending(self.api.backend, made)
+        recovery.process_pending(self.api.backend, made)
         self.assertEqual(["grant"], self.driver.methods)
         self.assertEqual(200, self.delete(made, {}).status)
-        background.process_pending(self.api.backend, made)
+        recovery.process_pending(self.api.backend, made)
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
     def test_many_messages_at_once_connect_once(self):
         with self.cast:
             made = self.create(rows.add_volume(), connector=HOST).body["attachment"]["id"]
-        databases.together(*[lambda: background.process_pending(self.api.backend, made)] * 4)
+        databases.together(*[lambda: recovery.process_pending(self.api.backend, made)] * 4)
         self.assertEqual("connected", rows.attachment(made)["state"])
         self.assertEqual(["grant"], self.driver.methods)
 

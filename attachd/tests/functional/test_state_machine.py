@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from attachd import exception
 from attachd.drivers.fake import Call
-from attachd.manager.ha.backend_heartbeat import Upkeep
-from attachd.manager.ha.ensure_exports import Healer
+from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
+from attachd.manager.ha.ensure_exports import EnsureExportsTask
 from attachd.tests import rows
 from attachd.tests.functional import legacy_model, model, served
 from attachd.tests.functional.legacy_rules import LegacyRules as Rules
@@ -52,15 +52,15 @@ class Machine(Rules):
         super().__init__()
         self.api = api
         self.driver = api.backend.driver
-        self.upkeep = Upkeep(api.backend)
+        self.upkeep = BackendHeartbeat(api.backend)
         self.volumes: dict[str, legacy_model.Volume] = {}
         # What the story before has left.
         self.driver.empty()
         rows.remove_all()
         # However long the stories before took, the backend is not forgotten.
-        self.upkeep.once()
-        self.healer = Healer(api.backend)
-        self.healer.once()
+        self.upkeep.run_once()
+        self.healer = EnsureExportsTask(api.backend)
+        self.healer.run_once()
 
     def _volume(self, data: st.DataObject) -> legacy_model.Volume:
         return self.volumes[data.draw(st.sampled_from(list(self.volumes)))]
@@ -270,7 +270,7 @@ class Machine(Rules):
     @stateful.rule()
     def restart_backend(self) -> None:
         self.driver.restart()
-        self.healer.once()
+        self.healer.run_once()
         for volume in self.volumes.values():
             for each in volume.every():
                 each.reachable = each.state in {"connected", "attached"} and each.host is not None

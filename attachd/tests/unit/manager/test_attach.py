@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connecting: the row before, the driver, the row after; see also the neighbouring files."""
 
+import functools
 import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.manager import attach
+from attachd.db import types
+from attachd.manager import attach, detach
 from attachd.tests import backends, rows
-from attachd.tests.rows import CONNECTOR
+from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
 
 class AttachTest(unittest.TestCase):
@@ -194,3 +196,264 @@ class RepeatTest(unittest.TestCase):
             with self.assertRaises(exception.InvalidTransition):
                 self._attach(mine)
         self.assertEqual([], self.driver.handed)
+
+
+SERVER = "11111111-1111-1111-1111-111111111111"
+OTHER_SERVER = "22222222-2222-2222-2222-222222222222"
+BOUND = (
+    "connecting",
+    "connected",
+    "attached",
+    "connect_unknown",
+    "disconnecting",
+    "disconnect_failed",
+)
+
+
+class BesideTest(unittest.TestCase):
+    """Two attachments of one volume."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+
+    def _volume(self, state, server=SERVER, **volume):
+        """Return ids of a volume, of an attachment in ``state``, and of a reserved one."""
+        volume_id = rows.add_volume(**volume)["id"]
+        other = rows.add_attachment(volume_id, state, instance_uuid=server)["id"]
+        mine = rows.add_attachment(volume_id, instance_uuid=SERVER)["id"]
+        return volume_id, other, mine
+
+    def test_alone_means_without_any_other_connection_of_an_ordinary_volume(self):
+        for state in BOUND:
+            volume_id, other, mine = self._volume(state)
+            with self.subTest(state=state), self.assertRaises(exception.Conflict) as refused:
+                attach.attach_exclusive(self.backend, mine, volume_id, OTHER_CONNECTOR)
+            if state not in {"connect_unknown", "disconnect_failed"}:
+                self.assertIsInstance(refused.exception, exception.NotMultiattach)
+                self.assertIn(other, str(refused.exception))
+            self.assertEqual("reserved", rows.attachment(mine)["state"])
+        self.assertEqual([], self.driver.handed)
+
+    def test_alone_does_not_mind_what_does_not_reach_the_volume(self):
+        for state in ("reserved", "connect_failed"):
+            volume_id, _other, mine = self._volume(state)
+            attach.attach_exclusive(self.backend, mine, volume_id, CONNECTOR)
+            self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_a_server_that_moves_is_connected_from_both_hosts(self):
+        for state in ("connecting", "connected", "attached", "disconnecting"):
+            volume_id, _other, mine = self._volume(state)
+            attach.attach(self.backend, mine, volume_id, OTHER_CONNECTOR)
+            self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_nobody_else_is_connected_beside_a_server_of_an_ordinary_volume(self):
+        # Such a pair comes from a connect that failed cleanly and is tried again too late.
+        for state in ("reserved", *BOUND):
+            for connect in (attach.attach, attach.attach_exclusive):
+                volume_id, _other, mine = self._volume(state, OTHER_SERVER)
+                with self.subTest(state=state), self.assertRaises(exception.Conflict):
+                    connect(self.backend, mine, volume_id, OTHER_CONNECTOR)
+        self.assertEqual([], self.driver.handed)
+
+    def test_two_attachments_without_servers_are_strangers(self):
+        volume_id = rows.add_volume()["id"]
+        rows.add_attachment(volume_id, "connected")
+        mine = rows.add_attachment(volume_id)["id"]
+        with self.assertRaises(exception.NotMultiattach):
+            attach.attach(self.backend, mine, volume_id, OTHER_CONNECTOR)
+
+    def test_a_multiattach_volume_connects_everybody(self):
+        for state in ("reserved", "connecting", "connected", "attached", "disconnecting"):
+            for connect in (attach.attach, attach.attach_exclusive):
+                volume_id, _other, mine = self._volume(state, OTHER_SERVER, multiattach=True)
+                connect(self.backend, mine, volume_id, OTHER_CONNECTOR)
+                self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_a_multiattach_volume_stays_in_use_while_another_host_connects(self):
+        volume_id, _other, mine = self._volume("attached", OTHER_SERVER, multiattach=True)
+        attach.attach_exclusive(self.backend, mine, volume_id, OTHER_CONNECTOR)
+        volume = rows.volume(volume_id)
+        self.assertEqual(("in-use", "attached"), (volume["status"], volume["attach_status"]))
+
+    def test_nobody_is_connected_while_somebody_alone_may_still_reach_the_volume(self):
+        for state in ("connect_unknown", "disconnect_failed"):
+            volume_id, _other, mine = self._volume(state, OTHER_SERVER, multiattach=True)
+            with self.assertRaisesRegex(exception.Conflict, "error"):
+                attach.attach(self.backend, mine, volume_id, CONNECTOR)
+
+    def test_ones_own_doubt_does_not_stand_in_the_way(self):
+        volume_id = rows.add_volume()["id"]
+        mine = rows.add_attachment(volume_id, "connect_unknown")["id"]
+        self.assertEqual("error", rows.volume(volume_id)["status"])
+        attach.attach_exclusive(self.backend, mine, volume_id, CONNECTOR)
+        self.assertEqual("attaching", rows.volume(volume_id)["status"])
+
+
+class ModeCase(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+
+    def attach(self, mine, connector=CONNECTOR):
+        row = rows.attachment(mine)
+        return attach.attach(self.backend, mine, row["volume_id"], connector)
+
+    def fail(self, mine, connector=CONNECTOR):
+        with self.assertRaises(exception.ConnectFailed):
+            self.attach(mine, connector)
+
+    def modes(self, mine):
+        """Return what the backend was told last, and what the row says."""
+        return self.driver.handed[-1].export.mode, rows.attachment(mine)["mode"]
+
+
+class ModeTest(ModeCase):
+    """Read-only or not."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id = rows.add_volume()["id"]
+
+    def mode(self, reserved, connector):
+        mine = rows.add_attachment(self.volume_id, mode=reserved)["id"]
+        answer = self.attach(mine, connector)
+        told = answer["connection_info"]["data"]["access_mode"]
+        self.assertEqual({answer["mode"]}, {told, *self.modes(mine)})
+        detach.detach(self.backend, mine, self.volume_id)
+        return answer["mode"]
+
+    def test_without_a_word_it_is_read_and_write(self):
+        self.assertEqual("rw", self.mode(None, CONNECTOR))
+
+    def test_the_connector_may_ask_for_less(self):
+        self.assertEqual("ro", self.mode(None, {**CONNECTOR, "mode": "ro"}))
+
+    def test_what_was_reserved_wins_over_the_connector(self):
+        self.assertEqual("ro", self.mode("ro", {**CONNECTOR, "mode": "rw"}))
+        self.assertEqual("rw", self.mode("rw", {**CONNECTOR, "mode": "ro"}))
+
+    def test_an_unknown_mode_of_a_connector_is_read_and_write(self):
+        self.assertEqual("rw", self.mode(None, {**CONNECTOR, "mode": "shared"}))
+
+
+class OneWriterTest(ModeCase):
+    """A multiattach volume that one host writes, and a connect that is repeated."""
+
+    def setUp(self):
+        super().setUp()
+        specs = {"multiattach": "<is> True", "mode": "RO"}
+        kind = types.create({"name": "one-writer", "extra_specs": specs})
+        self.volume_id = rows.add_volume(volume_type_id=kind["id"], multiattach=True)["id"]
+        self.mine = rows.add_attachment(self.volume_id)["id"]
+        self.other = rows.add_attachment(self.volume_id)["id"]
+
+    def test_the_first_one_writes_and_the_second_one_reads(self):
+        self.assertEqual("rw", self.attach(self.mine)["mode"])
+        self.assertEqual("ro", self.attach(self.other, OTHER_CONNECTOR)["mode"])
+        self.assertEqual(("ro", "ro"), self.modes(self.other))
+        detach.detach(self.backend, self.mine, self.volume_id)
+        self.assertEqual("ro", rows.attachment(self.other)["mode"])
+
+    def test_a_connect_that_failed_cleanly_leaves_the_place_to_others(self):
+        with self.driver.failing("grant", final=True):
+            self.fail(self.mine)
+        self.assertIsNone(rows.attachment(self.mine)["mode"])
+        self.assertEqual("rw", self.attach(self.other, OTHER_CONNECTOR)["mode"])
+        self.assertEqual("ro", self.attach(self.mine)["mode"])
+
+    def test_who_was_asked_to_write_keeps_that_wish(self):
+        rows.change_attachment(self.mine, mode="rw", asked_mode="rw")
+        with self.driver.failing("grant", final=True):
+            self.fail(self.mine)
+        self.attach(self.other, OTHER_CONNECTOR)
+        with self.assertRaisesRegex(exception.InvalidVolumeAttachMode, f"attachment {self.other}"):
+            self.attach(self.mine)
+        self.assertEqual("connect_failed", rows.attachment(self.mine)["state"])
+
+    def test_one_that_may_write_already_is_in_the_way_and_is_granted_as_before(self):
+        with self.driver.failing("grant", "revoke"):
+            self.fail(self.mine)
+        self.assertEqual("connect_unknown", rows.attachment(self.mine)["state"])
+        rows.change_attachment(self.other, mode="rw", state="attached")  # as nothing may do
+        self.assertEqual("rw", self.attach(self.mine)["mode"])
+
+
+class SecretTest(ModeCase):
+    """What a host logs in with."""
+
+    def setUp(self):
+        super().setUp()
+        self.enterContext(mock.patch.object(self.driver, "connection_key", self.key))
+        self.volume_id = rows.add_volume(multiattach=True)["id"]
+
+    @staticmethod
+    def key(volume, export):
+        return f"{volume.id} {export.connector['host']} {export.mode}"
+
+    def secret(self, connector=CONNECTOR, **values):
+        mine = rows.add_attachment(self.volume_id, **values)["id"]
+        self.attach(mine, connector)
+        row = rows.attachment(mine)
+        self.assertEqual(row["secret"], self.driver.handed[-1].export.secret)
+        return mine, row["secret"]
+
+    def test_attachments_that_share_a_connection_have_one(self):
+        (first, known), (_second, same) = self.secret(), self.secret()
+        self.assertEqual(known, same)
+        detach.detach(self.backend, first, self.volume_id)
+        self.assertEqual(known, self.secret()[1])
+
+    def test_others_have_one_of_their_own(self):
+        secrets = {self.secret()[1], self.secret(OTHER_CONNECTOR)[1], self.secret(mode="ro")[1]}
+        self.assertEqual(3, len(secrets))
+
+    def test_what_may_be_there_still_counts(self):
+        for state in ("connect_unknown", "disconnect_failed", "disconnecting", "connecting"):
+            with self.subTest(state):
+                mine, known = self.secret()
+                rows.change_attachment(mine, state=state)
+                other = rows.add_attachment(self.volume_id)["id"]
+                guard = attach.attach_guard(self.backend, CONNECTOR, lambda *_rows: {})
+                volume, row = rows.volume(self.volume_id), rows.attachment(other)
+                values = guard({**volume, "type_specs": None}, row, [rows.attachment(mine)])
+                self.assertEqual(known, values["secret"])
+                rows.remove_attachment(other)
+                rows.remove_attachment(mine)
+
+    def test_what_surely_failed_does_not(self):
+        mine = rows.add_attachment(self.volume_id)["id"]
+        with self.driver.failing("grant", final=True):
+            self.fail(mine)
+        known = rows.attachment(mine)["secret"]
+        _other, secret = self.secret()
+        self.assertNotEqual(known, secret)
+        self.attach(mine)
+        self.assertEqual(secret, rows.attachment(mine)["secret"])
+
+    def test_another_host_does_not_get_what_this_one_may_know(self):
+        _first, known = self.secret()
+        mine = rows.add_attachment(self.volume_id)["id"]
+        with self.driver.failing("grant", final=True):
+            self.fail(mine)
+        self.assertEqual(known, rows.attachment(mine)["secret"])
+        self.attach(mine, OTHER_CONNECTOR)
+        self.assertNotEqual(known, rows.attachment(mine)["secret"])
+
+
+class DeniedTest(ModeCase):
+    """A connect that failed is repeated when somebody else has come, which is denied."""
+
+    def test_it_is_one_of_several_then(self):
+        volume_id = rows.add_volume(multiattach=True)["id"]
+        mine = rows.add_attachment(volume_id, "connect_failed")["id"]
+        other = rows.add_attachment(volume_id, "attached")["id"]
+        repeat = functools.partial(
+            attach.attach_exclusive, self.backend, mine, volume_id, OTHER_CONNECTOR
+        )
+        with self.assertRaisesRegex(exception.Forbidden, "a:rule"):
+            repeat("a:rule")
+        rows.remove_attachment(other)
+        self.assertIn("connection_info", repeat("a:rule"))

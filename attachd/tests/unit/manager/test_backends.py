@@ -119,7 +119,7 @@ class LockTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = made.use(self)
-        self.other = made.FakeBackend(made.NAME, self.backend.driver, self.backend.presence)
+        self.other = made.FakeBackend(made.NAME, self.backend.driver, self.backend.membership)
         self.got = threading.Event()
         self.one, self.two = (rows.add_volume()["id"] for _ in range(2))
 
@@ -160,21 +160,21 @@ class LockTest(unittest.TestCase):
     def test_a_forgotten_turn_leaves_nothing_and_can_be_forgotten_again(self):
         with self.backend.lock(self.one):
             self.assertTrue(list(Path(CONF.state_path).rglob(f"*{self.one}*")))
-        self.backend.forget_turn(self.one)
-        self.backend.forget_turn(self.one)
+        self.backend.delete_lock_files(self.one)
+        self.backend.delete_lock_files(self.one)
         self.assertEqual([], list(Path(CONF.state_path).rglob(f"*{self.one}*")))
 
     def test_whoever_has_it_has_the_lease_which_is_given_back(self):
-        ours = self.backend.presence.id
-        with self.backend.lock(self.one) as turn:
+        ours = self.backend.membership.id
+        with self.backend.lock(self.one) as lease:
             row = rows.volume(self.one)
             self.assertEqual((ours, 1), (row["lease_holder"], row["lease_generation"]))
-            self.assertEqual((ours, 1), (turn.lease.holder, turn.lease.generation))
+            self.assertEqual((ours, 1), (lease.token.holder, lease.token.generation))
         row = rows.volume(self.one)
         self.assertEqual((None, 1), (row["lease_holder"], row["lease_generation"]))
 
     def test_a_turn_alone_takes_no_lease(self):
-        with self.backend.turn(self.one):
+        with self.backend.volume_lease(self.one):
             self.assertFalse(self.backend.is_idle(self.one))
             self.assertIsNone(rows.volume(self.one)["lease_holder"])
         self.assertTrue(self.backend.is_idle(self.one))

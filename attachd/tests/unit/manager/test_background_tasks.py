@@ -8,30 +8,30 @@ import unittest
 from oslo_context import context as oslo_context
 
 from attachd import context
-from attachd.manager.background_tasks import LongWork
+from attachd.manager.background_tasks import BackgroundTasks
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class LongWorkTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.work = LongWork("shelf", 2)
+        self.work = BackgroundTasks("shelf", 2)
         self.go_on = threading.Event()
         self.addCleanup(self.go_on.set)
         self.begun = []
         self.done = threading.Semaphore(0)
 
-    def begin(self, name):
+    def submit(self, name):
         def do():
             self.begun.append(name)
             self.go_on.wait(TIMEOUT)
             self.done.release()
 
-        self.work.begin(name, do)
+        self.work.submit(name, do)
 
     def test_who_begins_it_does_not_wait_and_a_few_are_done_at_a_time(self):
         for name in "abcd":
-            self.begin(name)
+            self.submit(name)
         wait_until(lambda: len(self.begun) == 2)
         time.sleep(0.05)  # for a third one that must not begin; slow, it is only not found
         self.assertEqual({"a", "b"}, set(self.begun))
@@ -42,23 +42,23 @@ class LongWorkTest(unittest.TestCase):
 
     def test_a_volume_that_has_work_gets_no_more(self):
         for _ in range(3):
-            self.begin("a")
+            self.submit("a")
         wait_until(lambda: self.begun)
-        self.begin("a")
+        self.submit("a")
         self.go_on.set()
         self.assertTrue(self.done.acquire(timeout=TIMEOUT))
-        wait_until(lambda: not self.work._known)
+        wait_until(lambda: not self.work._volume_ids)
         self.assertEqual(["a"], self.begun)
-        self.begin("a")
+        self.submit("a")
         wait_until(lambda: self.begun == ["a", "a"])
 
     def test_it_is_busy_until_everything_is_done(self):
-        self.assertFalse(self.work.busy)
+        self.assertFalse(self.work.is_busy)
         for name in "abc":
-            self.begin(name)
-        self.assertTrue(self.work.busy)
+            self.submit(name)
+        self.assertTrue(self.work.is_busy)
         self.go_on.set()
-        wait_until(lambda: not self.work.busy)
+        wait_until(lambda: not self.work.is_busy)
         self.assertEqual(3, len(self.begun))
 
     def test_trouble_does_not_keep_others_from_their_work(self):
@@ -66,18 +66,18 @@ class LongWorkTest(unittest.TestCase):
             raise ZeroDivisionError
 
         with self.assertLogs("attachd.manager.background_tasks", "ERROR"):
-            self.work.begin("bad", fail)
-            wait_until(lambda: not self.work._known)
+            self.work.submit("bad", fail)
+            wait_until(lambda: not self.work._volume_ids)
         self.go_on.set()
         for name in "abc":
-            self.begin(name)
+            self.submit(name)
         wait_until(lambda: len(self.begun) == 3)
 
     def test_who_asked_for_it_is_known_where_it_is_done(self):
         seen = []
         before = oslo_context.get_current()
         context.RequestContext(request_id="req-1", overwrite=True)
-        self.work.begin("a", lambda: seen.append(oslo_context.get_current().request_id))
+        self.work.submit("a", lambda: seen.append(oslo_context.get_current().request_id))
         wait_until(lambda: seen)
         self.assertEqual(["req-1"], seen)
         oslo_context._request_store.context = before

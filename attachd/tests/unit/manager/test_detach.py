@@ -144,7 +144,7 @@ class ForceTest(unittest.TestCase):
         self.volume_id = rows.add_volume(multiattach=True)["id"]
 
     def _force(self, mine):
-        return detach.force(self.backend, mine, self.volume_id, "root")
+        return detach.force_detach(self.backend, mine, self.volume_id, "root")
 
     def _told(self):
         return [(row["detail_id"], row["facts"]) for row in messages.page({}, Page(limit=9))]

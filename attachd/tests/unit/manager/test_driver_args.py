@@ -20,11 +20,11 @@ class LiveTest(unittest.TestCase):
              "secret": None}
             for state in AttachmentState
         ]  # fmt: skip
-        found = [each.attachment_id for each in driver_args.live(held)]
+        found = [each.attachment_id for each in driver_args.live_exports(held)]
         self.assertEqual(["connecting", "connected", "attached", "withdrawing"], found)
 
     def test_nobody_who_never_was_connected(self):
-        self.assertEqual([], driver_args.live([{"state": "attached", "connector": None}]))
+        self.assertEqual([], driver_args.live_exports([{"state": "attached", "connector": None}]))
 
 
 class SecretTest(unittest.TestCase):
@@ -37,23 +37,23 @@ class SecretTest(unittest.TestCase):
         self.row = rows.attachment(rows.add_attachment(rows.add_volume()["id"], "attached")["id"])
 
     def test_only_who_lets_the_host_in(self):
-        self.assertEqual("5" * 32, driver_args.export_to_grant(self.row).secret)
+        self.assertEqual("5" * 32, driver_args.export_with_secret(self.row).secret)
         self.assertEqual("", driver_args.export(self.row).secret)
-        self.assertEqual([""], [each.secret for each in driver_args.live([self.row])])
+        self.assertEqual([""], [each.secret for each in driver_args.live_exports([self.row])])
 
     def test_who_has_none_yet_gets_none(self):
-        self.assertEqual("", driver_args.export_to_grant({**self.row, "secret": None}).secret)
+        self.assertEqual("", driver_args.export_with_secret({**self.row, "secret": None}).secret)
 
     def test_a_connection_is_opened_for_who_needs_it(self):
-        self.assertIsNone(driver_args.connection(self.row))
+        self.assertIsNone(driver_args.connection_info(self.row))
         info = {"driver_volume_type": "iscsi", "data": {"auth_password": "p"}}
         rows.change_attachment(self.row["id"], connection_info=info)
-        self.assertEqual(info, driver_args.connection(rows.attachment(self.row["id"])))
+        self.assertEqual(info, driver_args.connection_info(rows.attachment(self.row["id"])))
 
     def test_a_lost_key_is_in_the_way_of_nothing_else(self):
         keys.lose(self.file)
         with self.assertRaises(exception.SecretUnreadable):
-            driver_args.export_to_grant(self.row)
+            driver_args.export_with_secret(self.row)
         self.assertEqual(self.row["id"], driver_args.export(self.row).attachment_id)
 
 
@@ -95,33 +95,37 @@ class QosTest(unittest.TestCase):
         self.assertEqual({}, self.told())
 
 
-class GrantAgainTest(unittest.TestCase):
-    """A backend forgot its exports."""
+class ScaledTest(unittest.TestCase):
+    def test_what_is_not_per_gib_stays(self):
+        specs = {"total_iops_sec": "500", "read_bytes_sec_max": "9", "own": "x", "empty": None}
+        self.assertEqual(specs, driver_args.scale_qos(specs, 20))
 
-    def setUp(self):
-        super().setUp()
-        self.backend = backends.use(self)
-        self.driver = self.backend.driver
-        self.volume_id = rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
+    def test_what_is_per_gib_grows_with_the_volume(self):
+        for who in ("read", "write", "total"):
+            for what in ("iops", "bytes"):
+                found = driver_args.scale_qos({f"{who}_{what}_sec_per_gb": "10"}, 20)
+                self.assertEqual({f"{who}_{what}_sec": 200}, found)
 
-    def test_a_host_that_should_reach_its_volume_is_let_in_under_the_same_terms(self):
-        mine = rows.add_attachment(self.volume_id)["id"]
-        attach.attach(self.backend, mine, self.volume_id, {**CONNECTOR, "mode": "ro"})
-        before = rows.attachment(mine)
-        self.driver.restart()
-        driver_args.grant_again(self.backend, before)
-        first, second = self.driver.handed
-        self.assertEqual(first, second)
-        self.assertEqual(before, rows.attachment(mine))
+    def test_it_counts_instead_of_a_fixed_limit(self):
+        specs = {"total_iops_sec": "7", "total_iops_sec_per_gb": "10", "own": "x"}
+        self.assertEqual({"total_iops_sec": 200, "own": "x"}, driver_args.scale_qos(specs, 20))
 
-    def test_only_a_finished_connect_is_repeated(self):
-        for state in AttachmentState:
-            mine = rows.add_attachment(self.volume_id, state.value)
-            driver_args.grant_again(self.backend, {**mine, "state": "connected"})
-        granted = [rows.attachment(each)["state"] for each in self.driver.granted()]
-        self.assertEqual(["attached", "connected", "withdrawing"], sorted(granted))
+    def test_it_has_bounds(self):
+        specs = {
+            "total_iops_sec_per_gb": "10",
+            "total_iops_sec_per_gb_min": "100",
+            "total_iops_sec_max": "1000",
+        }
+        for size, expected in ((1, 100), (10, 100), (20, 200), (100, 1000), (500, 1000)):
+            self.assertEqual(
+                {"total_iops_sec": expected}, driver_args.scale_qos(specs, size), size
+            )
 
-    def test_completed_without_a_connector_there_is_nothing_to_grant(self):
-        mine = rows.add_attachment(self.volume_id, "attached", connector=None)
-        driver_args.grant_again(self.backend, mine)
-        self.assertEqual([], self.driver.handed)
+    def test_nonsense_is_passed_on_as_it_is(self):
+        specs = {"total_iops_sec_per_gb": "many", "read_iops_sec_per_gb": None}
+        self.assertEqual(specs, driver_args.scale_qos(specs, 20))
+
+    def test_what_is_stored_is_not_changed(self):
+        specs = {"total_iops_sec_per_gb": "10"}
+        driver_args.scale_qos(specs, 20)
+        self.assertEqual({"total_iops_sec_per_gb": "10"}, specs)

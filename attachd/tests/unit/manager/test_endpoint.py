@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a manager answers: each call does its work and gives no secret away."""
 
+import logging
 import unittest
 
+from oslo_log import log
 import oslo_messaging as messaging
 
 from attachd import context, exception
@@ -115,3 +117,18 @@ class EndpointTest(unittest.TestCase):
         db.move(volume.id, Event.EXTEND, {"new_size_gib": 4})
         self.endpoint.extend_volume(self.context, volume=volume)
         self.assertEqual(4, rows.volume(volume.id)["size_gib"])
+
+
+class LogLevelsTest(unittest.TestCase):
+    def test_only_who_is_meant_changes_what_it_logs(self):
+        logger = log.getLogger("attachd.tests.answering").logger
+        self.addCleanup(logger.setLevel, logging.NOTSET)
+        levels, who = (
+            Endpoint(backends.use(self)),
+            context.RequestContext(overwrite=False),
+        )
+        for hosts, expected in ((["other@fake"], "ERROR"), ([backends.HOST], "DEBUG")):
+            logger.setLevel("ERROR")
+            levels.set_log_levels(who, hosts=hosts, prefix=logger.name, level="DEBUG")
+            answer = levels.get_log_levels(who, prefix=logger.name)
+            self.assertEqual({logger.name: expected}, answer)

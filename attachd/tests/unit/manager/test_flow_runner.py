@@ -40,7 +40,7 @@ def _run(*steps):
 
 class RunTest(unittest.TestCase):
     def _failure(self, *steps):
-        with self.assertRaises(flow_runner.Failed) as caught:
+        with self.assertRaises(flow_runner.FlowFailed) as caught:
             _run(*steps)
         return caught.exception
 
@@ -74,7 +74,7 @@ class RunTest(unittest.TestCase):
             failed = self._failure(first, _Step("b", undone=KeyError("x")), _Step("c", cause))
         self.assertEqual((cause, False), (failed.cause, failed.clean))
         revert.assert_not_called()
-        self.assertIn("b could not be reverted", logged.output[-1])
+        self.assertIn("Task b: revert failed", logged.output[-1])
 
     def test_tasks_are_reverted_from_the_last_to_the_first(self):
         steps = [_Step("a"), _Step("b"), _Step("c", ValueError())]
@@ -99,7 +99,7 @@ class RunTest(unittest.TestCase):
 
     def test_what_nobody_provides_fails_the_task_that_needs_it(self):
         flow = linear_flow.Flow("flow").add(_Step("a"), _Sum())
-        with self.assertRaises(flow_runner.Failed) as caught:
+        with self.assertRaises(flow_runner.FlowFailed) as caught:
             flow_runner.run(flow, {"left": 1})
         self.assertIsInstance(caught.exception.cause, KeyError)
         self.assertTrue(caught.exception.clean)
@@ -150,7 +150,7 @@ class RunAgainTest(unittest.TestCase):
         self.ran = []
 
     def _run(self, order):
-        return flow_runner.run_again(_obeying, {"order": order, "ran": self.ran})
+        return flow_runner.run_cached(_obeying, {"order": order, "ran": self.ran})
 
     def test_each_run_sees_its_own_store_and_not_the_last_ones(self):
         answers = [{"answer": order} for order in (1, 2, 3)]
@@ -168,13 +168,13 @@ class RunAgainTest(unittest.TestCase):
 
         orders = []
         inside = mock.Mock(**{"append.side_effect": lambda _task: run_inside()})
-        told = flow_runner.run_again(_obeying, {"order": "outer", "ran": inside})
+        told = flow_runner.run_cached(_obeying, {"order": "outer", "ran": inside})
         self.assertEqual({"answer": "outer"}, told)
         self.assertEqual([{"answer": "inner"}], orders)
 
     def test_what_failed_is_told_and_the_next_run_is_not_its_heir(self):
         cause = ValueError("bug")
-        with self.assertRaises(flow_runner.Failed) as failed:
+        with self.assertRaises(flow_runner.FlowFailed) as failed:
             self._run(cause)
         self.assertIs(cause, failed.exception.cause)
         self.assertTrue(failed.exception.clean)

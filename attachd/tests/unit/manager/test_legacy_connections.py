@@ -25,10 +25,12 @@ class Case(unittest.TestCase):
 
     def open(self, connector=CONNECTOR):
         who = (rows.PROJECT, "u")
-        return legacy_connections.open_(self.backend, self.volume_id, *who, connector)
+        return legacy_connections.initialize(self.backend, self.volume_id, *who, connector)
 
     def close(self, connector=CONNECTOR, *attachment_ids):
-        return legacy_connections.close(self.backend, self.volume_id, connector, attachment_ids)
+        return legacy_connections.terminate(
+            self.backend, self.volume_id, connector, attachment_ids
+        )
 
     def hold(self):
         legacy.hold(self.volume_id, rows.PROJECT, "u")
@@ -185,7 +187,7 @@ class CloseTest(Case):
         self.open()
         self.open(OTHER_CONNECTOR)
         (one, two) = rows.attachments(self.volume_id)
-        closed = legacy_connections.close(self.backend, self.volume_id, None, (), [two["id"]])
+        closed = legacy_connections.terminate(self.backend, self.volume_id, None, (), [two["id"]])
         self.assertEqual((1, {one["id"]}), (closed, self.driver.granted()))
 
     def test_a_host_of_several_attachments_is_shut_out_when_they_are_detached(self):

@@ -14,9 +14,9 @@ from attachd.conf import CONF
 from attachd.context import RequestContext
 from attachd.db import processes, services
 from attachd.manager import service as manager_service
-from attachd.manager.agents.rpc_server import Desk
-from attachd.manager.ha.backend_heartbeat import Upkeep
-from attachd.manager.ha.membership import Presence
+from attachd.manager.agents.rpc_server import AgentRpcServer
+from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
+from attachd.manager.ha.membership import Membership
 from attachd.manager.service import ManagerService
 from attachd.rpc import agent_manager_api, transport
 from attachd.tests import backends, hearing
@@ -35,7 +35,7 @@ class ManagerServiceTest(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
         # Of a slow machine nobody says that it left work behind.
-        self.enterContext(mock.patch.object(manager_service, "UPKEEP_PATIENCE", TIMEOUT))
+        self.enterContext(mock.patch.object(manager_service, "STOP_TIMEOUT", TIMEOUT))
         self.manager = ManagerService()
         self.addCleanup(self.manager.stop)
 
@@ -63,7 +63,9 @@ class ManagerServiceTest(unittest.TestCase):
             "error": None,
         }
         self.assertEqual([], agent_manager_api.report(proof, said))
-        with mock.patch.object(Desk, "stop", autospec=True, side_effect=Desk.stop) as stopped:
+        with mock.patch.object(
+            AgentRpcServer, "stop", autospec=True, side_effect=AgentRpcServer.stop
+        ) as stopped:
             self.manager.stop()
         stopped.assert_called_once()
 
@@ -95,7 +97,7 @@ class ManagerServiceTest(unittest.TestCase):
         server = mock.Mock()
         server.start.side_effect = lambda **_: order.append("serving")
         serving = mock.patch("attachd.rpc.transport.get_server", return_value=server)
-        agents = mock.patch("attachd.manager.service.Desk")
+        agents = mock.patch("attachd.manager.service.AgentRpcServer")
         with mock.patch.object(self.backend, "setup", slow_setup), serving, agents:
             self.manager.start()
             begun.set()
@@ -105,17 +107,17 @@ class ManagerServiceTest(unittest.TestCase):
     def test_nothing_is_served_before_others_know_of_the_process(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         server = mock.Mock()
-        self.addCleanup(self.backend.presence.stop)
+        self.addCleanup(self.backend.membership.stop)
         with (
             mock.patch.object(processes, "join", side_effect=gone),
             mock.patch("attachd.rpc.transport.get_server", return_value=server),
-            mock.patch("attachd.manager.service.Desk"),
+            mock.patch("attachd.manager.service.AgentRpcServer"),
         ):
-            self.backend.presence.start()
+            self.backend.membership.start()
             self.manager.start()
             self.assertFalse(self.manager.wait_until_reported(0.3))
             self.assertEqual(0, server.start.call_count)
-        self.backend.presence.beat()
+        self.backend.membership.heartbeat()
         self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         self.assertEqual(1, server.start.call_count)
 
@@ -166,7 +168,7 @@ class ManagerServiceTest(unittest.TestCase):
             self.assertTrue(entered.wait(TIMEOUT))
             stopping = threading.Thread(target=self.manager.stop)
             stopping.start()
-            wait_until(self.manager._posts[0]._stopping.is_set)
+            wait_until(self.manager._workers[0]._stopping.is_set)
             gate.set()
             stopping.join(TIMEOUT)
         caller.join(TIMEOUT)
@@ -174,7 +176,7 @@ class ManagerServiceTest(unittest.TestCase):
 
     def test_who_leaves_with_nothing_to_do_tells_so(self):
         self.manager.start()
-        with mock.patch.object(Presence, "stop") as leave:
+        with mock.patch.object(Membership, "stop") as leave:
             self.manager.stop()
         leave.assert_called_once_with()
 
@@ -182,9 +184,9 @@ class ManagerServiceTest(unittest.TestCase):
         gate = threading.Event()
         self.addCleanup(gate.set)
         self.manager.start()
-        self.backend.long_work.begin("v", lambda: gate.wait(TIMEOUT))
+        self.backend.background_tasks.submit("v", lambda: gate.wait(TIMEOUT))
         with (
-            mock.patch.object(Presence, "stop") as leave,
+            mock.patch.object(Membership, "stop") as leave,
             self.assertLogs("attachd.manager.service", "WARNING") as logged,
         ):
             self.manager.stop()
@@ -206,7 +208,7 @@ class ManagerServiceTest(unittest.TestCase):
             mock.patch("attachd.manager.detach.detach", detach),
             # The call goes on until the gate opens, which is after the end.
             mock.patch("attachd.manager.service._deadline", lambda: time.monotonic() + 0.1),
-            mock.patch.object(Presence, "stop") as leave,
+            mock.patch.object(Membership, "stop") as leave,
             mock.patch.object(notifications, "stop") as told,
         ):
             caller = threading.Thread(target=self.ask)
@@ -240,7 +242,7 @@ class ManagerServiceTest(unittest.TestCase):
         self.addCleanup(gate.set)
         with (
             mock.patch.object(self.backend, "setup", lambda: gate.wait(TIMEOUT)),
-            mock.patch("attachd.manager.service.UPKEEP_PATIENCE", 0.1),
+            mock.patch("attachd.manager.service.STOP_TIMEOUT", 0.1),
         ):
             self.manager.start()
             self.manager.stop()
@@ -253,7 +255,7 @@ class ManagerServiceTest(unittest.TestCase):
             raise RuntimeError("odd")
 
         backends.override(self, "report_interval", 1, group="manager")
-        with mock.patch.object(Upkeep, "once", fail):
+        with mock.patch.object(BackendHeartbeat, "run_once", fail):
             self.manager.start()
             for _ in range(2):
                 self.assertTrue(calls.acquire(timeout=TIMEOUT))

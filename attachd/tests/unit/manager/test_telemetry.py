@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is begun where a manager is watched; tests/functional watches a real one."""
 
+import contextlib
 import unittest
 from unittest import mock
 
+import prometheus_client
+
+from attachd import exception
 from attachd.conf import CONF
-from attachd.manager import telemetry
-from attachd.manager.ha.membership import Presence
+from attachd.db import services
+from attachd.drivers.base import Export, VolumeRef
+from attachd.manager import rpc_decorators, telemetry
+from attachd.manager.ha.membership import Membership
 from attachd.telemetry import exporter, recorder, tracing
-from attachd.tests import backends, metrics
+import attachd.telemetry.gmr
+from attachd.tests import backends, metrics, rows
+from attachd.tests.wait import TIMEOUT
 
 
 class LoadTest(unittest.TestCase):
@@ -18,7 +26,7 @@ class LoadTest(unittest.TestCase):
         metrics.use(self)
 
     def test_nothing_is_measured_where_nobody_wants_it(self):
-        telemetry.watch([self.backend])
+        telemetry.instrument([self.backend])
         self.assertNotIn("grant", vars(self.backend.driver))
         self.assertEqual([], exporter._exporters)
 
@@ -26,7 +34,7 @@ class LoadTest(unittest.TestCase):
         backends.override(self, "enabled", True, "metrics")
         backends.override(self, "manager_port", 0, "metrics")
         recorder.stop()  # as before anybody has begun to count
-        telemetry.watch([self.backend])
+        telemetry.instrument([self.backend])
         self.assertIn("grant", vars(self.backend.driver))
         self.assertEqual(1, len(exporter._exporters))
         labels = {"backend": backends.HOST, "step": "revoke", "outcome": "failed"}
@@ -34,13 +42,159 @@ class LoadTest(unittest.TestCase):
 
     def test_traces_alone_need_no_exporter(self):
         with mock.patch.object(tracing, "is_on", return_value=True):
-            telemetry.watch([self.backend])
+            telemetry.instrument([self.backend])
         self.assertIn("revoke", vars(self.backend.driver))
         self.assertEqual([], exporter._exporters)
 
     def test_all_is_begun_for_what_is_served(self):
         CONF([], project="attachd", default_config_files=[])
         backends.override(self, "enabled_backends", [])
-        with mock.patch.object(telemetry, "meditation") as meditation:
-            self.assertEqual([], telemetry.load(Presence()))
-        meditation.begin.assert_called_once_with([])
+        with mock.patch.object(telemetry, "add_report_sections") as add_sections:
+            self.assertEqual([], telemetry.load_backends(Membership()))
+        add_sections.assert_called_once_with([])
+
+
+class CollectorTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        backends.use(self)
+        backends.override(self, "count_interval", 1.0, "metrics")
+        self.registry = prometheus_client.CollectorRegistry()
+        collector = telemetry.RowCountCollector()
+        collector._probe._patience = TIMEOUT
+        self.probe = collector._probe
+        self.registry.register(collector)
+
+    def ask(self):
+        text = prometheus_client.generate_latest(self.registry).decode()
+        return {name: value for (name, _labels), value in metrics.read(text).items()}
+
+    def test_it_tells_what_there_is(self):
+        rows.add_attachment(rows.add_volume()["id"], "connecting")
+        services.report(
+            binary="m", host="a@x", availability_zone="nova", up=True, error=None, report=None
+        )
+        found = self.ask()
+        self.assertEqual(1.0, found["attachd_database_up"])
+        self.assertEqual(1.0, found["attachd_attachments"])
+        self.assertEqual(1.0, found["attachd_backend_up"])
+        self.assertGreaterEqual(found["attachd_backend_report_age_seconds"], 0.0)
+
+    def test_it_asks_seldom(self):
+        self.probe._fresh_for = 1000.0
+        self.ask()
+        with mock.patch.object(telemetry.census, "take") as take:
+            self.ask()
+        take.assert_not_called()
+
+    def test_without_a_database_it_tells_that_and_no_old_numbers(self):
+        self.probe._fresh_for = 0.0
+        self.ask()
+        gone = exception.Unavailable(reason="gone")
+        with mock.patch.object(telemetry.census, "take", side_effect=gone):
+            found = self.ask()
+        self.assertEqual(0.0, found["attachd_database_up"])
+        self.assertEqual({"attachd_database_up", "attachd_count_age_seconds"}, set(found))
+
+
+class Served:
+    _host = "h@b"
+
+    @rpc_decorators.expected_errors
+    def attach(self, error=None):
+        if error is not None:
+            raise error
+        return "done"
+
+
+class WatchingTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.recorder = metrics.use(self)
+
+    def value(self, name, **labels):
+        return metrics.value(self.recorder, name, **labels)
+
+    def test_steps_of_a_driver_are_measured_by_their_outcome(self):
+        driver = self.backend.driver
+        telemetry.instrument_driver("h@b", driver)
+        volume, export = VolumeRef("v", 1, {}), Export("a", {}, "rw")
+        driver.grant(volume, export)
+        for final in (True, False):
+            with driver.failing("grant", final=final), contextlib.suppress(exception.BackendError):
+                driver.grant(volume, export)
+        labels = {"backend": "h@b", "step": "grant"}
+        for outcome in ("ok", "refused", "failed"):
+            found = self.value("attachd_steps_total", outcome=outcome, **labels)
+            self.assertEqual(1.0, found, outcome)
+        self.assertEqual(3.0, self.value("attachd_step_duration_seconds_count", **labels))
+
+    def test_failures_are_told_before_there_is_one(self):
+        # Else the first one was no rise of anything, and no alert.
+        telemetry.instrument_driver("h@b", self.backend.driver)
+        for step in ("grant", "revoke"):
+            for outcome in ("refused", "failed", "error"):
+                labels = {"backend": "h@b", "step": step, "outcome": outcome}
+                self.assertEqual(0.0, self.value("attachd_steps_total", **labels), labels)
+
+    def test_all_steps_are_of_the_contract(self):
+        for step in telemetry.STEPS:
+            self.assertTrue(callable(getattr(self.backend.driver, step)), step)
+
+    def test_calls_are_measured_by_their_outcome(self):
+        failed = exception.ConnectFailed(attachment_id="a", reason="r")
+        refused = exception.Unavailable(reason="r")
+        for error in (None, failed, refused, KeyError("x")):
+            with contextlib.suppress(Exception):
+                Served().attach(error)
+        for outcome in ("ok", "failed", "refused", "error"):
+            found = self.value(
+                "attachd_served_total", server="h@b", method="attach", outcome=outcome
+            )
+            self.assertEqual(1.0, found, outcome)
+
+    def test_what_nobody_asked_for_is_counted(self):
+        for many in (0, 2, 1):
+            telemetry.count_recovery(self.backend, "expire", many)
+        found = self.value(
+            "attachd_recovery_actions_total", backend=backends.HOST, action="expire"
+        )
+        self.assertEqual(3.0, found)
+
+    def test_waiting_for_a_turn_is_a_step(self):
+        volume_id = rows.add_volume()["id"]
+        with self.backend.lock(volume_id):
+            pass
+        labels = {"backend": backends.HOST, "step": "wait"}
+        self.assertEqual(1.0, self.value("attachd_steps_total", outcome="ok", **labels))
+
+
+class LinesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        begin = self.enterContext(mock.patch.object(attachd.telemetry.gmr, "setup"))
+        tell = self.enterContext(mock.patch.object(attachd.telemetry.gmr, "register_section"))
+        telemetry.add_report_sections([self.backend])
+        begin.assert_called_once_with("attachd-manager")
+        self.told = {call.args[0]: call.args[1] for call in tell.call_args_list}
+
+    def test_it_tells_how_backends_are_and_no_reason(self):
+        (line,) = self.told["Backends"]()
+        self.assertIn("here@fake (RecordingDriver): ready", line)
+        self.backend.error = "The password is 1234."
+        (line,) = self.told["Backends"]()
+        self.assertIn("down", line)
+        self.assertNotIn("1234", line)
+
+    def test_it_tells_who_works_on_volumes(self):
+        self.assertEqual([], self.told["Volume locks"]())
+        volume_id = rows.add_volume()["id"]
+        with self.backend.lock(volume_id):
+            (line,) = self.told["Volume locks"]()
+        self.assertEqual(f"attachd-volume-{volume_id}: held by one thread, 0 waiting", line)
+
+    def test_it_tells_of_connections_to_the_database(self):
+        rows.add_volume()
+        self.assertRegex("\n".join(self.told["Database"]()), "reading: .*\nwriting: ")

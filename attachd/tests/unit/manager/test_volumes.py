@@ -9,9 +9,9 @@ from unittest import mock
 from attachd import exception
 from attachd.conf import CONF
 from attachd.db import volumes as db
-from attachd.manager import volumes
+from attachd.manager import flow_runner, volumes
 from attachd.rpc import agent_api
-from attachd.states import Event
+from attachd.states import Event, VolumeState
 from attachd.tests import backends, rows
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -295,3 +295,56 @@ class ExtendTest(_VolumeCase):
         with self.driver.raising(error, "extend"):
             volumes.extend(self.backend, volume_id)
         self.assertEqual("error_extending", rows.volume(volume_id)["status"])
+
+
+class OutcomesTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+
+    def test_only_a_row_that_waits_for_the_work_is_due(self):
+        volume_id = rows.add_volume("creating")["id"]
+        self.assertEqual(volume_id, volumes.get_in_state(volume_id, VolumeState.CREATING)["id"])
+        self.assertIsNone(volumes.get_in_state(volume_id, VolumeState.DELETING))
+        self.assertIsNone(volumes.get_in_state("gone", VolumeState.CREATING))
+
+    def test_how_it_ended_is_stored_once(self):
+        volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        with self.backend.lock(volume_id) as lease:
+            after = volumes.record_result(lease, Event.CREATED, {"size_gib": 3})
+            self.assertEqual(("available", 3, None), (after["status"], after["size_gib"],
+                                                      after["owner"]))  # fmt: skip
+            self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
+
+    def test_what_has_become_others_meanwhile_is_left_as_it_is(self):
+        volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        with self.backend.lock(volume_id) as lease:
+            rows.change_volume(volume_id, lease_holder="other", lease_generation=7)
+            before = rows.volume(volume_id)
+            self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
+            volumes.record_failure(
+                lease, Event.CREATE_FAILED, exception.Unavailable(reason="Broken.")
+            )
+            self.assertEqual(before, rows.volume(volume_id))
+            rows.remove_all()
+            self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
+
+    def test_whoever_may_have_been_taken_for_dead_leaves_the_row_to_others(self):
+        volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+        with self.backend.lock(volume_id) as lease:
+            before = rows.volume(volume_id)
+            self.backend.membership.id = "another one by now"
+            self.backend.membership.heartbeat()
+            volumes.record_failure(
+                lease, Event.CREATE_FAILED, exception.Unavailable(reason="Late.")
+            )
+            self.assertEqual(before, rows.volume(volume_id))
+
+    def test_a_failure_is_stored_with_its_reason(self):
+        unavailable = exception.Unavailable(reason="The cable is out.")
+        for failed in (unavailable, flow_runner.FlowFailed(unavailable, clean=True)):
+            volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
+            with self.backend.lock(volume_id) as lease:
+                volumes.record_failure(lease, Event.CREATE_FAILED, failed)
+            row = rows.volume(volume_id)
+            self.assertEqual(("error", "The cable is out."), (row["status"], row["error"]))

@@ -30,7 +30,7 @@ class _Case(unittest.TestCase):
 class DueTest(_Case):
     def test_a_duty_says_all_that_a_host_needs(self):
         mine = self.add("connected")
-        (duty,) = desired_state.due(HOST)
+        (duty,) = desired_state.list_desired(HOST)
         expected = {
             "attachment_id": mine,
             "volume_id": self.volume,
@@ -50,12 +50,12 @@ class DueTest(_Case):
         wanted = {"connected": ("connected", False), "attached": ("connected", True)}
         wanted["withdrawing"] = ("disconnected", False)
         for state, expected in wanted.items():
-            (duty,) = desired_state.due(HOST, self.add(state))
+            (duty,) = desired_state.list_desired(HOST, self.add(state))
             self.assertEqual(expected, (duty["target_state"], duty["complete"]), state)
 
     def test_nothing_is_due_for_another_host(self):
         self.add("connected", agent="compute-2")
-        self.assertEqual([], desired_state.due(HOST))
+        self.assertEqual([], desired_state.list_desired(HOST))
 
 
 class LostKeyTest(_Case):
@@ -69,7 +69,7 @@ class LostKeyTest(_Case):
         self.kept = self.add("connected")
 
     def test_all_it_has_to_know_to_let_devices_be(self):
-        told = {each["attachment_id"]: each for each in desired_state.due(HOST)}
+        told = {each["attachment_id"]: each for each in desired_state.list_desired(HOST)}
         self.assertEqual({*self.lost.values(), self.kept}, set(told))
         for each in self.lost.values():
             self.assertEqual({}, told[each]["connection_info"])
@@ -77,10 +77,10 @@ class LostKeyTest(_Case):
 
     def test_why_it_cannot_make_a_device(self):
         with self.assertRaises(exception.SecretUnreadable):
-            desired_state.due(HOST, self.lost["attached"])
+            desired_state.list_desired(HOST, self.lost["attached"])
 
     def test_that_it_is_to_take_a_device_away(self):
-        (duty,) = desired_state.due(HOST, self.lost["withdrawing"])
+        (duty,) = desired_state.list_desired(HOST, self.lost["withdrawing"])
         self.assertEqual(("disconnected", {}), (duty["target_state"], duty["connection_info"]))
 
 
@@ -92,7 +92,7 @@ class CompletedTest(_Case):
     def test_an_attach_is_told_of_when_its_device_is_there_and_only_once(self):
         mine = self.add("connected")
         for _ in range(2):
-            desired_state.completed(mine, HOST, 2, "/dev/sdb")
+            desired_state.record_connected(mine, HOST, 2, "/dev/sdb")
         self.assertEqual(["volume.attach.end"], self.heard())
         self.assertEqual("attached", rows.attachment(mine)["state"])
 
@@ -100,7 +100,7 @@ class CompletedTest(_Case):
         mine = self.add("connected")
         for host, generation in (("compute-2", 2), (HOST, 1)):
             with self.assertRaises(exception.InvalidTransition):
-                desired_state.completed(mine, host, generation, "/dev/sdb")
+                desired_state.record_connected(mine, host, generation, "/dev/sdb")
         self.assertEqual([], self.heard())
 
 
@@ -113,7 +113,7 @@ class ReleasedTest(_Case):
 
     def test_the_backend_is_told_to_shut_the_host_out(self):
         mine = self.add("withdrawing")
-        desired_state.released(CONTEXT, mine, HOST, 2)
+        desired_state.record_disconnected(CONTEXT, mine, HOST, 2)
         self.assertEqual("disconnecting", rows.attachment(mine)["state"])
         (_context, asked) = self.process_pending.call_args.args
         self.assertEqual((mine, "here@fake"), (asked.id, asked.backend))
@@ -121,11 +121,11 @@ class ReleasedTest(_Case):
     def test_a_backend_that_cannot_be_told_finds_out_by_itself(self):
         mine = self.add("withdrawing")
         self.process_pending.side_effect = exception.Unavailable(reason="gone")
-        desired_state.released(CONTEXT, mine, HOST, 2)
+        desired_state.record_disconnected(CONTEXT, mine, HOST, 2)
         self.assertEqual("disconnecting", rows.attachment(mine)["state"])
 
     def test_the_backend_is_not_told_what_is_not_so(self):
         mine = self.add("attached")
         with self.assertRaises(exception.InvalidTransition):
-            desired_state.released(CONTEXT, mine, HOST, 2)
+            desired_state.record_disconnected(CONTEXT, mine, HOST, 2)
         self.process_pending.assert_not_called()

@@ -21,32 +21,32 @@ SAID = {
 class ProofTest(unittest.TestCase):
     def test_names_of_hosts_pass(self):
         for host in ("h", "compute-1.example.org", "node_7", "1", "rack1:node2", "x" * 200):
-            report_schema.check_proof(host, KEY)
+            report_schema.check_credentials(host, KEY)
 
     def test_what_cannot_be_a_host_does_not(self):
         for host in ("", "-h", "a b", "a/b", "a#b", "a*", "x\n", "ä", "x" * 201, None, 7, ["h"]):
             with self.assertRaisesRegex(exception.InvalidInput, "host"):
-                report_schema.check_proof(host, KEY)
+                report_schema.check_credentials(host, KEY)
 
     def test_a_key_that_can_be_guessed_does_not_and_is_not_repeated(self):
         for key in ("hunter2", "s" * 31, "s" * 256):
             with self.assertRaisesRegex(exception.InvalidInput, "key") as refused:
-                report_schema.check_proof("h", key)
+                report_schema.check_credentials("h", key)
             self.assertNotIn(key, str(refused.exception))
         for key in (None, 7, b"k" * 43):
             with self.assertRaises(exception.InvalidInput):
-                report_schema.check_proof("h", key)
+                report_schema.check_credentials("h", key)
 
 
 class ReportTest(unittest.TestCase):
     def refused(self, field, said, kind=exception.InvalidInput):
         with self.assertRaises(kind) as refused:
-            report_schema.check(said)
+            report_schema.check_report(said)
         self.assertIn(field, str(refused.exception))
 
     def test_what_agents_say_passes(self):
-        report_schema.check(SAID)
-        report_schema.check({**SAID, "connector": None, "devices": [], "error": None})
+        report_schema.check_report(SAID)
+        report_schema.check_report({**SAID, "connector": None, "devices": [], "error": None})
 
     def test_a_report_says_all_and_no_more(self):
         for name in SAID:
@@ -67,27 +67,27 @@ class ReportTest(unittest.TestCase):
                 self.refused(f"report.{name}", {**SAID, name: value})
 
     def test_a_host_has_only_so_many_devices(self):
-        report_schema.check({**SAID, "devices": [DEVICE] * report_schema.MAX_DEVICES})
+        report_schema.check_report({**SAID, "devices": [DEVICE] * report_schema.MAX_DEVICES})
         self.refused(
             "report.devices", {**SAID, "devices": [DEVICE] * (report_schema.MAX_DEVICES + 1)}
         )
 
     def test_a_connector_is_as_large_as_one_in_a_request(self):
         override(self, "max_connector_size", 1024, group="api")
-        report_schema.check({**SAID, "connector": {"host": "h", "more": "x" * 900}})
+        report_schema.check_report({**SAID, "connector": {"host": "h", "more": "x" * 900}})
         large = {**SAID, "connector": {"host": "h", "more": "x" * 1024}}
         self.refused("1024", large, exception.TooLarge)
 
     def test_a_refusal_does_not_tell_what_was_in_it(self):
         with self.assertRaises(exception.InvalidInput) as refused:
-            report_schema.check({**SAID, "connector": {"password": "hunter2"}})
+            report_schema.check_report({**SAID, "connector": {"password": "hunter2"}})
         self.assertNotIn("hunter2", str(refused.exception))
 
 
 class SaidTest(unittest.TestCase):
     def test_what_agents_say_passes_and_other_things_do_not(self):
         right = {"attachment_id": "a", "generation": 3, "device": "/dev/sdb", "error": "x\ny"}
-        report_schema.check_said(**right)
+        report_schema.check_values(**right)
         wrong = {
             "attachment_id": ("", "x" * 256, "a\nb", None, 7, ["a"]),
             "generation": (None, "3", -1, 2**31, 1.5),
@@ -97,4 +97,4 @@ class SaidTest(unittest.TestCase):
         for name, values in wrong.items():
             for value in values:
                 with self.assertRaisesRegex(exception.InvalidInput, name):
-                    report_schema.check_said(**{**right, name: value})
+                    report_schema.check_values(**{**right, name: value})

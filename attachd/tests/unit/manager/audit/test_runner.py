@@ -54,7 +54,7 @@ class AuditTest(unittest.TestCase):
         self.driver.script = lambda _call: held.append(rows.volume(self.ref.id)["lease_holder"])
         self.assertEqual([(Kind.MISSING_EXPORT, self.ref.id, REPAIRED)], self.found(runner.repair))
         self.driver.script = None
-        self.assertIn(self.backend.presence.id, held)
+        self.assertIn(self.backend.membership.id, held)
         self.assertIsNone(rows.volume(self.ref.id)["lease_holder"])
         self.assertEqual({self.row["id"]}, self.driver.granted())
         self.assertEqual([], self.found())

@@ -9,7 +9,7 @@ from unittest import mock
 from attachd import exception
 from attachd.db import services
 from attachd.drivers.base import BackendStats
-from attachd.manager.ha.backend_heartbeat import BINARY, Upkeep
+from attachd.manager.ha.backend_heartbeat import BINARY, BackendHeartbeat
 from attachd.tests import backends, rows
 from attachd.tests.wait import TIMEOUT
 
@@ -21,14 +21,14 @@ class UpkeepTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.upkeep = Upkeep(self.backend)
+        self.upkeep = BackendHeartbeat(self.backend)
 
     def _reported(self):
         (row,) = services.page(services.Filters(binary=BINARY))
         return row
 
     def test_a_ready_backend_is_reported_up_with_what_it_can_do(self):
-        self.upkeep.once()
+        self.upkeep.run_once()
         row = self._reported()
         self.assertEqual((backends.HOST, True, None), (row["host"], row["up"], row["error"]))
         self.assertEqual("nova", row["availability_zone"])
@@ -38,30 +38,30 @@ class UpkeepTest(unittest.TestCase):
 
     def test_a_backend_that_is_ready_corrects_what_its_volumes_say_of_their_connections(self):
         old = rows.add_volume(shared_targets=None)["id"]
-        self.upkeep.once()
+        self.upkeep.run_once()
         self.assertIs(False, rows.volume(old)["shared_targets"])
         rows.change_volume(old, shared_targets=None)
-        self.upkeep.once()
+        self.upkeep.run_once()
         self.assertIsNone(rows.volume(old)["shared_targets"], "once is enough")
         self.backend.error = "gone for a while"
         with mock.patch.object(type(self.driver), "SHARED_TARGETS", True):
-            self.upkeep.once()
+            self.upkeep.run_once()
         self.assertIs(True, rows.volume(old)["shared_targets"])
 
     def test_whose_backend_it_is_can_be_told_by_class_or_by_report(self):
         with mock.patch.object(type(self.driver), "VENDOR", "Example"):
-            self.upkeep.once()
+            self.upkeep.run_once()
             self.assertEqual("Example", self._reported()["report"]["capabilities"]["vendor_name"])
             own = BackendStats("fake", 1.0, 1.0, 0.0, {"vendor_name": "Other"})
             with mock.patch.object(self.driver, "get_stats", return_value=own):
-                self.upkeep.once()
+                self.upkeep.run_once()
         self.assertEqual("Other", self._reported()["report"]["capabilities"]["vendor_name"])
         self.assertTrue(self.upkeep.reported.is_set())
 
     def test_room_without_end_is_reported_as_json_can_say_it(self):
         endless = BackendStats("fake", float("inf"), float("-inf"), 1.5)
         with mock.patch.object(self.driver, "get_stats", return_value=endless):
-            self.upkeep.once()
+            self.upkeep.run_once()
         report = self._reported()["report"]
         room = [report[name] for name in ("total_gib", "free_gib", "allocated_gib")]
         self.assertEqual([None, None, 1.5], room)
@@ -70,7 +70,7 @@ class UpkeepTest(unittest.TestCase):
     def test_a_broken_backend_is_reported_down_with_the_reason_and_set_up_again(self):
         self.backend.error = "not yet"
         with mock.patch.object(self.driver, "setup", side_effect=OSError("no such folder")):
-            self.upkeep.once()
+            self.upkeep.run_once()
         row = self._reported()
         self.assertFalse(row["up"])
         # Users read it: what no driver has worded for them may hold a secret.
@@ -78,27 +78,27 @@ class UpkeepTest(unittest.TestCase):
         self.assertNotIn("folder", row["error"])
         with self.assertRaises(exception.Unavailable):
             self.backend.check_ready()
-        self.upkeep.once()
+        self.upkeep.run_once()
         self.assertTrue(self._reported()["up"])
         self.backend.check_ready()
 
     def test_a_backend_that_cannot_report_is_down_until_it_can(self):
         for method in ("get_stats", "boot_id"):
             with self.driver.failing(method):
-                self.upkeep.once()
+                self.upkeep.run_once()
             self.assertIn("burns", self._reported()["error"])
             with self.assertRaises(exception.Unavailable):
                 self.backend.check_ready()
-            self.upkeep.once()
+            self.upkeep.run_once()
             self.assertTrue(self._reported()["up"])
 
     def test_old_messages_to_users_are_reaped_now_and_then(self):
         reap = self.enterContext(mock.patch("attachd.db.messages.reap", return_value=1))
-        self.upkeep.once()
-        self.upkeep.once()
+        self.upkeep.run_once()
+        self.upkeep.run_once()
         self.assertEqual(1, reap.call_count)
         backends.override(self, "purge_interval", 0, group="manager")
-        self.upkeep.once()
+        self.upkeep.run_once()
         self.assertEqual(2, reap.call_count)
 
 
@@ -108,7 +108,7 @@ class RunTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
-        self.upkeep = Upkeep(self.backend)
+        self.upkeep = BackendHeartbeat(self.backend)
 
     def test_it_ends_when_it_is_told_to(self):
         stop = threading.Event()

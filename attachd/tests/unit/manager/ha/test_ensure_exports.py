@@ -8,6 +8,7 @@ from attachd import exception
 from attachd.db import attachments as attachments_db
 from attachd.manager import attach, detach
 from attachd.manager.ha import ensure_exports
+from attachd.states import AttachmentState
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR
 
@@ -28,7 +29,7 @@ class HealTest(unittest.TestCase):
         self.driver.restart()
 
     def test_all_are_granted_again(self):
-        self.assertEqual([], ensure_exports.heal(self.backend, self.read))
+        self.assertEqual([], ensure_exports.ensure_exports(self.backend, self.read))
         self.assertEqual(set(self.ids), self.driver.granted())
 
     def test_those_that_failed_are_returned_for_another_time(self):
@@ -37,13 +38,13 @@ class HealTest(unittest.TestCase):
                 raise exception.BackendError("still booting")
 
         self.driver.script = script
-        left = ensure_exports.heal(self.backend, self.read)
+        left = ensure_exports.ensure_exports(self.backend, self.read)
         self.assertEqual([self.ids[1]], [row["id"] for row in left])
         self.assertEqual({self.ids[0], self.ids[2]}, self.driver.granted())
 
     def test_what_was_detached_meanwhile_stays_out(self):
         detach.detach(self.backend, self.ids[0], self.read[0]["volume_id"])
-        self.assertEqual([], ensure_exports.heal(self.backend, self.read))
+        self.assertEqual([], ensure_exports.ensure_exports(self.backend, self.read))
         self.assertEqual({self.ids[1], self.ids[2]}, self.driver.granted())
 
 
@@ -54,7 +55,7 @@ class HealerTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.healer = ensure_exports.Healer(self.backend)
+        self.healer = ensure_exports.EnsureExportsTask(self.backend)
 
     def _attached(self):
         volume_id = rows.add_volume()["id"]
@@ -63,21 +64,21 @@ class HealerTest(unittest.TestCase):
         return mine
 
     def test_a_restarted_backend_is_healed(self):
-        self.healer.once()
+        self.healer.run_once()
         mine = self._attached()
         self.driver.restart()
-        self.healer.once()
+        self.healer.run_once()
         self.assertEqual({mine}, self.driver.granted())
 
     def test_a_backend_that_was_not_restarted_is_left_alone(self):
         self._attached()
-        self.healer.once()
+        self.healer.run_once()
         granted = self.driver.methods.count("grant")
-        self.healer.once()
+        self.healer.run_once()
         self.assertEqual(granted, self.driver.methods.count("grant"))
 
     def test_an_attachment_that_could_not_be_healed_is_tried_again_alone(self):
-        self.healer.once()
+        self.healer.run_once()
         mine, other = self._attached(), self._attached()
 
         def script(call):
@@ -86,42 +87,74 @@ class HealerTest(unittest.TestCase):
 
         self.driver.restart()
         self.driver.script = script
-        self.healer.once()
+        self.healer.run_once()
         self.assertEqual({other}, self.driver.granted())
         self.assertIsNone(self.backend.error, "one attachment does not take a backend down")
         self.driver.script = None
         self.driver.handed.clear()
-        self.healer.once()
+        self.healer.run_once()
         self.assertEqual([mine], [each.export.attachment_id for each in self.driver.handed])
         self.assertEqual({mine, other}, self.driver.granted())
 
     def test_a_restart_is_not_forgotten_when_the_database_does_not_answer(self):
-        self.healer.once()
+        self.healer.run_once()
         mine = self._attached()
         self.driver.restart()
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(attachments_db, "live_of_backend", side_effect=gone):
-            self.assertRaises(exception.Unavailable, self.healer.once)
-        self.healer.once()
+            self.assertRaises(exception.Unavailable, self.healer.run_once)
+        self.healer.run_once()
         self.assertEqual({mine}, self.driver.granted())
 
     def test_a_backend_that_does_not_tell_whether_it_lives_is_asked_again(self):
-        self.healer.once()
+        self.healer.run_once()
         mine = self._attached()
         self.driver.restart()
         with self.driver.failing("boot_id"):
-            self.healer.once()
+            self.healer.run_once()
             self.assertEqual(set(), self.driver.granted())
-        self.healer.once()
+        self.healer.run_once()
         self.assertEqual({mine}, self.driver.granted())
 
     def test_a_backend_that_is_down_is_left_alone(self):
-        self.healer.once()
+        self.healer.run_once()
         mine = self._attached()
         self.driver.restart()
         self.backend.error = "down"
-        self.healer.once()
+        self.healer.run_once()
         self.assertEqual(set(), self.driver.granted())
         self.backend.error = None
-        self.healer.once()
+        self.healer.run_once()
         self.assertEqual({mine}, self.driver.granted())
+
+
+class GrantAgainTest(unittest.TestCase):
+    """A backend forgot its exports."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.volume_id = rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
+
+    def test_a_host_that_should_reach_its_volume_is_let_in_under_the_same_terms(self):
+        mine = rows.add_attachment(self.volume_id)["id"]
+        attach.attach(self.backend, mine, self.volume_id, {**CONNECTOR, "mode": "ro"})
+        before = rows.attachment(mine)
+        self.driver.restart()
+        ensure_exports.grant_again(self.backend, before)
+        first, second = self.driver.handed
+        self.assertEqual(first, second)
+        self.assertEqual(before, rows.attachment(mine))
+
+    def test_only_a_finished_connect_is_repeated(self):
+        for state in AttachmentState:
+            mine = rows.add_attachment(self.volume_id, state.value)
+            ensure_exports.grant_again(self.backend, {**mine, "state": "connected"})
+        granted = [rows.attachment(each)["state"] for each in self.driver.granted()]
+        self.assertEqual(["attached", "connected", "withdrawing"], sorted(granted))
+
+    def test_completed_without_a_connector_there_is_nothing_to_grant(self):
+        mine = rows.add_attachment(self.volume_id, "attached", connector=None)
+        ensure_exports.grant_again(self.backend, mine)
+        self.assertEqual([], self.driver.handed)

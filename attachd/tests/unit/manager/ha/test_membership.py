@@ -21,7 +21,7 @@ from attachd.conf import CONF
 from attachd.db import api, models, processes
 from attachd.drivers import fencing
 from attachd.manager.ha import membership
-from attachd.manager.ha.membership import Presence
+from attachd.manager.ha.membership import Membership
 from attachd.tests import backends
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -31,11 +31,11 @@ _OTHER = """
 import subprocess, sys, threading
 from attachd.conf import CONF
 from attachd.drivers import fencing
-from attachd.manager.ha.membership import Presence
+from attachd.manager.ha.membership import Membership
 CONF.set_override("state_path", sys.argv[1])
 CONF.set_override("connection", sys.argv[2], group="database")
 CONF.set_override("member_timeout", 3600.0, group="manager")
-ours = Presence()
+ours = Membership()
 ours.start()
 ours.wait_until_joined(threading.Event())
 tool = subprocess.Popen(["sleep", "600"], pass_fds=fencing.liveness_fds())
@@ -52,16 +52,16 @@ class PresenceCase(unittest.TestCase):
         # Fixed, and a whole number: of sums of other ones it depends on the last bit who is late.
         self.now = 1_000_000.0
         self.enterContext(mock.patch.object(membership, "boot_clock", lambda: self.now))
-        self.ours = Presence()
+        self.ours = Membership()
         self.addCleanup(self.ours.stop)
         self.deaths = 0
-        self.ours.when_others_die(self.count_death)
+        self.ours.on_member_lost(self.count_death)
 
     def look(self, later=0.0):
         """Give a sign of life some time later, and look for the dead."""
         self.now += later
-        self.ours.beat()
-        self.ours.bury_the_dead()
+        self.ours.heartbeat()
+        self.ours.expire_dead_members()
 
     def count_death(self):
         self.deaths += 1
@@ -83,7 +83,7 @@ class PresenceCase(unittest.TestCase):
     def start(self):
         self.ours.start()
         self.ours.wait_until_joined(threading.Event())
-        wait_until(lambda: self.ours._sure_until > 0)
+        wait_until(lambda: self.ours._valid_until > 0)
 
     def assert_unsure(self, holder):
         with self.assertRaises(exception.BackendError) as refused:
@@ -95,12 +95,12 @@ class LifeTest(PresenceCase):
     """One process alone."""
 
     def test_it_joins_and_shows_from_then_on_that_it_lives(self):
-        self.ours.beat()
+        self.ours.heartbeat()
         (row,) = processes.living()
         name = f"{os.uname().nodename}:{os.getpid()}"
         self.assertEqual((self.ours.id, name), (row["id"], row["name"]))
         self.make_silent(self.ours.id, 100)
-        self.ours.beat()
+        self.ours.heartbeat()
         (after,) = processes.living()
         self.assertGreaterEqual(after["seen_at"], row["seen_at"])
         self.assertEqual(row["started_at"], after["started_at"])
@@ -126,7 +126,7 @@ class LifeTest(PresenceCase):
             self.assert_unsure(self.ours.id)
             waiting.join(0.3)  # it waits longer than that, however slow it is
             self.assertTrue(waiting.is_alive())
-        self.ours.beat()
+        self.ours.heartbeat()
         waiting.join(TIMEOUT)
         self.assertFalse(waiting.is_alive())
         self.ours.check(self.ours.id)
@@ -140,12 +140,12 @@ class LifeTest(PresenceCase):
             self.ours.wait_until_joined(stop)
 
     def test_it_may_change_nothing_after_two_thirds_of_the_time(self):
-        self.ours.beat()
+        self.ours.heartbeat()
         self.now += LONG * 2 / 3 - 1
         self.ours.check(self.ours.id)
         self.now += 2
         self.assert_unsure(self.ours.id)
-        self.ours.beat()
+        self.ours.heartbeat()
         self.ours.check(self.ours.id)
 
     def test_the_time_counts_from_before_the_database_was_asked(self):
@@ -156,9 +156,9 @@ class LifeTest(PresenceCase):
             self.now += LONG
             return found
 
-        self.ours.beat()
+        self.ours.heartbeat()
         with mock.patch.object(processes, "renew", slow):
-            self.ours.beat()
+            self.ours.heartbeat()
         self.assert_unsure(self.ours.id)
 
     def test_its_clock_goes_on_while_the_machine_sleeps(self):
@@ -169,7 +169,7 @@ class LifeTest(PresenceCase):
         self.start()
         before = self.ours.id
         processes.bury(before)
-        self.ours.beat()
+        self.ours.heartbeat()
         self.assertNotEqual(before, self.ours.id)
         self.assertEqual([self.ours.id], self.living())
         self.assertEqual([self.ours.id], self.files())
@@ -177,7 +177,7 @@ class LifeTest(PresenceCase):
         self.ours.check(self.ours.id)
 
     def test_one_that_comes_back_while_it_is_asked_does_not_answer_for_its_former_self(self):
-        self.ours.beat()
+        self.ours.heartbeat()
         before = self.ours.id
 
         def sleeping():
@@ -185,7 +185,7 @@ class LifeTest(PresenceCase):
                 self.now += LONG
                 processes.bury(before)
                 with mock.patch.object(membership, "boot_clock", lambda: self.now):
-                    self.ours.beat()
+                    self.ours.heartbeat()
             return self.now
 
         with mock.patch.object(membership, "boot_clock", sleeping):
@@ -222,7 +222,7 @@ class LeavingTest(PresenceCase):
     def test_a_late_sign_of_life_does_not_bring_it_back(self):
         self.start()
         self.ours.stop()
-        self.ours.beat()
+        self.ours.heartbeat()
         self.assertEqual(([], []), (self.living(), self.files()))
 
     def test_a_tool_that_still_runs_keeps_it_among_the_living(self):
@@ -232,14 +232,14 @@ class LeavingTest(PresenceCase):
         self.addCleanup(tool.kill)
         self.ours.stop()
         self.assertEqual([self.ours.id], self.living())
-        other = Presence()
-        other.beat()
-        other.bury_the_dead()
+        other = Membership()
+        other.heartbeat()
+        other.expire_dead_members()
         self.assertIn(self.ours.id, self.living())
         tool.kill()
         tool.wait(TIMEOUT)
-        other.beat()
-        other.bury_the_dead()
+        other.heartbeat()
+        other.expire_dead_members()
         self.assertEqual([other.id], self.living())
 
     def test_others_prove_it_dead_if_it_could_not_say_so(self):
@@ -247,9 +247,9 @@ class LeavingTest(PresenceCase):
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(processes, "bury", side_effect=gone):
             self.ours.stop()
-        other = Presence()
-        other.beat()
-        other.bury_the_dead()
+        other = Membership()
+        other.heartbeat()
+        other.expire_dead_members()
         self.assertEqual([other.id], self.living())
 
 
@@ -275,7 +275,7 @@ class OthersTest(PresenceCase):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "gone").touch()
         processes.join("gone", "gone")
-        self.ours.beat()
+        self.ours.heartbeat()
         self.assertEqual([self.ours.id], self.living())
         self.assertEqual([], self.files())
 
@@ -372,9 +372,50 @@ class OthersTest(PresenceCase):
             real(file, operation)
 
         with mock.patch.object(fcntl, "flock", flock):
-            self.ours._hold_lifeline()
+            self.ours._lock_liveness_file()
         self.assertEqual(taken, self.files())
         self.assertEqual(1, len(set(fencing.liveness_fds()) - set(others)))
 
 
 _REAL_CLOCK = membership.boot_clock
+
+
+class SleeperTest(PresenceCase):
+    """Whoever was away judges nobody by the time it was away."""
+
+    def test_whoever_was_cut_off_as_well_does_not_judge(self):
+        processes.join("silent", "silent")
+        self.look()
+        self.look(LONG * 2 / 3 + 1)
+        self.look(LONG / 2)
+        self.assertIn("silent", self.living())
+        self.look(LONG / 2 + 1)
+        self.assertEqual([self.ours.id], self.living())
+
+    def test_whoever_wakes_up_judges_nobody_before_its_own_sign_of_life(self):
+        processes.join("silent", "silent")
+        self.look()
+        self.now += 2 * LONG
+        self.ours.expire_dead_members()
+        self.assertIn("silent", self.living())
+        self.look()
+        self.assertIn("silent", self.living())
+        self.look(LONG / 2)
+        self.look(LONG / 2 + 1)
+        self.assertEqual([self.ours.id], self.living())
+
+    def test_whoever_falls_asleep_while_it_looks_judges_nobody_by_what_it_saw(self):
+        processes.join("silent", "silent")
+        self.look()
+        living = processes.living
+
+        def sleep_and_beat():
+            rows = living()
+            self.now += 2 * LONG
+            self.ours.heartbeat()
+            return rows
+
+        with mock.patch.object(processes, "living", sleep_and_beat):
+            self.ours.expire_dead_members()
+        self.look(1)
+        self.assertIn("silent", self.living())

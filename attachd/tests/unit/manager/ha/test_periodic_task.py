@@ -7,12 +7,13 @@ from unittest import mock
 
 from attachd import exception
 from attachd.manager.ha import periodic_task
+from attachd.manager.ha.periodic_task import run_safely
 from attachd.tests import backends
 from attachd.tests.wait import TIMEOUT
 
 
-class Rounds(periodic_task.Rounds):
-    def once(self):
+class Rounds(periodic_task.PeriodicTask):
+    def run_once(self):
         raise NotImplementedError
 
 
@@ -28,13 +29,13 @@ class RunTest(unittest.TestCase):
         """Run with rounds that end like this, the last one again and again."""
         left = list(outcomes)
 
-        def once(_rounds):
+        def run_once(_rounds):
             self.rounds.release()
             error = left.pop(0) if len(left) > 1 else left[0]
             if error is not None:
                 raise error
 
-        self.enterContext(mock.patch.object(Rounds, "once", once))
+        self.enterContext(mock.patch.object(Rounds, "run_once", run_once))
         thread = threading.Thread(target=self.rounds_.run, args=(self.stop,), daemon=True)
         thread.start()
         return thread
@@ -47,7 +48,7 @@ class RunTest(unittest.TestCase):
 
     def test_a_death_begins_a_round_at_once_and_so_does_the_end(self):
         backends.override(self, "report_interval", 3600, group="manager")
-        self.enterContext(mock.patch.object(periodic_task, "LONGEST_PAUSE", 3600.0))
+        self.enterContext(mock.patch.object(periodic_task, "MAX_INTERVAL", 3600.0))
         thread = self._run(None)
         self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
         self.assertFalse(self.rounds.acquire(timeout=0.05))  # slow, there are even fewer
@@ -58,14 +59,14 @@ class RunTest(unittest.TestCase):
         self._end(thread)
 
     def test_rounds_follow_each_other_without_a_death(self):
-        self.enterContext(mock.patch.object(periodic_task, "LONGEST_PAUSE", 0.01))
+        self.enterContext(mock.patch.object(periodic_task, "MAX_INTERVAL", 0.01))
         thread = self._run(None)
         for _ in range(2):
             self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
         self._end(thread)
 
     def test_a_failing_round_does_not_end_it(self):
-        self.enterContext(mock.patch.object(periodic_task, "LONGEST_PAUSE", 0.01))
+        self.enterContext(mock.patch.object(periodic_task, "MAX_INTERVAL", 0.01))
         thread = self._run(exception.Unavailable(reason="gone"), RuntimeError("odd"), None)
         for _ in range(3):
             self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
@@ -77,10 +78,38 @@ class RunTest(unittest.TestCase):
             self.rounds_.wake()
             with (
                 self.subTest(error=error),
-                mock.patch.object(Rounds, "once", side_effect=error),
+                mock.patch.object(Rounds, "run_once", side_effect=error),
                 self.assertLogs("attachd.manager.ha.periodic_task", "ERROR") as logged,
             ):
                 self.rounds_.run(mock.Mock(is_set=mock.Mock(side_effect=[False, True])))
                 (record,) = logged.records
                 self.assertEqual(traced, bool(record.exc_info))
                 self.assertIn(f"{error}", record.getMessage())
+
+
+class AttemptTest(unittest.TestCase):
+    """Whether a row needs more work."""
+
+    def after(self, error=None):
+        return run_safely("one", mock.Mock(side_effect=error))
+
+    def test_what_went_well_needs_none(self):
+        self.assertTrue(self.after())
+
+    def test_what_is_gone_or_in_other_hands_needs_none(self):
+        self.assertTrue(self.after(exception.VolumeNotFound(volume_id="v")))
+        self.assertTrue(self.after(exception.InvalidTransition("It is in other hands.")))
+
+    def test_what_has_failed_and_says_so_needs_none(self):
+        for kind in (exception.ConnectFailed, exception.DisconnectFailed):
+            self.assertTrue(self.after(kind(attachment_id="a", reason="It burns.")))
+
+    def test_what_could_not_be_done_now_needs_more(self):
+        with self.assertLogs("attachd.manager.ha.periodic_task", "WARNING") as logged:
+            self.assertFalse(self.after(exception.Unavailable(reason="It is away.")))
+        self.assertIsNone(logged.records[0].exc_info)
+
+    def test_a_bug_is_logged_and_keeps_nobody_from_the_others(self):
+        with self.assertLogs("attachd.manager.ha.periodic_task", "ERROR") as logged:
+            self.assertFalse(self.after(ZeroDivisionError()))
+        self.assertTrue(logged.records[0].exc_info)

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is old goes, and nothing else."""
 
+import datetime
 import unittest
 from unittest import mock
 
-from attachd.db import api, events, idempotency_keys, messages, models
+from attachd.db import api, events, idempotency_keys, messages, models, paging
+from attachd.db import attachments as db
+from attachd.db import expiry as expiry_db
+from attachd.manager import attach
 from attachd.manager.ha import purge
-from attachd.tests import databases, rows
+from attachd.states import Event
+from attachd.tests import backends, databases, rows
 
 
 class ReapTest(unittest.TestCase):
@@ -23,7 +28,7 @@ class ReapTest(unittest.TestCase):
 
     def test_what_is_new_stays(self):
         self.fill()
-        purge.reap()
+        purge.purge_old_rows()
         self.assertEqual((3, 0), events.places())
         self.assertIsNotNone(idempotency_keys.get("d"))
 
@@ -32,8 +37,72 @@ class ReapTest(unittest.TestCase):
         later = models.now().replace(year=9000)
         moments = mock.patch.object(models, "now", return_value=later)
         clock = mock.patch.object(purge.timeutils, "utcnow", return_value=later)
-        with moments, clock, mock.patch.object(purge, "AT_ONCE", 2):
-            purge.reap()
+        with moments, clock, mock.patch.object(purge, "BATCH_SIZE", 2):
+            purge.purge_old_rows()
         self.assertEqual((3, 3), events.places())
         self.assertIsNone(idempotency_keys.get("d"))
         self.assertEqual(0, messages.reap())
+
+
+class ExpireTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.volume_id = rows.add_volume()["id"]
+        self.past = models.now() - datetime.timedelta(seconds=1)
+        self.tell = self.enterContext(mock.patch("attachd.notifications.volume"))
+
+    def _add(self, **values):
+        return rows.add_attachment(self.volume_id, expires_at=self.past, **values)["id"]
+
+    def test_one_that_has_ended_is_gone_and_its_volume_is_free(self):
+        mine = self._add()
+        self.assertEqual(1, purge.expire_reservations(self.backend))
+        self.assertEqual([], rows.attachments(self.volume_id))
+        self.assertEqual("available", rows.volume(self.volume_id)["status"])
+        events = [call.args[0] for call in self.tell.call_args_list]
+        self.assertEqual(["detach.start", "detach.end"], events)
+        (message,) = messages.page({}, paging.Page(limit=10, sort=(("created_at", "asc"),)))
+        self.assertEqual(
+            (messages.EXPIRED, self.volume_id, {"attachment_id": mine}),
+            (message["detail_id"], message["resource_uuid"], message["facts"]),
+        )
+        self.assertEqual([], self.backend.driver.methods)
+
+    def test_nothing_happens_to_others(self):
+        rows.add_attachment(self.volume_id)
+        self.assertEqual(0, purge.expire_reservations(self.backend))
+        self.assertEqual(1, len(rows.attachments(self.volume_id)))
+
+    def test_what_an_agent_is_to_let_go_of_is_its_alone(self):
+        mine = self._add(state="withdrawing", agent="node-1")
+        self.assertEqual(0, purge.expire_reservations(self.backend))
+        self.assertEqual("withdrawing", rows.attachment(mine)["state"])
+
+    def _meanwhile(self, change):
+        """Do something between the look at the rows and the removal."""
+        found = expiry_db.expired(backends.HOST)
+
+        def expired(_backend):
+            change()
+            return found
+
+        self.enterContext(mock.patch.object(expiry_db, "expired", expired))
+
+    def test_one_that_is_connected_at_the_last_moment_stays(self):
+        mine = self._add()
+        self._meanwhile(lambda: attach.attach(self.backend, mine, self.volume_id, rows.CONNECTOR))
+        self.assertEqual(0, purge.expire_reservations(self.backend))
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_one_that_is_removed_at_the_last_moment_is_told_of_once(self):
+        mine = self._add()
+        self._meanwhile(lambda: db.move(mine, self.volume_id, Event.CANCEL))
+        self.assertEqual(0, purge.expire_reservations(self.backend))
+        self.tell.assert_not_called()
+
+    def test_one_whose_time_has_changed_stays(self):
+        mine = self._add()
+        self._meanwhile(lambda: rows.change_attachment(mine, expires_at=None))
+        self.assertEqual(0, purge.expire_reservations(self.backend))
+        self.assertEqual("reserved", rows.attachment(mine)["state"])

@@ -16,7 +16,7 @@ from attachd.db import leases as leases_db
 from attachd.db import volumes as volumes_db
 from attachd.manager import attach, detach, volumes
 from attachd.manager.ha import recovery
-from attachd.manager.retries import FIRST_PAUSE, Retries
+from attachd.manager.ha.recovery import MAX_BACKOFF, MIN_BACKOFF, Backoff, RecoveryLoop
 from attachd.states import Event
 from attachd.tests import backends, deaths, rows
 from attachd.tests.rows import CONNECTOR
@@ -146,19 +146,19 @@ class ResumeTest(unittest.TestCase):
             volume_id = rows.add_volume(host=host)["id"]
             rows.add_attachment(volume_id, "connecting")
             rows.add_volume("creating", host=host, owner=(host or "").partition("#")[0] or None)
-        self.assertEqual(0, recovery.resume(self.backend, Retries()))
+        self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual([], self.driver.handed)
 
     def test_a_volume_without_a_pool_is_the_backends_own_too(self):
         volume_id = rows.add_volume(host=backends.HOST)["id"]
         mine = rows.add_attachment(volume_id, "connecting")["id"]
-        recovery.resume(self.backend, Retries())
+        recovery.recover_all(self.backend, Backoff())
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
     def test_what_an_administrator_has_reset_is_nobodys_work(self):
         for state in ("creating", "deleting", "extending"):
             rows.add_volume(state, owner=None)
-        recovery.resume(self.backend, Retries())
+        recovery.recover_all(self.backend, Backoff())
         self.assertEqual([], self.driver.handed)
 
     def test_rows_at_rest_stay_as_they_are(self):
@@ -168,7 +168,7 @@ class ResumeTest(unittest.TestCase):
         for state in ("connect_unknown", "disconnect_failed"):
             rows.add_attachment(volume_id, state)
         before = rows.attachments()
-        recovery.resume(self.backend, Retries())
+        recovery.recover_all(self.backend, Backoff())
         self.assertEqual(before, rows.attachments())
 
     def test_a_failure_of_one_does_not_keep_the_others(self):
@@ -180,7 +180,7 @@ class ResumeTest(unittest.TestCase):
         failing, *others = (
             rows.add_attachment(rows.add_volume()["id"], "connecting")["id"] for _ in range(3)
         )
-        self.assertEqual(0, recovery.resume(self.backend, Retries()))
+        self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         # What the dead manager did may have landed, and cannot be undone either.
         self.assertEqual("connect_unknown", rows.attachment(failing)["state"])
         self.assertEqual({"connected"}, {rows.attachment(each)["state"] for each in others})
@@ -190,7 +190,7 @@ class ResumeTest(unittest.TestCase):
         mine = rows.add_attachment(volume_id, "connecting")["id"]
         rows.add_attachment(volume_id, "connect_unknown")
         rows.change_volume(volume_id, state="error", status="error")
-        self.assertEqual(0, recovery.resume(self.backend, Retries()))
+        self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
     def test_a_connect_that_a_living_worker_ended_meanwhile_is_not_begun_again(self):
@@ -200,7 +200,7 @@ class ResumeTest(unittest.TestCase):
         for values in ({"state": "connect_failed"}, {"generation": 2}):
             rows.change_attachment(mine, **{"state": "connecting", "generation": 1} | values)
             with mock.patch.object(attachments_db, "to_recover", return_value=[read]):
-                self.assertEqual(0, recovery.resume(self.backend, Retries()))
+                self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual([], self.driver.handed)
 
     def test_a_worker_that_lives_is_waited_for(self):
@@ -208,7 +208,7 @@ class ResumeTest(unittest.TestCase):
         mine = rows.add_attachment(volume_id, "connecting")["id"]
         with self.backend.lock(volume_id):
             resuming = threading.Thread(
-                target=recovery.resume, args=(self.backend, Retries()), daemon=True
+                target=recovery.recover_all, args=(self.backend, Backoff()), daemon=True
             )
             resuming.start()
             resuming.join(0.1)  # it waits longer than that, however slow it is
@@ -225,8 +225,8 @@ class ResumeTest(unittest.TestCase):
             mock.patch.object(attachments_db, "move", side_effect=gone),
             mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError),
         ):
-            self.assertEqual(2, recovery.resume(self.backend, Retries()))
-        self.assertEqual(0, recovery.resume(self.backend, Retries()))
+            self.assertEqual(2, recovery.recover_all(self.backend, Backoff()))
+        self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
 
 
 class WithdrawingTest(unittest.TestCase):
@@ -243,12 +243,12 @@ class WithdrawingTest(unittest.TestCase):
             updated_at=long_ago,
         )["id"]
         before = rows.attachment(mine)
-        for work_off in (recovery.resume, recovery.pick_up):
-            self.assertEqual(0, work_off(backend, Retries()))
+        for work_off in (recovery.recover_all, recovery.recover_stale):
+            self.assertEqual(0, work_off(backend, Backoff()))
         self.assertEqual(before, rows.attachment(mine))
         self.assertEqual([], backend.driver.methods)
         agent_moves.release(mine, "node-1", 0)
-        recovery.resume(backend, Retries())
+        recovery.recover_all(backend, Backoff())
         self.assertEqual(([], ["revoke"]), (rows.attachments(), backend.driver.methods))
 
 
@@ -260,14 +260,14 @@ class PickUpTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
         # What is new stays so, however long a test takes.
-        self.enterContext(mock.patch.object(recovery, "A_WHILE", 3600.0))
-        self.long_ago = models.now() - datetime.timedelta(seconds=recovery.A_WHILE + 1)
+        self.enterContext(mock.patch.object(recovery, "GRACE_PERIOD", 3600.0))
+        self.long_ago = models.now() - datetime.timedelta(seconds=recovery.GRACE_PERIOD + 1)
 
     def test_what_a_lost_message_asked_for_is_done(self):
         waiting = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id, "disconnecting", updated_at=self.long_ago)
-        recovery.pick_up(self.backend, Retries())
+        recovery.recover_stale(self.backend, Backoff())
         self.assertEqual("available", rows.volume(waiting["id"])["status"])
         self.assertEqual([], rows.attachments(volume_id))
         self.assertIn(
@@ -278,17 +278,17 @@ class PickUpTest(unittest.TestCase):
         rows.add_volume("creating", owner=backends.HOST)
         long_known = {"created_at": self.long_ago, "updated_at": models.now()}
         rows.add_attachment(rows.add_volume()["id"], "connecting", **long_known)
-        recovery.pick_up(self.backend, Retries())
+        recovery.recover_stale(self.backend, Backoff())
         self.assertEqual([], self.driver.handed)
 
     def test_a_worker_that_lives_is_not_waited_for(self):
         volume_id = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)[
             "id"
         ]
-        processes.join(self.backend.presence.id, "ours")
+        processes.join(self.backend.membership.id, "ours")
         with self.backend.lock(volume_id):
             upkeep = threading.Thread(
-                target=recovery.pick_up, args=(self.backend, Retries()), daemon=True
+                target=recovery.recover_stale, args=(self.backend, Backoff()), daemon=True
             )
             upkeep.start()
             upkeep.join(TIMEOUT)
@@ -298,7 +298,7 @@ class PickUpTest(unittest.TestCase):
     def test_what_a_dead_process_has_left_is_done_at_once(self):
         volume_id = rows.add_volume(lease_holder="dead", lease_generation=4)["id"]
         mine = rows.add_attachment(volume_id, "connecting")["id"]
-        recovery.pick_up(self.backend, Retries())
+        recovery.recover_stale(self.backend, Backoff())
         self.assertEqual("connected", rows.attachment(mine)["state"])
         row = rows.volume(volume_id)
         self.assertEqual((None, 5), (row["lease_holder"], row["lease_generation"]))
@@ -308,50 +308,183 @@ class PickUpTest(unittest.TestCase):
         volume_id = rows.add_volume(lease_holder="other", lease_generation=4)["id"]
         rows.add_attachment(volume_id, "connecting", updated_at=self.long_ago)
         before = rows.volume(volume_id)
-        for work in (recovery.pick_up, recovery.resume):
-            self.assertEqual(0, work(self.backend, Retries()))
+        for work in (recovery.recover_stale, recovery.recover_all):
+            self.assertEqual(0, work(self.backend, Backoff()))
         self.assertEqual([], self.driver.handed)
         self.assertEqual(before, rows.volume(volume_id))
         processes.bury("other")
-        recovery.pick_up(self.backend, Retries())
+        recovery.recover_stale(self.backend, Backoff())
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_what_fails_is_tried_again_but_not_at_once(self):
         rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
-        retries = Retries()
-        clock = self.enterContext(mock.patch("attachd.manager.retries.time"))
+        backoff = Backoff()
+        clock = self.enterContext(mock.patch("attachd.manager.ha.recovery.time"))
         clock.monotonic.return_value = 1000.0
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(volumes_db, "move", side_effect=gone):
-            self.assertEqual(1, recovery.pick_up(self.backend, retries))
+            self.assertEqual(1, recovery.recover_stale(self.backend, backoff))
         self.driver.handed.clear()
-        self.assertEqual(1, recovery.pick_up(self.backend, retries))
+        self.assertEqual(1, recovery.recover_stale(self.backend, backoff))
         self.assertEqual([], self.driver.handed)
-        clock.monotonic.return_value += FIRST_PAUSE
-        self.assertEqual(0, recovery.pick_up(self.backend, retries))
+        clock.monotonic.return_value += MIN_BACKOFF
+        self.assertEqual(0, recovery.recover_stale(self.backend, backoff))
         self.assertEqual(["create"], self.driver.methods)
 
     def test_a_failure_of_what_is_gone_is_forgotten(self):
         gone = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)["id"]
-        retries = Retries()
+        backoff = Backoff()
         with mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError):
-            recovery.pick_up(self.backend, retries)
-        self.assertTrue(retries.knows(gone))
+            recovery.recover_stale(self.backend, backoff)
+        self.assertTrue(backoff.has_failed(gone))
         rows.remove_all()
-        recovery.pick_up(self.backend, retries)
-        self.assertFalse(retries.knows(gone))
+        recovery.recover_stale(self.backend, backoff)
+        self.assertFalse(backoff.has_failed(gone))
 
     def test_a_lease_that_was_left_over_is_given_back(self):
-        ours = self.backend.presence.id
+        ours = self.backend.membership.id
         left = [rows.add_volume(lease_holder=each)["id"] for each in (ours, "dead")]
         busy = rows.add_volume(lease_holder=ours)["id"]
-        with self.backend.turn(busy):
-            recovery.pick_up(self.backend, Retries())
+        with self.backend.volume_lease(busy):
+            recovery.recover_stale(self.backend, Backoff())
             self.assertEqual(ours, rows.volume(busy)["lease_holder"])
         self.assertEqual([None, None], [rows.volume(each)["lease_holder"] for each in left])
 
     def test_a_leftover_whose_volume_is_gone_does_not_keep_the_others(self):
         left = rows.add_volume(lease_holder="dead")["id"]
         with mock.patch.object(leases_db, "leftovers", return_value=["gone", left]):
-            recovery.pick_up(self.backend, Retries())
+            recovery.recover_stale(self.backend, Backoff())
         self.assertIsNone(rows.volume(left)["lease_holder"])
+
+
+class RetriesTest(unittest.TestCase):
+    """One row, and the time goes by."""
+
+    def setUp(self):
+        super().setUp()
+        self.now = 1000.0
+        clock = mock.patch("attachd.manager.ha.recovery.time.monotonic", lambda: self.now)
+        self.enterContext(clock)
+        self.retries = Backoff()
+
+    def _pause(self):
+        """Return the seconds until the row is due, to the half of one."""
+        self.retries.record_failure("one")
+        begun = self.now
+        while not self.retries.may_retry("one"):
+            self.now += 0.5
+        return self.now - begun
+
+    def test_what_has_not_failed_is_due(self):
+        self.assertTrue(self.retries.may_retry("one"))
+        self.assertFalse(self.retries.has_failed("one"))
+
+    def test_each_failure_doubles_the_pause_up_to_the_longest(self):
+        pauses = [self._pause() for _ in range(8)]
+        doubled = [min(MIN_BACKOFF * 2**number, MAX_BACKOFF) for number in range(8)]
+        self.assertEqual(doubled, pauses)
+        self.assertTrue(self.retries.has_failed("one"))
+
+    def test_others_do_not_wait_for_it(self):
+        self.retries.record_failure("one")
+        self.assertFalse(self.retries.may_retry("one"))
+        self.assertTrue(self.retries.may_retry("two"))
+
+    def test_a_success_begins_anew(self):
+        self._pause()
+        self._pause()
+        self.retries.record_success("one")
+        self.assertFalse(self.retries.has_failed("one"))
+        self.assertEqual(MIN_BACKOFF, self._pause())
+        self.retries.record_success("two")
+
+    def test_what_somebody_else_has_dealt_with_is_forgotten(self):
+        for each in ("one", "two"):
+            self.retries.record_failure(each)
+        self.retries.retain({"two", "three"})
+        known = [each for each in ("one", "two", "three") if self.retries.has_failed(each)]
+        self.assertEqual(["two"], known)
+
+    def test_all_can_be_forgotten(self):
+        for each in ("one", "two"):
+            self.retries.record_failure(each)
+        self.retries.clear()
+        for each in ("one", "two"):
+            self.assertTrue(self.retries.may_retry(each))
+            self.assertFalse(self.retries.has_failed(each))
+
+
+class CaretakerTest(unittest.TestCase):
+    """One round after the other."""
+
+    def setUp(self):
+        super().setUp()
+        self.backend = backends.use(self)
+        self.driver = self.backend.driver
+        self.caretaker = RecoveryLoop(self.backend)
+
+    def test_rows_are_recovered_once_and_again_after_the_backend_was_down(self):
+        with mock.patch.object(recovery, "recover_all", return_value=0) as resume:
+            self.caretaker.run_once()
+            self.caretaker.run_once()
+            self.assertEqual(1, resume.call_count)
+            self.backend.error = "down"
+            self.caretaker.run_once()
+            self.assertEqual(1, resume.call_count, "nothing can be done while it is down")
+            self.backend.error = None
+            self.caretaker.run_once()
+            self.assertEqual(2, resume.call_count)
+
+    def test_what_a_dead_manager_left_is_recovered_by_the_first_round(self):
+        mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
+        self.caretaker.run_once()
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_what_could_not_be_recovered_is_tried_again_when_it_is_due(self):
+        mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
+        gone = exception.Unavailable(reason="The database does not answer.")
+        clock = self.enterContext(mock.patch("attachd.manager.ha.recovery.time"))
+        clock.monotonic.return_value = 1000.0
+        with mock.patch.object(attachments_db, "move", side_effect=gone):
+            self.caretaker.run_once()
+        self.caretaker.run_once()
+        self.assertEqual("connecting", rows.attachment(mine)["state"])
+        clock.monotonic.return_value += MIN_BACKOFF
+        self.caretaker.run_once()
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_a_lease_that_was_left_over_is_free_also_while_the_backend_is_down(self):
+        mine = rows.add_volume(lease_holder=self.backend.membership.id)["id"]
+        self.backend.error = "down"
+        self.caretaker.run_once()
+        self.assertIsNone(rows.volume(mine)["lease_holder"])
+
+    def test_what_had_failed_is_tried_at_once_when_the_backend_comes_back(self):
+        mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with mock.patch.object(attachments_db, "move", side_effect=gone):
+            self.caretaker.run_once()
+        for error in ("down", None):
+            self.backend.error = error
+            self.caretaker.run_once()
+        self.assertEqual("connected", rows.attachment(mine)["state"])
+
+    def test_what_was_forgotten_later_is_picked_up(self):
+        self.caretaker.run_once()
+        long_ago = models.now() - datetime.timedelta(days=1)
+        mine = rows.add_volume("creating", owner=backends.HOST, created_at=long_ago)
+        self.caretaker.run_once()
+        self.assertEqual("available", rows.volume(mine["id"])["status"])
+
+    def test_all_rows_are_looked_at_again_after_a_failing_round(self):
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with (
+            mock.patch.object(recovery, "recover_all", return_value=0) as resume,
+            mock.patch.object(recovery, "recover_stale", side_effect=gone),
+        ):
+            for _ in range(2):
+                stop = mock.Mock(is_set=mock.Mock(side_effect=[False, False, True]))
+                self.caretaker.wake()
+                with mock.patch.object(self.caretaker, "_wake"):
+                    self.caretaker.run(stop)
+        self.assertEqual(2, resume.call_count)

@@ -11,7 +11,7 @@ from attachd.db import leases as db
 from attachd.db import processes
 from attachd.drivers import fencing
 from attachd.manager.ha import membership, volume_lease, volume_lock
-from attachd.manager.ha.membership import Presence
+from attachd.manager.ha.membership import Membership
 from attachd.tests import backends, rows
 from attachd.tests.wait import TIMEOUT
 
@@ -24,15 +24,15 @@ class _LeaseCase(unittest.TestCase):
         backends.use(self)
         # Nothing beats here in the background: the first sign of life has to last.
         backends.override(self, "member_timeout", 3600.0, group="manager")
-        self.ours = Presence()
+        self.ours = Membership()
         self.addCleanup(self.ours.stop)
-        self.ours.beat()
+        self.ours.heartbeat()
         processes.join("other", "elsewhere:7")
         self.volume_id = rows.add_volume()["id"]
         self.path = f"{CONF.state_path}/one"
 
-    def turn(self):
-        return volume_lease.turn(self.ours, self.volume_id, self.path)
+    def lease(self):
+        return volume_lease.acquire(self.ours, self.volume_id, self.path)
 
     def stored(self):
         row = rows.volume(self.volume_id)
@@ -46,23 +46,23 @@ class TurnTest(_LeaseCase):
     """Among processes that live or are dead."""
 
     def test_it_is_given_back_at_the_end_of_the_work(self):
-        with self.turn() as turn:
-            turn.begin(db.take)
+        with self.lease() as lease:
+            lease.run_with_lease(db.take)
             self.assertEqual((self.ours.id, 1), self.stored())
         self.assertEqual((None, 1), self.stored())
 
     def test_it_is_given_back_after_an_accident_as_well(self):
-        with self.assertRaises(ZeroDivisionError), self.turn() as turn:
-            turn.begin(db.take)
+        with self.assertRaises(ZeroDivisionError), self.lease() as lease:
+            lease.run_with_lease(db.take)
             raise ZeroDivisionError
         self.assertEqual((None, 1), self.stored())
 
     def test_work_that_has_given_it_back_itself_costs_no_statement_more(self):
         with mock.patch.object(db, "give_back") as again:
-            with self.turn() as turn:
-                turn.begin(db.take)
-                db.had(turn.lease, {}, ended=True)
-            with self.turn():
+            with self.lease() as lease:
+                lease.run_with_lease(db.take)
+                db.had(lease.token, {}, ended=True)
+            with self.lease():
                 pass
         self.assertEqual(0, again.call_count)
 
@@ -72,17 +72,17 @@ class TurnTest(_LeaseCase):
             lease.generation = None
             raise exception.Unavailable(reason="The connection was lost at the commit.")
 
-        with self.assertRaises(exception.Unavailable), self.turn() as turn:
-            turn.begin(lost)
+        with self.assertRaises(exception.Unavailable), self.lease() as lease:
+            lease.run_with_lease(lost)
         self.assertEqual((None, 1), self.stored())
 
     def test_trouble_with_giving_back_does_not_hide_how_the_work_ended(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(db, "give_back", side_effect=gone):
-            with self.turn() as turn:
-                turn.begin(db.take)
-            with self.assertRaises(ZeroDivisionError), self.turn() as turn:
-                turn.begin(db.take)
+            with self.lease() as lease:
+                lease.run_with_lease(db.take)
+            with self.assertRaises(ZeroDivisionError), self.lease() as lease:
+                lease.run_with_lease(db.take)
                 raise ZeroDivisionError
         self.assertEqual((self.ours.id, 2), self.stored())
 
@@ -96,8 +96,8 @@ class TurnTest(_LeaseCase):
             db.take(lease)
 
         def work():
-            with self.turn() as turn:
-                turn.begin(take)
+            with self.lease() as lease:
+                lease.run_with_lease(take)
                 had.set()
 
         thread = threading.Thread(target=work, daemon=True)
@@ -114,25 +114,25 @@ class TurnTest(_LeaseCase):
         backends.override(self, "attach_timeout", 1, group="rpc")
         with (
             self.assertRaisesRegex(exception.Unavailable, "busy.*elsewhere:7"),
-            self.turn() as turn,
+            self.lease() as lease,
         ):
-            turn.begin(db.take)
+            lease.run_with_lease(db.take)
         self.assertEqual(("other", 0), self.stored())
 
     def test_what_a_dead_one_had_is_taken_over_at_once(self):
         self.give_to_other()
         processes.bury("other")
-        with self.turn() as turn:
-            turn.begin(db.take)
+        with self.lease() as lease:
+            lease.run_with_lease(db.take)
             self.assertEqual((self.ours.id, 1), self.stored())
 
     def test_it_goes_on_with_the_lease_it_has(self):
-        with self.turn() as turn:
-            turn.begin(db.take)
-            turn.begin(db.take)
+        with self.lease() as lease:
+            lease.run_with_lease(db.take)
+            lease.run_with_lease(db.take)
             self.assertEqual((self.ours.id, 1), self.stored())
             self.give_to_other()
-            self.assertRaises(exception.TakenOver, turn.begin, db.take)
+            self.assertRaises(exception.TakenOver, lease.run_with_lease, db.take)
         self.assertEqual(("other", 1), self.stored())
 
     def test_another_thread_that_has_its_turn_for_too_long_is_not_waited_for(self):
@@ -141,12 +141,12 @@ class TurnTest(_LeaseCase):
 
         def late():
             try:
-                with self.turn():
+                with self.lease():
                     refused.append("nobody")
             except exception.Unavailable as error:
                 refused.append(str(error))
 
-        with self.turn():
+        with self.lease():
             thread = threading.Thread(target=late, daemon=True)
             thread.start()
             thread.join(TIMEOUT)
@@ -160,8 +160,8 @@ class TurnTest(_LeaseCase):
             idle.append(volume_lock.is_free(self.path))
             real(lease)
 
-        with mock.patch.object(db, "give_back", give_back), self.turn() as turn:
-            turn.begin(db.take)
+        with mock.patch.object(db, "give_back", give_back), self.lease() as lease:
+            lease.run_with_lease(db.take)
         self.assertEqual([False], idle)
 
 
@@ -176,34 +176,34 @@ class FencingTest(_LeaseCase):
         return mock.patch.object(membership, "boot_clock", lambda: self.later)
 
     def test_its_drivers_change_nothing_any_more(self):
-        with self.turn() as turn:
-            turn.begin(db.take)
+        with self.lease() as lease:
+            lease.run_with_lease(db.take)
             fencing.check()
-            self.assertFalse(turn.is_lost())
+            self.assertFalse(lease.is_fenced())
             with self.asleep():
                 self.assertRaises(exception.BackendError, fencing.check)
-                self.assertTrue(turn.is_lost())
+                self.assertTrue(lease.is_fenced())
         fencing.check()
 
     def test_it_begins_nothing(self):
-        with self.asleep(), self.assertRaises(exception.Unavailable), self.turn() as turn:
-            turn.begin(db.take)
+        with self.asleep(), self.assertRaises(exception.Unavailable), self.lease() as lease:
+            lease.run_with_lease(db.take)
         self.assertEqual((None, 0), self.stored())
 
     def test_it_may_still_write_down_what_it_has_begun(self):
         # The row decides: nobody has taken it over so far.
-        with self.turn() as turn:
-            turn.begin(db.take)
+        with self.lease() as lease:
+            lease.run_with_lease(db.take)
             with self.asleep():
-                turn.begin(db.take)
+                lease.run_with_lease(db.take)
 
     def test_what_was_begun_under_a_former_id_is_lost(self):
-        with self.turn() as turn:
-            turn.begin(db.take)
+        with self.lease() as lease:
+            lease.run_with_lease(db.take)
             processes.bury(self.ours.id)
-            self.ours.beat()
-            self.assertTrue(turn.is_lost())
+            self.ours.heartbeat()
+            self.assertTrue(lease.is_fenced())
             self.assertRaises(exception.BackendError, fencing.check)
-        with self.turn() as turn:
-            turn.begin(db.take)
-            self.assertFalse(turn.is_lost())
+        with self.lease() as lease:
+            lease.run_with_lease(db.take)
+            self.assertFalse(lease.is_fenced())

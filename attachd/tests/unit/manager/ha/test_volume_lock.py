@@ -16,10 +16,10 @@ from attachd.tests.wait import TIMEOUT, wait_until
 
 _OTHER = f"""
 import sys
-from attachd.manager import turns
+from attachd.manager.ha import volume_lock
 sys.stdout.write("comes\\n")
 sys.stdout.flush()
-with turns.taken(sys.argv[1], {TIMEOUT}, {TIMEOUT}):
+with volume_lock.acquire(sys.argv[1], {TIMEOUT}, {TIMEOUT}):
     sys.stdout.write("has it\\n")
     sys.stdout.flush()
     sys.stdin.read()
@@ -41,14 +41,14 @@ class TurnsTest(unittest.TestCase):
         """Let a thread want the lock, and return once it is in the line."""
 
         def want():
-            with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+            with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
                 self.order.append(name)
 
-        before = len(volume_lock._lines.get(self.path, ()))
+        before = len(volume_lock._waiters.get(self.path, ()))
         thread = threading.Thread(target=want, daemon=True)
         thread.start()
         wait_until(
-            lambda: name in self.order or len(volume_lock._lines.get(self.path, ())) > before,
+            lambda: name in self.order or len(volume_lock._waiters.get(self.path, ())) > before,
             interval=0.001,
         )
         return thread
@@ -71,7 +71,7 @@ class TurnsTest(unittest.TestCase):
         return any("->" in line and f"{process.pid}" in line for line in waiting)
 
     def test_threads_have_it_in_the_order_in_which_they_came(self):
-        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+        with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             threads = [self.begin(number) for number in range(20)]
             self.assertEqual([], self.order)
         for each in threads:
@@ -79,15 +79,18 @@ class TurnsTest(unittest.TestCase):
         self.assertEqual(list(range(20)), self.order)
 
     def test_an_accident_of_its_holder_frees_it(self):
-        with self.assertRaises(ZeroDivisionError), volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+        with (
+            self.assertRaises(ZeroDivisionError),
+            volume_lock.acquire(self.path, TIMEOUT, TIMEOUT),
+        ):
             raise ZeroDivisionError
         self.begin("next").join(TIMEOUT)
         self.assertEqual(["next"], self.order)
-        self.assertEqual({}, volume_lock._lines)
+        self.assertEqual({}, volume_lock._waiters)
 
     def test_it_is_free_while_nobody_has_it(self):
         self.assertTrue(volume_lock.is_free(self.path))
-        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+        with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             self.assertFalse(volume_lock.is_free(self.path))
             self.assertTrue(volume_lock.is_free(f"{self.folder}/two"))
         self.assertTrue(volume_lock.is_free(self.path))
@@ -103,7 +106,7 @@ class TurnsTest(unittest.TestCase):
         self.assertTrue(volume_lock.is_free(self.path))
 
     def test_another_process_has_it_before_our_own_threads_that_came_later(self):
-        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+        with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             other = self.start_process()
             wait_until(lambda: self.is_waiting(other))
             threads = [self.begin(number) for number in range(5)]
@@ -115,14 +118,17 @@ class TurnsTest(unittest.TestCase):
         self.assertEqual(list(range(5)), self.order)
 
     def test_who_waits_for_too_long_steps_out_of_the_line(self):
-        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
-            with self.assertRaises(volume_lock.Late), volume_lock.taken(self.path, 0.05, TIMEOUT):
+        with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
+            with (
+                self.assertRaises(volume_lock.LockTimeout),
+                volume_lock.acquire(self.path, 0.05, TIMEOUT),
+            ):
                 self.fail("two at once")
             next_one = self.begin("next")
             self.assertEqual([], self.order)
         next_one.join(TIMEOUT)
         self.assertEqual(["next"], self.order)
-        self.assertEqual({}, volume_lock._lines)
+        self.assertEqual({}, volume_lock._waiters)
 
     def start_sleeping_process(self):
         """Return a process that has it, and sleeps."""
@@ -132,26 +138,26 @@ class TurnsTest(unittest.TestCase):
         return other
 
     def waiting_threads(self):
-        return [each for each in threading.enumerate() if each.name == "turn"]
+        return [each for each in threading.enumerate() if each.name == "volume-lock"]
 
     def test_a_process_that_sleeps_with_it_is_waited_for_only_so_long(self):
         self.start_sleeping_process()
         begun = time.monotonic()
-        with volume_lock.taken(self.path, TIMEOUT, 0.2):
+        with volume_lock.acquire(self.path, TIMEOUT, 0.2):
             self.assertGreaterEqual(time.monotonic() - begun, 0.2)
 
     def test_whoever_waits_behind_it_at_the_gate_goes_on_as_well(self):
         self.start_sleeping_process()
         third = self.start_process()
         wait_until(lambda: self.is_waiting(third))
-        with volume_lock.taken(self.path, TIMEOUT, 0.2):
+        with volume_lock.acquire(self.path, TIMEOUT, 0.2):
             self.assertFalse(volume_lock.is_free(f"{self.path}.gate"))
 
     def test_what_was_given_up_is_free_once_the_sleeper_has_gone(self):
         sleeper = self.start_sleeping_process()
         before = self.open_files()
         for _ in range(3):
-            with volume_lock.taken(self.path, TIMEOUT, 0.01):
+            with volume_lock.acquire(self.path, TIMEOUT, 0.01):
                 pass
         self.assertFalse(volume_lock.is_free(self.path))
         self.assertEqual(before + 3, self.open_files())
@@ -159,7 +165,7 @@ class TurnsTest(unittest.TestCase):
         wait_until(lambda: not self.waiting_threads())
         self.assertTrue(volume_lock.is_free(self.path))
         self.assertEqual(before, self.open_files())
-        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+        with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             self.assertFalse(volume_lock.is_free(self.path))
 
     def open_files(self):
@@ -171,7 +177,7 @@ class TurnsTest(unittest.TestCase):
         return count
 
     def test_nothing_is_open_after_it_was_had(self):
-        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+        with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             self.assertEqual(1, self.open_files(), "the gate is left behind us")
             waiting = [self.begin(number) for number in range(3)]
         for each in waiting:
@@ -179,8 +185,8 @@ class TurnsTest(unittest.TestCase):
         self.assertEqual(0, self.open_files())
 
     def test_a_forgotten_one_leaves_no_file(self):
-        with volume_lock.taken(self.path, TIMEOUT, TIMEOUT):
+        with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             self.assertTrue(list(self.folder.iterdir()))
-            volume_lock.forget(self.path)
+            volume_lock.delete_files(self.path)
         self.assertEqual([], list(self.folder.iterdir()))
-        volume_lock.forget(self.path)
+        volume_lock.delete_files(self.path)

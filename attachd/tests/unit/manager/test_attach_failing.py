@@ -114,7 +114,7 @@ class LostRowTest(_AttachCase):
 
     def setUp(self):
         super().setUp()
-        self.backend.presence.beat()
+        self.backend.membership.heartbeat()
 
     def _meanwhile(self, change):
         """Do something once, at the moment when the driver lets the host in."""
@@ -166,14 +166,14 @@ class LostRowTest(_AttachCase):
         self.assertEqual({self.attachment_id}, self.driver.granted())
 
     def _attach_elsewhere(self):
-        processes.bury(self.backend.presence.id)
+        processes.bury(self.backend.membership.id)
         elsewhere = backends.FakeBackend(backends.NAME, self.driver)
-        elsewhere.presence.beat()
+        elsewhere.membership.heartbeat()
         elsewhere.setup()
         # On another machine there are other files.
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch.object(manager_backends, "_turns_folder", lambda: folder),
+            mock.patch.object(manager_backends, "_locks_dir", lambda: folder),
         ):
             attach.attach_exclusive(elsewhere, self.attachment_id, self.volume_id, CONNECTOR)
 

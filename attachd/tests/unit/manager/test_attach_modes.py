@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access ends in the mode in which it may have been granted, whatever is allowed by then.
 
-Part of manager/attach_validation.py, and of whoever connects, repeats, recovers and detaches.
+Part of manager/attach.py, and of whoever connects, repeats, recovers and detaches.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from attachd.db import types
 from attachd.db.sharing_rules import READONLY
 from attachd.manager import attach, detach, legacy_connections
 from attachd.manager.ha import ensure_exports, recovery
-from attachd.manager.retries import Retries
+from attachd.manager.ha.recovery import Backoff
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
@@ -69,7 +69,7 @@ class KeptModesTest(unittest.TestCase):
 
     def open(self) -> Any:
         who = (rows.PROJECT, "u")
-        return legacy_connections.open_(self.backend, self.volume_id, *who, CONNECTOR)
+        return legacy_connections.initialize(self.backend, self.volume_id, *who, CONNECTOR)
 
     def lost(self, begin):
         with self.driver.failing_late("grant"), self.driver.failing("revoke"):
@@ -104,7 +104,7 @@ class KeptModesTest(unittest.TestCase):
         detach.detach(self.backend, attachment_id, self.volume_id)
 
     def recover(self, _attachment_id):
-        recovery.resume(self.backend, Retries())
+        recovery.recover_all(self.backend, Backoff())
 
     def repeat(self, _attachment_id):
         with contextlib.suppress(exception.AttachdError):
@@ -113,4 +113,6 @@ class KeptModesTest(unittest.TestCase):
     def restart(self, attachment_id):
         self.driver.restart()
         live = attachments_db.live_of_backend(self.backend.host)
-        ensure_exports.heal(self.backend, [row for row in live if row["id"] == attachment_id])
+        ensure_exports.ensure_exports(
+            self.backend, [row for row in live if row["id"] == attachment_id]
+        )

@@ -8,7 +8,8 @@ import unittest
 
 from attachd import exception
 from attachd.db import legacy
-from attachd.manager import detach, driver_args, legacy_connections
+from attachd.manager import detach, legacy_connections
+from attachd.manager.ha import ensure_exports
 from attachd.tests import backends, deaths, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
@@ -40,10 +41,10 @@ class KilledTest(unittest.TestCase):
 
     def _open(self, connector=CONNECTOR):
         who = (rows.PROJECT, "u")
-        return legacy_connections.open_(self.backend, self.volume_id, *who, connector)
+        return legacy_connections.initialize(self.backend, self.volume_id, *who, connector)
 
     def _close(self):
-        return legacy_connections.close(self.backend, self.volume_id, CONNECTOR, [])
+        return legacy_connections.terminate(self.backend, self.volume_id, CONNECTOR, [])
 
     def _give_back(self):
         if not self._close():
@@ -126,5 +127,5 @@ class KilledTest(unittest.TestCase):
         self._open()
         self.driver.restart()
         (row,) = [each for each in rows.attachments(self.volume_id) if each["connector"]]
-        driver_args.grant_again(self.backend, row)
+        ensure_exports.grant_again(self.backend, row)
         self.assertEqual(1, self._granted())

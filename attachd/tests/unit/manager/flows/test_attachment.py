@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attach flow: what it undoes, and when it does not."""
+"""Flows that grant and revoke access: calls of the driver, and reverts."""
 
 import unittest
 from unittest import mock
@@ -7,11 +7,11 @@ from unittest import mock
 from attachd import exception
 from attachd.drivers.base import Export, VolumeRef
 from attachd.manager import flow_runner
-from attachd.manager.flows import attach
+from attachd.manager.flows import attachment
 from attachd.tests.backends import RecordingDriver
 
-VOLUME = VolumeRef("volume", 1)
-MINE = Export("mine", {"host": "h"})
+VOLUME = VolumeRef("volume", 2, {"lun": 1})
+EXPORT = Export("mine", {"host": "h"})
 OTHERS = [Export("other", {"host": "i"})]
 
 
@@ -22,15 +22,17 @@ class AttachFlowTest(unittest.TestCase):
         super().setUp()
         self.driver = RecordingDriver()
         self.save = mock.Mock(return_value=None)
-        self.wanted = mock.Mock(return_value=False)
+        self.must_stay = mock.Mock(return_value=False)
 
-    def _run(self, **more):
-        work = attach.Work(self.driver, VOLUME, MINE, OTHERS, self.save, self.wanted, **more)
-        return flow_runner.run_again(attach.build, {"work": work})
+    def _run(self, **values):
+        request = attachment.GrantRequest(
+            self.driver, VOLUME, EXPORT, OTHERS, self.save, self.must_stay, **values
+        )
+        return flow_runner.run_cached(attachment.build_attach, {"request": request})
 
-    def _fail(self, **more):
-        with self.assertRaises(flow_runner.Failed) as failed:
-            self._run(**more)
+    def _fail(self, **values):
+        with self.assertRaises(flow_runner.FlowFailed) as failed:
+            self._run(**values)
         return failed.exception
 
     def test_the_connection_is_recorded_and_provided(self):
@@ -38,7 +40,7 @@ class AttachFlowTest(unittest.TestCase):
         self.save.assert_called_once_with(provided)
         self.assertEqual("fake", provided["driver_volume_type"])
         self.assertEqual(["grant"], self.driver.methods)
-        self.wanted.assert_not_called()
+        self.must_stay.assert_not_called()
 
     def test_a_record_that_fails_undoes_the_grant_and_spares_the_others(self):
         self.save.side_effect = exception.Conflict(reason="lost")
@@ -47,7 +49,7 @@ class AttachFlowTest(unittest.TestCase):
         self.assertTrue(failed.clean)
         self.assertEqual(["grant", "revoke"], self.driver.methods)
         undone = self.driver.handed[1]
-        self.assertEqual((VOLUME, MINE, OTHERS), (undone.volume, undone.export, undone.others))
+        self.assertEqual((VOLUME, EXPORT, OTHERS), (undone.volume, undone.export, undone.others))
 
     def test_a_grant_that_surely_failed_is_not_undone(self):
         with self.driver.failing("grant", final=True):
@@ -73,7 +75,32 @@ class AttachFlowTest(unittest.TestCase):
         self.assertIs(self.save.side_effect, failed.cause)
 
     def test_what_is_wanted_nevertheless_is_not_undone(self):
-        self.wanted.return_value = True
+        self.must_stay.return_value = True
         self.save.side_effect = exception.Conflict(reason="lost")
         self.assertFalse(self._fail().clean)
         self.assertEqual(["grant"], self.driver.methods)
+
+
+class DetachFlowTest(unittest.TestCase):
+    """One task."""
+
+    def setUp(self):
+        super().setUp()
+        self.driver = RecordingDriver()
+
+    def _run(self):
+        request = attachment.RevokeRequest(self.driver, VOLUME, EXPORT, OTHERS)
+        return flow_runner.run_cached(attachment.build_detach, {"request": request})
+
+    def test_the_driver_gets_all_it_needs(self):
+        self._run()
+        (handed,) = self.driver.handed
+        self.assertEqual(("revoke", VOLUME), (handed.method, handed.volume))
+        self.assertEqual((EXPORT, OTHERS), (handed.export, handed.others))
+
+    def test_a_failure_is_told_and_nobody_is_let_in_again(self):
+        with self.driver.failing("revoke"), self.assertRaises(flow_runner.FlowFailed) as failed:
+            self._run()
+        self.assertFalse(failed.exception.clean)
+        self.assertIn("burns", str(failed.exception.cause))
+        self.assertEqual(["revoke"], self.driver.methods)

@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd.db import due, messages
 from attachd.db.paging import Page
-from attachd.manager import background
+from attachd.manager.ha import recovery
 from attachd.rpc import agent_api
 from attachd.tests import backends, rows
 
@@ -20,7 +20,7 @@ class CarryOnTest(unittest.TestCase):
         self.mine = rows.add_attachment(self.volume)["id"]
 
     def process_pending(self):
-        background.process_pending(self.backend, self.mine)
+        recovery.process_pending(self.backend, self.mine)
 
     def test_it_connects_and_disconnects(self):
         due.connect(self.mine, self.volume, rows.CONNECTOR)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flows that create, copy, delete and extend a volume."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from oslo_log import log
+from taskflow import task
+from taskflow.patterns import linear_flow
+
+from attachd.drivers.base import Driver, Export, VolumeRef
+
+LOG = log.getLogger(__name__)
+
+
+def build_create(driver: Driver, volume: VolumeRef) -> linear_flow.Flow:
+    """Return the flow; it provides ``provider``, the driver's data about the volume."""
+    return linear_flow.Flow("create").add(Create(driver, volume))
+
+
+def build_copy(driver: Driver, volume: VolumeRef, source: VolumeRef) -> linear_flow.Flow:
+    """Return the flow for a copy of another volume; it provides the same."""
+    return linear_flow.Flow("copy").add(Copy(driver, volume, source))
+
+
+def build_delete(driver: Driver, volume: VolumeRef) -> linear_flow.Flow:
+    """Return the flow; it provides nothing."""
+    return linear_flow.Flow("delete").add(Delete(driver, volume))
+
+
+def build_extend(
+    driver: Driver, volume: VolumeRef, size_gib: int, exports: Sequence[Export]
+) -> linear_flow.Flow:
+    """Return the flow; it provides nothing.
+
+    :param exports: of the hosts that use the volume meanwhile
+    """
+    return linear_flow.Flow("extend").add(Extend(driver, volume, size_gib, exports))
+
+
+class _VolumeTask(task.Task):
+    """A task that calls a driver for one volume."""
+
+    def __init__(self, driver: Driver, volume: VolumeRef) -> None:
+        super().__init__()
+        self._driver = driver
+        self._volume = volume
+
+
+class Create(_VolumeTask):
+    """The backend creates the volume."""
+
+    default_provides = "provider"
+
+    def execute(self) -> dict[str, Any]:
+        """Create; see drivers.base.Driver.create()."""
+        return self._driver.create(self._volume)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Remove what was created."""
+        try:
+            self._driver.delete(self._volume)
+        except Exception:
+            LOG.exception("Volume %s: a part of it may be left at the backend", self._volume.id)
+            return False
+        return True
+
+
+class Copy(Create):
+    """The backend creates the volume as a copy of another one."""
+
+    def __init__(self, driver: Driver, volume: VolumeRef, source: VolumeRef) -> None:
+        super().__init__(driver, volume)
+        self._source = source
+
+    def execute(self) -> dict[str, Any]:
+        """Clone; see drivers.base.Driver.clone()."""
+        return self._driver.clone(self._volume, self._source)
+
+
+class Delete(_VolumeTask):
+    """The backend removes the volume and its data."""
+
+    def execute(self) -> None:
+        """Delete; see drivers.base.Driver.delete()."""
+        self._driver.delete(self._volume)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Undo nothing: removed data cannot be restored, and the rest is deleted by a retry."""
+        return False
+
+
+class Extend(_VolumeTask):
+    """The backend extends the volume while hosts use it."""
+
+    def __init__(
+        self, driver: Driver, volume: VolumeRef, size_gib: int, exports: Sequence[Export]
+    ) -> None:
+        super().__init__(driver, volume)
+        self._size_gib = size_gib
+        self._exports = exports
+
+    def execute(self) -> None:
+        """Extend; see drivers.base.Driver.extend()."""
+        self._driver.extend(self._volume, self._size_gib, self._exports)
+
+    def revert(self, **_flow: Any) -> bool:
+        """Keep the size: shrinking could cut data off."""
+        return False

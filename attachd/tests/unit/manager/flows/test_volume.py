@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flows that create, copy, delete and extend: calls of the driver, and reverts."""
+
+import unittest
+
+from attachd.drivers.base import Export, VolumeRef
+from attachd.manager import flow_runner
+from attachd.manager.flows import volume
+from attachd.tests.backends import RecordingDriver
+
+VOLUME = VolumeRef("volume", 2, {"lun": 1})
+OTHERS = [Export("other", {"host": "i"})]
+
+
+class CreateFlowTest(unittest.TestCase):
+    """One task."""
+
+    def setUp(self):
+        super().setUp()
+        self.driver = RecordingDriver()
+
+    def test_the_drivers_notes_are_provided(self):
+        self.assertEqual(
+            {"lun": 1}, flow_runner.run(volume.build_create(self.driver, VOLUME), {})["provider"]
+        )
+        self.assertEqual({"volume": 2}, self.driver.sizes())
+
+    def test_a_copy_is_made_of_its_source_and_removed_in_the_same_way(self):
+        source = VolumeRef("source", 1)
+        flow = volume.build_copy(self.driver, VOLUME, source)
+        self.assertEqual({"lun": 1}, flow_runner.run(flow, {})["provider"])
+        self.assertEqual(
+            (VOLUME, source), (self.driver.handed[0].volume, self.driver.handed[0].source)
+        )
+        with self.driver.failing("clone"), self.assertRaises(flow_runner.FlowFailed) as failed:
+            flow_runner.run(volume.build_copy(self.driver, VOLUME, source), {})
+        self.assertTrue(failed.exception.clean)
+        self.assertEqual(["clone", "clone", "delete"], self.driver.methods)
+
+    def test_what_may_have_been_made_is_removed(self):
+        with self.driver.failing("create"), self.assertRaises(flow_runner.FlowFailed) as failed:
+            flow_runner.run(volume.build_create(self.driver, VOLUME), {})
+        self.assertTrue(failed.exception.clean)
+        self.assertEqual(["create", "delete"], self.driver.methods)
+
+    def test_removing_may_fail_too_and_does_not_hide_the_cause(self):
+        with (
+            self.driver.failing("create", "delete"),
+            self.assertRaises(flow_runner.FlowFailed) as failed,
+        ):
+            flow_runner.run(volume.build_create(self.driver, VOLUME), {})
+        self.assertFalse(failed.exception.clean)
+        self.assertIn("burns", str(failed.exception.cause))
+
+
+class DeleteFlowTest(unittest.TestCase):
+    """One task."""
+
+    def setUp(self):
+        super().setUp()
+        self.driver = RecordingDriver()
+
+    def test_the_driver_gets_all_it_needs(self):
+        flow_runner.run(volume.build_delete(self.driver, VOLUME), {})
+        self.assertEqual(
+            [("delete", VOLUME)], [(each.method, each.volume) for each in self.driver.handed]
+        )
+
+    def test_a_failure_is_told_and_nothing_is_made_again(self):
+        with self.driver.failing("delete"), self.assertRaises(flow_runner.FlowFailed) as failed:
+            flow_runner.run(volume.build_delete(self.driver, VOLUME), {})
+        self.assertFalse(failed.exception.clean)
+        self.assertIn("burns", str(failed.exception.cause))
+        self.assertEqual(["delete"], self.driver.methods)
+
+
+class ExtendFlowTest(unittest.TestCase):
+    """One task."""
+
+    def setUp(self):
+        super().setUp()
+        self.driver = RecordingDriver()
+
+    def test_the_driver_gets_all_it_needs(self):
+        flow_runner.run(volume.build_extend(self.driver, VOLUME, 5, OTHERS), {})
+        (handed,) = self.driver.handed
+        self.assertEqual(("extend", VOLUME), (handed.method, handed.volume))
+        self.assertEqual((5, OTHERS), (handed.size_gib, handed.others))
+
+    def test_a_failure_is_told_and_nothing_shrinks(self):
+        with self.driver.failing("extend"), self.assertRaises(flow_runner.FlowFailed) as failed:
+            flow_runner.run(volume.build_extend(self.driver, VOLUME, 5, OTHERS), {})
+        self.assertFalse(failed.exception.clean)
+        self.assertIn("burns", str(failed.exception.cause))
+        self.assertEqual(["extend"], self.driver.methods)
