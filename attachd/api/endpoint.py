@@ -154,11 +154,12 @@ REGISTER: list[Endpoint] = []
 
 
 def load() -> list[Endpoint]:
-    """Have all nouns declare their endpoints, and return those."""
+    """Import all modules that declare endpoints, and return the endpoints."""
     for noun in NOUNS:
         package = importlib.import_module(f"attachd.api.{noun}")
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{package.__name__}.{module.name}")
+    importlib.import_module("attachd.api.unsupported")
     return REGISTER
 
 

@@ -113,7 +113,7 @@ class Root:
 
     def __init__(self, identify: Identify) -> None:
         self._table = RouteTable(
-            endpoint.load(), CONF.api.project_id_regex, unsupported.endpoints()
+            endpoint.load(), CONF.api.project_id_regex, unsupported.list_endpoints()
         )
         self._identify = identify
 

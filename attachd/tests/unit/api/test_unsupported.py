@@ -1,20 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is not here has an answer, and takes nobody else's URL."""
+"""Tests of resources and actions that the service does not support."""
 
 import unittest
 
 from attachd import exception
 from attachd.api import endpoint, unsupported
+from attachd.tests import asking, rows
 
 
-class AbsentTest(unittest.TestCase):
-    def test_each_says_what_there_is_none_of(self):
-        for each in unsupported.endpoints():
+class UnsupportedResourceTest(unittest.TestCase):
+    def test_unsupported_resource_returns_404_with_reason(self):
+        for each in unsupported.list_endpoints():
             with self.assertRaises(exception.ResourceUnsupported) as caught:
                 each.handler()
             self.assertRegex(str(caught.exception), r"^This service has no [a-z ]+\.$")
             self.assertEqual(404, caught.exception.code)
 
-    def test_nothing_that_is_here_is_below_them(self):
+    def test_unsupported_resource_hides_no_endpoint(self):
         for each in endpoint.load():
-            self.assertFalse(each.path.startswith(tuple(unsupported.THINGS)), each.path)
+            urls = tuple(unsupported.UNSUPPORTED_RESOURCES)
+            self.assertFalse(each.path.startswith(urls), each.path)
+
+
+class UnsupportedActionTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        asking.use(self)
+        self.handlers = {
+            each.action: each.handler
+            for each in endpoint.load()
+            if each.path == unsupported.ACTION_PATH
+        }
+
+    def test_unsupported_action_returns_reason_and_changes_nothing(self):
+        volume_id = rows.add_volume()["id"]
+        before = rows.volume(volume_id)
+        for each in unsupported.UNSUPPORTED_ACTIONS:
+            with self.assertRaises(exception.BadRequest) as caught:
+                self.handlers[each.name](asking.context(*asking.ADMIN), volume_id)
+            self.assertIn(f"{each.name} is not supported", str(caught.exception))
+            self.assertIn(each.reason, str(caught.exception))
+        self.assertEqual(before, rows.volume(volume_id))
+
+    def test_unsupported_action_without_permission_is_forbidden(self):
+        volume_id = rows.add_volume()["id"]
+        for each in unsupported.UNSUPPORTED_ACTIONS:
+            with self.assertRaisesRegex(exception.Forbidden, each.policy):
+                self.handlers[each.name](asking.context("reader"), volume_id)
+
+    def test_unsupported_action_on_volume_of_other_project_is_not_found(self):
+        volume_id = rows.add_volume(project_id=asking.OTHER_PROJECT)["id"]
+        for each in unsupported.UNSUPPORTED_ACTIONS:
+            with self.assertRaises(exception.VolumeNotFound):
+                self.handlers[each.name](asking.context(), volume_id)
