@@ -20,7 +20,8 @@ from oslo_utils import strutils
 
 from attachd import exception, multiattach
 from attachd.conf import CONF
-from attachd.db import services, volume_queries
+from attachd.db.cluster import services
+from attachd.db.volumes import queries as volume_queries
 
 LOG = log.getLogger(__name__)
 
@@ -139,7 +140,7 @@ def check_not_frozen(host: str | None) -> None:
 def candidates() -> list[Candidate]:
     """Return every backend as it last reported, less what was promised since: 2 statements."""
     rows = services.page({"binary": BINARY})
-    promised = volume_queries.promised_since({row["host"]: row["seen_at"] for row in rows})
+    promised = volume_queries.allocated_since({row["host"]: row["seen_at"] for row in rows})
     return [
         Candidate(
             host=row["host"],

@@ -12,8 +12,8 @@ from oslo_log import log
 from attachd import service
 from attachd.api import app
 from attachd.conf import CONF
-from attachd.db import api as db
-from attachd.db import sealing
+from attachd.db.engine import session as db
+from attachd.db.secrets import encryption
 from attachd.telemetry import gmr
 
 LOG = log.getLogger(__name__)
@@ -24,7 +24,7 @@ def make() -> app.Application:
     service.prepare([])
     gmr.setup("attachd-api")
     gmr.register_section("Database", db.pools)
-    sealing.start()
+    encryption.start()
     if CONF.api.auth_strategy == "noauth":
         LOG.warning("Authentication is off: whoever reaches this API may do everything.")
     made = app.make_app()

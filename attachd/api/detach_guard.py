@@ -22,7 +22,7 @@ from attachd.api import nova, override
 from attachd.api.override import AttachmentRef
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import attachment_queries
+from attachd.db.attachments import queries as attachment_queries
 from attachd.objects import Attachment
 from attachd.states import INACTIVE, WITH_ACCESS, AttachmentState
 
@@ -64,7 +64,7 @@ def check_volume(
     """
     if is_service(ctx) or _has_no_compute(ctx, request):
         return {}
-    rows = attachment_queries.brief_of_volumes([volume_id])[volume_id]
+    rows = attachment_queries.list_of_volumes([volume_id])[volume_id]
     wanted = [_attachment_ref(row) for row in rows if attachment_id in {None, row["id"]}]
     if attachment_id is not None and not wanted:
         _check_other_volume(ctx, volume_id, attachment_id)

@@ -23,7 +23,7 @@ from attachd.api import fields, paging, validation
 from attachd.api import microversions as mv
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db.paging import VERBS, Comparison
+from attachd.db.engine.paging import OPERATORS, Comparison
 
 LOG = log.getLogger(__name__)
 
@@ -240,8 +240,8 @@ def compare_times(name: str, text: str) -> list[Comparison]:
     found = []
     for part in parts:
         verb, _, moment = part.partition(":")
-        if verb not in VERBS:
-            raise _wrong(name, text, f"Its operator is none of {', '.join(VERBS)}.")
+        if verb not in OPERATORS:
+            raise _wrong(name, text, f"Its operator is none of {', '.join(OPERATORS)}.")
         found.append(Comparison(name, verb, _moment(name, moment)))
     return found
 

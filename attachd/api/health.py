@@ -21,7 +21,7 @@ from attachd import exception
 from attachd.api import serialization
 from attachd.api.identity import Application, Environ, StartResponse
 from attachd.conf import CONF
-from attachd.db import services
+from attachd.db.cluster import services
 from attachd.rpc import transport
 from attachd.telemetry.cached_probe import Answer, Probe, ProbeTimeout
 

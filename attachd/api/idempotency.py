@@ -220,7 +220,7 @@ def _keep(
 
 
 def _answered(
-    ctx: RequestContext, response: webob.Response, spec: IdempotencySpec, known: db.Known
+    ctx: RequestContext, response: webob.Response, spec: IdempotencySpec, known: db.KeyRecord
 ) -> Any:
     if known.status is None or known.status >= _REFUSED:
         kind = getattr(exception, known.answer["error"], exception.Conflict)

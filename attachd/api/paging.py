@@ -9,7 +9,7 @@ from attachd import exception
 from attachd.api import fields, links
 from attachd.api import microversions as mv
 from attachd.conf import CONF
-from attachd.db.paging import Direction, Page
+from attachd.db.engine.paging import Direction, Page
 
 PARAMETERS = frozenset({"limit", "marker", "offset", "sort", "sort_key", "sort_dir"})
 ALL_PROJECTS = "all_tenants"

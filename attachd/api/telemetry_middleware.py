@@ -12,7 +12,7 @@ from oslo_middleware import request_id, tracing
 from attachd import service
 from attachd.api.identity import Application, Environ, StartResponse
 from attachd.conf import CONF
-from attachd.db import census
+from attachd.db import row_counts
 from attachd.telemetry import catalogue, exporter, recorder
 from attachd.telemetry import tracing as ours
 
@@ -70,7 +70,7 @@ def _named(path: str, action: str | None) -> str:
 
 def measured(application: Application) -> Application:
     """Return the application with its requests counted, and have them told."""
-    told = exporter.of("api", service.version(), census.totals)
+    told = exporter.of("api", service.version(), row_counts.statement_totals)
     if _stays():
         told.start()
     return Measured(application, told)

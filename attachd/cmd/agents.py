@@ -9,7 +9,7 @@ from typing import Any, Final
 from attachd import exception
 from attachd.cmd import printing
 from attachd.conf import CONF
-from attachd.db import agent_removal, agents
+from attachd.db.agents import store as agents
 
 LENGTH: Final = 32
 """Bytes of a key, drawn by chance."""
@@ -56,7 +56,7 @@ def _name(text: str) -> str:
 
 def _make_known() -> None:
     host, key = CONF.subject.host_name, secrets.token_urlsafe(LENGTH)
-    if not agents.add(host, key):
+    if not agents.create(host, key):
         raise exception.Conflict(
             reason=f"Host {host} is known already. For a new key remove it first: "
             f"attachd-manage agent remove {host}"
@@ -65,7 +65,7 @@ def _make_known() -> None:
 
 
 def _list() -> None:
-    rows = [_shown(row) for row in agents.all_()]
+    rows = [_shown(row) for row in agents.list_all()]
     printing.print_rows(rows, _COLUMNS, CONF.subject.format)
 
 
@@ -74,7 +74,7 @@ def _shown(row: agents.Row) -> agents.Row:
         "host": row["host"],
         "state": agents.state(row),
         "last_seen": row["seen_at"],
-        "attachments": len(agent_removal.attachments_of(row["host"])),
+        "attachments": len(agents.list_attachment_ids(row["host"])),
         "error": row["error"],
         "connector_type": row["connector_type"],
         "version": row["version"],
@@ -83,6 +83,6 @@ def _shown(row: agents.Row) -> agents.Row:
 
 
 def _remove() -> None:
-    remove = agent_removal.remove_by_force if CONF.subject.force else agent_removal.remove
+    remove = agents.force_delete if CONF.subject.force else agents.delete
     remove(CONF.subject.host_name)
     print(f"Host {CONF.subject.host_name} is forgotten, and its key with it.")

@@ -22,7 +22,8 @@ from attachd.api import app
 from attachd.api.events import broadcaster
 from attachd.cmd import http_server
 from attachd.conf import CONF
-from attachd.db import migration, seal_keys, sealing
+from attachd.db import migration
+from attachd.db.secrets import encryption, key_file
 from attachd.manager.service import ManagerService
 
 CONFIGURATION = """\
@@ -227,8 +228,8 @@ def _configure(folder: Path, files: list[str]) -> None:
     service.prepare([f"--config-file={each}" for each in [own, *files]])
     if CONF.secrets.key_file == str(folder / KEY_FILE):
         with contextlib.suppress(exception.Conflict):  # it is there
-            seal_keys.create(CONF.secrets.key_file)
-    sealing.start()
+            key_file.create(CONF.secrets.key_file)
+    encryption.start()
     if not CONF.debug:
         logging.getLogger().setLevel(logging.WARNING)
         for said_better_elsewhere in ("waitress.queue", "stevedore"):

@@ -13,7 +13,7 @@ from oslo_upgradecheck import upgradecheck
 from attachd import conf, exception
 from attachd.api import filters
 from attachd.conf import CONF, checking
-from attachd.db import clocks
+from attachd.db.engine import clock_skew
 from attachd.manager import backends, flow_runner
 from attachd.rpc import transport
 
@@ -163,7 +163,7 @@ def list_filters(_checks: object) -> Result:
 def clock(_checks: object) -> Result:
     """Whether the clocks of this machine, the database and the managers agree."""
     try:
-        ahead, reports = clocks.database_ahead(), clocks.reports_ahead()
+        ahead, reports = clock_skew.database_offset(), clock_skew.future_reports()
     except exception.AttachdError:
         return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
     found = []

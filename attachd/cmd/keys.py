@@ -12,7 +12,7 @@ from typing import Any, Final
 from attachd import exception
 from attachd.cmd import printing
 from attachd.conf import CONF
-from attachd.db import seal_keys, seal_rotation, sealing
+from attachd.db.secrets import encryption, key_file, rotation
 
 LEFT: Final = 1
 """The exit code of a rotation after which something is not sealed by the first key."""
@@ -55,19 +55,19 @@ def _path() -> str:
     path: str | None = CONF.secrets.key_file
     if not path:
         raise exception.ConfigurationError(
-            reason=f"{seal_keys.OPTION} is not set: name the file there, then repeat the command."
+            reason=f"{key_file.OPTION} is not set: name the file there, then repeat the command."
         )
     return path
 
 
 def _create() -> None:
     if CONF.subject.only_print:
-        print(seal_keys.new())
+        print(key_file.generate())
         return
     path = _path()
     if os.path.lexists(path):
-        name = seal_keys.add(path)
-        if seal_keys.read(path).first == name:
+        name = key_file.add(path)
+        if key_file.read(path).first == name:
             print(f"{path} has key {name} now, the one that seals.")
             return
         print(
@@ -75,12 +75,12 @@ def _create() -> None:
             f"other host, then: attachd-manage key promote {name}"
         )
         return
-    name = seal_keys.create(path)
+    name = key_file.create(path)
     print(f"{path} is new, with key {name}. It is for its owner alone: give it to the services.")
 
 
 def _promote() -> None:
-    seal_keys.promote(_path(), CONF.subject.key_id)
+    key_file.promote(_path(), CONF.subject.key_id)
     print(
         f"Key {CONF.subject.key_id} seals on this host. When it does on every host: "
         "attachd-manage key rotate"
@@ -88,7 +88,7 @@ def _promote() -> None:
 
 
 def _list() -> None:
-    keys, counts = sealing.keys(), seal_rotation.counts()
+    keys, counts = encryption.keys(), rotation.count_by_key()
     known = [] if keys is None else list(keys.by_id)
     others = sorted(set(counts) - set(known))
     uses = [
@@ -102,7 +102,7 @@ def _list() -> None:
 
 
 def _rotate() -> int:
-    outcome = seal_rotation.rotate()
+    outcome = rotation.rotate()
     if CONF.subject.format == "json":
         printing.print_json(
             {
@@ -125,10 +125,10 @@ def _rotate() -> int:
 
 def _retire() -> None:
     path, name = _path(), CONF.subject.key_id
-    if left := seal_rotation.counts().get(name):
+    if left := rotation.count_by_key().get(name):
         raise exception.Conflict(
             reason=f"{left} values are sealed with key {name}. Seal them anew before: "
             "attachd-manage key rotate"
         )
-    seal_keys.remove(path, name)
+    key_file.remove(path, name)
     print(f"Key {name} is not in {path} any more.")

@@ -12,7 +12,8 @@ from typing import Any, Final
 from attachd import durations, states
 from attachd.cmd import printing
 from attachd.conf import CONF
-from attachd.db import models, overview, processes, services
+from attachd.db import inspect, models
+from attachd.db.cluster import members, services
 
 Row = dict[str, Any]
 
@@ -96,7 +97,7 @@ def _number(text: str) -> int:
 
 def _list_attachments() -> None:
     asked = CONF.subject
-    wanted = overview.Wanted(
+    wanted = inspect.AttachmentFilters(
         asked.at_host,
         asked.of_volume,
         asked.in_states,
@@ -104,7 +105,7 @@ def _list_attachments() -> None:
         _ago(asked.unchanged_for),
         asked.at_most,
     )
-    rows = [_attachment(row) for row in overview.attachments(wanted)]
+    rows = [_attachment(row) for row in inspect.list_attachments(wanted)]
     printing.print_rows(rows, _ATTACHMENT, asked.format)
 
 
@@ -118,7 +119,7 @@ def _attachment(row: Mapping[str, Any]) -> Row:
 
 
 def _show_attachment() -> None:
-    found = _attachment(overview.attachment(CONF.subject.identity))
+    found = _attachment(inspect.get_attachment(CONF.subject.identity))
     if CONF.subject.format == "json":
         printing.print_json(found)
     else:
@@ -126,10 +127,10 @@ def _show_attachment() -> None:
 
 
 def _show_volume() -> None:
-    row = overview.volume(CONF.subject.identity)
+    row = inspect.get_volume(CONF.subject.identity)
     found = {name: value for name, value in row.items() if name not in _HIDDEN}
-    wanted = overview.Wanted(volume_id=row["id"])
-    attachments = [_attachment(each) for each in overview.attachments(wanted)]
+    wanted = inspect.AttachmentFilters(volume_id=row["id"])
+    attachments = [_attachment(each) for each in inspect.list_attachments(wanted)]
     if CONF.subject.format == "json":
         printing.print_json({**found, "attachments": attachments})
         return
@@ -142,9 +143,9 @@ def _show_volume() -> None:
 
 
 def _list_processes() -> None:
-    leases = overview.leases()
+    leases = inspect.list_leases()
     rows = []
-    for row in processes.living():
+    for row in members.list_living():
         had = leases.pop(row["id"], [])
         rows.append({**row, "state": "alive", "leases": len(had), "volumes": " ".join(had)})
     for holder, had in leases.items():

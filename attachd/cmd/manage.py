@@ -18,7 +18,8 @@ from oslo_config import cfg
 from attachd import exception, service
 from attachd.cmd import agents, audit, describing, keys, looking
 from attachd.conf import CONF
-from attachd.db import api, migration
+from attachd.db import migration
+from attachd.db.engine import session
 
 _QUIET = ["alembic=WARN", "attachd=ERROR", "attachd.manager.backends=CRITICAL"]
 """Everything it has to tell is printed: log only what nobody expects."""
@@ -111,9 +112,9 @@ def _sync() -> None:
     migration.upgrade(CONF.subject.version)
     after = migration.version()
     if before == after:
-        print(f"{api.place()} has version {after} already.")
+        print(f"{session.display_url()} has version {after} already.")
     else:
-        print(f"{api.place()} has version {after} now; it had {before or 'no tables'}.")
+        print(f"{session.display_url()} has version {after} now; it had {before or 'no tables'}.")
 
 
 def _version() -> None:
@@ -126,5 +127,5 @@ def _explained(error: Exception) -> str:
     text = str(error)
     if isinstance(error, exception.Unavailable) and error.__cause__ is not None:
         said = " ".join(str(error.__cause__).split()).partition("(Background on")[0]
-        text = f"{text} {api.place()}: {said.strip()}"
+        text = f"{text} {session.display_url()}: {said.strip()}"
     return text

@@ -8,7 +8,7 @@ from oslo_service import service as oslo_service
 
 from attachd import exception, service
 from attachd.conf import CONF
-from attachd.db import sealing
+from attachd.db.secrets import encryption
 from attachd.manager import backends
 from attachd.manager.service import ManagerService
 from attachd.telemetry import gmr
@@ -38,4 +38,4 @@ def _check() -> None:
             reason="There is nothing to serve: name backends in enabled_backends."
         )
     backends.load()
-    sealing.start()
+    encryption.start()

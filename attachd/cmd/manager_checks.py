@@ -6,7 +6,7 @@ from oslo_upgradecheck import upgradecheck
 from attachd import exception
 from attachd.conf import CONF
 from attachd.conf.upgrade_levels import AUTO
-from attachd.db import services
+from attachd.db.cluster import services
 from attachd.rpc import manager_api, version_pins
 
 Code = upgradecheck.Code
@@ -16,7 +16,7 @@ Result = upgradecheck.Result
 def managers(_checks: object) -> Result:
     """Whether managers of a former release are still at work."""
     try:
-        spoken = services.spoken()
+        spoken = services.versions()
     except exception.AttachdError:
         return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
     older = [

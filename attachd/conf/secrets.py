@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How secrets are kept in the database; the [secrets] group, read by db/sealing.py."""
+"""How secrets are kept in the database; the [secrets] group, read by db/secrets/encryption.py."""
 
 from oslo_config import cfg
 

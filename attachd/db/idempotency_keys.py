@@ -14,10 +14,12 @@ from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.db import api, models
+from attachd.db import models
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
 
-_T = models.idempotency_keys
-_UNDECIDED = _T.c.status.is_(None)
+_IDEMPOTENCY_KEYS = models.idempotency_keys
+_UNDECIDED = _IDEMPOTENCY_KEYS.c.status.is_(None)
 _TRIES: Final = 5
 
 Row = dict[str, Any]
@@ -27,7 +29,7 @@ class AlreadyMade(Exception):
     """Another run of the same request has made the resource, or has an answer by now."""
 
 
-class Known(NamedTuple):
+class KeyRecord(NamedTuple):
     """What is known of a key.
 
     :ivar fingerprint: of the request that it was used with first
@@ -66,7 +68,7 @@ class IdempotencyClaim:
 
         :raises AlreadyMade: it was, or there is an answer
         """
-        _mark(connection, self, made=True)
+        _set_made(connection, self, made=True)
 
     def release(self) -> None:
         """Note that the resource may be made anew, before it is given up.
@@ -80,7 +82,7 @@ class IdempotencyClaim:
         _store_made(self, made=True)
 
 
-def claim(digest: str, fingerprint: str, kept_for: float) -> Known:
+def claim(digest: str, fingerprint: str, kept_for: float) -> KeyRecord:
     """Note the use of a key, or return what is known of it.
 
     :param digest: of the key and whose it is
@@ -98,85 +100,100 @@ def claim(digest: str, fingerprint: str, kept_for: float) -> Known:
             "created_at": moment,
         }
         if _insert(row):
-            return Known(fingerprint, row["resource_id"], False, None, None, False)
+            return KeyRecord(fingerprint, row["resource_id"], False, None, None, False)
         found = get(digest)
         if found is not None:
             return found
-        _forget(digest)
+        _delete_expired(digest)
     raise exception.Unavailable(reason="The Idempotency-Key is in use. Try again.")
 
 
-@api.retried
+@retried
 def _insert(row: Row) -> bool:
     try:
-        with api.writer() as connection:
-            connection.execute(sa.insert(_T).values(row))
+        with session.writer() as connection:
+            connection.execute(sa.insert(_IDEMPOTENCY_KEYS).values(row))
     except db_exception.DBDuplicateEntry:
         return False
     return True
 
 
-@api.retried
-def get(digest: str) -> Known | None:
+@retried
+def get(digest: str) -> KeyRecord | None:
     """Return what is known of a key; None: nothing, or no longer."""
-    wanted = sa.select(_T).where(_T.c.digest == digest, _T.c.expires_at > models.now())
-    with api.reader() as connection:
+    wanted = sa.select(_IDEMPOTENCY_KEYS).where(
+        _IDEMPOTENCY_KEYS.c.digest == digest, _IDEMPOTENCY_KEYS.c.expires_at > models.now()
+    )
+    with session.reader() as connection:
         row = connection.execute(wanted).one_or_none()
     if row is None:
         return None
-    return Known(row.fingerprint, row.resource_id, row.made, row.status, row.answer, True)
+    return KeyRecord(row.fingerprint, row.resource_id, row.made, row.status, row.answer, True)
 
 
-@api.retried
-def _forget(digest: str) -> None:
-    with api.writer() as connection:
-        old = sa.and_(_T.c.digest == digest, _T.c.expires_at <= models.now())
-        connection.execute(sa.delete(_T).where(old))
+@retried
+def _delete_expired(digest: str) -> None:
+    with session.writer() as connection:
+        old = sa.and_(
+            _IDEMPOTENCY_KEYS.c.digest == digest, _IDEMPOTENCY_KEYS.c.expires_at <= models.now()
+        )
+        connection.execute(sa.delete(_IDEMPOTENCY_KEYS).where(old))
 
 
-def _mark(connection: sa.Connection, claim: IdempotencyClaim, *, made: bool) -> None:
+def _set_made(connection: sa.Connection, claim: IdempotencyClaim, *, made: bool) -> None:
     # Since the key ran out, somebody else may have begun anew with it.
-    ours = sa.and_(_T.c.digest == claim.digest, _T.c.resource_id == claim.resource_id)
-    waiting = sa.and_(ours, _UNDECIDED, _T.c.made.is_(not made))
-    done = connection.execute(sa.update(_T).where(waiting).values(made=made))
+    ours = sa.and_(
+        _IDEMPOTENCY_KEYS.c.digest == claim.digest,
+        _IDEMPOTENCY_KEYS.c.resource_id == claim.resource_id,
+    )
+    waiting = sa.and_(ours, _UNDECIDED, _IDEMPOTENCY_KEYS.c.made.is_(not made))
+    done = connection.execute(sa.update(_IDEMPOTENCY_KEYS).where(waiting).values(made=made))
     if done.rowcount != 1:
         raise AlreadyMade
 
 
-@api.retried
+@retried
 def _store_made(claim: IdempotencyClaim, *, made: bool) -> None:
-    with api.writer() as connection:
-        _mark(connection, claim, made=made)
+    with session.writer() as connection:
+        _set_made(connection, claim, made=made)
 
 
-@api.retried
+@retried
 def refuse(digest: str, status: int, answer: Any) -> bool:
     """Keep a refusal as the answer, unless the resource was made or there is an answer.
 
     :returns: whether it is the answer
     """
     return _decide(
-        sa.and_(_T.c.digest == digest, _UNDECIDED, _T.c.made.is_(False)), status, answer
+        sa.and_(
+            _IDEMPOTENCY_KEYS.c.digest == digest, _UNDECIDED, _IDEMPOTENCY_KEYS.c.made.is_(False)
+        ),
+        status,
+        answer,
     )
 
 
-@api.retried
+@retried
 def finish(digest: str, status: int, answer: Any) -> bool:
     """Keep the answer of a run that went well, unless there is one.
 
     :returns: whether it is the answer
     """
-    return _decide(sa.and_(_T.c.digest == digest, _UNDECIDED), status, answer)
+    return _decide(sa.and_(_IDEMPOTENCY_KEYS.c.digest == digest, _UNDECIDED), status, answer)
 
 
 def _decide(which: sa.ColumnElement[bool], status: int, answer: Any) -> bool:
-    with api.writer() as connection:
-        done = connection.execute(sa.update(_T).where(which).values(status=status, answer=answer))
+    with session.writer() as connection:
+        done = connection.execute(
+            sa.update(_IDEMPOTENCY_KEYS).where(which).values(status=status, answer=answer)
+        )
         return bool(done.rowcount == 1)
 
 
-@api.retried
-def reap() -> int:
+@retried
+def purge() -> int:
     """Remove what need not be kept any longer; return how many."""
-    with api.writer() as connection:
-        return connection.execute(sa.delete(_T).where(_T.c.expires_at < models.now())).rowcount
+    with session.writer() as connection:
+        return connection.execute(
+            sa.delete(_IDEMPOTENCY_KEYS).where(_IDEMPOTENCY_KEYS.c.expires_at < models.now())
+        ).rowcount

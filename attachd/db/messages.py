@@ -14,10 +14,12 @@ from typing import Any, Final, NamedTuple, TypedDict
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.db import api, models, paging
+from attachd.db import models
+from attachd.db.engine import paging, session
+from attachd.db.engine.retry import retried
 
 Row = dict[str, Any]
-_T = models.messages
+_MESSAGES = models.messages
 
 VOLUME: Final = "VOLUME"
 """The only kind of thing that messages are about."""
@@ -79,7 +81,7 @@ DETAILS: Final[Mapping[str, str]] = MappingProxyType(
 """What went wrong, or whatever else there is to know, by number."""
 
 
-class News(NamedTuple):
+class NewMessage(NamedTuple):
     """What a user is to be told.
 
     :ivar volume_id: of the volume that it is about
@@ -118,8 +120,8 @@ SORTABLE = frozenset(
 _EQUAL = tuple(Filters.__annotations__.keys())
 
 
-@api.retried
-def create(news: News, kept_for: float) -> None:
+@retried
+def create(news: NewMessage, kept_for: float) -> None:
     """Store a message that is kept for so many seconds."""
     moment = models.now()
     row: Row = {
@@ -135,53 +137,55 @@ def create(news: News, kept_for: float) -> None:
         "created_at": moment,
         "expires_at": moment + datetime.timedelta(seconds=kept_for),
     }
-    with api.writer() as connection:
-        connection.execute(sa.insert(_T).values(row))
+    with session.writer() as connection:
+        connection.execute(sa.insert(_MESSAGES).values(row))
 
 
-@api.retried
+@retried
 def get(message_id: str, project_id: str | None) -> Row:
     """Return one message.
 
     :param project_id: only if it is for this project; None: whomever it is for
     :raises MessageNotFound: there is none
     """
-    wanted = sa.select(_T).where(_T.c.id == message_id)
+    wanted = sa.select(_MESSAGES).where(_MESSAGES.c.id == message_id)
     if project_id is not None:
-        wanted = wanted.where(_T.c.project_id == project_id)
-    with api.reader() as connection:
+        wanted = wanted.where(_MESSAGES.c.project_id == project_id)
+    with session.reader() as connection:
         row = connection.execute(wanted).one_or_none()
     if row is None:
         raise exception.MessageNotFound(message_id=message_id)
     return dict(row._mapping)
 
 
-@api.retried
+@retried
 def page(filters: Filters, page: paging.Page) -> list[Row]:
     """Return one page of messages, in one statement.
 
     :raises MarkerNotFound: there is no such marker
     """
-    wanted = sa.select(_T).where(*paging.equal(_T, filters, _EQUAL))
-    visible = paging.equal(_T, filters, ("project_id",))
-    with api.reader() as connection:
-        return paging.rows(connection, wanted, _T, visible, page)
+    wanted = sa.select(_MESSAGES).where(*paging.equal(_MESSAGES, filters, _EQUAL))
+    visible = paging.equal(_MESSAGES, filters, ("project_id",))
+    with session.reader() as connection:
+        return paging.fetch_page(connection, wanted, _MESSAGES, visible, page)
 
 
-@api.retried
+@retried
 def delete(message_id: str) -> None:
     """Remove a message.
 
     :raises MessageNotFound: there is none
     """
-    with api.writer() as connection:
-        done = connection.execute(sa.delete(_T).where(_T.c.id == message_id))
+    with session.writer() as connection:
+        done = connection.execute(sa.delete(_MESSAGES).where(_MESSAGES.c.id == message_id))
     if done.rowcount != 1:
         raise exception.MessageNotFound(message_id=message_id)
 
 
-@api.retried
-def reap() -> int:
+@retried
+def purge() -> int:
     """Remove the messages that need not be kept any longer; return how many."""
-    with api.writer() as connection:
-        return connection.execute(sa.delete(_T).where(_T.c.expires_at < models.now())).rowcount
+    with session.writer() as connection:
+        return connection.execute(
+            sa.delete(_MESSAGES).where(_MESSAGES.c.expires_at < models.now())
+        ).rowcount

@@ -14,7 +14,8 @@ from oslo_db import exception as db_exception
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.db import api
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
 
 LOCK = "attachd-migration"
 LOCK_TIMEOUT = 300
@@ -30,13 +31,13 @@ def head() -> str:
     return found
 
 
-@api.retried
+@retried
 def version() -> str | None:
     """Return the version of the database, or None if it is empty.
 
     :raises Unavailable: the database does not answer
     """
-    with api.reader() as connection:
+    with session.reader() as connection:
         return MigrationContext.configure(connection).get_current_revision()
 
 
@@ -55,18 +56,18 @@ def upgrade(target: str = HEAD) -> None:
     if target != HEAD:
         _check_known(target)
     try:
-        with api.without_haste():
+        with session.no_timeouts():
             _upgrade(target)
     except (db_exception.DBError, sa.exc.DBAPIError) as error:
         said = str(error).partition("\n")[0]
         raise exception.Conflict(reason=f"The database could not be migrated: {said}") from error
 
 
-@api.retried
+@retried
 def _upgrade(target: str) -> None:
     config = _config()
     # The lock outlives the transaction: what it did is committed when another one looks.
-    with api.reader() as holder, _alone(holder), api.writer() as connection:
+    with session.reader() as holder, _alone(holder), session.writer() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, target)
 
@@ -80,7 +81,7 @@ def write_sql(output: TextIO, start: str | None = None) -> None:
     _check_known(start)
     config = _config()
     config.output_buffer = output
-    config.attributes["dialect"] = api.dialect()
+    config.attributes["dialect"] = session.dialect()
     command.upgrade(config, f"{start or 'base'}:{HEAD}", sql=True)
 
 

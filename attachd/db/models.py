@@ -1,24 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables; db's functions query them, the migrations are compared with them."""
 
+import datetime
+import functools
+import json
+from typing import Any
+import uuid
+
+from oslo_utils import timeutils
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
-from attachd.db.columns import (
-    ERROR_LENGTH,
-    IN_MARIADB,
-    BigNumber,
-    Json,
-    LongText,
-    Moment,
-    Uuid,
-    new_id,
-    now,
-    shortened,
-    times,
-)
-from attachd.db.sealed import SealedJson, SealedText
+from attachd.db.secrets import encryption
+from attachd.db.secrets.encryption import Encrypted
 
-__all__ = ["ERROR_LENGTH", "METADATA", "backend_of", "new_id", "now", "served_by", "shortened"]
+ERROR_LENGTH = 1023
+Uuid = sa.String(36)
+Moment = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+"""UTC without a zone, to the microsecond: lists are sorted by it."""
+AutoIncrementId = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+"""Of a row that is numbered as it comes; in SQLite every integer is big, and only this one counts
+by itself."""
+LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+
+
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Json(sa.TypeDecorator[Any]):
+    """Any JSON value, kept as text: MariaDB's own JSON refuses what is nested 32 deep.
+
+    The text is ASCII, so that even half a surrogate pair, or a NUL, which JSON allows, is
+    stored and read as it came.  None is NULL.
+    """
+
+    impl = LongText
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, _dialect: sa.Dialect) -> str | None:
+        """Turn a value into JSON text."""
+        return None if value is None else _to_json(value)
+
+    def process_result_value(self, value: str | None, _dialect: sa.Dialect) -> Any:
+        """Turn JSON text into a value."""
+        return None if value is None else json.loads(value)
+
+
+# Strings differ also when only case or accents do, as on the other databases.
+MARIADB_OPTIONS: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": "utf8mb4_bin",
+}
+
+
+def now() -> datetime.datetime:
+    """Return the present moment as the tables store it."""
+    return timeutils.utcnow()
+
+
+def new_id() -> str:
+    """Draw the id of a new row."""
+    return str(uuid.uuid4())
+
+
+def truncate_error(error: str | None) -> str | None:
+    """Cut an error's text to what its column holds; names of files in it may be no text."""
+    return error and error.encode(errors="backslashreplace").decode()[:ERROR_LENGTH]
+
+
+def timestamps() -> tuple[sa.Column[datetime.datetime], sa.Column[datetime.datetime]]:
+    """Return the columns that say when a row was made and changed."""
+    return (
+        sa.Column("created_at", Moment, nullable=False, default=now),
+        sa.Column("updated_at", Moment, onupdate=now),
+    )
+
+
+# ---- MERGED
+
+_ENCRYPTED_LENGTH = 255
+_SQLITE_LENGTH = 64
+
+
+class EncryptedJson(Json):
+    """Any JSON value, kept as text that is sealed; None is NULL."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
+        """Seal a value."""
+        if isinstance(value, Encrypted):
+            return value.text
+        text = super().process_bind_param(value, dialect)
+        return None if text is None else encryption.encrypt(text)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
+        """Return a value, or what opens it."""
+        read = super().process_result_value
+        if value is not None and encryption.is_encrypted(value):
+            return Encrypted(value, functools.partial(read, _dialect=dialect))
+        return read(value, dialect)
+
+
+class EncryptedText(sa.TypeDecorator[Any]):
+    """A short text that is sealed: up to 64 characters; None is NULL."""
+
+    # SQLite keeps a text of any length, and would have to copy the table to change what it says.
+    impl = sa.String(_ENCRYPTED_LENGTH).with_variant(sa.String(_SQLITE_LENGTH), "sqlite")
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, _dialect: sa.Dialect) -> str | None:
+        """Seal a text."""
+        if isinstance(value, Encrypted):
+            return value.text
+        return None if value is None else encryption.encrypt(value)
+
+    def process_result_value(self, value: str | None, _dialect: sa.Dialect) -> Any:
+        """Return a text, or what opens it."""
+        if value is not None and encryption.is_encrypted(value):
+            return Encrypted(value, str)
+        return value
+
+
+# ---- MERGED
 
 METADATA = sa.MetaData(
     naming_convention={
@@ -37,8 +142,8 @@ qos_specs = sa.Table(
     # who keeps to them: front-end, back-end or both
     sa.Column("consumer", sa.String(16), nullable=False),
     sa.Column("specs", Json, nullable=False, default=dict),
-    *times(),
-    **IN_MARIADB,
+    *timestamps(),
+    **MARIADB_OPTIONS,
 )
 
 volume_types = sa.Table(
@@ -50,9 +155,9 @@ volume_types = sa.Table(
     sa.Column("is_public", sa.Boolean, nullable=False, default=True),
     sa.Column("extra_specs", Json, nullable=False, default=dict),
     sa.Column("qos_specs_id", Uuid, sa.ForeignKey("qos_specs.id")),
-    *times(),
+    *timestamps(),
     sa.Index(None, "qos_specs_id"),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 volume_type_access = sa.Table(
@@ -65,7 +170,7 @@ volume_type_access = sa.Table(
         primary_key=True,
     ),
     sa.Column("project_id", sa.String(64), primary_key=True),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 default_volume_types = sa.Table(
@@ -75,7 +180,7 @@ default_volume_types = sa.Table(
     # Without a cascade: a project's default type cannot be deleted.
     sa.Column("volume_type_id", Uuid, sa.ForeignKey("volume_types.id"), nullable=False),
     sa.Index(None, "volume_type_id"),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 volumes = sa.Table(
@@ -111,7 +216,7 @@ volumes = sa.Table(
     sa.Column("owner", sa.String(255)),
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("launched_at", Moment),
-    *times(),
+    *timestamps(),
     # the process that works on it, or worked when it died; None: nobody; and how many times it
     # changed hands, which fences off whoever had it before
     sa.Column("lease_holder", Uuid),
@@ -126,7 +231,7 @@ volumes = sa.Table(
     sa.Index(None, "owner"),
     sa.Index(None, "lease_holder"),
     sa.Index(None, "source_volid"),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 volume_metadata = sa.Table(
@@ -138,7 +243,7 @@ volume_metadata = sa.Table(
     sa.Column("key", sa.String(255), primary_key=True),
     sa.Column("value", sa.String(255), nullable=False),
     sa.Index(None, "key", "value"),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 volume_image_metadata = sa.Table(
@@ -150,7 +255,7 @@ volume_image_metadata = sa.Table(
     sa.Column("key", sa.String(255), primary_key=True),
     sa.Column("value", LongText, nullable=False),
     sa.Index(None, "key"),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 attachments = sa.Table(
@@ -172,18 +277,18 @@ attachments = sa.Table(
     sa.Column("host", sa.String(255)),
     sa.Column("mountpoint", sa.String(255)),
     sa.Column("connector", Json),
-    sa.Column("connection_info", SealedJson),
+    sa.Column("connection_info", EncryptedJson),
     # equal for attachments that share one connection between a host and its backend
     sa.Column("connection_key", sa.String(64)),
     # drawn before the driver is called first, so that a repeated call uses the same
-    sa.Column("secret", SealedText),
+    sa.Column("secret", EncryptedText),
     # the manager process that works on it; and how many times work was begun on it, which
     # fences off a process that was believed dead
     sa.Column("owner", sa.String(255)),
     sa.Column("generation", sa.Integer, nullable=False, default=0),
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("attached_at", Moment),
-    *times(),
+    *timestamps(),
     # when a reservation ends that nobody has connected; None: never
     sa.Column("expires_at", Moment),
     # the host whose agent makes the device, and the path that it told; None: its caller does
@@ -198,7 +303,7 @@ attachments = sa.Table(
     sa.Index(None, "connection_key"),
     sa.Index(None, "expires_at"),
     sa.Index(None, "agent"),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 services = sa.Table(
@@ -218,19 +323,19 @@ services = sa.Table(
     # drivers.base.BackendStats as a dict, from the last time that the backend was asked
     sa.Column("report", Json),
     sa.Column("seen_at", Moment, nullable=False, default=now),
-    *times(),
+    *timestamps(),
     # the oldest that one of its processes speaks, and when such a one said so last; NULL: of a
     # release that did not tell
     sa.Column("rpc_version", sa.String(16)),
     sa.Column("object_version", sa.String(255)),
     sa.Column("versioned_at", Moment),
     sa.UniqueConstraint("binary", "host"),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 # The manager processes that live.  Whoever is not in it is dead, and never comes back under this
 # id: what it held is anybody's.
-processes = sa.Table(
+members = sa.Table(
     "processes",
     METADATA,
     sa.Column("id", Uuid, primary_key=True),
@@ -239,7 +344,7 @@ processes = sa.Table(
     sa.Column("started_at", Moment, nullable=False, default=now),
     # by the clock of the database, as all that it is compared with
     sa.Column("seen_at", Moment, nullable=False),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 # The hosts that connect by themselves what they are told to: each runs an agent.
@@ -256,8 +361,8 @@ agents = sa.Table(
     sa.Column("version", sa.String(32)),
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("seen_at", Moment),
-    *times(),
-    **IN_MARIADB,
+    *timestamps(),
+    **MARIADB_OPTIONS,
 )
 
 quotas = sa.Table(
@@ -268,8 +373,8 @@ quotas = sa.Table(
     sa.Column("resource", sa.String(300), primary_key=True),
     # -1: as much as one likes
     sa.Column("hard_limit", sa.Integer, nullable=False),
-    *times(),
-    **IN_MARIADB,
+    *timestamps(),
+    **MARIADB_OPTIONS,
 )
 
 quota_classes = sa.Table(
@@ -278,8 +383,8 @@ quota_classes = sa.Table(
     sa.Column("class_name", sa.String(255), primary_key=True),
     sa.Column("resource", sa.String(300), primary_key=True),
     sa.Column("hard_limit", sa.Integer, nullable=False),
-    *times(),
-    **IN_MARIADB,
+    *timestamps(),
+    **MARIADB_OPTIONS,
 )
 
 # One row for each project that has ever had a volume: locked while its usage is counted and a
@@ -288,7 +393,7 @@ quota_locks = sa.Table(
     "quota_locks",
     METADATA,
     sa.Column("project_id", sa.String(64), primary_key=True),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 # One row for each host that has ever been counted: as quota_locks.
@@ -296,7 +401,7 @@ host_locks = sa.Table(
     "host_locks",
     METADATA,
     sa.Column("host", sa.String(255), primary_key=True),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 messages = sa.Table(
@@ -315,11 +420,11 @@ messages = sa.Table(
     sa.Column("event_id", sa.String(255), nullable=False),
     sa.Column("message_level", sa.String(16), nullable=False),
     sa.Column("expires_at", Moment, nullable=False),
-    *times(),
+    *timestamps(),
     sa.Index(None, "project_id", "created_at", "id"),
     sa.Index(None, "resource_uuid"),
     sa.Index(None, "expires_at"),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 # What was asked for with an Idempotency-Key, to be done once however often it is asked for.  There
@@ -339,14 +444,14 @@ idempotency_keys = sa.Table(
     sa.Column("expires_at", Moment, nullable=False),
     sa.Column("created_at", Moment, nullable=False, default=now),
     sa.Index(None, "expires_at"),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 # What has become of attachments, for those who watch and for whoever asks later.
 events = sa.Table(
     "events",
     METADATA,
-    sa.Column("id", BigNumber, primary_key=True, autoincrement=True),
+    sa.Column("id", AutoIncrementId, primary_key=True, autoincrement=True),
     # its place among all that is told; NULL: whoever reads next gives it one
     sa.Column("revision", sa.BigInteger, unique=True),
     sa.Column("created_at", Moment, nullable=False, default=now),
@@ -358,21 +463,21 @@ events = sa.Table(
     sa.Column("details", Json, nullable=False),
     sa.Index(None, "attachment_id"),
     sa.Index(None, "created_at"),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 # One row: the last place that was given, and the last one that is not kept any more.
-event_places = sa.Table(
+event_sequence = sa.Table(
     "event_places",
     METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("given", sa.BigInteger, nullable=False),
     sa.Column("forgotten", sa.BigInteger, nullable=False),
-    **IN_MARIADB,
+    **MARIADB_OPTIONS,
 )
 
 
-def served_by(backend: str) -> sa.ColumnElement[bool]:
+def on_backend(backend: str) -> sa.ColumnElement[bool]:
     """Match the volumes of ``host@backend``, whatever their pools; case counts everywhere."""
     host, prefix = volumes.c.host, f"{backend}#"
     return sa.or_(host == backend, sa.func.substr(host, 1, len(prefix)) == prefix)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a project may have and has; read by the API, and by quota_claims.py.
+"""How much a project may have and has; read by the API, and by quotas.py.
 
 A limit is what was set for the project, else what was set for the class ``default``, else what
 the configuration says.  What a project has is counted in the volumes table each time: there is
@@ -14,7 +14,9 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import api, locks, models
+from attachd.db import models
+from attachd.db.engine import row_locks, session
+from attachd.db.engine.retry import retried
 from attachd.states import VolumeState
 
 Limits = Mapping[str, int]
@@ -26,26 +28,30 @@ PER_VOLUME: Final = "per_volume_gigabytes"
 DEFAULT_CLASS: Final = "default"
 UNLIMITED: Final = -1
 
-ELSEWHERE: Final[Limits] = MappingProxyType(
+UNSUPPORTED_RESOURCES: Final[Limits] = MappingProxyType(
     {"snapshots": 10, "backups": 10, "backup_gigabytes": 1000, "groups": 10}
 )
 """What is not in this service: clients show and set limits of it, and nothing is used."""
 
-OF_A_TYPE: Final = (VOLUMES, GIGABYTES, "snapshots")
+TYPE_RESOURCES: Final = (VOLUMES, GIGABYTES, "snapshots")
 """What is limited for a type's volumes as well, as ``volumes_TYPE``."""
 
-_Q = models.quotas
-_C = models.quota_classes
-_V = models.volumes
-_T = models.volume_types
+_QUOTAS = models.quotas
+_QUOTA_CLASSES = models.quota_classes
+_VOLUMES = models.volumes
+_VOLUME_TYPES = models.volume_types
 
 # While a volume grows, what it grows by is taken already.
-GROWING: Final = sa.case(
-    (_V.c.state == VolumeState.EXTENDING.value, _V.c.new_size_gib - _V.c.size_gib), else_=0
+GROWTH: Final = sa.case(
+    (
+        _VOLUMES.c.state == VolumeState.EXTENDING.value,
+        _VOLUMES.c.new_size_gib - _VOLUMES.c.size_gib,
+    ),
+    else_=0,
 )
 
 
-class Used(NamedTuple):
+class ResourceUsage(NamedTuple):
     """How much of something there is, and how much of it is being added."""
 
     there: int
@@ -56,45 +62,45 @@ class Used(NamedTuple):
         """What counts."""
         return self.there + self.coming
 
-    def plus(self, more: "Used") -> "Used":
+    def plus(self, more: "ResourceUsage") -> "ResourceUsage":
         """Return the sum of both."""
-        return Used(self.there + more.there, self.coming + more.coming)
+        return ResourceUsage(self.there + more.there, self.coming + more.coming)
 
 
-def of_type(resource: str, type_name: str) -> str:
+def type_resource(resource: str, type_name: str) -> str:
     """Return what a resource is called where only the volumes of one type count."""
     return f"{resource}_{type_name}"
 
 
-def configured() -> dict[str, int]:
+def configured_limits() -> dict[str, int]:
     """Return the limits that hold where nothing was set; for a type there are none then."""
     return {
         VOLUMES: CONF.quota.quota_volumes,
         GIGABYTES: CONF.quota.quota_gigabytes,
         PER_VOLUME: CONF.quota.per_volume_size_limit,
-        **ELSEWHERE,
+        **UNSUPPORTED_RESOURCES,
     }
 
 
-@api.retried
-def of_project(project_id: str) -> dict[str, int]:
+@retried
+def project_limits(project_id: str) -> dict[str, int]:
     """Return what was set for a project, or for all by the class ``default``."""
-    with api.reader() as connection:
-        return limits(connection, project_id)
+    with session.reader() as connection:
+        return fetch_limits(connection, project_id)
 
 
-def limits(
+def fetch_limits(
     connection: sa.Connection, project_id: str, names: Iterable[Any] = ()
 ) -> dict[str, int]:
-    """Do as :func:`of_project`, in one statement of a transaction.
+    """Do as :func:`project_limits`, in one statement of a transaction.
 
     :param names: what the limits are of: lists of names, or queries for them; none: all
     """
-    of_all = sa.select(sa.literal(0).label("rank"), _C.c.resource, _C.c.hard_limit).where(
-        _C.c.class_name == DEFAULT_CLASS
-    )
-    own = sa.select(sa.literal(1), _Q.c.resource, _Q.c.hard_limit).where(
-        _Q.c.project_id == project_id
+    of_all = sa.select(
+        sa.literal(0).label("rank"), _QUOTA_CLASSES.c.resource, _QUOTA_CLASSES.c.hard_limit
+    ).where(_QUOTA_CLASSES.c.class_name == DEFAULT_CLASS)
+    own = sa.select(sa.literal(1), _QUOTAS.c.resource, _QUOTAS.c.hard_limit).where(
+        _QUOTAS.c.project_id == project_id
     )
     both = sa.union_all(of_all, own).subquery()
     wanted = sa.select(both.c.resource, both.c.hard_limit).order_by(both.c.rank)
@@ -103,82 +109,84 @@ def limits(
     return {row.resource: int(row.hard_limit) for row in connection.execute(wanted)}
 
 
-@api.retried
-def of_class(class_name: str) -> dict[str, int]:
+@retried
+def class_limits(class_name: str) -> dict[str, int]:
     """Return what was set for a class."""
-    wanted = sa.select(_C.c.resource, _C.c.hard_limit).where(_C.c.class_name == class_name)
-    with api.reader() as connection:
+    wanted = sa.select(_QUOTA_CLASSES.c.resource, _QUOTA_CLASSES.c.hard_limit).where(
+        _QUOTA_CLASSES.c.class_name == class_name
+    )
+    with session.reader() as connection:
         return {row.resource: row.hard_limit for row in connection.execute(wanted)}
 
 
-@api.retried
-def used(project_id: str) -> dict[str, Used]:
+@retried
+def usage(project_id: str) -> dict[str, ResourceUsage]:
     """Return what a project has, in one statement: by resource, those of types included."""
-    with api.reader() as connection:
-        return _used(connection, project_id)
+    with session.reader() as connection:
+        return _fetch_usage(connection, project_id)
 
 
-def _used(connection: sa.Connection, project_id: str) -> dict[str, Used]:
+def _fetch_usage(connection: sa.Connection, project_id: str) -> dict[str, ResourceUsage]:
     statement = (
         sa.select(
-            _T.c.name,
+            _VOLUME_TYPES.c.name,
             sa.func.count(),
-            sa.func.sum(_V.c.size_gib),
-            sa.func.sum(GROWING),
+            sa.func.sum(_VOLUMES.c.size_gib),
+            sa.func.sum(GROWTH),
         )
-        .select_from(_V)
-        .outerjoin(_T, _T.c.id == _V.c.volume_type_id)
-        .where(_V.c.project_id == project_id)
-        .group_by(_T.c.name)
+        .select_from(_VOLUMES)
+        .outerjoin(_VOLUME_TYPES, _VOLUME_TYPES.c.id == _VOLUMES.c.volume_type_id)
+        .where(_VOLUMES.c.project_id == project_id)
+        .group_by(_VOLUME_TYPES.c.name)
     )
-    found = {VOLUMES: Used(0), GIGABYTES: Used(0)}
+    found = {VOLUMES: ResourceUsage(0), GIGABYTES: ResourceUsage(0)}
     for name, *numbers in connection.execute(statement):
         volumes, gib, growing = map(int, numbers)
-        amounts = {VOLUMES: Used(volumes), GIGABYTES: Used(gib, growing)}
+        amounts = {VOLUMES: ResourceUsage(volumes), GIGABYTES: ResourceUsage(gib, growing)}
         for resource, amount in amounts.items():
             found[resource] = found[resource].plus(amount)
             if name is not None:
-                found[of_type(resource, name)] = amount
+                found[type_resource(resource, name)] = amount
     return found
 
 
-@api.retried
-def store(project_id: str, wanted: Limits) -> None:
+@retried
+def set_limits(project_id: str, wanted: Limits) -> None:
     """Set some of a project's limits, whatever it has."""
-    with api.writer() as connection:
-        lock(connection, project_id)
-        _store(connection, _Q, {"project_id": project_id}, wanted)
+    with session.writer() as connection:
+        lock_project(connection, project_id)
+        _replace_limits(connection, _QUOTAS, {"project_id": project_id}, wanted)
 
 
-@api.retried
-def store_if_kept(project_id: str, wanted: Limits) -> None:
+@retried
+def set_limits_above_usage(project_id: str, wanted: Limits) -> None:
     """Set some of a project's limits, none of them below what it has.
 
     :raises BadRequest: naming one that would be
     """
-    with api.writer() as connection:
-        lock(connection, project_id)
-        has = _used(connection, project_id)
+    with session.writer() as connection:
+        lock_project(connection, project_id)
+        has = _fetch_usage(connection, project_id)
         for resource, limit in wanted.items():
-            taken = has.get(resource, Used(0)).total
+            taken = has.get(resource, ResourceUsage(0)).total
             if UNLIMITED < limit < taken:
                 raise exception.BadRequest(
                     reason=f"The quota for {resource} cannot be {limit}: {taken} are used "
                     "already. Remove some first, or use force."
                 )
-        _store(connection, _Q, {"project_id": project_id}, wanted)
+        _replace_limits(connection, _QUOTAS, {"project_id": project_id}, wanted)
 
 
-@api.retried
-def store_of_class(class_name: str, wanted: Limits) -> None:
+@retried
+def set_class_limits(class_name: str, wanted: Limits) -> None:
     """Set some of a class's limits."""
-    with api.writer() as connection:
+    with session.writer() as connection:
         # No project has such an id.
-        lock(connection, f"class/{class_name}"[:64])
-        _store(connection, _C, {"class_name": class_name}, wanted)
+        lock_project(connection, f"class/{class_name}"[:64])
+        _replace_limits(connection, _QUOTA_CLASSES, {"class_name": class_name}, wanted)
 
 
-def _store(
+def _replace_limits(
     connection: sa.Connection, table: sa.Table, owner: Mapping[str, str], wanted: Limits
 ) -> None:
     if not wanted:
@@ -189,33 +197,156 @@ def _store(
     connection.execute(sa.insert(table), rows)
 
 
-@api.retried
-def remove(project_id: str) -> None:
+@retried
+def delete_limits(project_id: str) -> None:
     """Forget what was set for a project: what holds for all holds for it again."""
-    with api.writer() as connection:
-        lock(connection, project_id)
-        connection.execute(sa.delete(_Q).where(_Q.c.project_id == project_id))
+    with session.writer() as connection:
+        lock_project(connection, project_id)
+        connection.execute(sa.delete(_QUOTAS).where(_QUOTAS.c.project_id == project_id))
 
 
 def rename_type(connection: sa.Connection, old: str, new: str) -> None:
     """Have the limits of a type go by its new name; in the transaction that renames it."""
-    forget_type(connection, new)  # of a type that there was once
-    for table in (_Q, _C):
-        for resource in OF_A_TYPE:
-            statement = sa.update(table).where(table.c.resource == of_type(resource, old))
-            connection.execute(statement.values(resource=of_type(resource, new)))
+    delete_type(connection, new)  # of a type that there was once
+    for table in (_QUOTAS, _QUOTA_CLASSES):
+        for resource in TYPE_RESOURCES:
+            statement = sa.update(table).where(table.c.resource == type_resource(resource, old))
+            connection.execute(statement.values(resource=type_resource(resource, new)))
 
 
-def forget_type(connection: sa.Connection, name: str) -> None:
+def delete_type(connection: sa.Connection, name: str) -> None:
     """Remove the limits of a type; in the transaction that deletes it."""
-    gone = [of_type(resource, name) for resource in OF_A_TYPE]
-    for table in (_Q, _C):
+    gone = [type_resource(resource, name) for resource in TYPE_RESOURCES]
+    for table in (_QUOTAS, _QUOTA_CLASSES):
         connection.execute(sa.delete(table).where(table.c.resource.in_(gone)))
 
 
-def lock(connection: sa.Connection, project_id: str) -> None:
+def lock_project(connection: sa.Connection, project_id: str) -> None:
     """Keep everybody else from adding to a project until this transaction ends.
 
     Whoever locks a volume's row as well does so after this.
     """
-    locks.take(connection, models.quota_locks, project_id)
+    row_locks.lock_row(connection, models.quota_locks, project_id)
+
+
+# ---- MERGED
+
+Amounts = Mapping[str, int]
+
+
+class Deltas(NamedTuple):
+    """What is asked for.
+
+    :ivar volume_type_id: whose limits count as well; None: of no type
+    :ivar size_gib: how large one volume will be
+    :ivar more: how many more volumes and GiB the project will have
+    :ivar more_of_type: and how many of them will be of the type
+    """
+
+    volume_type_id: str | None
+    size_gib: int
+    more: Amounts
+    more_of_type: Amounts
+
+
+def deltas_of_create(volume_type_id: str | None, size_gib: int) -> Deltas:
+    """Return what a new volume claims."""
+    more = {VOLUMES: 1, GIGABYTES: size_gib}
+    return Deltas(volume_type_id, size_gib, more, more)
+
+
+def deltas_of_extend(volume_type_id: str | None, size_gib: int, new_size_gib: int) -> Deltas:
+    """Return what a volume claims that is to grow."""
+    more = {GIGABYTES: new_size_gib - size_gib}
+    return Deltas(volume_type_id, new_size_gib, more, more)
+
+
+def deltas_of_retype(new_type_id: str, size_gib: int) -> Deltas:
+    """Return what a volume claims that is to have another type."""
+    return Deltas(new_type_id, 0, {}, {VOLUMES: 1, GIGABYTES: size_gib})
+
+
+@retried
+def check(project_id: str, claim: Deltas) -> None:
+    """Tell, without a lock, whether a claim would be granted now; for better messages only.
+
+    :raises QuotaExceeded: it would not
+    """
+    with session.reader() as connection:
+        enforce(connection, project_id, claim)
+
+
+def enforce(connection: sa.Connection, project_id: str, claim: Deltas) -> None:
+    """Let a claim pass that the project's limits allow; quotas.lock_project() has been called
+    before.
+
+    :raises QuotaExceeded: naming the limit, and what is used of it
+    """
+    limits = {
+        **configured_limits(),
+        **_relevant_limits(connection, project_id, claim.volume_type_id),
+    }
+    most = limits[PER_VOLUME]
+    if UNLIMITED < most < claim.size_gib:
+        raise exception.VolumeSizeExceeded(size=claim.size_gib, limit=most)
+    asked = {
+        name: more
+        for name, more in _limited_deltas(limits, claim).items()
+        if more > 0 and limits[name] > UNLIMITED
+    }
+    used = _count_usage(connection, project_id, claim.volume_type_id) if asked else {}
+    for name in sorted(asked):
+        taken = used[_split_resource(name)]
+        if taken + asked[name] > limits[name]:
+            raise exception.QuotaExceeded(
+                resource=name, requested=asked[name], limit=limits[name], used=taken
+            )
+
+
+def _relevant_limits(
+    connection: sa.Connection, project_id: str, volume_type_id: str | None
+) -> dict[str, int]:
+    """Return the limits that matter; the type is called what it is called at this moment."""
+    names = [
+        sa.select(sa.literal(f"{resource}_") + _VOLUME_TYPES.c.name).where(
+            _VOLUME_TYPES.c.id == volume_type_id
+        )
+        for resource in (VOLUMES, GIGABYTES)
+    ]
+    everywhere = (VOLUMES, GIGABYTES, PER_VOLUME)
+    return fetch_limits(connection, project_id, [everywhere, *(names if volume_type_id else ())])
+
+
+def _limited_deltas(limits: Amounts, claim: Deltas) -> dict[str, int]:
+    """Return how much more is asked for of each resource that is limited."""
+    asked = dict(claim.more)
+    for name in limits:
+        kind, of_type = _split_resource(name)
+        if of_type and kind in claim.more_of_type:
+            asked[name] = claim.more_of_type[kind]
+    return asked
+
+
+def _split_resource(name: str) -> tuple[str, bool]:
+    """Tell what a resource is, and whether it is that of a type's volumes only."""
+    for kind in (VOLUMES, GIGABYTES):
+        if name.startswith(f"{kind}_"):
+            return kind, True
+    return name, False
+
+
+def _count_usage(
+    connection: sa.Connection, project_id: str, volume_type_id: str | None
+) -> dict[tuple[str, bool], int]:
+    """Count, in one statement, what the project has, by :func:`_split_resource`."""
+    gib = _VOLUMES.c.size_gib + GROWTH
+    mine = _VOLUMES.c.volume_type_id == volume_type_id
+    counted = {
+        (VOLUMES, False): sa.func.count(),
+        (GIGABYTES, False): sa.func.sum(gib),
+        (VOLUMES, True): sa.func.sum(sa.case((mine, 1), else_=0)),
+        (GIGABYTES, True): sa.func.sum(sa.case((mine, gib), else_=0)),
+    }
+    statement = sa.select(*counted.values()).where(_VOLUMES.c.project_id == project_id)
+    numbers = connection.execute(statement.select_from(_VOLUMES)).one()
+    return {key: int(number or 0) for key, number in zip(counted, numbers, strict=True)}

@@ -14,9 +14,11 @@ from oslo_log import log
 from oslo_utils import timeutils
 
 from attachd import exception, states
-from attachd.db import attachment_steps as steps
-from attachd.db import attachments as db
-from attachd.db import connecting_rules, sealing
+from attachd.db.attachments import connect_rules
+from attachd.db.attachments import store as db
+from attachd.db.attachments import transitions as steps
+from attachd.db.attachments.transitions import Guard, Moved
+from attachd.db.secrets import encryption
 from attachd.drivers.base import ConnectionInfo, Connector
 from attachd.manager import driver_args, flow_runner, notify
 from attachd.manager.backends import Backend
@@ -45,7 +47,7 @@ def attach(
     :raises: as manager_api.attach()
     """
     backend.driver.check_connector(connector)
-    allow = connecting_rules.refuse_other_servers
+    allow = connect_rules.require_same_server
     guard = attach_guard(backend, connector, allow, denied_rule)
     return _connect(backend, attachment_id, volume_id, guard)
 
@@ -62,7 +64,7 @@ def attach_exclusive(
     :raises: as manager_api.attach_exclusive()
     """
     backend.driver.check_connector(connector)
-    guard = attach_guard(backend, connector, connecting_rules.refuse_others, denied_rule)
+    guard = attach_guard(backend, connector, connect_rules.require_exclusive, denied_rule)
     return _connect(backend, attachment_id, volume_id, guard)
 
 
@@ -88,8 +90,8 @@ def finish_attach(backend: Backend, row: db.Row) -> None:
 
 
 def attach_guard(
-    backend: Backend, connector: Connector, allow: db.Guard, denied_rule: str | None = None
-) -> db.Guard:
+    backend: Backend, connector: Connector, allow: Guard, denied_rule: str | None = None
+) -> Guard:
     """Return a guard that lets a connect begin, and stores what recovery needs to repeat it.
 
     The guard runs under the lock of the volume's row, in the transaction of the move.
@@ -98,7 +100,7 @@ def attach_guard(
     """
 
     def guard(volume: db.Row, row: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
-        connecting_rules.check(volume, row, others, connector, allow, denied_rule)
+        connect_rules.check(volume, row, others, connector, allow, denied_rule)
         return connect_values(backend, volume, row, others, connector)
 
     return guard
@@ -116,13 +118,13 @@ def connect_values(
     :raises InvalidVolumeAttachMode: the host wants to write, and may only read
     :raises SecretUnreadable: the present secret has to be kept, and cannot be decrypted
     """
-    noted = connecting_rules.noted(volume, row, others, connector)
-    values = {**noted, **steps.taken_over(row)}
+    noted = connect_rules.connect_values(volume, row, others, connector)
+    values = {**noted, **steps.next_generation(row)}
     export = driver_args.export({**row, **values})
     key = driver_args.connection_key(backend, driver_args.volume_ref(volume), export)
     # Another host must not get a secret that this host may know.
     kept = row["secret"] if row["connection_key"] == key else None
-    secret = sealing.opened(_shared_secret(key, others) or kept) or secrets.token_hex(16)
+    secret = encryption.decrypted(_shared_secret(key, others) or kept) or secrets.token_hex(16)
     return {**values, "connection_key": key, "secret": secret}
 
 
@@ -133,14 +135,14 @@ def _shared_secret(key: str | None, others: Sequence[db.Row]) -> Any:
     the attachment for which it logged in may be deleted.
     """
     bound = (
-        row for row in others if key and AttachmentState(row["state"]) in connecting_rules.BOUND
+        row
+        for row in others
+        if key and AttachmentState(row["state"]) in connect_rules.CONNECTOR_FIXED
     )
     return next((row["secret"] for row in bound if row["connection_key"] == key), None)
 
 
-def _connect(
-    backend: Backend, attachment_id: str, volume_id: str, guard: db.Guard
-) -> dict[str, Any]:
+def _connect(backend: Backend, attachment_id: str, volume_id: str, guard: Guard) -> dict[str, Any]:
     backend.check_ready()
     with backend.volume_lease(volume_id) as lease:
         try:
@@ -149,7 +151,7 @@ def _connect(
                     attachment_id, volume_id, Event.CONNECT, guard=guard, lease=token
                 ),
             )
-        except connecting_rules.Replay as replay:
+        except connect_rules.AlreadyConnected as replay:
             return connected_response(replay.row)
         notify.attachment_event(backend, "attach.start", moved)
         response = run_attach_flow(backend, moved, lease)
@@ -157,7 +159,7 @@ def _connect(
     return response
 
 
-def run_attach_flow(backend: Backend, moved: db.Moved, lease: VolumeLease) -> dict[str, Any]:
+def run_attach_flow(backend: Backend, moved: Moved, lease: VolumeLease) -> dict[str, Any]:
     """Grant access to the host of a row that is connecting under our generation.
 
     :param lease: released when the work ends
@@ -192,7 +194,7 @@ def _record_connection(row: db.Row, connection: ConnectionInfo, lease: VolumeLea
         "attached_at": timeutils.utcnow(),
         "owner": None,
     }
-    db.move_alone(row, Event.GRANTED, values, row["generation"], lease.token)
+    db.move_without_volume(row, Event.GRANTED, values, row["generation"], lease.token)
 
 
 def _must_stay_granted(row: db.Row, lease: VolumeLease) -> bool:
@@ -237,7 +239,7 @@ def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeL
             lease=lease.token,
             last=True,
         )
-    except db.LOST:
+    except db.TAKEOVER_ERRORS:
         LOG.warning("Attachment %s: taken over by another manager", row["id"])
     else:
         notify.attachment_message(row, event, failure.cause)

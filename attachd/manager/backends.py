@@ -12,7 +12,7 @@ from stevedore import driver as entry_point
 
 from attachd import conf, exception
 from attachd.conf import CONF
-from attachd.db import leases as leases_db
+from attachd.db.cluster import leases as leases_db
 from attachd.drivers import base
 from attachd.manager import flow_runner
 from attachd.manager.background_tasks import BackgroundTasks
@@ -86,7 +86,7 @@ class Backend:
         :raises Unavailable: other operations hold it for too long
         """
         with self.volume_lease(volume_id) as lease:
-            lease.run_with_lease(leases_db.take)
+            lease.run_with_lease(leases_db.acquire_committed)
             yield lease
 
     def is_idle(self, volume_id: str) -> bool:
@@ -95,7 +95,7 @@ class Backend:
 
     def orphaned_leases(self) -> list[str]:
         """Return the volumes whose lease this process or a dead one holds without working."""
-        volume_ids = leases_db.leftovers(self.host, self.membership.id)
+        volume_ids = leases_db.list_orphaned(self.host, self.membership.id)
         return [volume_id for volume_id in volume_ids if self.is_idle(volume_id)]
 
     def delete_lock_files(self, volume_id: str) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 from oslo_log import log
 
 from attachd import exception
-from attachd.db import attachment_steps as steps
-from attachd.db import attachments as db
-from attachd.db import holders
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import store as db
+from attachd.db.attachments import transitions as steps
+from attachd.db.attachments.transitions import Guard, Moved
 from attachd.manager import driver_args, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import attachment as attachment_flows
@@ -63,12 +64,12 @@ def _no_message(_row: db.Row) -> None:
     pass
 
 
-def _in_states(states: Collection[str] | None) -> db.Guard:
+def _in_states(states: Collection[str] | None) -> Guard:
     """Return a guard that takes an attachment over if it is in one of these states."""
 
     def guard(_volume: db.Row, row: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
         steps.check_allowed_states(row, states)
-        return steps.taken_over(row)
+        return steps.next_generation(row)
 
     return guard
 
@@ -77,7 +78,7 @@ def _detach(
     backend: Backend,
     attachment_id: str,
     volume_id: str,
-    guard: db.Guard,
+    guard: Guard,
     on_begin: Callable[[db.Row], None],
 ) -> list[db.Row]:
     backend.check_ready()
@@ -97,14 +98,14 @@ def _detach(
             raise exception.DisconnectFailed(
                 attachment_id=attachment_id, reason=flow_runner.reason(failure.cause)
             ) from failure
-        remaining = db.end(moved, lease.token)
+        remaining = db.finish_disconnect(moved, lease.token)
         notify.attachment_removed_event(backend, "detach.end", remaining)
-        return holders.shown(remaining.others)
+        return attachment_rows.visible(remaining.others)
 
 
-def _end_connections(backend: Backend, moved: db.Moved, lease: VolumeLease) -> list[db.Row]:
+def _end_connections(backend: Backend, moved: Moved, lease: VolumeLease) -> list[db.Row]:
     """Close the connections of an attachment that is detached; return the other rows."""
-    ending = holders.closed_with(moved.attachment, moved.others)
+    ending = attachment_rows.connections_to_close(moved.attachment, moved.others)
     ended = [row["id"] for row in ending if end_connection(backend, row, lease)]
     return [row for row in moved.others if row["id"] not in ended]
 
@@ -128,7 +129,7 @@ def end_connection(
     def guard(_volume: db.Row, current: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
         if not named and current["serves"] != row["serves"]:
             raise _ServesAnother
-        return steps.taken_over(current)
+        return steps.next_generation(current)
 
     try:
         moved = lease.run_with_lease(
@@ -190,7 +191,7 @@ def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeL
             generation=row["generation"],
             lease=lease.token,
         )
-    except db.LOST:
+    except db.TAKEOVER_ERRORS:
         LOG.warning("Attachment %s: taken over by another manager", row["id"])
     else:
         notify.attachment_message(row, Event.DISCONNECT_FAILED, failure.cause)

@@ -8,8 +8,8 @@ import itertools
 from typing import Final
 
 from attachd import states
-from attachd.db import attachments as db
-from attachd.db import sealing
+from attachd.db.attachments import store as db
+from attachd.db.secrets import encryption
 from attachd.drivers.base import ConnectionInfo, Export, VolumeRef
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState
@@ -41,7 +41,7 @@ def export_with_secret(row: db.Row) -> Export:
 
     :raises SecretUnreadable: its secret cannot be decrypted
     """
-    return dataclasses.replace(export(row), secret=sealing.opened(row["secret"]) or "")
+    return dataclasses.replace(export(row), secret=encryption.decrypted(row["secret"]) or "")
 
 
 def connection_info(row: db.Row) -> ConnectionInfo | None:
@@ -49,7 +49,7 @@ def connection_info(row: db.Row) -> ConnectionInfo | None:
 
     :raises SecretUnreadable: it cannot be decrypted
     """
-    decrypted: ConnectionInfo | None = sealing.opened(row["connection_info"])
+    decrypted: ConnectionInfo | None = encryption.decrypted(row["connection_info"])
     return decrypted
 
 

@@ -10,9 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from attachd import exception, states
-from attachd.db import attachments as db
-from attachd.db import connecting_rules, holders
-from attachd.db import legacy as legacy_db
+from attachd.db.attachments import connect_rules
+from attachd.db.attachments import legacy as legacy_db
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import store as db
+from attachd.db.attachments.transitions import Guard
 from attachd.drivers.base import Connector
 from attachd.manager import attach, detach
 from attachd.manager.backends import Backend
@@ -40,18 +42,18 @@ def initialize(
     with backend.volume_lease(volume_id) as lease:
         try:
             moved = lease.run_with_lease(
-                lambda token: legacy_db.open_connection(
+                lambda token: legacy_db.begin_connection(
                     volume_id,
                     project_id,
                     user_id,
                     lambda rows: _find_of_host(rows, connector),
                     _initialize_guard(backend, connector),
-                    legacy_db.Denied(denied_rule, connector.get("host")),
+                    legacy_db.SharingDenial(denied_rule, connector.get("host")),
                     token,
                 ),
             )
             return attach.run_attach_flow(backend, moved, lease)
-        except connecting_rules.Replay as replay:
+        except connect_rules.AlreadyConnected as replay:
             return attach.connected_response(replay.row)
         except exception.ConnectFailed as error:
             raise exception.InitializeConnectionFailed(
@@ -79,15 +81,15 @@ def _comparable(value: Any) -> Any:
     return sorted(map(str, value)) if isinstance(value, list) else value
 
 
-def _initialize_guard(backend: Backend, connector: Connector) -> db.Guard:
+def _initialize_guard(backend: Backend, connector: Connector) -> Guard:
     def guard(volume: db.Row, row: db.Row, others: Sequence[db.Row]) -> Mapping[str, Any]:
         state = AttachmentState(row["state"])
         if state in states.WITH_ACCESS:
-            raise connecting_rules.Replay(row)
+            raise connect_rules.AlreadyConnected(row)
         _check_usable(volume, others)
         # A connection that may have been granted is granted again with the same connector.
-        used = row["connector"] if state in connecting_rules.BOUND else connector
-        assigned = legacy_db.serving(volume, others, used.get("host"), row["user_id"])
+        used = row["connector"] if state in connect_rules.CONNECTOR_FIXED else connector
+        assigned = legacy_db.parent_values(volume, others, used.get("host"), row["user_id"])
         limited = _limit_mode({**row, **assigned}, others)
         values = attach.connect_values(backend, volume, limited, others, used)
         return {**values, **assigned}
@@ -109,15 +111,15 @@ def _check_usable(volume: db.Row, others: Sequence[db.Row]) -> None:
     """
     in_the_way = [
         row
-        for row in holders.counted(holders.shown(others))
-        if row["kind"] == AttachmentKind.ATTACHMENT or row["state"] in holders.LEAVING
+        for row in attachment_rows.holding(attachment_rows.visible(others))
+        if row["kind"] == AttachmentKind.ATTACHMENT or row["state"] in attachment_rows.DETACHING
     ]
     other_states = [AttachmentState(row["state"]) for row in others]
     status = states.derive(VolumeState(volume["state"]), other_states).status
     if volume["state"] != VolumeState.READY or status == "error":
         reason = f"its status is {status}"
     elif in_the_way and not volume["multiattach"]:
-        reason = f"it is not multiattach and is held by {holders.name(in_the_way[0])}"
+        reason = f"it is not multiattach and is held by {attachment_rows.describe(in_the_way[0])}"
     else:
         return
     raise exception.InvalidVolume(reason=f"Volume {volume['id']} cannot be connected: {reason}.")
@@ -144,7 +146,7 @@ def terminate(
     """
     backend.check_ready()
     with backend.volume_lease(volume_id) as lease:
-        rows = db.of_volumes([volume_id])
+        rows = db.list_of_volumes([volume_id])
         served = None if attachment_ids is None else {None, *attachment_ids}
         ending = [
             row

@@ -17,7 +17,7 @@ from oslo_log import log
 from attachd import context, exception, notifications
 from attachd.conf import CONF
 from attachd.db import messages as messages_db
-from attachd.db.attachments import Moved
+from attachd.db.attachments.transitions import Moved
 from attachd.manager.backends import Backend
 from attachd.rpc import agent_api
 from attachd.states import VISIBLE_KINDS, WITH_ACCESS, AttachmentState, Event
@@ -116,7 +116,7 @@ def _store_message(
 ) -> None:
     request = oslo_context.get_current()
     request_id = request.request_id if request else None
-    message = messages_db.News(volume_id, project_id, action, detail, request_id, facts)
+    message = messages_db.NewMessage(volume_id, project_id, action, detail, request_id, facts)
     try:
         messages_db.create(message, CONF.manager.message_ttl)
     except Exception:

@@ -10,8 +10,8 @@ from prometheus_client import core
 
 from attachd import exception, service
 from attachd.conf import CONF
-from attachd.db import api as db
-from attachd.db import census
+from attachd.db import row_counts
+from attachd.db.engine import session as db
 from attachd.drivers.base import Driver
 from attachd.manager import backends
 from attachd.manager.backends import Backend
@@ -56,7 +56,7 @@ def load_backends(membership: Membership) -> list[Backend]:
 def instrument(loaded: Iterable[Backend]) -> None:
     """Record metrics and traces of these backends, as far as they are enabled."""
     if CONF.metrics.enabled:
-        metrics = exporter.of("manager", service.version(), census.totals)
+        metrics = exporter.of("manager", service.version(), row_counts.statement_totals)
         metrics.add(RowCountCollector())
         metrics.start()
     if CONF.metrics.enabled or tracing.is_on():
@@ -119,11 +119,11 @@ class RowCountCollector:
                 yield from _row_counts(result.value, result.age)
 
 
-def _count_rows() -> census.Census:
-    return census.take(CONF.metrics.overdue_after)
+def _count_rows() -> row_counts.RowCounts:
+    return row_counts.count(CONF.metrics.overdue_after)
 
 
-def _row_counts(counts: census.Census, age: float) -> Iterable[core.Metric]:
+def _row_counts(counts: row_counts.RowCounts, age: float) -> Iterable[core.Metric]:
     gauge = exporter.gauge
     yield gauge(catalogue.ATTACHMENTS, counts.attachments)
     yield gauge(catalogue.VOLUMES, {(key,): value for key, value in counts.volumes.items()})

@@ -14,8 +14,8 @@ from oslo_utils import timeutils
 from taskflow.patterns.linear_flow import Flow
 
 from attachd import exception
-from attachd.db import attachments as attachments_db
-from attachd.db import volumes as db
+from attachd.db.attachments import store as attachments_db
+from attachd.db.volumes import store as db
 from attachd.manager import driver_args, flow_runner, notify
 from attachd.manager.backends import Backend
 from attachd.manager.flows import volume as volume_flows
@@ -103,7 +103,7 @@ def extend(backend: Backend, volume_id: str) -> None:
         if row is None:
             return
         size_gib = row["new_size_gib"]
-        attachments = attachments_db.of_volumes([volume_id])
+        attachments = attachments_db.list_of_volumes([volume_id])
         notify.volume_event(backend, "resize.start", row, attachments)
         exports = driver_args.live_exports(attachments)
         ref = driver_args.volume_ref(row)

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from attachd import exception, states
 from attachd.conf import CONF
-from attachd.db import attachment_queries
-from attachd.db import volumes as db
+from attachd.db.attachments import queries as attachment_queries
+from attachd.db.volumes import store as db
 from attachd.notifications import sender
 
 Row = Mapping[str, Any]
@@ -102,7 +102,7 @@ def _payload(
 ) -> dict[str, Any]:
     row = known if len(known) == len(COLUMNS) else {**_read(volume_id), **known}
     if attachments is None:
-        attachments = _attachments(attachment_queries.brief_of_volumes([volume_id])[volume_id])
+        attachments = _attachments(attachment_queries.list_of_volumes([volume_id])[volume_id])
     return {
         "tenant_id": row.get("project_id"),
         "host": row.get("host"),

@@ -9,7 +9,7 @@ from oslo_versionedobjects import fields
 
 from attachd import exception, states
 from attachd.context import RequestContext
-from attachd.db import attachments as db
+from attachd.db.attachments import store as db
 from attachd.db.idempotency_keys import IdempotencyClaim
 from attachd.objects import base
 from attachd.objects.volume import Volume, backend_of

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 import uuid
 
-from attachd.db import sealing
+from attachd.db.secrets import encryption
 
 _BACKENDS: Final = uuid.UUID("7c6b1a3e-0e0f-4a0b-9d4c-1f7a5f3f4f10")
 
@@ -23,7 +23,7 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
         secrets
     :raises SecretUnreadable: it cannot be opened
     """
-    stored = sealing.opened(row["connection_info"])
+    stored = encryption.decrypted(row["connection_info"])
     return {
         **data(stored, row["mode"] or "rw"),
         "driver_volume_type": stored["driver_volume_type"],

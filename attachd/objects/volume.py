@@ -8,10 +8,9 @@ from oslo_versionedobjects import fields
 
 from attachd import states
 from attachd.context import RequestContext
-from attachd.db import volume_creation
-from attachd.db import volumes as db
+from attachd.db.attachments.multiattach_rules import READONLY
 from attachd.db.idempotency_keys import IdempotencyClaim
-from attachd.db.sharing_rules import READONLY
+from attachd.db.volumes import store as db
 from attachd.objects import base
 
 
@@ -69,9 +68,9 @@ class Volume(base.AttachdObject):
         """
         metadata = values.get("metadata", {})
         if idempotency_claim is None:
-            row = volume_creation.insert(values, metadata)
+            row = db.create(values, metadata)
         else:
-            row = volume_creation.insert(
+            row = db.create(
                 {**values, "id": idempotency_claim.resource_id}, metadata, idempotency_claim.note
             )
         return cls.from_row(context, row)

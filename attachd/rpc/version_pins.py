@@ -2,8 +2,8 @@
 """RPC versions that managers understand, for a cluster of two releases.
 
 A version of the contract is the whole of what both sides know: its methods, their arguments, and
-the versions of the objects.  Managers report theirs with everything else (db/services.py), and
-[upgrade_levels] may name one that counts for all of them.
+the versions of the objects.  Managers report theirs with everything else
+(db/cluster/services.py), and [upgrade_levels] may name one that counts for all of them.
 """
 
 import functools
@@ -15,7 +15,7 @@ from oslo_utils.versionutils import convert_version_to_tuple as number
 
 from attachd.conf import CONF
 from attachd.conf.upgrade_levels import AUTO
-from attachd.db import services
+from attachd.db.cluster import services
 from attachd.objects import manifests
 
 DEFAULT_VERSION = "1.0"
@@ -81,7 +81,7 @@ def _as_of(contract: str) -> Level:
     return Level(contract, manifests.of_contract(contract))
 
 
-def _level(spoken: services.Spoken, newest: str) -> Level:
+def _level(spoken: services.Versions, newest: str) -> Level:
     contract = spoken.contract or DEFAULT_VERSION
     if not is_older(contract, newest):
         return _own(newest)
@@ -99,12 +99,12 @@ class _Reports:
 
     def forget(self) -> None:
         self._asked: float | None = None
-        self._latest: dict[str, services.Spoken] = {}
+        self._latest: dict[str, services.Versions] = {}
 
-    def latest(self) -> dict[str, services.Spoken]:
+    def latest(self) -> dict[str, services.Versions]:
         with self._mutex:
             if self._asked is None or time.monotonic() > self._asked + CACHE_TTL:
-                self._latest = services.spoken()
+                self._latest = services.versions()
                 self._asked = time.monotonic()
             return self._latest
 

@@ -16,7 +16,9 @@ import oslo_messaging as messaging
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import agent_moves, agents, models
+from attachd.db import models
+from attachd.db.agents import store as agents
+from attachd.db.agents import transitions as agent_transitions
 from attachd.manager.rpc_decorators import expected_errors
 from attachd.rpc import agent_api, transport
 from attachd.states import AttachmentState
@@ -31,8 +33,8 @@ def report(host: str, **values: Any) -> None:
     """Make a host known that says this of itself."""
     connector = {"host": host, "initiator": f"iqn.2026-01.org.example:{host}", "ip": "192.0.2.7"}
     said = {"connector": connector, "devices": [], "connector_type": "kernel", "version": "1.0"}
-    agents.add(host, KEY)
-    agents.report(host, {**said, "error": None, **values})
+    agents.create(host, KEY)
+    agents.record_report(host, {**said, "error": None, **values})
 
 
 def silence(host: str, seconds: int = 3600) -> None:
@@ -42,11 +44,11 @@ def silence(host: str, seconds: int = 3600) -> None:
 
 def obey(_context: Any, host: str, attachment_id: str) -> None:
     """Reconcile in place of the agent of a host that does not exist; as agent_api.reconcile()."""
-    for row in agents.work(host, attachment_id):
+    for row in agents.list_assigned(host, attachment_id):
         if row["state"] == AttachmentState.WITHDRAWING:
-            agent_moves.release(attachment_id, host, row["generation"])
+            agent_transitions.release(attachment_id, host, row["generation"])
         else:
-            agent_moves.complete(attachment_id, host, row["generation"], "/dev/sdb")
+            agent_transitions.complete(attachment_id, host, row["generation"], "/dev/sdb")
 
 
 class Agent:
@@ -100,17 +102,17 @@ class Agent:
 
     def work(self, attachment_id: str | None = None) -> None:
         """Do what is due; raises as agent_api.reconcile()."""
-        for row in agents.work(self.host, attachment_id):
+        for row in agents.list_assigned(self.host, attachment_id):
             leaves = row["state"] == AttachmentState.WITHDRAWING
             (self._take_away if leaves else self._make)(row["id"], row["generation"])
 
     def _make(self, attachment_id: str, generation: int) -> None:
         if self.is_failing:
-            agent_moves.note_failure(attachment_id, self.host, generation, NO_SESSION)
+            agent_transitions.record_failure(attachment_id, self.host, generation, NO_SESSION)
             raise exception.HostError(reason=NO_SESSION)
         device = self.devices.setdefault(attachment_id, f"/dev/disk/by-id/{attachment_id}")
         try:
-            agent_moves.complete(attachment_id, self.host, generation, device)
+            agent_transitions.complete(attachment_id, self.host, generation, device)
         except exception.InvalidTransition:
             del self.devices[attachment_id]
             raise
@@ -119,7 +121,7 @@ class Agent:
         device = self.devices.get(attachment_id)
         if self.is_busy and device is not None:
             busy = exception.DeviceBusy(device=device, users=BUSY)
-            agent_moves.keep(attachment_id, self.host, generation, str(busy))
+            agent_transitions.refuse_detach(attachment_id, self.host, generation, str(busy))
             raise busy
         self.devices.pop(attachment_id, None)
-        agent_moves.release(attachment_id, self.host, generation)
+        agent_transitions.release(attachment_id, self.host, generation)

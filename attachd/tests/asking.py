@@ -10,7 +10,9 @@ from attachd.api import links as made
 from attachd.api import policy
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import models, services, types
+from attachd.db import models
+from attachd.db.cluster import services
+from attachd.db.types import store as types
 from attachd.tests import databases, rows
 
 MEMBER = ("member", "reader")

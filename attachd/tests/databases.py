@@ -19,7 +19,8 @@ from alembic.script import ScriptDirectory
 import sqlalchemy as sa
 
 from attachd.conf import CONF
-from attachd.db import api, migration, migrations, models
+from attachd.db import migration, migrations, models
+from attachd.db.engine import session
 from attachd.tests import machine, wait
 from attachd.tests.lasting import Lasting
 
@@ -75,7 +76,7 @@ def use(test: unittest.TestCase, kind: str = "sqlite") -> str:
         return _use_copy(test)
     if kind in _lasting:
         lasting = _configure(test, _lasting[kind])
-        with api.writer() as connection:
+        with session.writer() as connection:
             for table in reversed(models.METADATA.sorted_tables):
                 connection.execute(table.delete())
             _begin(connection)
@@ -100,7 +101,7 @@ def _use_copy(test: unittest.TestCase) -> str:
         original = _place(Lasting(test))
         _configure(test, _at(original))
         _make_tables()
-        api.dispose()  # Who closes it last leaves all in the one file.
+        session.dispose()  # Who closes it last leaves all in the one file.
         _originals.append(original)
     copy = _place(test)
     shutil.copy(_originals[0], copy)
@@ -108,7 +109,7 @@ def _use_copy(test: unittest.TestCase) -> str:
 
 
 def _make_tables() -> None:
-    with api.writer() as connection:
+    with session.writer() as connection:
         models.METADATA.create_all(connection)
         _begin(connection)
 
@@ -119,7 +120,7 @@ _originals: list[Path] = []
 
 def _begin(connection: sa.Connection) -> None:
     """Add what migrations add: the one row that is always there."""
-    connection.execute(sa.insert(models.event_places), {"id": 1, "given": 0, "forgotten": 0})
+    connection.execute(sa.insert(models.event_sequence), {"id": 1, "given": 0, "forgotten": 0})
 
 
 _lasting: dict[str, str] = {}
@@ -138,7 +139,7 @@ _OPTIONS = {
 
 
 def _configure(test: unittest.TestCase, connection: str) -> str:
-    api.dispose()
+    session.dispose()
     CONF.set_override("connection", connection, group="database")
     for option, value in _OPTIONS.items():
         CONF.set_override(option, value, group="database")
@@ -150,7 +151,7 @@ def _configure(test: unittest.TestCase, connection: str) -> str:
 
 
 def _reset() -> None:
-    api.dispose()
+    session.dispose()
     for option in ("connection", *_OPTIONS):
         CONF.clear_override(option, group="database")
     for option in QUOTAS:

@@ -7,7 +7,10 @@ import functools
 import unittest
 from unittest import mock
 
-from attachd.db import attachments, leases, legacy, volumes
+from attachd.db.attachments import legacy
+from attachd.db.attachments import store as attachments
+from attachd.db.cluster import leases
+from attachd.db.volumes import store as volumes
 from attachd.manager.ha import recovery
 from attachd.manager.ha.membership import Membership
 from attachd.manager.ha.recovery import Backoff
@@ -18,12 +21,12 @@ Work = Callable[[], object]
 
 _WRITES = (
     (attachments, "move"),
-    (attachments, "move_alone"),
-    (legacy, "open_connection"),
+    (attachments, "move_without_volume"),
+    (legacy, "begin_connection"),
     (legacy, "release"),
     (volumes, "move"),
-    (leases, "take"),
-    (leases, "give_back"),
+    (leases, "acquire_committed"),
+    (leases, "release"),
 )
 _CALLS = ("create", "clone", "delete", "extend", "grant", "revoke")
 _MOST_STEPS = 14

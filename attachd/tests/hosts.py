@@ -23,7 +23,7 @@ from attachd.agent.connectors.base import (
 from attachd.agent.host import Host, Identity
 from attachd.agent.mount import open_handles
 from attachd.conf import CONF
-from attachd.db import agents
+from attachd.db.agents import store as agents
 from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.rpc import agent_manager_api, transport
 from attachd.tests import databases, rows
@@ -137,7 +137,7 @@ class HostCase(unittest.TestCase):
         self._agent_server.start()
         self.addCleanup(self._agent_server.stop)
         self._agent_server._thread.join(TIMEOUT)
-        agents.add(*CREDENTIALS)
+        agents.create(*CREDENTIALS)
         patched = mock.patch("os.geteuid", return_value=0)
         patched.start()
         self.addCleanup(patched.stop)

@@ -8,7 +8,8 @@ import unittest
 
 import sqlalchemy as sa
 
-from attachd.db import api, seal_keys, sealing
+from attachd.db.engine import session
+from attachd.db.secrets import encryption, key_file
 from attachd.tests import backends
 
 
@@ -22,33 +23,33 @@ def folder(test: unittest.TestCase) -> Path:
 def use(test: unittest.TestCase) -> Path:
     """Have this process seal with a key of its own until the test is over; return the file."""
     file = folder(test) / "secrets.keys"
-    seal_keys.create(str(file))
+    key_file.create(str(file))
     configure(test, file)
     return file
 
 
 def configure(test: unittest.TestCase, file: Path | None) -> None:
     """Have this process read this key file until the test is over, or none."""
-    test.addCleanup(sealing.forget)
+    test.addCleanup(encryption.reset)
     backends.override(test, "key_file", None if file is None else str(file), "secrets")
-    sealing.forget()
+    encryption.reset()
 
 
 def ids(file: Path) -> list[str]:
     """Return the ids of the keys of a file, in its order."""
-    return list(seal_keys.read(str(file)).by_id)
+    return list(key_file.read(str(file)).by_id)
 
 
 def lose(file: Path) -> None:
     """Replace all keys of a file by a new one, as somebody does who has no copy."""
     file.unlink()
-    seal_keys.create(str(file))
-    sealing.forget()
+    key_file.create(str(file))
+    encryption.reset()
 
 
 def stored(column: str) -> list[Any]:
     """Return what the database has in a column of attachments, oldest first."""
-    with api.reader() as connection:
+    with session.reader() as connection:
         found = connection.execute(
             sa.text(f"SELECT {column} FROM attachments ORDER BY created_at")
         )

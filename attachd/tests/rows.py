@@ -9,7 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from attachd import states
-from attachd.db import api, models
+from attachd.db import models
+from attachd.db.engine import session
 
 Row = dict[str, Any]
 
@@ -32,7 +33,7 @@ def add_volume(state: str = "ready", **values: Any) -> Row:
         **derived._asdict(),
         **values,
     }
-    with api.writer() as connection:
+    with session.writer() as connection:
         connection.execute(sa.insert(models.volumes).values(row))
     return volume(row["id"])
 
@@ -52,7 +53,7 @@ def add_attachment(volume_id: str, state: str = "reserved", **values: Any) -> Ro
         "created_at": models.now(),
         **values,
     }
-    with api.writer() as connection:
+    with session.writer() as connection:
         connection.execute(sa.insert(models.attachments).values(row))
     _derive(volume_id)
     return row
@@ -78,19 +79,19 @@ def change_attachment(attachment_id: str, **values: Any) -> None:
 def change_service(host: str, **values: Any) -> None:
     """Overwrite columns of what a host reported."""
     table = models.services
-    with api.writer() as connection:
+    with session.writer() as connection:
         connection.execute(sa.update(table).where(table.c.host == host).values(values))
 
 
 def change_agent(host: str, **values: Any) -> None:
     """Overwrite columns of what the agent of a host reported."""
     table = models.agents
-    with api.writer() as connection:
+    with session.writer() as connection:
         connection.execute(sa.update(table).where(table.c.host == host).values(values))
 
 
 def _update(table: sa.Table, row_id: str, values: Row) -> None:
-    with api.writer() as connection:
+    with session.writer() as connection:
         connection.execute(sa.update(table).where(table.c.id == row_id).values(values))
 
 
@@ -123,7 +124,7 @@ def agents() -> list[Row]:
 def remove_attachment(attachment_id: str) -> None:
     """Remove an attachment, and derive anew."""
     volume_id = attachment(attachment_id)["volume_id"]
-    with api.writer() as connection:
+    with session.writer() as connection:
         table = models.attachments
         connection.execute(sa.delete(table).where(table.c.id == attachment_id))
     _derive(volume_id)
@@ -131,12 +132,12 @@ def remove_attachment(attachment_id: str) -> None:
 
 def remove_all() -> None:
     """Remove all volumes and attachments."""
-    with api.writer() as connection:
+    with session.writer() as connection:
         for table in (models.attachments, models.volume_metadata, models.volumes):
             connection.execute(sa.delete(table))
 
 
 def _read(table: sa.Table, where: sa.ColumnElement[bool]) -> list[Row]:
-    with api.reader() as connection:
+    with session.reader() as connection:
         found = connection.execute(sa.select(table).where(where).order_by(table.c.created_at))
         return [dict(row._mapping) for row in found]

@@ -127,7 +127,7 @@ class _Wanted:
 
 
 def _read(database: str, backend: str | None) -> tuple[dict[str, Row], list[Row]]:
-    where = sa.true() if backend is None else models.served_by(backend)
+    where = sa.true() if backend is None else models.on_backend(backend)
     with _engine(database).connect() as connection:
         volumes = connection.execute(sa.select(models.volumes).where(where)).mappings().all()
         rows = connection.execute(sa.select(models.attachments)).mappings().all()

@@ -43,7 +43,7 @@ def _count_messages() -> None:
 
 
 def _tell(listening: socket.socket) -> None:
-    api = importlib.import_module("attachd.db.api")
+    api = importlib.import_module("attachd.db.engine.session")
     while True:
         asking, _address = listening.accept()
         with asking:

@@ -16,7 +16,7 @@ from attachd.api.endpoint import action
 from attachd.api.types import size_limits
 from attachd.api.volumes import backend_calls, load
 from attachd.context import RequestContext
-from attachd.db import types
+from attachd.db.types import store as types
 
 PATH = "/volumes/{volume_id}/action"
 

@@ -15,14 +15,17 @@ from attachd.api.volumes import force_delete as volume_force_delete
 from attachd.api.volumes import load, notify
 from attachd.api.volumes import policy as volume_policy
 from attachd.context import RequestContext
-from attachd.db import image_metadata, legacy, volume_changes, volumes
+from attachd.db.attachments import legacy
+from attachd.db.volumes import metadata as volume_metadata
+from attachd.db.volumes import store as volumes
+from attachd.db.volumes import updates as volume_updates
 
 PATH = "/volumes/{volume_id}/action"
 
 _ALLOWED_VALUES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         # A manager sets the states of its pending work.
-        "status": frozenset(volumes.RESETTABLE) - {"deleting", "error_deleting", "detaching"},
+        "status": frozenset(volumes.RESET_STATES) - {"deleting", "error_deleting", "detaching"},
         "attach_status": frozenset({"attached", "detached"}),
         "migration_status": frozenset({"none"}),
     }
@@ -52,7 +55,7 @@ def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | N
                 volume.id, None, claims.get("attach_status")
             )  # a hold contradicts nothing
             # The status "attaching" without an attachment is that of a hold, as of os-reserve.
-            legacy.hold(volume.id, volume.project_id, ctx.user_id)
+            legacy.reserve(volume.id, volume.project_id, ctx.user_id)
         volumes.reset(volume.id, claims.get("status"), claims.get("attach_status"))
 
 
@@ -80,9 +83,9 @@ def update_readonly_flag(ctx: RequestContext, volume_id: str, body: Mapping[str,
     """Make later attachments of a volume read-only, or writable again."""
     volume = load.get(ctx, volume_id, policy.UPDATE_READONLY)
     if fields.parse_bool("readonly", body["readonly"]):
-        volume_changes.forbid_writing(volume.id)
+        volume_updates.set_read_only(volume.id)
     else:
-        volume_changes.allow_writing(volume.id)
+        volume_updates.set_writable(volume.id)
 
 
 Body = dict[str, Any]
@@ -101,7 +104,7 @@ _METADATA_DOC = EndpointDoc({"metadata": dict[str, str]})
 def set_image_metadata(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> Body:
     """Set some pairs, keep the others, and return all."""
     volume = load.get_writable(ctx, volume_id, policy.SET_IMAGE_METADATA)
-    return {"metadata": image_metadata.merge(volume.id, body["metadata"])}
+    return {"metadata": volume_metadata.merge_image_metadata(volume.id, body["metadata"])}
 
 
 @action(
@@ -114,7 +117,7 @@ def set_image_metadata(ctx: RequestContext, volume_id: str, body: Mapping[str, A
 def unset_image_metadata(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
     """Remove one pair."""
     volume = load.get_writable(ctx, volume_id, policy.REMOVE_IMAGE_METADATA)
-    image_metadata.delete(volume.id, body["key"])
+    volume_metadata.delete_image_metadata(volume.id, body["key"])
 
 
 @action(
@@ -130,7 +133,7 @@ def show_image_metadata(ctx: RequestContext, volume_id: str) -> Body:
     :raises NotFound: there are none
     """
     volume = load.get(ctx, volume_id, volume_policy.GET_METADATA)
-    pairs = image_metadata.get(volume.id)
+    pairs = volume_metadata.get_image_metadata(volume.id)
     if not pairs:
         raise exception.NotFound(f"Volume {volume.id} has no image metadata.")
     return {"metadata": pairs}

@@ -14,7 +14,9 @@ from attachd.api.endpoint import EndpointDoc, action
 from attachd.api.types import lookup, size_limits
 from attachd.api.volumes import load, notify
 from attachd.context import RequestContext
-from attachd.db import qos_specs, types, volume_changes
+from attachd.db.types import qos_specs
+from attachd.db.types import store as types
+from attachd.db.volumes import updates as volume_updates
 from attachd.objects import Volume
 
 PATH = "/volumes/{volume_id}/action"
@@ -33,10 +35,10 @@ def retype(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None
     if future.multiattach and not volume.multiattach:
         ctx.authorize(policy.MULTIATTACH, volume)
     judged = volume_type["extra_specs"]
-    wanted = volume_changes.Retype(
+    wanted = volume_updates.RetypeRequest(
         volume.volume_type_id, volume_type["id"], judged, future.statuses
     )
-    volume_changes.retype(volume.id, volume.project_id, wanted)
+    volume_updates.retype(volume.id, volume.project_id, wanted)
     notify.retype(volume, volume_type["id"])
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypedDict
 from attachd.api import microversions as mv
 from attachd.api.agents import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
-from attachd.db import agent_removal, agents
+from attachd.db.agents import store as agents
 
 ITEM = "/agents/{host}"
 Body = dict[str, Any]
@@ -93,7 +93,7 @@ def agent_view(row: Row) -> Agent:
 )
 def index() -> Body:
     """Answer all agents, by the names of their hosts."""
-    return {"agents": [agent_view(row) for row in agents.all_()]}
+    return {"agents": [agent_view(row) for row in agents.list_all()]}
 
 
 @endpoint("GET", ITEM, ext_since=mv.EXT_BASE, policy=policy.GET, doc=EndpointDoc({"agent": Agent}))
@@ -112,4 +112,4 @@ def show(host: str) -> Body:
 )
 def delete(host: str) -> None:
     """Forget an agent whose host has nothing attached: whoever reports next may be another one."""
-    agent_removal.remove(host)
+    agents.delete(host)

@@ -6,7 +6,8 @@ import datetime
 from typing import Any
 
 from attachd import exception
-from attachd.db import agent_devices, agents
+from attachd.db.agents import orphan_devices
+from attachd.db.agents import store as agents
 
 Row = Mapping[str, Any]
 
@@ -38,7 +39,7 @@ def check_nowhere_else(volume_id: str, host: str) -> None:
 
     :raises Conflict: one has, as after a database was restored from a backup
     """
-    found = agent_devices.forgotten(volume_id, host)
+    found = orphan_devices.find_orphan(volume_id, host)
     if found is not None:
         raise exception.Conflict(
             reason=f"Host {found.host} still has volume {volume_id} as {found.path}, by "

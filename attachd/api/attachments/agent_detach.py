@@ -19,7 +19,7 @@ from attachd.api.agents import presence
 from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import connection
 from attachd.context import RequestContext
-from attachd.db import due
+from attachd.db.attachments import async_requests
 from attachd.objects import Attachment
 from attachd.rpc import agent_api
 from attachd.states import WITH_ACCESS, AttachmentState
@@ -155,7 +155,7 @@ def _release_device(
 
 def _withdraw(attachment: Attachment, allowed_states: detach_guard.AllowedStates) -> None:
     presence.check(str(attachment.agent), _FORCE_HINT % attachment.id)
-    due.withdraw(attachment.id, attachment.volume_id, allowed_states)
+    async_requests.withdraw(attachment.id, attachment.volume_id, allowed_states)
 
 
 def _detach_pending(

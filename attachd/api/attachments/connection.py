@@ -16,7 +16,8 @@ from attachd import exception
 from attachd.api.async_response import AsyncPreference
 from attachd.api.attachments import view
 from attachd.context import RequestContext
-from attachd.db import attachment_queries, due
+from attachd.db.attachments import async_requests
+from attachd.db.attachments import queries as attachment_queries
 from attachd.objects import Attachment
 from attachd.rpc import agent_api, manager_api
 
@@ -62,7 +63,9 @@ def connect_shared(
     :raises: as manager_api.attach()
     """
     if async_response is not None:
-        note = functools.partial(due.connect, attachment.id, attachment.volume_id, connector)
+        note = functools.partial(
+            async_requests.connect_shared, attachment.id, attachment.volume_id, connector
+        )
         return _connect_async(ctx, attachment, connector, ext_version, async_response, note)
     answer = manager_api.attach(ctx, attachment, connector)
     return view.show_connected(ctx, attachment, answer, connector, ext_version)
@@ -82,7 +85,7 @@ def connect_exclusive(
     """
     if async_response is not None:
         what = (attachment.id, attachment.volume_id, connector, denied_rule)
-        note = functools.partial(due.connect_alone, *what)
+        note = functools.partial(async_requests.connect_exclusive, *what)
         return _connect_async(ctx, attachment, connector, ext_version, async_response, note)
     answer = manager_api.attach_exclusive(ctx, attachment, connector, denied_rule)
     return view.show_connected(ctx, attachment, answer, connector, ext_version)
@@ -98,7 +101,7 @@ def _connect_async(
 ) -> AttachmentBody:
     try:
         note()
-    except due.Replay as replay:
+    except async_requests.AlreadyConnected as replay:
         row = replay.row
         answer = manager_api.Connected(connection_info=row["connection_info"], mode=row["mode"])
         return view.show_connected(ctx, attachment, answer, connector, ext_version)
@@ -118,7 +121,7 @@ def disconnect(
 
 def remaining_after_delete(attachment: Attachment) -> AttachmentsBody:
     """Return the remaining attachments after another request has deleted this one."""
-    rows = attachment_queries.brief_of_volumes([attachment.volume_id])
+    rows = attachment_queries.list_of_volumes([attachment.volume_id])
     return view.list_summaries(rows[attachment.volume_id])
 
 
@@ -133,7 +136,7 @@ def disconnect_async(
 
     :raises: as due.disconnect()
     """
-    due.disconnect(attachment.id, attachment.volume_id, allowed_states)
+    async_requests.disconnect(attachment.id, attachment.volume_id, allowed_states)
     return accept(ctx, attachment, ext_version, async_response)
 
 

@@ -130,7 +130,7 @@ def _record_force_delete(ctx: RequestContext, attachment: Attachment, reason: st
 
 def _notify_owner(ctx: RequestContext, attachment: Attachment) -> None:
     """Write the message that the manager writes where it takes part."""
-    news = messages.News(
+    news = messages.NewMessage(
         attachment.volume_id,
         attachment.project_id,
         messages.DISCONNECT,

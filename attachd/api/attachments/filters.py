@@ -10,7 +10,7 @@ from attachd.api import fields, paging, validation
 from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.context import RequestContext
-from attachd.db.attachment_queries import Filters
+from attachd.db.attachments.queries import Filters
 
 _COLUMNS = MappingProxyType(
     {

@@ -27,7 +27,7 @@ from attachd.api.attachments import (
 )
 from attachd.api.endpoint import EndpointDoc, action, endpoint
 from attachd.context import RequestContext
-from attachd.db import attachment_queries
+from attachd.db.attachments import queries as attachment_queries
 from attachd.objects import Attachment, Volume
 
 ITEM = "/attachments/{attachment_id}"
@@ -226,7 +226,9 @@ def detail(
     One statement a page, and a second one under attachd 1.0.
     """
     page = paging.read(query, filters.SORT_KEYS)
-    rows = attachment_queries.page_in_full(filters.parse(ctx, query, version, ext_version), page)
+    rows = attachment_queries.page_with_secrets(
+        filters.parse(ctx, query, version, ext_version), page
+    )
     return view.list_details(ctx, rows, ext_version)
 
 

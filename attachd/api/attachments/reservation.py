@@ -19,7 +19,9 @@ from attachd.api.idempotency import AlreadyMade, IdempotencyClaim
 from attachd.api.volumes import policy as volume_policy
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import attachment_queries, sharing_rules, types
+from attachd.db.attachments import multiattach_rules
+from attachd.db.attachments import queries as attachment_queries
+from attachd.db.types import store as types
 from attachd.objects import Attachment, Volume
 from attachd.states import INACTIVE, AttachmentState
 
@@ -106,7 +108,7 @@ def cancel(attachment: Attachment) -> list[dict[str, Any]] | None:
     """
     if not _cancel(attachment):
         return None
-    rows = attachment_queries.brief_of_volumes([attachment.volume_id])[attachment.volume_id]
+    rows = attachment_queries.list_of_volumes([attachment.volume_id])[attachment.volume_id]
     notify.reservation_cancelled(attachment, rows)
     return rows
 
@@ -165,7 +167,7 @@ def check_requested_mode(volume: Volume, mode: str | None) -> None:
         return
     specs = types.get(volume.volume_type_id)["extra_specs"] if volume.volume_type_id else {}
     row = {"id": volume.id, "admin_metadata": volume.admin_metadata, "type_specs": specs}
-    sharing_rules.mode(row, {}, (), mode)
+    multiattach_rules.decide_mode(row, {}, (), mode)
 
 
 EXPIRES_IN: Final = "expires_in"

@@ -18,7 +18,7 @@ from attachd.api import policy as rules
 from attachd.api.attachments import policy
 from attachd.api.endpoint import EndpointDoc
 from attachd.context import RequestContext
-from attachd.db import shared_connections
+from attachd.db.attachments import queries as attachment_queries
 from attachd.objects import Attachment, base, connections
 from attachd.rpc import manager_api
 from attachd.states import AttachmentKind, AttachmentState
@@ -125,7 +125,7 @@ def sharing_ids(ctx: RequestContext, rows: Sequence[Row]) -> Mapping[str, list[s
 
     :param rows: with ``id`` and ``volume_id``
     """
-    return shared_connections.beside(rows, _scope(ctx))
+    return attachment_queries.list_sharing(rows, _scope(ctx))
 
 
 class SharedConnection:
@@ -134,11 +134,11 @@ class SharedConnection:
     def __init__(self, ctx: RequestContext, attachment: Attachment) -> None:
         self._ctx = ctx
         self._attachment_id = attachment.id
-        self._keys = shared_connections.keys_of(attachment.id, attachment.volume_id)
+        self._keys = attachment_queries.connection_keys(attachment.id, attachment.volume_id)
 
     def users(self) -> list[Row]:
         """Return the rows of the attachments that still use it."""
-        found = shared_connections.users_of(self._keys, _scope(self._ctx))
+        found = attachment_queries.list_users_of(self._keys, _scope(self._ctx))
         return [row for row in found if row["id"] != self._attachment_id]
 
 

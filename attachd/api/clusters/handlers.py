@@ -11,7 +11,7 @@ from attachd.api.clusters import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.fields import BOOLEAN, NAME, OPTIONAL_TEXT, Schema
 from attachd.api.services import binaries
-from attachd.db import volumes
+from attachd.db.volumes import store as volumes
 
 Body = dict[str, Any]
 Query = Mapping[str, str]

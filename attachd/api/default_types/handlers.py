@@ -11,7 +11,7 @@ from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.fields import NAME, fields, wrapped
 from attachd.api.types import lookup
 from attachd.context import RequestContext
-from attachd.db import default_types
+from attachd.db.types import default_types
 
 ITEM = "/default-types/{default_project_id}"
 SINCE = mv.DEFAULT_TYPE_OVERRIDES
@@ -39,7 +39,7 @@ class DefaultType(TypedDict):
 )
 def index() -> Body:
     """Return the projects that have a default type of their own."""
-    return {"default_types": [_show(row) for row in default_types.all_rows()]}
+    return {"default_types": [_show(row) for row in default_types.list_all()]}
 
 
 @endpoint(
@@ -65,7 +65,7 @@ def put(ctx: RequestContext, default_project_id: str, body: Body) -> Body:
     requested = body["default_type"]["volume_type"]
     try:
         volume_type = lookup.get_by_id_or_name(ctx, requested)
-        default_types.put(default_project_id, volume_type["id"])
+        default_types.set_default(default_project_id, volume_type["id"])
     except exception.VolumeTypeNotFound as error:
         # The URL names a project: the error is in the body.
         raise exception.BadRequest(reason=str(error)) from error

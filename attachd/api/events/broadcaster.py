@@ -18,7 +18,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import events
+from attachd.db.attachments import events
 
 LOG = log.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Broadcaster:
         """
         deadline = time.monotonic() + seconds
         if self._thread is None:
-            self._start_thread(events.give_places().given)
+            self._start_thread(events.assign_sequence().given)
         with self._changed:
             while self._thread is not None and revision >= self._last:
                 left = deadline - time.monotonic()
@@ -97,7 +97,7 @@ class Broadcaster:
                 start = revision - self._start
                 return list(itertools.islice(self._recent, start, start + PAGE))
             end = self._last
-        rows = events.after(revision, PAGE)
+        rows = events.list_after(revision, PAGE)
         if revision < end and (not rows or rows[0]["revision"] != revision + 1):
             raise exception.EventsExpired(since=revision, given=end)
         return rows
@@ -134,11 +134,11 @@ class Broadcaster:
 
     def _poll(self) -> None:
         try:
-            given = events.give_places().given
+            given = events.assign_sequence().given
             if given < self._last:  # After a failover the database may have lost the last ones.
                 self._restart_at(given)
             while self._last < given:
-                self._append(events.after(self._last, PAGE), given)
+                self._append(events.list_after(self._last, PAGE), given)
         except Exception as error:  # noqa: BLE001  logged there
             self._log_once(error)
         else:

@@ -16,7 +16,7 @@ from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.events import broadcaster, parameters, policy, sse, view
 from attachd.context import RequestContext
-from attachd.db import events
+from attachd.db.attachments import events
 from attachd.objects.base import scope
 
 Body = dict[str, Any]
@@ -37,7 +37,7 @@ def watch(
     if sse.CONTENT_TYPE in request.headers.get("Accept", ""):
         return _stream(ctx, query, request, response)
     event_query = parameters.read(ctx, query)
-    there = events.give_places()
+    there = events.assign_sequence()
     if event_query.since is None:
         return {"events": [], "revision": there.given}
     parameters.check(event_query.since, there)
@@ -52,7 +52,7 @@ def _stream(
     ctx: RequestContext, query: Mapping[str, str], request: webob.Request, response: webob.Response
 ) -> sse.EventStream:
     event_query = parameters.read(ctx, query, request.headers.get("Last-Event-ID"))
-    there = events.give_places()
+    there = events.assign_sequence()
     since = there.given if event_query.since is None else event_query.since
     parameters.check(since, there)
     answer = sse.EventStream(broadcaster.get(), event_query, since)
@@ -69,14 +69,14 @@ def _look_back(event_query: parameters.EventQuery, revision: int, given: int) ->
     """
     since = revision
     found: list[Body] = []
-    while rows := events.after(revision, broadcaster.PAGE, event_query.project_id):
+    while rows := events.list_after(revision, broadcaster.PAGE, event_query.project_id):
         revision = _gather(event_query, revision, rows, found)
         if len(found) == event_query.limit:
             break
     else:
         revision = max(revision, given)
     # The oldest may have been removed while they were read: nobody is to miss them unawares.
-    parameters.check(since, events.places())
+    parameters.check(since, events.sequence())
     return {"events": found, "revision": revision}
 
 
@@ -118,7 +118,7 @@ def _gather(
 )
 def timeline(ctx: RequestContext, attachment_id: str) -> dict[str, Any]:
     """Answer what has become of an attachment, the first first; it may be gone itself."""
-    rows = events.of_attachment(attachment_id, scope(ctx))
+    rows = events.list_of_attachment(attachment_id, scope(ctx))
     if not rows:
         raise exception.AttachmentNotFound(attachment_id=attachment_id)
     internals = parameters.sees_internals(ctx, rows[0]["project_id"])

@@ -11,7 +11,7 @@ from attachd.api import policy as rules
 from attachd.api.events import policy, view
 from attachd.api.fields import canonical
 from attachd.context import RequestContext
-from attachd.db import events
+from attachd.db.attachments import events
 
 LONGEST_WAIT = 60
 MOST = 1000
@@ -123,7 +123,7 @@ def _number(query: Mapping[str, str], name: str, default: int | None) -> int | N
     )
 
 
-def check(since: int, there: events.Places) -> None:
+def check(since: int, there: events.Sequence) -> None:
     """Make sure that all behind a place can still be told.
 
     :raises EventsExpired: some of it is gone, or there never was such a place

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import datetime
 from typing import Any, Final, NotRequired, TypedDict
 
-from attachd.db import events
+from attachd.db.attachments import events
 from attachd.states import AttachmentState
 
 Row = Mapping[str, Any]

@@ -10,8 +10,8 @@ from attachd.api import fields
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.hosts import policy
 from attachd.api.services import binaries
-from attachd.db import services
-from attachd.db.services import Held
+from attachd.db.cluster import services
+from attachd.db.cluster.services import ProjectUsage
 
 ITEM = "/os-hosts/{host}"
 Body = dict[str, Any]
@@ -55,16 +55,16 @@ def host_view(row: Row) -> dict[str, Any]:
     }
 
 
-def usage_view(host: str, by_project: Mapping[str, Held]) -> list[dict[str, Any]]:
+def usage_view(host: str, by_project: Mapping[str, ProjectUsage]) -> list[dict[str, Any]]:
     """Show how much there is at a host: all together, then project by project."""
-    total = Held(
+    total = ProjectUsage(
         sum(each.volumes for each in by_project.values()),
         sum(each.gib for each in by_project.values()),
     )
     return [_resource(host, *each) for each in (("(total)", total), *by_project.items())]
 
 
-def _resource(host: str, project: str, used: Held) -> dict[str, Any]:
+def _resource(host: str, project: str, used: ProjectUsage) -> dict[str, Any]:
     """Show one line, whose numbers are strings."""
     return {
         "resource": {
@@ -97,7 +97,7 @@ def index(query: Query) -> Body:
 def show(host: str) -> Body:
     """Answer how much there is at a host, by project."""
     _check_known(host)
-    return {"host": usage_view(host, services.held(host))}
+    return {"host": usage_view(host, services.usage_by_project(host))}
 
 
 @endpoint("PUT", ITEM, policy=policy.MANAGE)

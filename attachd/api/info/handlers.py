@@ -13,7 +13,8 @@ from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.info import policy
 from attachd.api.quotas import view as quota_view
 from attachd.context import RequestContext
-from attachd.db import quotas, services
+from attachd.db import quotas
+from attachd.db.cluster import services
 
 Body = dict[str, Any]
 Query = Mapping[str, str]
@@ -91,7 +92,7 @@ def absolute_limits(allowed: quotas.Limits) -> dict[str, int]:
     return {shown: allowed[name] for name, (shown, _) in _ABSOLUTE.items()}
 
 
-def used_limits(found: Mapping[str, quotas.Used]) -> dict[str, int]:
+def used_limits(found: Mapping[str, quotas.ResourceUsage]) -> dict[str, int]:
     """Show how much it has; what a volume is to grow by is not there yet."""
     return {
         shown: found[name].there if name in found else 0 for name, (_, shown) in _ABSOLUTE.items()
@@ -170,9 +171,9 @@ def limits(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     project = str(ctx.project_id)
     if ctx.is_admin and version >= mv.LIMITS_ADMIN_FILTER:
         project = query.get("project_id") or query.get("tenant_id") or project
-    allowed = quota_view.effective(LIMITED, quotas.of_project(project))
+    allowed = quota_view.effective(LIMITED, quotas.project_limits(project))
     absolute = absolute_limits(allowed)
     target = {"project_id": ctx.project_id, "user_id": ctx.user_id}
     if rules.allows(ctx, policy.USED_LIMITS, target):
-        absolute |= used_limits(quotas.used(project))
+        absolute |= used_limits(quotas.usage(project))
     return {"limits": {"rate": [], "absolute": absolute}}

@@ -19,7 +19,7 @@ from attachd.api.legacy import policy, release, schema, view
 from attachd.api.legacy.holders import DOC, PATH, Row, VolumeHolders
 from attachd.api.volumes import load
 from attachd.context import RequestContext
-from attachd.db import legacy
+from attachd.db.attachments import legacy
 from attachd.objects import Attachment
 from attachd.rpc import manager_api
 
@@ -30,7 +30,7 @@ Body = Mapping[str, Any]
 def reserve(ctx: RequestContext, volume_id: str) -> None:
     """Hold a volume for an attachment that is to come."""
     volume = load.get(ctx, volume_id, policy.RESERVE)
-    legacy.hold(
+    legacy.reserve(
         volume.id, volume.project_id, ctx.user_id, reservation.sharing_denied_rule(ctx, volume)
     )
 

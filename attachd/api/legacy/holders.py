@@ -10,7 +10,8 @@ import webob
 from attachd.api import detach_guard, override
 from attachd.api.endpoint import EndpointDoc
 from attachd.context import RequestContext
-from attachd.db import holders, legacy
+from attachd.db.attachments import legacy
+from attachd.db.attachments import rows as attachment_rows
 from attachd.objects import Volume
 from attachd.states import AttachmentKind, AttachmentState
 
@@ -44,13 +45,13 @@ class VolumeHolders(NamedTuple):
         if not volume.multiattach:
             return self
         whose = ctx.user_id
-        if ctx.is_admin and self.holds and not holders.of_user(self.holds, whose):
+        if ctx.is_admin and self.holds and not attachment_rows.of_user(self.holds, whose):
             whose = self.holds[0]["user_id"]
-        legacy_ones = holders.of_kind(self.used, AttachmentKind.LEGACY)
+        legacy_ones = attachment_rows.of_kind(self.used, AttachmentKind.LEGACY)
         return self._replace(
-            used=holders.of_user(legacy_ones, whose),
-            connections=holders.of_user(self.connections, whose),
-            holds=holders.of_user(self.holds, whose),
+            used=attachment_rows.of_user(legacy_ones, whose),
+            connections=attachment_rows.of_user(self.connections, whose),
+            holds=attachment_rows.of_user(self.holds, whose),
         )
 
     @property
@@ -60,12 +61,15 @@ class VolumeHolders(NamedTuple):
 
     def unused_by(self, user_id: str | None) -> list[str]:
         """Return the ids of a user's connections that no attachment uses."""
-        ext_version = holders.of_user(self.connections, user_id)
+        ext_version = attachment_rows.of_user(self.connections, user_id)
         return [row["id"] for row in ext_version if row["serves"] is None]
 
     def describe(self) -> str:
         """Return names and states of the attachments that count, ten at most."""
-        pairs = [(holders.name(row), AttachmentState(row["state"]).wire) for row in self.used[:10]]
+        pairs = [
+            (attachment_rows.describe(row), AttachmentState(row["state"]).wire)
+            for row in self.used[:10]
+        ]
         return ", ".join(f"{name} ({state})" for name, state in pairs)
 
     @classmethod
@@ -89,11 +93,11 @@ class VolumeHolders(NamedTuple):
     @classmethod
     def load(cls, volume_id: str) -> Self:
         """Load the rows of a volume."""
-        rows = legacy.rows(volume_id)
-        attachments = holders.shown(rows)
+        rows = legacy.list_rows(volume_id)
+        attachments = attachment_rows.visible(rows)
         return cls(
             attachments,
-            holders.counted(attachments),
-            holders.of_kind(rows, AttachmentKind.CONNECTION),
-            holders.of_kind(rows, AttachmentKind.HOLD),
+            attachment_rows.holding(attachments),
+            attachment_rows.of_kind(rows, AttachmentKind.CONNECTION),
+            attachment_rows.of_kind(rows, AttachmentKind.HOLD),
         )

@@ -11,7 +11,7 @@ from attachd.api import detach_guard
 from attachd.api.attachments import agent_detach, deletion
 from attachd.api.legacy.holders import Row, VolumeHolders
 from attachd.context import RequestContext
-from attachd.db import legacy
+from attachd.db.attachments import legacy
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 

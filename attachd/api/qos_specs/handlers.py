@@ -17,7 +17,8 @@ from attachd.api import microversions as mv
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.links import Link, Links
 from attachd.api.qos_specs import policy, schema, view
-from attachd.db import qos_specs, types
+from attachd.db.types import qos_specs
+from attachd.db.types import store as types
 
 LOG = log.getLogger(__name__)
 
@@ -113,7 +114,7 @@ def delete(qos_specs_id: str, query: Query) -> None:
 def list_associations(qos_specs_id: str) -> Body:
     """Return the volume types that have the QoS specs."""
     qos_specs.get(qos_specs_id)
-    volume_types = qos_specs.types_with(qos_specs_id)
+    volume_types = qos_specs.list_types(qos_specs_id)
     return {"qos_associations": [view.association(volume_type) for volume_type in volume_types]}
 
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import contextlib
 
 from attachd import exception
-from attachd.db import quota_claims
+from attachd.db import quotas
 
 
 @contextlib.contextmanager
-def quota_error_first(project_id: str, claim: quota_claims.Claim) -> Iterator[None]:
+def quota_error_first(project_id: str, claim: quotas.Deltas) -> Iterator[None]:
     """Prefer QuotaExceeded to NoValidBackend while a backend is selected.
 
     The quota itself is enforced later, when the volume is stored.
@@ -19,5 +19,5 @@ def quota_error_first(project_id: str, claim: quota_claims.Claim) -> Iterator[No
     try:
         yield
     except exception.NoValidBackend:
-        quota_claims.check(project_id, claim)
+        quotas.check(project_id, claim)
         raise

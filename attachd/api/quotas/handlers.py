@@ -12,7 +12,8 @@ from attachd.api import fields, validation
 from attachd.api.endpoint import endpoint
 from attachd.api.quotas import policy, schema, view
 from attachd.context import RequestContext
-from attachd.db import quotas, types
+from attachd.db import quotas
+from attachd.db.types import store as types
 
 ITEM = "/os-quota-sets/{target_project_id}"
 
@@ -45,7 +46,7 @@ def show(ctx: RequestContext, target_project_id: str, query: Query) -> Body:
     with_usage = fields.parse_bool("usage", query.get("usage", "false"))
     shown: Body = _limits(ctx, target_project_id)
     if with_usage:
-        shown = {**view.with_usage(shown, quotas.used(target_project_id))}
+        shown = {**view.with_usage(shown, quotas.usage(target_project_id))}
     return {"quota_set": {**shown, "id": target_project_id}}
 
 
@@ -53,7 +54,7 @@ def show(ctx: RequestContext, target_project_id: str, query: Query) -> Body:
 def defaults(ctx: RequestContext, target_project_id: str) -> Body:
     """Return the quotas of a project for which none are set."""
     ctx.authorize(policy.SHOW, _Project(target_project_id))
-    of_all = quotas.of_class(quotas.DEFAULT_CLASS)
+    of_all = quotas.class_limits(quotas.DEFAULT_CLASS)
     shown = view.effective(_resource_names(ctx, target_project_id), of_all)
     return {"quota_set": {**shown, "id": target_project_id}}
 
@@ -73,7 +74,7 @@ def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query
     forced = fields.parse_bool("skip_validation", query.get("skip_validation", forced))
     asked = {key: value for key, value in said.items() if key not in schema.NOT_LIMITS}
     wanted = requested_limits(asked, "quota set", _resource_names(ctx, target_project_id))
-    (quotas.store if forced else quotas.store_if_kept)(target_project_id, wanted)
+    (quotas.set_limits if forced else quotas.set_limits_above_usage)(target_project_id, wanted)
     return {"quota_set": _limits(ctx, target_project_id)}
 
 
@@ -81,17 +82,17 @@ def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query
 def delete(ctx: RequestContext, target_project_id: str) -> None:
     """Have the defaults apply to a project again."""
     ctx.authorize(policy.DELETE, _Project(target_project_id))
-    quotas.remove(target_project_id)
+    quotas.delete_limits(target_project_id)
 
 
 def _resource_names(ctx: RequestContext, project_id: str) -> list[str]:
     """Return what is limited; users see the private types of their own project only."""
     known: types.Filters = {} if ctx.is_admin else {"known_to": project_id}
-    return view.resource_names(types.names(known))
+    return view.resource_names(types.list_names(known))
 
 
 def _limits(ctx: RequestContext, project_id: str) -> dict[str, int]:
-    return view.effective(_resource_names(ctx, project_id), quotas.of_project(project_id))
+    return view.effective(_resource_names(ctx, project_id), quotas.project_limits(project_id))
 
 
 CLASS = "/os-quota-class-sets/{class_name}"
@@ -106,16 +107,16 @@ def show_class(class_name: str) -> Body:
 @endpoint("PUT", CLASS, policy=policy.UPDATE_CLASS, body=schema.UPDATE_CLASS, doc=view.CLASS_DOC)
 def update_class(class_name: str, body: Body) -> Body:
     """Set some of the quotas of a class; the class exists from then on."""
-    known = view.resource_names(types.names({}))
+    known = view.resource_names(types.list_names({}))
     wanted = requested_limits(body["quota_class_set"], "quota class set", known)
-    quotas.store_of_class(class_name, wanted)
+    quotas.set_class_limits(class_name, wanted)
     return {"quota_class_set": _class_limits(class_name)}
 
 
 def _class_limits(class_name: str) -> dict[str, int]:
-    of_all = quotas.of_class(quotas.DEFAULT_CLASS)
+    of_all = quotas.class_limits(quotas.DEFAULT_CLASS)
     return view.effective(
-        view.resource_names(types.names({})), of_all, quotas.of_class(class_name)
+        view.resource_names(types.list_names({})), of_all, quotas.class_limits(class_name)
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final, TypedDict
 from attachd.api import fields
 from attachd.api.endpoint import EndpointDoc
 from attachd.db import quotas
-from attachd.db.quotas import OF_A_TYPE, UNLIMITED, Limits, Used
+from attachd.db.quotas import TYPE_RESOURCES, UNLIMITED, Limits, ResourceUsage
 
 
 class Usage(TypedDict):
@@ -31,21 +31,21 @@ SHOW_DOC: Final = EndpointDoc(
 
 def resource_names(type_names: Iterable[str]) -> list[str]:
     """Return the names of all limited resources, with those of volume types of these names."""
-    of_types = [quotas.of_type(part, name) for name in type_names for part in OF_A_TYPE]
-    return [*quotas.configured(), *of_types]
+    of_types = [quotas.type_resource(part, name) for name in type_names for part in TYPE_RESOURCES]
+    return [*quotas.configured_limits(), *of_types]
 
 
 def effective(names: Iterable[str], *set_limits: Limits) -> dict[str, int]:
     """Return the limits that apply; later ones of ``set_limits`` win."""
-    known = dict(quotas.configured())
+    known = dict(quotas.configured_limits())
     for each in set_limits:
         known.update(each)
     return {name: known.get(name, UNLIMITED) for name in names}
 
 
-def with_usage(limits: Limits, used: Mapping[str, Used]) -> dict[str, Usage]:
+def with_usage(limits: Limits, used: Mapping[str, ResourceUsage]) -> dict[str, Usage]:
     """Return limits with their usage; the growth of volumes being extended is reserved."""
-    nothing = Used(0)
+    nothing = ResourceUsage(0)
     return {
         name: {
             "limit": limit,

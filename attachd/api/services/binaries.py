@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from attachd import scheduler
-from attachd.db import services
+from attachd.db.cluster import services
 
 MANAGER: Final = "cinder-volume"
 API: Final = "cinder-api"

@@ -11,7 +11,7 @@ from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.services import binaries, policy, schema, view
 from attachd.api.types import lookup
 from attachd.context import RequestContext
-from attachd.db import services
+from attachd.db.cluster import services
 
 Body = dict[str, Any]
 Query = Mapping[str, str]

@@ -7,7 +7,7 @@ from attachd import exception, notifications
 from attachd.api.endpoint import EndpointDoc, action, endpoint
 from attachd.api.types import lookup, policy, schema
 from attachd.context import RequestContext
-from attachd.db import type_access
+from attachd.db.types import store as types
 
 ACTION = "/types/{type_id}/action"
 
@@ -35,7 +35,7 @@ def index(ctx: RequestContext, type_id: str) -> Body:
     return {
         "volume_type_access": [
             {"volume_type_id": row["id"], "project_id": project}
-            for project in type_access.projects(row["id"])
+            for project in types.list_access(row["id"])
         ]
     }
 
@@ -50,7 +50,7 @@ def index(ctx: RequestContext, type_id: str) -> Body:
 def add_access(ctx: RequestContext, type_id: str, body: Body) -> None:
     """Give a project access."""
     found = _get_private(ctx, type_id)
-    type_access.add(found, body["project"])
+    types.add_access(found, body["project"])
     notifications.type_access("add", found, body["project"])
 
 
@@ -58,7 +58,7 @@ def add_access(ctx: RequestContext, type_id: str, body: Body) -> None:
 def remove_access(ctx: RequestContext, type_id: str, body: Body) -> None:
     """Remove a project's access; its volumes of the type stay."""
     found = _get_private(ctx, type_id)
-    type_access.remove(found, body["project"])
+    types.remove_access(found, body["project"])
     notifications.type_access("remove", found, body["project"])
 
 

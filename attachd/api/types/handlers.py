@@ -12,7 +12,7 @@ from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.links import Link, Links
 from attachd.api.types import lookup, policy, schema, view
 from attachd.context import RequestContext
-from attachd.db import types
+from attachd.db.types import store as types
 
 ITEM = "/types/{type_id}"
 DEFAULT: Final = "default"

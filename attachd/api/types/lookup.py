@@ -9,7 +9,8 @@ from oslo_utils import uuidutils
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import default_types, types
+from attachd.db.types import default_types
+from attachd.db.types import store as types
 
 LOG = log.getLogger(__name__)
 
@@ -50,7 +51,7 @@ def default(ctx: RequestContext) -> Row | None:
 
     :raises DefaultTypeMissing: there is no type of the configured name
     """
-    return default_types.type_of(ctx.project_id) or configured_default()
+    return default_types.get_type(ctx.project_id) or configured_default()
 
 
 def configured_default() -> Row | None:

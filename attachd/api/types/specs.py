@@ -11,7 +11,7 @@ from attachd import exception, notifications
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.types import lookup, policy, schema, view
 from attachd.context import RequestContext
-from attachd.db import types
+from attachd.db.types import store as types
 
 SPECS = "/types/{type_id}/extra_specs"
 SPEC = f"{SPECS}/{{key}}"

@@ -12,7 +12,7 @@ from attachd import exception, scheduler
 from attachd.api import idempotency
 from attachd.api.quotas import claims
 from attachd.context import RequestContext
-from attachd.db import quota_claims
+from attachd.db import quotas
 from attachd.objects import Volume
 from attachd.rpc import manager_api
 from attachd.states import Event, VolumeState
@@ -88,7 +88,7 @@ def extend(ctx: RequestContext, volume: Volume, size_gib: int) -> None:
     :raises BackendFrozen: its backend is frozen
     """
     scheduler.check_not_frozen(volume.host)
-    claim = quota_claims.of_growth(volume.volume_type_id, volume.size_gib, size_gib)
+    claim = quotas.deltas_of_extend(volume.volume_type_id, volume.size_gib, size_gib)
     with claims.quota_error_first(volume.project_id, claim):
         scheduler.check_free_capacity(volume.host, size_gib - volume.size_gib)
     volume.extend(size_gib)

@@ -15,7 +15,9 @@ from attachd.api.quotas import claims
 from attachd.api.types import lookup, size_limits
 from attachd.api.volumes import load, policy, schema
 from attachd.context import RequestContext
-from attachd.db import copies, quota_claims, types
+from attachd.db import quotas
+from attachd.db.types import store as types
+from attachd.db.volumes import clone_source
 from attachd.objects import Volume
 
 CreateRequest = Mapping[str, Any]
@@ -43,7 +45,7 @@ def build(ctx: RequestContext, requested: CreateRequest) -> dict[str, Any]:
     size_limits.check(volume_type, size)
     zone = requested.get("availability_zone")
     type_id = volume_type["id"] if volume_type else None
-    with claims.quota_error_first(str(ctx.project_id), quota_claims.of_new_volume(type_id, size)):
+    with claims.quota_error_first(str(ctx.project_id), quotas.deltas_of_create(type_id, size)):
         place = select_destination(source, size, specs, zone)
     return {
         **name_and_description(requested),
@@ -97,8 +99,8 @@ def source_volume(ctx: RequestContext, requested: CreateRequest) -> Volume | Non
     if not requested.get("source_volid"):
         return None
     source = load.get(ctx, requested["source_volid"], policy.GET)
-    if source.status not in copies.COPIED_WHILE:
-        raise copies.not_copied(source.id, source.status)
+    if source.status not in clone_source.CLONEABLE_STATUSES:
+        raise clone_source.not_cloneable(source.id, source.status)
     return source
 
 

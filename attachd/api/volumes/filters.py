@@ -10,7 +10,7 @@ from attachd.api import fields, paging, validation
 from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.context import RequestContext
-from attachd.db.volume_queries import Filters
+from attachd.db.volumes.queries import Filters
 
 _IMAGE: Final = "glance_metadata"
 """Known since 3.4; since 3.31, when filters are checked, as the register allows."""

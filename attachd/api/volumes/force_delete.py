@@ -11,7 +11,9 @@ from attachd import exception
 from attachd.api import detach_guard
 from attachd.api.volumes import backend_calls
 from attachd.context import RequestContext
-from attachd.db import attachments, holders, volumes
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import store as attachments
+from attachd.db.volumes import store as volumes
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api
 from attachd.states import INACTIVE, WITH_ACCESS, AttachmentState, Event
@@ -28,7 +30,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
     :raises DisconnectFailed: a host may still have access; the volume stays
     :raises Unavailable: its backend cannot be reached; the volume stays
     """
-    rows = attachments.of_volumes([volume.id])
+    rows = attachments.list_of_volumes([volume.id])
     if attached := [row["id"] for row in rows if _may_have_device(row)]:
         raise exception.InvalidVolume(
             reason=f"Volume {volume.id} is attached by {', '.join(attached[:5])}: detach "
@@ -36,7 +38,7 @@ def delete(ctx: RequestContext, volume: Volume, request: webob.Request) -> None:
         )
     allowed_states = {
         row["id"]: detach_guard.check(ctx, request, Attachment.from_row(ctx, row))
-        for row in holders.shown(rows)
+        for row in attachment_rows.visible(rows)
     }
     for row in rows:
         # It may be deleted together with another one, or already.

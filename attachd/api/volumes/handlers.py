@@ -24,7 +24,9 @@ from attachd.api.volumes import (
     view,
 )
 from attachd.context import RequestContext
-from attachd.db import volume_metadata, volume_queries, volumes
+from attachd.db.volumes import metadata as volume_metadata
+from attachd.db.volumes import queries as volume_queries
+from attachd.db.volumes import store as volumes
 from attachd.objects import Volume
 
 ITEM = "/volumes/{volume_id}"
@@ -210,7 +212,7 @@ def summary(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
     usage = volume_queries.usage(matching)
     answer: Body = {"total_count": usage.volumes, "total_size": usage.gib}
     if version >= mv.VOLUME_SUMMARY_METADATA:
-        answer["metadata"] = volume_queries.metadata_values(matching)
+        answer["metadata"] = volume_queries.list_metadata_values(matching)
     return {"volume-summary": answer}
 
 

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from attachd import exception
 from attachd.context import RequestContext
-from attachd.db import attachment_queries, image_metadata
+from attachd.db.attachments import queries as attachment_queries
+from attachd.db.volumes import metadata as volume_metadata
 from attachd.objects import Volume
 
 Row = Mapping[str, Any]
@@ -39,7 +40,7 @@ def get_writable(ctx: RequestContext, volume_id: str, rule: str) -> Volume:
 
 def attachments(volume: Volume) -> list[dict[str, Any]]:
     """Return the rows of a volume's attachments, without secrets."""
-    return attachment_queries.brief_of_volumes([volume.id])[volume.id]
+    return attachment_queries.list_of_volumes([volume.id])[volume.id]
 
 
 def from_rows(ctx: RequestContext, rows: Iterable[Row]) -> list[Volume]:
@@ -67,13 +68,11 @@ class VolumeData(NamedTuple):
 
 def with_details(volume: Volume) -> VolumeData:
     """Add what is shown with a volume: two statements."""
-    return VolumeData(volume, attachments(volume), image_metadata.get(volume.id))
+    return VolumeData(volume, attachments(volume), volume_metadata.get_image_metadata(volume.id))
 
 
 def from_rows_with_details(ctx: RequestContext, rows: Iterable[Row]) -> list[VolumeData]:
     """Return volumes with what is shown with them: one statement."""
     pairs = [(Volume.from_row(ctx, row), row["image_metadata"]) for row in rows]
-    attachments_by_volume = attachment_queries.brief_of_volumes(
-        [item.id for item, _image in pairs]
-    )
+    attachments_by_volume = attachment_queries.list_of_volumes([item.id for item, _image in pairs])
     return [VolumeData(item, attachments_by_volume[item.id], image) for item, image in pairs]

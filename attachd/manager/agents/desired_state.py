@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The desired state of a host, and the results that its agent reports.
 
-rpc_server.py checks who reports, and db/agent_moves.py to which rows a result may apply.
+rpc_server.py checks who reports, and db/agents/transitions.py to which rows a result may apply.
 """
 
 from typing import Any
@@ -10,7 +10,8 @@ from oslo_log import log
 
 from attachd import exception, notifications
 from attachd.context import RequestContext
-from attachd.db import agent_moves, agents
+from attachd.db.agents import store as agents
+from attachd.db.agents import transitions as agent_transitions
 from attachd.objects import Attachment, connections
 from attachd.rpc import manager_api
 from attachd.rpc.agent_manager_api import DesiredState
@@ -29,7 +30,9 @@ def list_desired(host: str, attachment_id: str | None = None) -> list[DesiredSta
     :raises SecretUnreadable: that one is to be connected, and cannot be decrypted
     """
     single = attachment_id is not None
-    return [_desired_state(row, single=single) for row in agents.work(host, attachment_id)]
+    return [
+        _desired_state(row, single=single) for row in agents.list_assigned(host, attachment_id)
+    ]
 
 
 def _desired_state(row: agents.Row, *, single: bool) -> DesiredState:
@@ -64,8 +67,8 @@ def record_connected(attachment_id: str, host: str, generation: int, device: str
 
     :raises: as agent_moves.complete()
     """
-    before = [row["state"] for row in agents.work(host, attachment_id)]
-    row = agent_moves.complete(attachment_id, host, generation, device)
+    before = [row["state"] for row in agents.list_assigned(host, attachment_id)]
+    row = agent_transitions.complete(attachment_id, host, generation, device)
     if before == [AttachmentState.CONNECTED]:
         notifications.volume("attach.end", row["volume_id"])
 
@@ -79,7 +82,7 @@ def record_disconnected(
 
     :raises: as agent_moves.release()
     """
-    row = agent_moves.release(attachment_id, host, generation)
+    row = agent_transitions.release(attachment_id, host, generation)
     released = Attachment(id=row["id"], volume_id=row["volume_id"], volume_host=row["volume_host"])
     try:
         manager_api.process_pending(context, released)

@@ -13,7 +13,8 @@ import oslo_messaging as messaging
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import agent_moves, agent_removal, agents
+from attachd.db.agents import store as agents
+from attachd.db.agents import transitions as agent_transitions
 from attachd.manager.agents import desired_state, report_schema
 from attachd.manager.rpc_decorators import expected_errors
 from attachd.rpc import agent_manager_api, transport
@@ -74,7 +75,7 @@ class AgentEndpoint:
         report_schema.check_credentials(host, key)
         report_schema.check_report(report)
         _check_or_register(host, key)
-        agents.report(host, report)
+        agents.record_report(host, report)
         return desired_state.list_desired(host)
 
     @expected_errors
@@ -111,7 +112,7 @@ class AgentEndpoint:
     ) -> None:
         """See agent_manager_api.connect_failed()."""
         _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
-        agent_moves.note_failure(attachment_id, host, generation, error)
+        agent_transitions.record_failure(attachment_id, host, generation, error)
 
     @expected_errors
     def disconnected(
@@ -133,7 +134,7 @@ class AgentEndpoint:
     ) -> None:
         """See agent_manager_api.detach_refused()."""
         _check(host, key, attachment_id=attachment_id, generation=generation, error=error)
-        agent_moves.keep(attachment_id, host, generation, error)
+        agent_transitions.refuse_detach(attachment_id, host, generation, error)
 
 
 def _check(host: str, key: str, **values: object) -> None:
@@ -145,7 +146,7 @@ def _check(host: str, key: str, **values: object) -> None:
     """
     report_schema.check_credentials(host, key)
     report_schema.check_values(**values)
-    agents.check(host, key)
+    agents.check_key(host, key)
 
 
 def _check_or_register(host: str, key: str) -> None:
@@ -157,22 +158,22 @@ def _check_or_register(host: str, key: str) -> None:
     :raises Forbidden: another agent has the key, or the host is not registered and must not be
     """
     try:
-        agents.check(host, key)
+        agents.check_key(host, key)
     except exception.AgentNotFound:
         if refusal := _registration_refusal(host):
             raise exception.Forbidden(
                 f"No agent of host {host} is known, and {refusal}. An administrator makes it "
                 f"known, with its key: attachd-manage agent add {host}"
             ) from None
-        if agents.add(host, key):
+        if agents.create(host, key):
             LOG.info("Host %s: registered a new agent", host)
-        agents.check(host, key)  # another caller may have registered first
+        agents.check_key(host, key)  # another caller may have registered first
 
 
 def _registration_refusal(host: str) -> str:
     """Return why a caller must not be registered as the agent of a new host; "" if it may."""
     if not CONF.agent.allow_new:
         return "new ones are not let in ([agent] allow_new)"
-    if agent_removal.attachments_of(host):
+    if agents.list_attachment_ids(host):
         return "it has attachments, which a new one is not trusted with"
     return ""

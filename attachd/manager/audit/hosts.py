@@ -11,8 +11,8 @@ import time
 from typing import NamedTuple
 
 from attachd.conf import CONF
-from attachd.db import agents
-from attachd.db import audits as db
+from attachd.db import audit as db
+from attachd.db.agents import store as agents
 from attachd.manager.audit.rules import MEANINGS, Difference, Found, Kind
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState
@@ -49,15 +49,15 @@ def compare(backend: Backend) -> Verdict:
 
     :raises Unavailable: the database does not answer
     """
-    known = {row["host"]: row for row in agents.all_()}
-    wanted = {row["agent"] for row in db.attachments_of(backend.host) if row["agent"]}
+    known = {row["host"]: row for row in agents.list_all()}
+    wanted = {row["agent"] for row in db.list_attachments(backend.host) if row["agent"]}
     away = {each for each in wanted if each not in known or not known[each]["alive"]}
     suspicions = set(_suspicions(backend, known.values()))
     if suspicions:
         heard = {each.host: known[each.host]["seen_at"] for each in suspicions}
         _wait_until(lambda: not _silent_since(heard))
         away |= (silent := _silent_since(heard))
-        again = [row for row in agents.all_() if row["host"] not in silent]
+        again = [row for row in agents.list_all() if row["host"] not in silent]
         suspicions &= set(_suspicions(backend, again))
     return Verdict(
         [_difference(backend, each) for each in sorted(suspicions, key=lambda one: one[:3])],
@@ -67,8 +67,8 @@ def compare(backend: Backend) -> Verdict:
 
 def _suspicions(backend: Backend, reports: Iterable[agents.Row]) -> Iterator[_Suspicion]:
     """Compare each report with the rows as they are now."""
-    rows = {row["id"]: row for row in db.attachments_of(backend.host)}
-    volumes = {row["id"] for row in db.volumes_of(backend.host)}
+    rows = {row["id"]: row for row in db.list_attachments(backend.host)}
+    volumes = {row["id"] for row in db.list_volumes(backend.host)}
     for report in reports:
         if not report["alive"]:
             continue
@@ -91,7 +91,7 @@ def _lacking(row: db.Row, device: agents.Row | None) -> Iterator[_Suspicion]:
 
 
 def _silent_since(before: Mapping[str, datetime.datetime]) -> set[str]:
-    now = {row["host"]: row["seen_at"] for row in agents.all_()}
+    now = {row["host"]: row["seen_at"] for row in agents.list_all()}
     return {host for host, seen_at in before.items() if now.get(host, seen_at) == seen_at}
 
 

@@ -14,7 +14,7 @@ import dataclasses
 
 from attachd import exception, states
 from attachd.conf import CONF
-from attachd.db import audits as db
+from attachd.db import audit as db
 from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
 from attachd.manager import driver_args, flow_runner
 from attachd.manager.audit import hosts, rules
@@ -125,11 +125,11 @@ def _suspects(backend: Backend) -> list[str]:
     for each in backend.driver.list_exports():
         exported.setdefault(each.volume_id, []).append(each)
     stored = backend.driver.list_volumes()
-    known = {row["id"]: row for row in db.volumes_of(backend.host)}
+    known = {row["id"]: row for row in db.list_volumes(backend.host)}
     attached: dict[str, list[db.Row]] = {}
-    for row in db.attachments_of(backend.host):
+    for row in db.list_attachments(backend.host):
         attached.setdefault(row["volume_id"], []).append(row)
-    living = db.living()
+    living = db.list_living_ids()
     looks = []
     for each in dict.fromkeys([*known, *exported, *stored]):
         found, rows = known.get(each), attached.get(each, [])
@@ -143,14 +143,14 @@ def _suspects(backend: Backend) -> list[str]:
 
 
 def _status(row: db.Row, rows: Iterable[db.Row]) -> tuple[VolumeStatus, VolumeStatus]:
-    return db.status_of(row, [AttachmentState(each["state"]) for each in rows])[:2]
+    return db.compute_statuses(row, [AttachmentState(each["state"]) for each in rows])[:2]
 
 
 def _confirmed(backend: Backend, volume_id: str, act: Act | None) -> list[Difference]:
     """Look at a volume again, so that nobody changes anything meanwhile."""
-    rows = db.attachments_of_volume(volume_id)
-    before = _Look(volume_id, db.volume(volume_id), rows, (), None)
-    if _is_abandoned(before, db.living()):
+    rows = db.list_attachments_of_volume(volume_id)
+    before = _Look(volume_id, db.find_volume(volume_id), rows, (), None)
+    if _is_abandoned(before, db.list_living_ids()):
         # Its lease is left to the one who is going to finish it; the rest is compared after that.
         return [_difference(backend, volume_id, _half_way(before))]
     try:
@@ -178,13 +178,13 @@ def _settled(backend: Backend, volume_id: str, act: Act | None) -> list[Differen
 
 def _look(backend: Backend, volume_id: str) -> _Look:
     # The rows first: what has no row has nothing at the backend either, and never gets it.
-    row = db.volume(volume_id)
-    attachments = db.attachments_of_volume(volume_id)
+    row = db.find_volume(volume_id)
+    attachments = db.list_attachments_of_volume(volume_id)
     ref = driver_args.volume_ref(row) if row else VolumeRef(volume_id, 0)
     exported = list(backend.driver.list_volume_exports(ref))
     size = backend.driver.list_volumes().get(volume_id)
     # Reservations come and go without the lock of the volume, so this is of one transaction.
-    return _Look(volume_id, row, attachments, exported, size, db.derived(volume_id))
+    return _Look(volume_id, row, attachments, exported, size, db.get_statuses(volume_id))
 
 
 def _found(backend: Backend, look: _Look) -> Iterator[Found]:
@@ -234,7 +234,7 @@ def _is_abandoned(look: _Look, living: set[str]) -> bool:
         return holder not in living
     # A message may be under way.
     rows = [look.row, *look.attachments]
-    return bool(min(db.untouched_for(each) for each in rows) > CONF.rpc.attach_timeout)
+    return bool(min(db.seconds_unchanged(each) for each in rows) > CONF.rpc.attach_timeout)
 
 
 def _going(look: _Look) -> list[str]:
@@ -265,7 +265,7 @@ def _repair(backend: Backend, look: _Look, found: Sequence[Found]) -> str:
     steps: list[tuple[bool, Callable[[], object]]] = [
         (bool(kinds & _EVICTED), lambda: driver.revoke_all_except(sides.volume, sides.staying)),
         (bool(kinds & {Kind.MISSING_EXPORT, *_EVICTED}), grant_all),
-        (Kind.STATUS in kinds, lambda: db.store_derived(look.volume_id)),
+        (Kind.STATUS in kinds, lambda: db.repair_status(look.volume_id)),
     ]
     for is_due, step in steps:
         try:
@@ -293,9 +293,9 @@ def _unplaced(backend: Backend) -> list[Difference]:
 
 def _wanted_parts(backend: Backend) -> set[str]:
     """Return all that may be there of the attachments that there are, whatever their modes."""
-    volumes = {row["id"]: driver_args.volume_ref(row) for row in db.volumes_of(backend.host)}
+    volumes = {row["id"]: driver_args.volume_ref(row) for row in db.list_volumes(backend.host)}
     wanted: set[str] = set()
-    for row in db.attachments_of(backend.host):
+    for row in db.list_attachments(backend.host):
         if row["connector"] is None or row["volume_id"] not in volumes:
             continue
         both = [dataclasses.replace(driver_args.export(row), mode=mode) for mode in _MODES]

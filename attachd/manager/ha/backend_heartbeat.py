@@ -11,7 +11,8 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import services, volume_changes
+from attachd.db.cluster import services
+from attachd.db.volumes import updates as volume_updates
 from attachd.drivers.base import BackendStats
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
@@ -72,7 +73,7 @@ class BackendHeartbeat:
             up=report is not None,
             error=self._backend.error,
             report=report,
-            spoken=services.Spoken(manager_api.VERSION, manifests.to_text(manifests.newest())),
+            spoken=services.Versions(manager_api.VERSION, manifests.to_text(manifests.newest())),
         )
         self.reported.set()
         self._purge_if_due()
@@ -85,7 +86,7 @@ class BackendHeartbeat:
     def _correct_shared_targets(self) -> None:
         """Store with the volumes what this release of the driver says of their targets."""
         shared = self._backend.driver.SHARED_TARGETS
-        if corrected := volume_changes.set_shared_targets(self._backend.host, shared):
+        if corrected := volume_updates.set_shared_targets(self._backend.host, shared):
             LOG.info(
                 "Backend %s: set shared_targets of %d volumes to %s",
                 self._backend.name,

@@ -7,8 +7,8 @@ import functools
 from oslo_log import log
 
 from attachd import exception
-from attachd.db import attachments as attachments_db
-from attachd.db import volumes as volumes_db
+from attachd.db.attachments import store as attachments_db
+from attachd.db.volumes import store as volumes_db
 from attachd.manager import driver_args, telemetry
 from attachd.manager.backends import Backend
 from attachd.manager.ha.periodic_task import PeriodicTask, run_safely
@@ -35,7 +35,7 @@ class EnsureExportsTask(PeriodicTask):
             LOG.warning("Backend %s: reading its boot id failed: %s", self._backend.name, error)
             return
         if boot_id != self._boot_id:
-            self._pending = attachments_db.live_of_backend(self._backend.host)
+            self._pending = attachments_db.list_live(self._backend.host)
             self._boot_id = boot_id
             LOG.info(
                 "Backend %s: granting %d attachments again",

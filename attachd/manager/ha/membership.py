@@ -33,7 +33,7 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import processes
+from attachd.db.cluster import members
 from attachd.drivers import fencing
 from attachd.telemetry import recorder
 from attachd.telemetry.catalogue import RECOVERED
@@ -148,7 +148,7 @@ class Membership:
         """
         started = boot_clock()
         if self._joined.is_set():
-            if not processes.renew(self.id):
+            if not members.heartbeat(self.id):
                 self._rejoin()
                 return
             self._extend_validity(started)
@@ -181,7 +181,7 @@ class Membership:
 
     def _join(self) -> None:
         started = boot_clock()
-        processes.join(self.id, f"{os.uname().nodename}:{os.getpid()}")
+        members.join(self.id, f"{os.uname().nodename}:{os.getpid()}")
         self._extend_validity(started)
 
     def _extend_validity(self, started: float) -> None:
@@ -220,7 +220,7 @@ class Membership:
         asked, timeout = boot_clock(), CONF.manager.member_timeout
         if self._valid_until is not None and asked > self._valid_until:
             return 0
-        rows = processes.living()
+        rows = members.list_living()
         previous, self._observations = self._observations, {}
         answered = boot_clock()
         dead = 0
@@ -233,7 +233,7 @@ class Membership:
             elif asked - max(before.since, self._observing_since) <= timeout:
                 self._observations[row["id"]] = before
             else:
-                dead += processes.bury(row["id"], row["seen_at"])
+                dead += members.expire(row["id"], row["seen_at"])
         return dead
 
     def _expire_if_unlocked(self, path: Path) -> bool:
@@ -242,7 +242,7 @@ class Membership:
         if file is None:
             return False
         try:
-            was_member = processes.bury(path.name)
+            was_member = members.expire(path.name)
             path.unlink(missing_ok=True)
         finally:
             os.close(file)

@@ -10,8 +10,9 @@ from oslo_utils import timeutils
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import attachments as db
-from attachd.db import events, expiry, idempotency_keys, messages
+from attachd.db import idempotency_keys, messages
+from attachd.db.attachments import events
+from attachd.db.attachments import store as db
 from attachd.manager import notify, telemetry
 from attachd.manager.backends import Backend
 from attachd.states import Event
@@ -24,11 +25,11 @@ BATCH_SIZE: Final = 1000
 
 def purge_old_rows() -> None:
     """Remove old messages to users, idempotency keys of API requests, and events."""
-    if removed := messages.reap():
+    if removed := messages.purge():
         LOG.info("Removed %d old messages to users", removed)
-    idempotency_keys.reap()
+    idempotency_keys.purge()
     before = timeutils.utcnow() - datetime.timedelta(seconds=CONF.events.retention)
-    while removed := events.forget(before, BATCH_SIZE):
+    while removed := events.purge(before, BATCH_SIZE):
         LOG.info("Removed %d old events", removed)
 
 
@@ -43,7 +44,9 @@ def expire_reservations(backend: Backend) -> int:
 
     :returns: how many
     """
-    removed = sum(_expire_reservation(backend, row) for row in expiry.expired(backend.host))
+    removed = sum(
+        _expire_reservation(backend, row) for row in db.list_expired_reservations(backend.host)
+    )
     telemetry.count_recovery(backend, "expire", removed)
     return removed
 

@@ -16,8 +16,8 @@ from oslo_log import log
 from oslo_utils import timeutils
 
 from attachd import exception
-from attachd.db import attachments as attachments_db
-from attachd.db import volumes as volumes_db
+from attachd.db.attachments import store as attachments_db
+from attachd.db.volumes import store as volumes_db
 from attachd.manager import attach, detach, notify, telemetry, volumes
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
@@ -191,8 +191,8 @@ def _release_orphaned(backend: Backend, volume_id: str) -> None:
 
 def _pending(backend: Backend, backoff: Backoff) -> list[PendingWork]:
     member_id = backend.membership.id
-    volume_rows = volumes_db.to_recover(backend.host, member_id)
-    attachment_rows = attachments_db.to_recover(backend.host, member_id)
+    volume_rows = volumes_db.list_recoverable(backend.host, member_id)
+    attachment_rows = attachments_db.list_recoverable(backend.host, member_id)
     pending = [
         *(PendingWork(row["id"], row, _volume_work(backend, row)) for row in volume_rows),
         *(

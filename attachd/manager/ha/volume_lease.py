@@ -2,7 +2,8 @@
 """The exclusive right to work on a volume: the lock of this machine, then the lease in the row.
 
 Between the threads and processes of one machine, file locks set a fair order (volume_lock.py).
-They decide nothing else.  Exclusion comes from the lease in the volume's row (db/leases.py), which
+They decide nothing else.  Exclusion comes from the lease in the volume's row
+(db/cluster/leases.py), which
 processes of other machines see as well, and which ends with the process that holds it.
 """
 
@@ -17,8 +18,8 @@ from oslo_log import log
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import leases as db
-from attachd.db.leases import Lease
+from attachd.db.cluster import leases as db
+from attachd.db.cluster.leases import Lease
 from attachd.drivers import fencing
 from attachd.manager.ha import volume_lock
 from attachd.manager.ha.membership import Membership
@@ -56,7 +57,7 @@ class VolumeLease:
             self._check_not_expired()
             try:
                 return move(self.token)
-            except db.Held as held:
+            except db.LeaseHeld as held:
                 if time.monotonic() > deadline:
                     raise exception.Unavailable(
                         reason=f"Volume {self.token.volume_id} is busy: the manager "
@@ -81,7 +82,7 @@ class VolumeLease:
 
         :raises Unavailable: the database does not answer
         """
-        return db.is_ours(self.token)
+        return db.is_held(self.token)
 
     def is_fenced(self) -> bool:
         """Return whether the work may have failed because another process has taken it over.
@@ -160,7 +161,7 @@ def _releasing(token: Lease) -> Iterator[None]:
 
 def _release(token: Lease) -> None:
     try:
-        db.give_back(token)
+        db.release(token)
     except exception.AttachdError as error:
         # This process holds it as long as it lives; recovery releases what is left.
         LOG.warning("Volume %s: its lease was not released: %s", token.volume_id, error)

@@ -6,7 +6,7 @@ listed in answers/known_differences.yaml, each with its reason.
 import unittest
 
 from attachd import exception
-from attachd.db import types
+from attachd.db.types import store as types
 from attachd.tests import backends
 from attachd.tests.contract.answers import differences, normal, recording, scenarios
 from attachd.tests.contract.answers.playing import Ask, Player

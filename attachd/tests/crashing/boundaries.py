@@ -22,7 +22,7 @@ from unittest import mock
 from oslo_messaging._drivers import amqpdriver
 from oslo_messaging.rpc import server as rpc_server
 
-from attachd.db import engines
+from attachd.db.engine import factory
 from attachd.drivers import base, command, fencing
 from attachd.drivers.tgt import control_socket
 from attachd.manager import backends, background_tasks
@@ -93,7 +93,7 @@ def _step(name: str) -> Iterator[None]:
 
 
 def _of_the_database() -> None:
-    make = engines.writer
+    make = factory.create_writer
 
     @functools.wraps(make)
     def made(*args: Any, **kwargs: Any) -> Any:
@@ -101,7 +101,7 @@ def _of_the_database() -> None:
         _bracket(engine.dialect, "do_commit", _committing)
         return engine
 
-    _put(engines, "writer", made)
+    _put(factory, "create_writer", made)
 
 
 def _committing(*_args: Any) -> str:
@@ -109,7 +109,7 @@ def _committing(*_args: Any) -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module.startswith("attachd.db.") and module != "attachd.db.api":
+        if module.startswith("attachd.db.") and module != "attachd.db.engine.session":
             return f"COMMIT {module.removeprefix('attachd.db.')}.{frame.f_code.co_name}"
         frame = frame.f_back
     return "COMMIT"

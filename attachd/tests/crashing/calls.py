@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import uuid
 
 from attachd import exception
-from attachd.db import attachments, volumes
+from attachd.db.attachments import store as attachments
+from attachd.db.volumes import store as volumes
 from attachd.states import VolumeState
 from attachd.tests.crashing import asking
 from attachd.tests.crashing.asking import Answer, Request
@@ -93,7 +94,7 @@ class Call:
 
     def rows(self) -> list[Row]:
         """Return the rows of the volume's attachments."""
-        return attachments.of_volumes([self.volume])
+        return attachments.list_of_volumes([self.volume])
 
     def _volume_row(self) -> Row | None:
         try:

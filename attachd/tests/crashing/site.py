@@ -20,7 +20,8 @@ import unittest
 
 import sqlalchemy as sa
 
-from attachd.db import api, models
+from attachd.db import models
+from attachd.db.engine import session
 from attachd.tests import brokers, databases, machine, threeway
 from attachd.tests.crashing import points
 from attachd.tests.crashing.asking import Client
@@ -250,7 +251,7 @@ class Site:
 
     def forget(self) -> None:
         """Remove all volumes and attachments behind everybody's back, and what is at tgtd."""
-        with api.writer() as connection:
+        with session.writer() as connection:
             for table in (models.attachments, models.volumes):
                 connection.execute(sa.delete(table))
         self.tgtd.restart()
@@ -270,7 +271,7 @@ class Site:
     @staticmethod
     def _reports() -> list[tuple[Any, bool]]:
         statement = sa.select(models.services.c.seen_at, models.services.c.up)
-        with api.reader() as connection:
+        with session.reader() as connection:
             return [(row.seen_at, row.up) for row in connection.execute(statement)]
 
     def type_id(self, name: str) -> str:
@@ -285,7 +286,7 @@ class Site:
     def volumes_named(name: str) -> list[dict[str, Any]]:
         """Return the rows of the volumes of a name."""
         statement = sa.select(models.volumes).where(models.volumes.c.name == name)
-        with api.reader() as connection:
+        with session.reader() as connection:
             return [dict(row._mapping) for row in connection.execute(statement)]
 
     def logs(self) -> str:

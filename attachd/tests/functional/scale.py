@@ -11,7 +11,8 @@ import unittest
 import sqlalchemy as sa
 from sqlalchemy import schema
 
-from attachd.db import api, models
+from attachd.db import models
+from attachd.db.engine import session
 from attachd.tests import databases
 
 VOLUMES = 50_000
@@ -127,7 +128,7 @@ def use(owner: unittest.TestCase, kind: str) -> None:
     :param kind: mariadb or postgresql
     """
     databases.use_empty(owner, kind)
-    with api.writer() as connection:
+    with session.writer() as connection:
         tables = models.METADATA.sorted_tables
         for table in tables:
             connection.execute(schema.CreateTable(table))
@@ -136,7 +137,7 @@ def use(owner: unittest.TestCase, kind: str) -> None:
         # Indexes of rows that are there already are made several times as fast.
         for index in sorted((each for table in tables for each in table.indexes), key=str):
             connection.execute(schema.CreateIndex(index))
-    with api.reader() as connection:
+    with session.reader() as connection:
         connection.exec_driver_sql(_ANALYZE[kind])
 
 
@@ -184,7 +185,7 @@ def recorded() -> Iterator[list[tuple[str, Any]]]:
 
 def explained(statement: str, parameters: Any) -> list[dict[str, Any]]:
     """Return how MariaDB would find the rows of a statement, table by table."""
-    with api.reader() as connection:
+    with session.reader() as connection:
         rows = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)
         return [dict(row._mapping) for row in rows]
 
@@ -202,6 +203,6 @@ def reads() -> Iterator[list[int]]:
 
 
 def _rows_read() -> int:
-    with api.reader() as connection:
+    with session.reader() as connection:
         rows = connection.exec_driver_sql("SHOW SESSION STATUS LIKE 'Handler\\_read\\_%%'")
         return sum(int(value) for _name, value in rows)

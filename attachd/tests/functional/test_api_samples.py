@@ -15,7 +15,8 @@ from unittest import mock
 import uuid
 
 from attachd.api import endpoint
-from attachd.db import messages, paging
+from attachd.db import messages
+from attachd.db.engine import paging
 from attachd.rpc import agent_api
 from attachd.tests import agents
 from attachd.tests.functional import described, served
@@ -276,7 +277,7 @@ def told(api: served.Api, ask: Asker | None = None) -> Iterator[tuple[str, str]]
 def _add_message() -> str:
     """Let something have gone wrong."""
     volume_id, request_id = (f"{uuid.uuid4()}" for _ in range(2))
-    news = messages.News(
+    news = messages.NewMessage(
         volume_id, served.PROJECT, messages.CREATE, messages.NOT_CREATED, f"req-{request_id}"
     )
     messages.create(news, 30 * 24 * 3600)

@@ -10,7 +10,8 @@ import fixtures
 import sqlalchemy as sa
 import testtools
 
-from attachd.db import api, models
+from attachd.db import models
+from attachd.db.engine import session
 from attachd.drivers import base, file
 from attachd.drivers.tgt.driver import TgtDriver
 from attachd.manager import attach, detach, driver_args, volumes
@@ -24,7 +25,7 @@ from attachd.tests.unit.drivers import configured
 
 
 def sql(statement):
-    with api.writer() as connection:
+    with session.writer() as connection:
         connection.execute(statement)
 
 

@@ -6,7 +6,7 @@ import unittest
 from keystoneauth1 import session
 import requests
 
-from attachd.db import api
+from attachd.db.engine import session as db_session
 from attachd.tests import backends, computes, rows
 from attachd.tests.functional import guarded, served
 from attachd.tests.selection import full_only
@@ -346,9 +346,9 @@ class LegacyTest(Case):
 
 class CostTest(Case):
     def count(self, identity, **more):
-        before = api.counters().statements
+        before = db_session.counters().statements
         answer = self.delete(identity, **more)
-        after = api.counters().statements
+        after = db_session.counters().statements
         self.assert_gone(answer)
         return after - before
 

@@ -10,7 +10,12 @@ from unittest import mock
 
 from attachd import exception, states
 from attachd.conf import CONF
-from attachd.db import api, attachments, retrying, services, types, volume_metadata, volumes
+from attachd.db.attachments import store as attachments
+from attachd.db.cluster import services
+from attachd.db.engine import retry, session
+from attachd.db.types import store as types
+from attachd.db.volumes import metadata as volume_metadata
+from attachd.db.volumes import store as volumes
 from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests import databases, rows
 from attachd.tests.selection import full_only
@@ -44,8 +49,8 @@ class ContentionOnSqlite(unittest.TestCase):
         for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
             CONF.set_override(option, value, group="database")
             self.addCleanup(CONF.clear_override, option, group="database")
-        api.dispose()
-        watching = mock.patch.object(retrying, "LOG")
+        session.dispose()
+        watching = mock.patch.object(retry, "LOG")
         self.log = watching.start()
         self.addCleanup(watching.stop)
 
@@ -73,7 +78,7 @@ class ContentionOnSqlite(unittest.TestCase):
 
     def test_of_200_in_4_processes_one_gets_it(self):
         volume = rows.add_volume()["id"]
-        api.dispose()
+        session.dispose()
         context = multiprocessing.get_context("spawn")
         with context.Manager() as manager, context.Pool(4) as pool:
             start = manager.Barrier(4)
@@ -115,7 +120,7 @@ class ContentionOnSqlite(unittest.TestCase):
         moved = 0
         for _ in range(20):
             volume = chance.choice(volume_ids)
-            held = attachments.of_volumes([volume])
+            held = attachments.list_of_volumes([volume])
             if not held or chance.random() < 0.1:
                 attachments.reserve(volume, PROJECT)
                 continue
@@ -131,7 +136,7 @@ class ContentionOnSqlite(unittest.TestCase):
         volume = rows.add_volume()["id"]
         mine = rows.add_attachment(volume, "connecting")
         move = functools.partial(attachments.move, mine["id"], volume, Event.GRANTED)
-        alone = functools.partial(attachments.move_alone, mine, Event.GRANTED, {}, 0)
+        alone = functools.partial(attachments.move_without_volume, mine, Event.GRANTED, {}, 0)
         outcomes = self._outcomes(*[move, alone] * 10)
         self.assertEqual({1, 19}, set(outcomes.values()), outcomes)
         self.assertEqual(19, outcomes["InvalidTransition"])

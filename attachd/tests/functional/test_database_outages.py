@@ -15,7 +15,9 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import api, migration, models, volumes
+from attachd.db import migration, models
+from attachd.db.engine import session
+from attachd.db.volumes import store as volumes
 from attachd.tests import backends, databases, rows, tcpproxy
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -43,8 +45,8 @@ class SilenceWithMysqlclient(unittest.TestCase):
         values = {"connection": through.render_as_string(hide_password=False), **LIMITS}
         for name, value in values.items():
             backends.override(self, name, value, "database")
-        api.dispose()
-        self.addCleanup(api.dispose)
+        session.dispose()
+        self.addCleanup(session.dispose)
         self.assertEqual(self.volume, volumes.get(self.volume, None)["id"])
 
     def assert_unavailable(self, says, *calls):
@@ -56,7 +58,7 @@ class SilenceWithMysqlclient(unittest.TestCase):
         """Give the database up after seconds from now on; there is a connection to it."""
         for name, value in {**SHORT, **limits}.items():
             CONF.set_override(name, value, "database")
-        api.dispose()
+        session.dispose()
         wait_until(lambda: self.succeeds(self.read))
 
     def succeeds(self, call):
@@ -94,7 +96,7 @@ class SilenceWithMysqlclient(unittest.TestCase):
 
     def test_one_that_is_silent_to_new_connections_is_given_up_too(self):
         self.hurry()
-        api.dispose()
+        session.dispose()
         self.proxy.freeze()
         self.assert_unavailable("does not answer. Try again", self.read)
         self.proxy.pass_on()
@@ -142,7 +144,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
     def test_a_client_that_fell_silent_in_a_transaction_loses_its_locks(self):
         self.hurry(read_timeout=10)  # as long as the first statement may take
         changed = models.volumes.update().where(models.volumes.c.id == self.volume)
-        with self.assertRaises(TimeoutError), api.writer() as connection:
+        with self.assertRaises(TimeoutError), session.writer() as connection:
             connection.execute(changed.values(name="frozen"))
             self.proxy.freeze()
             wait_until(lambda: self.is_changed(changed.values(name="free")))
@@ -184,8 +186,8 @@ class OutageOnMariadb(SilenceWithMysqlclient):
 
     def test_what_the_operator_says_to_the_driver_goes_before(self):
         backends.override(self, "connection_parameters", "connect_timeout=77", "database")
-        api.dispose()
-        engine = api._engines().writer
+        session.dispose()
+        engine = session._engines().writer
         told = {}
         sa.event.listen(
             engine, "do_connect", lambda _dialect, _record, _args, given: told.update(given)
@@ -203,7 +205,7 @@ class OutageOnMariadb(SilenceWithMysqlclient):
 
     def is_limited(self):
         found = []
-        for lend in (api.reader, api.writer):
+        for lend in (session.reader, session.writer):
             with lend() as connection:
                 found.append(connection.exec_driver_sql(self.asked).scalar() == self.limited)
         self.assertEqual(found[0], found[1])

@@ -11,50 +11,50 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import api, attachments, events, types, volume_creation, volume_metadata, volumes
+from attachd.db.attachments import events
+from attachd.db.attachments import store as attachments
+from attachd.db.engine import session
+from attachd.db.types import store as types
+from attachd.db.volumes import metadata as volume_metadata
+from attachd.db.volumes import store as volumes
 from attachd.tests import databases, rows
 from attachd.tests.unit.db import (
-    test_agent_devices,
-    test_agent_moves,
-    test_agent_removal,
-    test_agents,
-    test_api,
-    test_attachment_queries,
-    test_attachment_steps,
-    test_attachments,
-    test_columns,
-    test_copies,
-    test_default_types,
-    test_due,
-    test_events,
     test_idempotency_keys,
-    test_image_metadata,
-    test_leases,
-    test_legacy,
-    test_legacy_claims,
+    test_inspect,
     test_messages,
     test_migration,
-    test_overview,
-    test_paging,
-    test_prepared,
-    test_processes,
-    test_qos_specs,
-    test_quota_claims,
+    test_models,
     test_quotas,
-    test_retrying,
-    test_seal_rotation,
-    test_sealed,
-    test_services,
-    test_shared_connections,
-    test_twins,
-    test_type_access,
-    test_types,
-    test_volume_changes,
-    test_volume_creation,
-    test_volume_metadata,
-    test_volume_queries,
-    test_volumes,
 )
+from attachd.tests.unit.db.agents import test_orphan_devices as test_agents_orphan_devices
+from attachd.tests.unit.db.agents import test_store as test_agents_store
+from attachd.tests.unit.db.agents import test_transitions as test_agents_transitions
+from attachd.tests.unit.db.attachments import (
+    test_async_requests as test_attachments_async_requests,
+)
+from attachd.tests.unit.db.attachments import test_duplicates as test_attachments_duplicates
+from attachd.tests.unit.db.attachments import test_events as test_attachments_events
+from attachd.tests.unit.db.attachments import test_legacy as test_attachments_legacy
+from attachd.tests.unit.db.attachments import test_legacy_claims
+from attachd.tests.unit.db.attachments import test_queries as test_attachments_queries
+from attachd.tests.unit.db.attachments import test_store as test_attachments_store
+from attachd.tests.unit.db.attachments import test_transitions as test_attachments_transitions
+from attachd.tests.unit.db.cluster import test_leases as test_cluster_leases
+from attachd.tests.unit.db.cluster import test_members as test_cluster_members
+from attachd.tests.unit.db.cluster import test_services as test_cluster_services
+from attachd.tests.unit.db.engine import test_compiled as test_engine_compiled
+from attachd.tests.unit.db.engine import test_paging as test_engine_paging
+from attachd.tests.unit.db.engine import test_retry as test_engine_retry
+from attachd.tests.unit.db.engine import test_session as test_engine_session
+from attachd.tests.unit.db.secrets import test_rotation as test_secrets_rotation
+from attachd.tests.unit.db.types import test_default_types as test_types_default_types
+from attachd.tests.unit.db.types import test_qos_specs as test_types_qos_specs
+from attachd.tests.unit.db.types import test_store as test_types_store
+from attachd.tests.unit.db.volumes import test_clone_source as test_volumes_clone_source
+from attachd.tests.unit.db.volumes import test_metadata as test_volumes_metadata
+from attachd.tests.unit.db.volumes import test_queries as test_volumes_queries
+from attachd.tests.unit.db.volumes import test_store as test_volumes_store
+from attachd.tests.unit.db.volumes import test_updates as test_volumes_updates
 from attachd.tests.unit.objects import test_rows
 from attachd.tests.wait import wait_until
 
@@ -73,75 +73,75 @@ ENDING = {
 """How to find and to end the connections of others to the same database."""
 SERVERS = ("mariadb", "postgresql")
 REPEATED = [
-    test_agent_moves.AgentMovesTest,
-    test_agent_devices.ForgottenTest,
-    test_agent_removal.AgentRemovalTest,
-    test_agents.AgentsTest,
-    test_agents.WorkTest,
-    test_api.TransactionTest,
-    test_attachment_queries.QueriesTest,
-    test_attachment_steps.ConsequencesTest,
-    test_attachments.CompleteTest,
-    test_attachments.EndTest,
-    test_attachments.MoveAloneTest,
-    test_attachments.MoveTest,
-    test_attachments.ReadTest,
-    test_attachments.ReserveTest,
-    test_copies.CopiesTest,
-    test_default_types.DefaultTypesTest,
-    test_due.ConnectTest,
-    test_due.DisconnectTest,
-    test_due.WithdrawTest,
-    test_events.TellTest,
-    test_events.PlacesTest,
-    test_events.ForgetTest,
+    test_agents_transitions.AgentMovesTest,
+    test_agents_orphan_devices.ForgottenTest,
+    test_agents_store.AgentRemovalTest,
+    test_agents_store.AgentsTest,
+    test_agents_store.WorkTest,
+    test_engine_session.TransactionTest,
+    test_attachments_queries.QueriesTest,
+    test_attachments_transitions.ConsequencesTest,
+    test_attachments_store.CompleteTest,
+    test_attachments_store.EndTest,
+    test_attachments_store.MoveAloneTest,
+    test_attachments_store.MoveTest,
+    test_attachments_store.ReadTest,
+    test_attachments_store.ReserveTest,
+    test_volumes_clone_source.CopiesTest,
+    test_types_default_types.DefaultTypesTest,
+    test_attachments_async_requests.ConnectTest,
+    test_attachments_async_requests.DisconnectTest,
+    test_attachments_async_requests.WithdrawTest,
+    test_attachments_events.TellTest,
+    test_attachments_events.PlacesTest,
+    test_attachments_events.ForgetTest,
     test_idempotency_keys.IdempotencyKeysTest,
     test_idempotency_keys.MakeTest,
-    test_image_metadata.ImageMetadataTest,
-    test_leases.LeasesTest,
-    test_legacy.AttachTest,
-    test_legacy.BindTest,
-    test_legacy.ConnectionTest,
-    test_legacy.DetachingTest,
-    test_legacy.HoldTest,
+    test_volumes_metadata.ImageMetadataTest,
+    test_cluster_leases.LeasesTest,
+    test_attachments_legacy.AttachTest,
+    test_attachments_legacy.BindTest,
+    test_attachments_legacy.ConnectionTest,
+    test_attachments_legacy.DetachingTest,
+    test_attachments_legacy.HoldTest,
     test_legacy_claims.HoldOfTest,
     test_legacy_claims.LaterTest,
     test_legacy_claims.ModeTest,
     test_messages.MessagesTest,
-    test_columns.ColumnsTest,
-    test_paging.ConditionsTest,
-    test_paging.PagesTest,
-    test_overview.OverviewTest,
-    test_prepared.PreparedTest,
-    test_processes.ProcessesTest,
-    test_qos_specs.ConnectTest,
-    test_qos_specs.RowsTest,
-    test_qos_specs.TypesTest,
-    test_quota_claims.CreateTest,
-    test_quota_claims.ExtendTest,
-    test_quota_claims.RetypeTest,
+    test_models.ColumnsTest,
+    test_engine_paging.ConditionsTest,
+    test_engine_paging.PagesTest,
+    test_inspect.OverviewTest,
+    test_engine_compiled.PreparedTest,
+    test_cluster_members.ProcessesTest,
+    test_types_qos_specs.ConnectTest,
+    test_types_qos_specs.RowsTest,
+    test_types_qos_specs.TypesTest,
+    test_quotas.CreateTest,
+    test_quotas.ExtendTest,
+    test_quotas.RetypeTest,
     test_quotas.LimitsTest,
     test_quotas.LoweringTest,
     test_quotas.TypesTest,
     test_quotas.UsedTest,
-    test_retrying.MissingTablesTest,
-    test_seal_rotation.RotationTest,
-    test_sealed.SealedTest,
-    test_services.ServicesTest,
-    test_shared_connections.BesideTest,
-    test_shared_connections.UsersTest,
-    test_type_access.AccessTest,
-    test_twins.ReserveTest,
-    test_types.TypesTest,
-    test_volume_changes.ReadonlyTest,
-    test_volume_changes.RetypeTest,
-    test_volume_changes.SharedTargetsTest,
-    test_volume_creation.StoreTest,
-    test_volume_metadata.MetadataTest,
-    test_volume_queries.QueriesTest,
-    test_volumes.MoveTest,
-    test_volumes.ResetTest,
-    test_volumes.ReadTest,
+    test_engine_retry.MissingTablesTest,
+    test_secrets_rotation.RotationTest,
+    test_models.SealedTest,
+    test_cluster_services.ServicesTest,
+    test_attachments_queries.BesideTest,
+    test_attachments_queries.UsersTest,
+    test_types_store.AccessTest,
+    test_attachments_duplicates.ReserveTest,
+    test_types_store.TypesTest,
+    test_volumes_updates.ReadonlyTest,
+    test_volumes_updates.RetypeTest,
+    test_volumes_updates.SharedTargetsTest,
+    test_volumes_store.StoreTest,
+    test_volumes_metadata.MetadataTest,
+    test_volumes_queries.QueriesTest,
+    test_volumes_store.MoveTest,
+    test_volumes_store.ResetTest,
+    test_volumes_store.ReadTest,
     test_rows.RowsTest,
 ]
 """Not test_migration's: in MariaDB, tables are not part of a transaction."""
@@ -159,7 +159,7 @@ for _kind in SERVERS:
         _repeat(_case, _kind)
 
 
-class PreparedWithMysqlclient(test_prepared.PreparedTest):
+class PreparedWithMysqlclient(test_engine_compiled.PreparedTest):
     kind = "mariadb"
 
     def setUp(self):
@@ -169,7 +169,7 @@ class PreparedWithMysqlclient(test_prepared.PreparedTest):
         url = sa.make_url(CONF.database.connection).set(drivername="mysql+mysqldb", query={})
         there = url.render_as_string(hide_password=False)
         CONF.set_override("connection", there, group="database")
-        api.dispose()
+        session.dispose()
 
 
 class MigrationOnPostgresql(test_migration.UpgradeTest):
@@ -183,7 +183,7 @@ class OnMariadb(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
 
-    def _scalar(self, statement, lend=api.writer):
+    def _scalar(self, statement, lend=session.writer):
         with lend() as connection:
             return connection.exec_driver_sql(statement).scalar()
 
@@ -201,18 +201,18 @@ class OnMariadb(unittest.TestCase):
 
 class SessionOnMariadb(OnMariadb):
     def test_what_is_in_a_statement_is_in_no_error(self):
-        with self.assertRaises(Exception) as caught, api.writer() as connection:
+        with self.assertRaises(Exception) as caught, session.writer() as connection:
             connection.execute(
                 sa.text("SELECT nonesuch FROM volumes WHERE id = :x"), {"x": "secret"}
             )
         self.assertNotIn("secret", str(caught.exception))
 
     def test_transactions_see_what_others_have_committed(self):
-        self.assertEqual("READ-COMMITTED", self._scalar("SELECT @@tx_isolation", api.writer))
-        self.assertEqual(1, self._scalar("SELECT @@autocommit", api.reader))
+        self.assertEqual("READ-COMMITTED", self._scalar("SELECT @@tx_isolation", session.writer))
+        self.assertEqual(1, self._scalar("SELECT @@autocommit", session.reader))
 
     def test_the_server_is_strict_whatever_its_own_configuration(self):
-        for lend in (api.reader, api.writer):
+        for lend in (session.reader, session.writer):
             self.assertIn("TRADITIONAL", self._scalar("SELECT @@sql_mode", lend))
 
     def test_tables_keep_transactions_and_tell_strings_apart(self):
@@ -229,7 +229,7 @@ class SessionOnMariadb(OnMariadb):
 
     def test_events_get_places_while_others_are_told(self):
         row = {"id": "a", "project_id": "p", "volume_id": rows.add_volume()["id"]}
-        with api.writer() as connection:
+        with session.writer() as connection:
             connection.exec_driver_sql(
                 "INSERT INTO events (revision, created_at, project_id, volume_id, "
                 "attachment_id, type, details) SELECT seq, now(6), 'p', 'v', 'a', 'kept', '{}' "
@@ -237,18 +237,18 @@ class SessionOnMariadb(OnMariadb):
             )
             connection.exec_driver_sql("UPDATE event_places SET given = 20000")
             for _ in range(50):
-                events.tell(connection, row, events.KEPT)
-        with api.writer() as connection:
-            events.tell(connection, row, events.DELETED)
-            self.assertEqual(20050, events.give_places().given)
-        self.assertEqual(20051, events.give_places().given)
+                events.record(connection, row, events.KEPT)
+        with session.writer() as connection:
+            events.record(connection, row, events.DELETED)
+            self.assertEqual(20050, events.assign_sequence().given)
+        self.assertEqual(20051, events.assign_sequence().given)
 
     def test_nothing_is_sent_but_the_statements_and_one_commit(self):
         volume = rows.add_volume()["id"]
         attachment = attachments.reserve(volume, {"project_id": "p"})["id"]
-        sent = self._questions(lambda: volumes.update(volume, {"name": "x"}), api.writer)
+        sent = self._questions(lambda: volumes.update(volume, {"name": "x"}), session.writer)
         self.assertEqual(2, sent)
-        sent = self._questions(lambda: attachments.get(attachment, None), api.reader)
+        sent = self._questions(lambda: attachments.get(attachment, None), session.reader)
         self.assertEqual(1, sent)
 
     def _questions(self, function, lend):
@@ -274,10 +274,10 @@ class OnPostgresql(OnMariadb):
 
     def test_transactions_see_what_others_have_committed(self):
         isolation = "SHOW transaction_isolation"
-        self.assertEqual("read committed", self._scalar(isolation, api.writer))
+        self.assertEqual("read committed", self._scalar(isolation, session.writer))
 
     def test_a_reader_leaves_no_transaction_open(self):
-        with api.reader() as connection:
+        with session.reader() as connection:
             connection.exec_driver_sql("SELECT 1")
             state = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
             statement = f"{state} AND state LIKE 'idle in transaction%%'"
@@ -338,7 +338,7 @@ class RestartOnMariadb(unittest.TestCase):
         def cut(_connection):
             self._end_all()
 
-        sa.event.listen(api._engines().writer, "commit", cut)
+        sa.event.listen(session._engines().writer, "commit", cut)
         with self.assertRaisesRegex(exception.Unavailable, "may have been stored"):
             attachments.reserve(volume, {"project_id": "p"})
 
@@ -363,7 +363,7 @@ class TypeDeletionOnMariadb(unittest.TestCase):
     def _race(self, type_id):
         values = {"project_id": "p", "size_gib": 1, "state": "deleting", "volume_type_id": type_id}
         outcomes = databases.together(
-            lambda: types.delete(type_id), lambda: volume_creation.insert(values, {})
+            lambda: types.delete(type_id), lambda: volumes.create(values, {})
         )
         failed = {type(each) for each in outcomes if isinstance(each, Exception)}
         if failed == {exception.TypeInUse}:

@@ -8,7 +8,8 @@ from unittest import mock
 from attachd import exception
 from attachd.api.attachments import reservation
 from attachd.conf import CONF
-from attachd.db import api, idempotency_keys, models
+from attachd.db import idempotency_keys, models
+from attachd.db.engine import session
 from attachd.rpc import manager_api
 from attachd.tests import backends, databases, rows
 from attachd.tests.functional import served
@@ -92,7 +93,7 @@ class AttachmentsTest(Case):
         with mock.patch.object(self.driver, "grant", return_value=driver_says):
             first = self.attach(rows.add_volume(), connector=HOST)
         self.assertEqual("geheim-7", first.body["attachment"]["connection_info"]["auth_password"])
-        with api.reader() as connection:
+        with session.reader() as connection:
             kept = connection.execute(models.idempotency_keys.select()).mappings().one()
         self.assertEqual(200, kept["status"])
         self.assertNotIn("geheim", json.dumps(dict(kept), default=str))
@@ -137,7 +138,7 @@ class LostTest(Case):
             with self.subTest(name, after=after):
                 rows.remove_all()
                 self.driver.empty()
-                with api.writer() as connection:
+                with session.writer() as connection:
                     connection.execute(models.idempotency_keys.delete())
                 volume = rows.add_volume()
                 self.lose(module, name, volume, after=after)
@@ -284,10 +285,10 @@ class KeptTest(Case):
         CONF.set_override("idempotency_key_ttl", 60, group="api")
         self.addCleanup(CONF.clear_override, "idempotency_key_ttl", group="api")
         first = self.attach(volume).body["attachment"]["id"]
-        with api.reader() as connection:
+        with session.reader() as connection:
             kept = connection.execute(models.idempotency_keys.select()).one()
         self.assertEqual(60, (kept.expires_at - kept.created_at).total_seconds())
-        with api.writer() as connection:
+        with session.writer() as connection:
             old = models.idempotency_keys.update().values(expires_at=models.now())
             connection.execute(old)
         self.assertNotEqual(first, self.attach(volume).body["attachment"]["id"])
@@ -295,9 +296,9 @@ class KeptTest(Case):
     def test_without_a_key_there_is_no_statement_more(self):
         volume = rows.add_volume()
         body = {"attachment": {"volume_uuid": volume["id"], "instance_uuid": SERVER}}
-        before = api.counters()
+        before = session.counters()
         self.assertEqual(200, self.api.ask("POST", "/attachments", body).status)
-        after = api.counters()
+        after = session.counters()
         self.assertEqual((4, 1), tuple(b - a for a, b in zip(before, after, strict=True)))
 
 

@@ -7,7 +7,7 @@ import uuid
 
 import sqlalchemy as sa
 
-from attachd.db import seal_keys
+from attachd.db.secrets import key_file
 from attachd.tests import keys
 from attachd.tests.functional import callers, processes
 from attachd.tests.functional.test_sealed_secrets import PROJECT, Case
@@ -86,8 +86,8 @@ class RotationTest(Case):
         )[0][0]
 
     def change_key(self):
-        name = seal_keys.add(str(self.keys))
-        seal_keys.promote(str(self.keys), name)
+        name = key_file.add(str(self.keys))
+        key_file.promote(str(self.keys), name)
         return name
 
     def kill_a_rotation(self, name, row):

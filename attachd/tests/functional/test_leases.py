@@ -16,7 +16,7 @@ import tempfile
 import time
 import unittest
 
-from attachd.db import processes
+from attachd.db.cluster import members
 from attachd.tests import databases, rows
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -135,7 +135,7 @@ class LeasesOnSqlite(unittest.TestCase):
     def wait_until(self, seen):
         wait_until(
             lambda: seen() or self.check_workers(),
-            lambda: f"{self.said()[-20:]} {processes.living()}",
+            lambda: f"{self.said()[-20:]} {members.list_living()}",
         )
 
     def check_workers(self):
@@ -182,7 +182,7 @@ class LeasesOnSqlite(unittest.TestCase):
         for worker in self.workers.values():
             self.assertEqual(0, worker.wait(TIMEOUT))
         self.assertIsNone(rows.volume(self.volume_id)["lease_holder"])
-        ours = {row["id"] for row in processes.living()}
+        ours = {row["id"] for row in members.list_living()}
         files = {each.name for each in self.here.glob("*/processes/*")}
         self.assertEqual((set(), set()), (ours - files, files - ours))
 

@@ -8,7 +8,8 @@ from alembic import autogenerate
 from alembic.runtime.migration import MigrationContext
 import sqlalchemy as sa
 
-from attachd.db import api, migration, models
+from attachd.db import migration, models
+from attachd.db.engine import session
 from attachd.tests import databases
 
 
@@ -22,14 +23,14 @@ class MigrationsOnSqlite(unittest.TestCase):
 
     def _differences(self):
         """Return what would have to be changed to make the tables as models.py says."""
-        with api.writer() as connection:
+        with session.writer() as connection:
             options = {"compare_type": True, "compare_server_default": True}
             context = MigrationContext.configure(connection, opts=options)
             return autogenerate.compare_metadata(context, models.METADATA)
 
     def _schema(self):
         """Return everything the database tells about its tables."""
-        with api.reader() as connection:
+        with session.reader() as connection:
             inspector = sa.inspect(connection)
             return {
                 table: [
@@ -60,7 +61,7 @@ class MigrationsOnSqlite(unittest.TestCase):
 
     def test_a_difference_would_be_found(self):
         migration.upgrade()
-        with api.writer() as connection:
+        with session.writer() as connection:
             connection.exec_driver_sql("DROP INDEX ix_volumes_name" + self.of_table)
         self.assertEqual(["add_index"], [difference[0] for difference in self._differences()])
 
@@ -80,7 +81,7 @@ class MigrationsOnSqlite(unittest.TestCase):
 
     def _execute(self, sql):
         """Feed a script to the database, transactions of its own included."""
-        with api.reader() as connection:
+        with session.reader() as connection:
             connection.connection.driver_connection.executescript(sql)
 
     def test_of_several_upgrades_at_the_same_time_one_works_and_all_succeed(self):
@@ -90,10 +91,10 @@ class MigrationsOnSqlite(unittest.TestCase):
     def test_a_second_upgrade_changes_nothing(self):
         migration.upgrade()
         before = self._schema()
-        with api.without_haste():  # or its connections, and what they count, are made anew
-            counted = api.counters().writing_transactions
+        with session.no_timeouts():  # or its connections, and what they count, are made anew
+            counted = session.counters().writing_transactions
             migration.upgrade()
-            self.assertLessEqual(api.counters().writing_transactions - counted, 1)
+            self.assertLessEqual(session.counters().writing_transactions - counted, 1)
         self.assertEqual(before, self._schema())
 
 
@@ -101,7 +102,7 @@ class MigrationsOnPostgresql(MigrationsOnSqlite):
     kind = "postgresql"
 
     def _execute(self, sql):
-        with api.reader() as connection:
+        with session.reader() as connection:
             connection.connection.driver_connection.cursor().execute(sql)
 
 
@@ -110,6 +111,6 @@ class MigrationsOnMariadb(MigrationsOnSqlite):
     of_table = " ON volumes"
 
     def _execute(self, sql):
-        with api.reader() as connection:
+        with session.reader() as connection:
             for statement in filter(None, map(str.strip, sql.split(";\n"))):
                 connection.exec_driver_sql(statement)

@@ -5,7 +5,8 @@ import functools
 import itertools
 import unittest
 
-from attachd.db import quotas, types
+from attachd.db import quotas
+from attachd.db.types import store as types
 from attachd.tests import databases, rows
 from attachd.tests.functional import served
 from attachd.tests.functional.test_type_races import SEVERAL
@@ -114,7 +115,7 @@ class WhenTest(Case):
 
 class FailureTest(Case):
     def test_a_quota_leaves_type_and_flag(self):
-        quotas.store(rows.PROJECT, {"volumes_shared": 0, "volumes_plain": 0})
+        quotas.set_limits(rows.PROJECT, {"volumes_shared": 0, "volumes_plain": 0})
         self.assert_refused(self.add("plain"), "shared", "volumes_shared", 413)
         self.assert_refused(self.add("shared"), "plain", "volumes_plain", 413)
 

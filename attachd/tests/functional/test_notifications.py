@@ -248,16 +248,16 @@ class OutageTest(InProcessCase):
 class CostTest(InProcessCase):
     def statements(self):
         """Count those of the requests themselves, in one cycle."""
-        from attachd.db import api
+        from attachd.db.engine import session
 
         volume = rows.add_volume()
         body = {"attachment": {"volume_uuid": volume["id"], "connector": CONNECTOR}}
-        before = api.counters().statements
+        before = session.counters().statements
         made = self.api.ask("POST", "/attachments", body).body["attachment"]
         path = f"/attachments/{made['id']}"
         self.api.ask("POST", f"{path}/action", {"os-complete": None})
         self.assertEqual(200, self.api.ask("DELETE", path).status)
-        return api.counters().statements - before
+        return session.counters().statements - before
 
     def test_what_a_cycle_costs_with_notifications_and_without(self):
         hearing.use(self, "noop")

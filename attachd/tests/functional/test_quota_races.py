@@ -8,7 +8,11 @@ import unittest
 from unittest import mock
 
 from attachd.conf import CONF
-from attachd.db import api, quotas, retrying, types, volume_changes, volume_creation, volumes
+from attachd.db import quotas
+from attachd.db.engine import retry, session
+from attachd.db.types import store as types
+from attachd.db.volumes import store as volumes
+from attachd.db.volumes import updates as volume_updates
 from attachd.tests import databases, rows
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
@@ -18,7 +22,7 @@ VALUES = {"project_id": rows.PROJECT, "size_gib": 1, "host": "here@fake#pool"}
 
 def create(**values):
     """Store a volume."""
-    return volume_creation.insert({**VALUES, **values}, {})
+    return volumes.create({**VALUES, **values}, {})
 
 
 def create_from_here(url, start, threads):
@@ -40,8 +44,8 @@ class RacesOnSqlite(unittest.TestCase):
         for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
             CONF.set_override(option, value, group="database")
             self.addCleanup(CONF.clear_override, option, group="database")
-        api.dispose()
-        watching = mock.patch.object(retrying, "LOG")
+        session.dispose()
+        watching = mock.patch.object(retry, "LOG")
         self.log = watching.start()
         self.addCleanup(watching.stop)
 
@@ -54,7 +58,7 @@ class RacesOnSqlite(unittest.TestCase):
         return Counter(type(each).__name__ for each in databases.together(*functions))
 
     def test_of_100_that_want_the_last_7_volumes_7_get_one(self):
-        quotas.store(rows.PROJECT, {"volumes": 7})
+        quotas.set_limits(rows.PROJECT, {"volumes": 7})
         outcomes = self._outcomes(*[create] * 100)
         self.assertEqual({"dict": 7, "QuotaExceeded": 93}, outcomes)
         self.assertEqual(7, len(rows.volumes()))
@@ -66,8 +70,8 @@ class RacesOnSqlite(unittest.TestCase):
             self.assertEqual({"dict": 3, "QuotaExceeded": 17}, outcomes)
 
     def test_of_80_in_2_processes_5_get_one(self):
-        quotas.store_of_class("default", {"volumes": 5})
-        api.dispose()
+        quotas.set_class_limits("default", {"volumes": 5})
+        session.dispose()
         context = multiprocessing.get_context("spawn")
         with context.Manager() as manager, context.Pool(2) as pool:
             start = manager.Barrier(2)
@@ -77,31 +81,31 @@ class RacesOnSqlite(unittest.TestCase):
     def test_no_gib_too_many_and_none_is_lost_whoever_wants_them(self):
         gold = types.create({"name": "gold"})["id"]
         growing = [rows.add_volume()["id"] for _ in range(20)]
-        quotas.store(rows.PROJECT, {"gigabytes": 20 + 15, "gigabytes_gold": 6})
+        quotas.set_limits(rows.PROJECT, {"gigabytes": 20 + 15, "gigabytes_gold": 6})
         calls = [functools.partial(volumes.extend, each, rows.PROJECT, 2) for each in growing]
         calls += [create] * 10
         calls += [functools.partial(create, volume_type_id=gold)] * 20
         outcomes = self._outcomes(*calls)
         self.assertEqual({"dict": 15, "QuotaExceeded": 35}, outcomes)
-        used = quotas.used(rows.PROJECT)
+        used = quotas.usage(rows.PROJECT)
         self.assertEqual(35, used["gigabytes"].total)
-        self.assertLessEqual(used.get("gigabytes_gold", quotas.Used(0)).total, 6)
+        self.assertLessEqual(used.get("gigabytes_gold", quotas.ResourceUsage(0)).total, 6)
 
     def test_no_volume_too_many_gets_a_type(self):
         gold = types.create({"name": "gold"})["id"]
-        quotas.store(rows.PROJECT, {"volumes_gold": 6})
-        wish = volume_changes.Retype(None, gold, type_specs={}, statuses=("available",))
+        quotas.set_limits(rows.PROJECT, {"volumes_gold": 6})
+        wish = volume_updates.RetypeRequest(None, gold, type_specs={}, statuses=("available",))
         calls = [
-            functools.partial(volume_changes.retype, rows.add_volume()["id"], rows.PROJECT, wish)
+            functools.partial(volume_updates.retype, rows.add_volume()["id"], rows.PROJECT, wish)
             for _ in range(20)
         ]
         calls += [functools.partial(create, volume_type_id=gold)] * 20
         outcomes = self._outcomes(*calls)
         self.assertEqual(34, outcomes["QuotaExceeded"], outcomes)
-        self.assertEqual(6, quotas.used(rows.PROJECT)["volumes_gold"].total)
+        self.assertEqual(6, quotas.usage(rows.PROJECT)["volumes_gold"].total)
 
     def test_what_is_given_back_is_had_by_one(self):
-        quotas.store(rows.PROJECT, {"volumes": 10})
+        quotas.set_limits(rows.PROJECT, {"volumes": 10})
         going = [create(state="deleting")["id"] for _ in range(10)]
         leave = [functools.partial(volumes.move, each, volumes.Event.DELETED) for each in going]
         outcomes = self._outcomes(*leave, *[create] * 30)
@@ -115,10 +119,10 @@ class RacesOnSqlite(unittest.TestCase):
     def test_a_limit_is_not_set_below_what_others_are_just_taking(self):
         for _ in range(5):
             rows.remove_all()
-            quotas.store(rows.PROJECT, {"volumes": 10})
-            lower = functools.partial(quotas.store_if_kept, rows.PROJECT, {"volumes": 3})
+            quotas.set_limits(rows.PROJECT, {"volumes": 10})
+            lower = functools.partial(quotas.set_limits_above_usage, rows.PROJECT, {"volumes": 3})
             self._outcomes(*[create] * 5, lower, *[create] * 5)
-            limit = quotas.of_project(rows.PROJECT)["volumes"]
+            limit = quotas.project_limits(rows.PROJECT)["volumes"]
             self.assertLessEqual(len(rows.volumes()), limit)
 
 

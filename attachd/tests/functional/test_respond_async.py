@@ -5,8 +5,9 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.db import due, messages
-from attachd.db.paging import Page
+from attachd.db import messages
+from attachd.db.attachments import async_requests
+from attachd.db.engine.paging import Page
 from attachd.manager.ha import recovery
 from attachd.manager.ha.recovery import RecoveryLoop
 from attachd.rpc import manager_api
@@ -176,7 +177,7 @@ class RefusedTest(Case):
 
     def test_a_refused_connect_gives_its_reservation_up(self):
         refused = exception.AttachmentLimitExceeded(what="x", count=1, limit=1, name="y")
-        with mock.patch.object(due, "connect", side_effect=refused):
+        with mock.patch.object(async_requests, "connect_shared", side_effect=refused):
             answer = self.create(rows.add_volume(), connector=HOST)
         self.assertEqual(400, answer.status, answer.raw)
         self.assertEqual([], rows.attachments())

@@ -14,7 +14,7 @@ from attachd.api import policy
 from attachd.api.attachments import handlers as attachment_lists
 from attachd.api.volumes import handlers as volume_lists
 from attachd.conf import CONF
-from attachd.db import api
+from attachd.db.engine import session
 from attachd.tests import asking
 from attachd.tests.functional import scale
 from attachd.tests.selection import full_only
@@ -96,7 +96,7 @@ class Case(unittest.TestCase):
 
     @staticmethod
     def scalar(statement):
-        with api.reader() as connection:
+        with session.reader() as connection:
             return connection.exec_driver_sql(f"{statement} LIMIT 1").scalar()
 
     def volumes(self, ctx, **query):
@@ -116,7 +116,7 @@ class Case(unittest.TestCase):
 
     def markers(self, rows, order="created_at DESC, id DESC"):
         """Return the ids after which the second, a middle and the last full page begin."""
-        with api.reader() as connection:
+        with session.reader() as connection:
             found = connection.exec_driver_sql(f"SELECT id FROM {rows} ORDER BY {order}")
             ids = list(found.scalars())
         return [ids[PAGE - 1], ids[len(ids) // 2], ids[-PAGE - 1]]
@@ -134,10 +134,10 @@ class Pages(Case):
             for marker in [None, *self.markers(rows)]:
                 asked = {**query, **({"marker": marker} if marker else {})}
                 with self.subTest(claim, marker=marker):
-                    before = api.counters().statements
+                    before = session.counters().statements
                     found = list_(ctx, **asked)
                     self.assertEqual(PAGE, len(found))
-                    sent = api.counters().statements - before
+                    sent = session.counters().statements - before
                     self.assertLessEqual(sent, MOST_STATEMENTS)
 
     def test_a_page_tells_of_each_volume_what_belongs_to_it(self):
@@ -298,7 +298,7 @@ class OnPostgresql(Pages):
         with scale.recorded() as sent:
             list_(ctx, **query)
         statement, parameters = sent[0]
-        with api.reader() as connection:
+        with session.reader() as connection:
             explained = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)
             return "\n".join(explained.scalars())
 

@@ -20,7 +20,7 @@ import requests
 import sqlalchemy as sa
 import testtools
 
-from attachd.db import seal_keys, sealing
+from attachd.db.secrets import encryption, key_file
 from attachd.tests import brokers, keys, machine
 from attachd.tests.functional import callers, listeners, processes, tgtd
 from attachd.tests.functional.test_served_data import settings
@@ -99,7 +99,7 @@ class Case(testtools.TestCase):
     def deploy(self, backend, **options):
         self.deployment = processes.Deployment(self, "mariadb", backend=backend, **options)
         self.keys = self.deployment.folder / "secrets.keys"
-        seal_keys.create(str(self.keys))
+        key_file.create(str(self.keys))
         self.engine = sa.create_engine(self.deployment.database, poolclass=sa.NullPool)
 
     def start(self):
@@ -234,7 +234,7 @@ class LeakTest(Case):
         answer = self.ask("POST", "/attachments", {"attachment": wanted}, 500)
         (sealed,) = self.sql("SELECT secret FROM attachments WHERE volume_id = :id", id=volume)
         keys.configure(self, self.keys)
-        self.know("failed", sealing.unseal(sealed[0]))
+        self.know("failed", encryption.decrypt(sealed[0]))
         self.assertNotIn(self.secrets["failed"], answer.text)
 
     def dump(self):

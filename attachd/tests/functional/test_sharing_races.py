@@ -9,8 +9,10 @@ from unittest import mock
 
 import sqlalchemy as sa
 
-from attachd.db import api, models, retrying, types
-from attachd.db import attachments as db
+from attachd.db import models
+from attachd.db.attachments import store as db
+from attachd.db.engine import retry, session
+from attachd.db.types import store as types
 from attachd.manager import attach, detach
 from attachd.tests import backends, databases, rows
 from attachd.tests.selection import full_only
@@ -27,8 +29,8 @@ class SharingOnSqlite(unittest.TestCase):
         databases.use(self, self.kind)
         for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
             backends.override(self, option, value, group="database")
-        api.dispose()
-        watching = mock.patch.object(retrying, "LOG")
+        session.dispose()
+        watching = mock.patch.object(retry, "LOG")
         self.log = watching.start()
         self.addCleanup(watching.stop)
 
@@ -129,7 +131,7 @@ class SharingOnSqlite(unittest.TestCase):
             table.c.host == "one", table.c.state != "reserved"
         )
         while not over.is_set():
-            with api.reader() as connection:
+            with session.reader() as connection:
                 most.append(connection.execute(there).scalar_one())
 
     def test_two_volumes_at_two_hosts_each_are_no_deadlock(self):

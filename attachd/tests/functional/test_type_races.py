@@ -9,7 +9,10 @@ from unittest import mock
 
 from attachd import exception, multiattach
 from attachd.conf import CONF
-from attachd.db import api, retrying, types, volume_changes, volume_creation
+from attachd.db.engine import retry, session
+from attachd.db.types import store as types
+from attachd.db.volumes import store as volumes
+from attachd.db.volumes import updates as volume_updates
 from attachd.tests import databases, rows
 from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
@@ -29,14 +32,14 @@ def create(kind, project=rows.PROJECT):
         "type_specs": specs,
         "multiattach": multiattach.parse(specs).multiattach,
     }
-    return volume_creation.insert(values, {})
+    return volumes.create(values, {})
 
 
 def retype(volume_id, kind):
     """Give a volume the type, as it was a moment ago."""
     specs = types.get(kind)["extra_specs"]
-    wanted = volume_changes.Retype(None, kind, specs, ("available",))
-    volume_changes.retype(volume_id, rows.PROJECT, wanted)
+    wanted = volume_updates.RetypeRequest(None, kind, specs, ("available",))
+    volume_updates.retype(volume_id, rows.PROJECT, wanted)
 
 
 class RacesOnSqlite(unittest.TestCase):
@@ -48,8 +51,8 @@ class RacesOnSqlite(unittest.TestCase):
         for option, value in (("max_pool_size", 8), ("max_overflow", 0)):
             CONF.set_override(option, value, group="database")
             self.addCleanup(CONF.clear_override, option, group="database")
-        api.dispose()
-        watching = mock.patch.object(retrying, "LOG")
+        session.dispose()
+        watching = mock.patch.object(retry, "LOG")
         self.log = watching.start()
         self.addCleanup(watching.stop)
 
@@ -136,7 +139,7 @@ class WaitingOnMariadb(unittest.TestCase):
 
     def test_a_change_waits_for_whoever_is_about_to_have_the_type(self):
         kept, changed = threading.Event(), threading.Event()
-        real = types.keep
+        real = types.lock_unchanged
 
         def keep(connection, type_id, judged):
             real(connection, type_id, judged)
@@ -151,7 +154,7 @@ class WaitingOnMariadb(unittest.TestCase):
             finally:
                 changed.set()
 
-        with mock.patch.object(types, "keep", keep):
+        with mock.patch.object(types, "lock_unchanged", keep):
             made, refused = databases.together(functools.partial(create, self.type), change)
         self.assertEqual(self.type, made["volume_type_id"])
         self.assertRegex(str(refused), "currently in use")

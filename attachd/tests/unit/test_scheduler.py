@@ -7,7 +7,7 @@ import unittest
 
 from attachd import exception, scheduler
 from attachd.conf import CONF
-from attachd.db import services
+from attachd.db.cluster import services
 from attachd.tests import asking, rows
 
 LONG_AGO = datetime.datetime.fromisoformat("2020-01-01")

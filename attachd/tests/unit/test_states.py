@@ -10,7 +10,8 @@ import itertools
 import unittest
 
 from attachd import exception, states
-from attachd.db import attachments, volumes
+from attachd.db.attachments import store as attachments
+from attachd.db.volumes import store as volumes
 from attachd.states import AttachmentState, Event, VolumeState
 from attachd.tests import databases, rows
 
@@ -225,7 +226,7 @@ class DerivationTest(unittest.TestCase):
 
     def test_only_an_event_that_keeps_the_wire_name_may_leave_the_volume_alone(self):
         with self.assertRaises(AssertionError):
-            attachments.move_alone({"id": "any"}, Event.CONNECT_LOST, {}, 1)
+            attachments.move_without_volume({"id": "any"}, Event.CONNECT_LOST, {}, 1)
 
     def test_a_detach_mends_a_volume_in_error_and_nothing_else(self):
         changed = {each: states.state_after_detach(each) for each in VolumeState}

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 # These two are modules of this package too.
-from attachd.db import qos_specs as qos_db
-from attachd.db import types as types_db
+from attachd.db.types import qos_specs as qos_db
+from attachd.db.types import store as types_db
 from attachd.tests import rows
 from attachd.tests.functional import served
 

@@ -10,7 +10,7 @@ from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.journal import Entry, Owner, Step
 from attachd.agent.reconciler import Duties
-from attachd.db import due
+from attachd.db.attachments import async_requests
 from attachd.rpc import agent_manager_api, manager_api
 from attachd.tests import hosts, rows
 from attachd.tests.backends import Killed
@@ -41,7 +41,7 @@ class DutiesCase(hosts.HostCase):
         return made
 
     def withdraw(self, attachment_id):
-        due.withdraw(attachment_id, self.volume_id)
+        async_requests.withdraw(attachment_id, self.volume_id)
 
     def entries(self):
         return self.host.journal.entries()

@@ -7,7 +7,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.agent.journal import Journal, Step
-from attachd.db import agent_moves
+from attachd.db.agents import transitions as agent_transitions
 from attachd.rpc import agent_manager_api
 from attachd.tests import rows
 from attachd.tests.backends import Killed
@@ -137,6 +137,6 @@ class DeathTest(DutiesCase):
         mine = self.add()
         self.withdraw(mine)
         with self.assertRaises(exception.InvalidTransition):
-            agent_moves.complete(mine, CREDENTIALS.host, 1, "/dev/sdb")
+            agent_transitions.complete(mine, CREDENTIALS.host, 1, "/dev/sdb")
         self.duties.look(mine)
         self.assertEqual("disconnecting", self.seen(mine)[0])

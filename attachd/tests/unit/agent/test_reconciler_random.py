@@ -10,7 +10,7 @@ import random
 from unittest import mock
 
 from attachd import exception
-from attachd.db import agent_moves
+from attachd.db.agents import transitions as agent_transitions
 from attachd.rpc import agent_manager_api
 from attachd.tests import rows
 from attachd.tests.hosts import CREDENTIALS
@@ -28,8 +28,8 @@ class RandomTest(DutiesCase):
         super().setUp()
         self.moves = []
         for name, there in (("complete", True), ("release", False)):
-            watched = self.watched(name, getattr(agent_moves, name), there=there)
-            patched = mock.patch.object(agent_moves, name, watched)
+            watched = self.watched(name, getattr(agent_transitions, name), there=there)
+            patched = mock.patch.object(agent_transitions, name, watched)
             patched.start()
             self.addCleanup(patched.stop)
 

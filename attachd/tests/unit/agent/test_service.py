@@ -10,7 +10,8 @@ from attachd import exception
 from attachd.agent import service as agent_service
 from attachd.agent.service import Agent
 from attachd.context import RequestContext
-from attachd.db import agents, due
+from attachd.db.agents import store as agents
+from attachd.db.attachments import async_requests
 from attachd.rpc import agent_api, agent_manager_api, manager_api, transport
 from attachd.tests import hosts, rows
 from attachd.tests.backends import override
@@ -75,7 +76,7 @@ class AgentTest(hosts.HostCase):
         self.start()
         mine = self.add()
         wait_until(lambda: self.state(mine) == "attached")
-        due.withdraw(mine, self.volume_id)
+        async_requests.withdraw(mine, self.volume_id)
         wait_until(lambda: self.state(mine) == "disconnecting")
 
     def test_it_reports_while_it_works_for_long(self):

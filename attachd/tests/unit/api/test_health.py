@@ -13,7 +13,8 @@ from stevedore import extension
 from attachd import exception
 from attachd.api import app, health
 from attachd.conf import CONF
-from attachd.db import models, services
+from attachd.db import models
+from attachd.db.cluster import services
 from attachd.rpc import transport
 from attachd.telemetry import cached_probe
 from attachd.tests import backends, rows

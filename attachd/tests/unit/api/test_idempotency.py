@@ -19,7 +19,7 @@ IDEMPOTENCY_SPEC = idempotency.IdempotencySpec(
 
 
 def known(status=None, answer=None, *, fingerprint="f", made=False, repeated=True):
-    return idempotency_keys.Known(fingerprint, "r", made, status, answer, repeated)
+    return idempotency_keys.KeyRecord(fingerprint, "r", made, status, answer, repeated)
 
 
 class OnceTest(unittest.TestCase):

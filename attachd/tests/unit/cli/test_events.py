@@ -9,7 +9,7 @@ import requests
 
 from attachd.cli import events as commands
 from attachd.cli import watching
-from attachd.db import events
+from attachd.db.attachments import events
 from attachd.tests.unit.cli.programs import Case, Cloud
 
 STEPS = [

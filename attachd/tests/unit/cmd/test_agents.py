@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 from attachd import exception
-from attachd.db import agents as db
+from attachd.db.agents import store as db
 from attachd.tests import agents, commands, databases, rows
 
 
@@ -43,12 +43,12 @@ class AgentTest(unittest.TestCase):
     def test_the_key_that_is_printed_is_that_of_the_host_and_is_told_once(self):
         (key,) = self.done("add", "node-1").splitlines()
         self.assertGreaterEqual(len(key), 43)
-        db.check("node-1", key)
+        db.check_key("node-1", key)
         with self.assertRaises(exception.Forbidden):
-            db.check("node-1", key[:-1])
+            db.check_key("node-1", key[:-1])
         self.assertNotIn(key, str(rows.agents()))
         self.assertIn("node-1 is known already", self.refused("add", "node-1"))
-        db.check("node-1", key)
+        db.check_key("node-1", key)
 
     def test_a_list_tells_how_they_are(self):
         self.assertEqual("", self.done("list"))
@@ -85,4 +85,4 @@ class AgentTest(unittest.TestCase):
             ended = self.run_("add", name)
             self.assertEqual(2, ended.returncode)
             self.assertIn("printable characters", ended.stderr)
-        self.assertEqual([], db.all_())
+        self.assertEqual([], db.list_all())

@@ -14,7 +14,8 @@ from stevedore import extension
 
 from attachd.cmd import deployment_checks as checks
 from attachd.conf import CONF, checking
-from attachd.db import columns, models, services
+from attachd.db import models
+from attachd.db.cluster import services
 from attachd.rpc import transport
 from attachd.tests import databases
 from attachd.tests.wait import TIMEOUT
@@ -162,7 +163,7 @@ class QueueTest(CheckTest):
 
 class ClockTest(CheckTest):
     def report(self, seconds):
-        then = columns.now() + datetime.timedelta(seconds=seconds)
+        then = models.now() + datetime.timedelta(seconds=seconds)
         with mock.patch.object(models, "now", return_value=then):
             services.report(
                 binary="attachd-manager",

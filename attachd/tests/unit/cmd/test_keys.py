@@ -5,7 +5,7 @@ import json
 import stat
 import unittest
 
-from attachd.db import seal_keys, sealing
+from attachd.db.secrets import encryption, key_file
 from attachd.tests import commands, databases, keys, rows
 
 
@@ -41,7 +41,7 @@ class KeyTest(unittest.TestCase):
     def done(self, *arguments):
         ended = self.run_(*arguments)
         self.assertEqual((0, ""), (ended.returncode, ended.stderr))
-        sealing.forget()
+        encryption.reset()
         return ended.stdout
 
     def refused(self, *arguments):
@@ -92,7 +92,7 @@ class KeyTest(unittest.TestCase):
         self.assertFalse(self.file.exists())
         self.file.write_text(f"{key}\n", encoding="ascii")
         self.file.chmod(0o600)
-        self.assertEqual([seal_keys.id_of(key)], keys.ids(self.file))
+        self.assertEqual([key_file.key_id(key)], keys.ids(self.file))
 
     def test_what_cannot_be_opened_is_told_and_ends_with_an_exit_code(self):
         self.done("create")

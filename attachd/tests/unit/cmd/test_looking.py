@@ -14,7 +14,8 @@ from unittest import mock
 
 from attachd.cmd import looking
 from attachd.conf import CONF
-from attachd.db import models, processes, services
+from attachd.db import models
+from attachd.db.cluster import members, services
 from attachd.tests import commands, databases, rows
 from attachd.tests.functional import processes as processes_of_tests
 
@@ -137,7 +138,7 @@ class OthersTest(Parsed):
 
     def test_processes_with_their_leases_dead_ones_too(self):
         self.assertEqual("", self.printed("process", "list"))
-        processes.join("p", "storage-1:77")
+        members.join("p", "storage-1:77")
         rows.change_volume(self.volume, lease_holder="dead")
         mine = rows.add_volume(lease_holder="p")["id"]
         lines = self.printed("process", "list").splitlines()

@@ -7,7 +7,7 @@ from unittest import mock
 from attachd import exception
 from attachd.cmd import manager_checks
 from attachd.cmd.manager_checks import Code
-from attachd.db import services
+from attachd.db.cluster import services
 from attachd.rpc import manager_api
 from attachd.tests import backends, databases
 
@@ -26,7 +26,7 @@ class ManagersTest(unittest.TestCase):
                 up=True,
                 error=None,
                 report=None,
-                spoken=services.Spoken(contract, "Volume 1.2"),
+                spoken=services.Versions(contract, "Volume 1.2"),
             )
         return manager_checks.managers(None)
 
@@ -41,7 +41,7 @@ class ManagersTest(unittest.TestCase):
 
     def test_nobody_is_looked_for_without_a_database(self):
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(services, "spoken", side_effect=gone):
+        with mock.patch.object(services, "versions", side_effect=gone):
             found = self._look()
         self.assertEqual(Code.SUCCESS, found.code)
         self.assertIn("Not looked at", found.details)

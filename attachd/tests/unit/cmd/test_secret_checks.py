@@ -5,7 +5,7 @@ import unittest
 
 from attachd.cmd import secret_checks
 from attachd.cmd.secret_checks import Code
-from attachd.db import api
+from attachd.db.engine import session
 from attachd.tests import backends, databases, keys, rows
 
 
@@ -54,6 +54,6 @@ class SecretsTest(unittest.TestCase):
         self.assertIn("has mode 0644", self.look(Code.FAILURE))
 
     def test_without_a_database_the_file_is_looked_at_nevertheless(self):
-        api.dispose()
+        session.dispose()
         backends.override(self, "connection", "sqlite:////nowhere/x", "database")
         self.look(Code.SUCCESS)

@@ -9,7 +9,10 @@ import tempfile
 import unittest
 from unittest import mock
 
-from attachd.db import migration, models, seal_keys, services, types
+from attachd.db import migration, models
+from attachd.db.cluster import services
+from attachd.db.secrets import key_file
+from attachd.db.types import store as types
 from attachd.rpc import manager_api
 from attachd.tests import commands, databases
 
@@ -30,7 +33,7 @@ class StatusTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
         self.keys = self.folder / "secrets.keys"
-        seal_keys.create(str(self.keys))
+        key_file.create(str(self.keys))
 
     def _check(self, configuration=BACKEND, *, by_variable=False):
         """Return the exit code, and result and details of each check by its name."""
@@ -78,7 +81,7 @@ class StatusTest(unittest.TestCase):
             up=True,
             error=None,
             report=None,
-            spoken=services.Spoken(contract, "Volume 1.2") if contract else None,
+            spoken=services.Versions(contract, "Volume 1.2") if contract else None,
         )
 
     def test_managers_of_a_former_release_are_a_warning_that_names_them(self):

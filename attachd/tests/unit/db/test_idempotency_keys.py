@@ -4,7 +4,10 @@
 import unittest
 
 from attachd import exception
-from attachd.db import api, attachments, idempotency_keys, models, volume_creation
+from attachd.db import idempotency_keys, models
+from attachd.db.attachments import store as attachments
+from attachd.db.engine import session
+from attachd.db.volumes import store as volumes
 from attachd.tests import databases, rows
 
 DIGEST, OTHER, PRINT = "d" * 64, "e" * 64, "f" * 64
@@ -24,7 +27,7 @@ class Case(unittest.TestCase):
         return idempotency_keys.IdempotencyClaim(digest, self.claim(digest).resource_id)
 
     def make(self, right):
-        with api.writer() as connection:
+        with session.writer() as connection:
             right.note(connection)
 
 
@@ -50,7 +53,7 @@ class IdempotencyKeysTest(Case):
 
     def test_what_was_rolled_back_was_not_made(self):
         right = self.right()
-        with self.assertRaises(ZeroDivisionError), api.writer() as connection:
+        with self.assertRaises(ZeroDivisionError), session.writer() as connection:
             right.note(connection)
             raise ZeroDivisionError
         self.assertFalse(self.claim().made)
@@ -105,7 +108,7 @@ class IdempotencyKeysTest(Case):
     def test_old_keys_are_reaped(self):
         self.claim(kept_for=-1)
         self.claim(OTHER)
-        self.assertEqual((1, 0), (idempotency_keys.reap(), idempotency_keys.reap()))
+        self.assertEqual((1, 0), (idempotency_keys.purge(), idempotency_keys.purge()))
         self.assertIsNotNone(idempotency_keys.get(OTHER))
 
     def test_the_table_holds_no_key(self):
@@ -156,6 +159,6 @@ class MakeTest(Case):
             "source_volid": None,
             "host": "here@fake#pool",
         }
-        made = databases.together(*[lambda: volume_creation.insert(wanted, {}, note)] * 4)
+        made = databases.together(*[lambda: volumes.create(wanted, {}, note)] * 4)
         self.assertEqual(3, [type(each) for each in made].count(idempotency_keys.AlreadyMade))
         self.assertEqual([known.resource_id], [row["id"] for row in rows.volumes()])

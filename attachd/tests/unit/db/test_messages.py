@@ -7,8 +7,9 @@ import unittest
 import sqlalchemy as sa
 
 from attachd import exception
-from attachd.db import api, messages, models
-from attachd.db.paging import Page
+from attachd.db import messages, models
+from attachd.db.engine import session
+from attachd.db.engine.paging import Page
 from attachd.tests import databases, rows
 
 
@@ -21,7 +22,7 @@ class MessagesTest(unittest.TestCase):
         self.volume = models.new_id()
 
     def create(self, project=rows.PROJECT, kept_for=60, **values):
-        news = messages.News(
+        news = messages.NewMessage(
             **{
                 "volume_id": self.volume,
                 "project_id": project,
@@ -90,12 +91,12 @@ class MessagesTest(unittest.TestCase):
         old = self.create()["id"]
         young = self.create()["id"]
         past = models.now() - datetime.timedelta(seconds=1)
-        with api.writer() as connection:
+        with session.writer() as connection:
             mine = models.messages.c.id == old
             connection.execute(sa.update(models.messages).where(mine).values(expires_at=past))
-        self.assertEqual(1, messages.reap())
+        self.assertEqual(1, messages.purge())
         self.assertEqual([young], [row["id"] for row in self.all()])
-        self.assertEqual(0, messages.reap())
+        self.assertEqual(0, messages.purge())
 
     def test_each_failure_names_what_to_do(self):
         for number, words in messages.DETAILS.items():

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import api, migration
+from attachd.db import migration
+from attachd.db.engine import session
 from attachd.tests import databases
 
 
@@ -20,7 +21,7 @@ class UpgradeTest(unittest.TestCase):
         databases.use_empty(self, self.kind)
 
     def _tables(self):
-        with api.reader() as connection:
+        with session.reader() as connection:
             return set(sa.inspect(connection).get_table_names())
 
     def test_an_empty_database_has_no_version_until_it_is_upgraded(self):
@@ -36,7 +37,7 @@ class UpgradeTest(unittest.TestCase):
 
     def test_a_database_newer_than_the_code_is_left_alone_and_said_to_be(self):
         migration.upgrade()
-        with api.writer() as connection:
+        with session.writer() as connection:
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '999'")
         with self.assertRaisesRegex(exception.ConfigurationError, "newer attachd"):
             migration.upgrade()
@@ -48,7 +49,7 @@ class UpgradeTest(unittest.TestCase):
         self.assertEqual(set(), self._tables())
 
     def test_a_migration_that_fails_half_way_leaves_nothing(self):
-        with api.writer() as connection:
+        with session.writer() as connection:
             connection.exec_driver_sql("CREATE TABLE volumes (x INTEGER)")
         self.assertRaises(exception.AttachdError, migration.upgrade)
         self.assertEqual({"volumes"}, self._tables())
@@ -56,9 +57,9 @@ class UpgradeTest(unittest.TestCase):
 
 class SqlTest(unittest.TestCase):
     def _sql(self, url, start=None):
-        api.dispose()
+        session.dispose()
         CONF.set_override("connection", url, group="database")
-        self.addCleanup(api.dispose)
+        self.addCleanup(session.dispose)
         self.addCleanup(CONF.clear_override, "connection", group="database")
         output = io.StringIO()
         migration.write_sql(output, start)

@@ -2,8 +2,157 @@
 """What the tables have in common."""
 
 import unittest
+from unittest import mock
 
+from attachd import exception
 from attachd.db import models
+from attachd.db.attachments import queries as attachment_queries
+from attachd.db.attachments import store as attachments
+from attachd.db.engine import paging, session
+from attachd.db.secrets import encryption
+from attachd.db.secrets.encryption import decrypted
+from attachd.tests import databases, keys, rows
+
+
+class ColumnsTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def test_any_json_is_read_as_it_was_stored(self):
+        deep = []
+        for _ in range(200):
+            deep = [deep]
+        values = [
+            {},
+            {"é": "日本語 🗻"},
+            {"nul": "\0", "half a pair": "\ud800"},
+            {"big": 2**70, "small": 1e-300, "not": None, "yes": True},
+            {"deep": deep},
+            {"long": "x" * 100_000},
+        ]
+        volume = rows.add_volume()
+        for value in values:
+            rows.change_volume(volume["id"], provider=value)
+            self.assertEqual(value, rows.volume(volume["id"])["provider"])
+
+    def test_no_json_is_null(self):
+        attachment = rows.add_attachment(rows.add_volume()["id"], connector=None)
+        self.assertIsNone(rows.attachment(attachment["id"])["connector"])
+        with session.reader() as connection:
+            stored = connection.exec_driver_sql("SELECT connector FROM attachments").scalar()
+        self.assertIsNone(stored)
+
+    def test_moments_are_kept_to_the_microsecond(self):
+        moment = models.now().replace(microsecond=123_457)
+        volume = rows.add_volume(launched_at=moment)
+        self.assertEqual(moment, rows.volume(volume["id"])["launched_at"])
+
+    def test_names_hold_every_character(self):
+        for name in ("🗻", "Ünïcödé", "a\nb", "'\";--%_\\"):
+            volume = rows.add_volume(name=name)
+            self.assertEqual(name, rows.volume(volume["id"])["name"])
+
+    def test_the_volumes_of_a_backend_are_those_of_all_its_pools_and_no_other(self):
+        own = {rows.add_volume(host=host)["id"] for host in ("h@b", "h@b#", "h@b#p", "h@b#q")}
+        for host in ("h@bc", "h@b2#p", "H@b#p", "h@B", "xh@b#p", None, "h@", "h_b#p"):
+            rows.add_volume(host=host)
+        with session.reader() as connection:
+            served = models.volumes.select().where(models.on_backend("h@b"))
+            self.assertEqual(own, {row.id for row in connection.execute(served)})
+
+
+class ValuesTest(unittest.TestCase):
+    def test_an_error_is_cut_to_what_its_column_holds(self):
+        self.assertEqual(1023, len(models.truncate_error("é" * 2000)))
+        self.assertEqual("short", models.truncate_error("short"))
+        self.assertIsNone(models.truncate_error(None))
+
+    def test_ids_differ(self):
+        self.assertNotEqual(models.new_id(), models.new_id())
+
+    def test_every_index_fits_into_innodb(self):
+        for table in models.METADATA.tables.values():
+            for index in table.indexes:
+                sizes = [getattr(column.type, "length", None) or 2 for column in index.columns]
+                self.assertLessEqual(4 * sum(sizes), 3072, index.name)
+
+
+# ---- MERGED
+
+INFO = {"driver_volume_type": "iscsi", "data": {"auth_password": "é" * 8}}
+SECRET = "s" * 64
+COLUMNS = ("connection_info", "secret")
+
+
+class SealedTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.file = keys.use(self)
+
+    def add(self):
+        volume = rows.add_volume()["id"]
+        return rows.add_attachment(volume, "attached", connection_info=INFO, secret=SECRET)["id"]
+
+    def read(self, attachment):
+        row = rows.attachment(attachment)
+        return tuple(decrypted(row[name]) for name in COLUMNS)
+
+    def test_what_is_stored_is_sealed_and_read_as_it_was(self):
+        attachment = self.add()
+        for column in COLUMNS:
+            (stored,) = keys.stored(column)
+            self.assertTrue(stored.startswith("sealed:1:"), stored)
+        self.assertEqual((INFO, SECRET), self.read(attachment))
+
+    def test_null_stays_null(self):
+        volume = rows.add_volume()["id"]
+        attachment = rows.add_attachment(volume, connection_info=None, secret=None)["id"]
+        self.assertEqual([[None], [None]], [keys.stored(column) for column in COLUMNS])
+        self.assertEqual((None, None), self.read(attachment))
+
+    def test_what_was_stored_without_keys_is_read_as_it_is(self):
+        keys.configure(self, None)
+        attachment = self.add()
+        self.assertEqual([SECRET], keys.stored("secret"))
+        keys.configure(self, self.file)
+        row = rows.attachment(attachment)
+        self.assertEqual((INFO, SECRET), tuple(row[name] for name in COLUMNS))
+
+    def test_what_was_read_is_stored_again_without_being_opened(self):
+        attachment = self.add()
+        before = [keys.stored(column) for column in COLUMNS]
+        row = rows.attachment(attachment)
+        keys.lose(self.file)
+        rows.change_attachment(attachment, **{name: row[name] for name in COLUMNS})
+        self.assertEqual(before, [keys.stored(column) for column in COLUMNS])
+
+    def test_a_row_can_be_read_and_changed_whose_key_is_lost(self):
+        lost = self.add()
+        keys.lose(self.file)
+        kept = self.add()
+        rows.change_attachment(lost, error="e")
+        row = attachments.get(lost, None)
+        self.assertEqual("e", row["error"])
+        with self.assertRaises(exception.SecretUnreadable):
+            decrypted(row["connection_info"])
+        self.assertEqual((INFO, SECRET), self.read(kept))
+
+    def test_lists_open_nothing(self):
+        self.add()
+        page = paging.Page(10, None, 0, (("created_at", "desc"),))
+        with mock.patch.object(encryption, "decrypt") as unseal:
+            for each in (attachment_queries.page, attachment_queries.page_with_secrets):
+                self.assertEqual(1, len(each({}, page)))
+        unseal.assert_not_called()
+
+
+# ---- MERGED
 
 
 class TablesTest(unittest.TestCase):

@@ -5,11 +5,14 @@ import unittest
 
 from attachd import exception
 from attachd.conf import CONF, quota
-from attachd.db import quotas, types
-from attachd.db.quotas import Used
+from attachd.db import quotas
+from attachd.db.engine import session
+from attachd.db.quotas import ResourceUsage
+from attachd.db.types import store as types
+from attachd.db.volumes import store as volumes
 from attachd.tests import databases, rows
 
-NONE = {"volumes": Used(0), "gigabytes": Used(0)}
+NONE = {"volumes": ResourceUsage(0), "gigabytes": ResourceUsage(0)}
 
 
 class Case(unittest.TestCase):
@@ -22,19 +25,19 @@ class Case(unittest.TestCase):
 
 class LimitsTest(Case):
     def test_what_is_set_for_a_project_comes_before_what_is_set_for_all(self):
-        quotas.store_of_class("default", {"volumes": 3, "gigabytes": 4})
-        quotas.store_of_class("gold", {"volumes": 99})
-        quotas.store("p", {"volumes": 5, "backups": -1})
-        quotas.store("other", {"gigabytes": 6})
-        self.assertEqual({"volumes": 5, "gigabytes": 4, "backups": -1}, quotas.of_project("p"))
-        self.assertEqual({"volumes": 99}, quotas.of_class("gold"))
-        self.assertEqual({}, quotas.of_class("silver"))
+        quotas.set_class_limits("default", {"volumes": 3, "gigabytes": 4})
+        quotas.set_class_limits("gold", {"volumes": 99})
+        quotas.set_limits("p", {"volumes": 5, "backups": -1})
+        quotas.set_limits("other", {"gigabytes": 6})
+        self.assertEqual({"volumes": 5, "gigabytes": 4, "backups": -1}, quotas.project_limits("p"))
+        self.assertEqual({"volumes": 99}, quotas.class_limits("gold"))
+        self.assertEqual({}, quotas.class_limits("silver"))
 
     def test_what_is_set_again_replaces_only_itself(self):
         for store, read in (
-            (quotas.store, quotas.of_project),
-            (quotas.store_if_kept, quotas.of_project),
-            (quotas.store_of_class, quotas.of_class),
+            (quotas.set_limits, quotas.project_limits),
+            (quotas.set_limits_above_usage, quotas.project_limits),
+            (quotas.set_class_limits, quotas.class_limits),
         ):
             with self.subTest(store.__name__):
                 store("x", {"volumes": 1, "gigabytes": 2})
@@ -43,12 +46,12 @@ class LimitsTest(Case):
                 self.assertEqual({"volumes": 1, "gigabytes": 3}, read("x"))
 
     def test_what_is_removed_is_that_of_one_project(self):
-        quotas.store("p", {"volumes": 1})
-        quotas.store("other", {"volumes": 2})
-        quotas.remove("p")
-        quotas.remove("p")
-        self.assertEqual({}, quotas.of_project("p"))
-        self.assertEqual({"volumes": 2}, quotas.of_project("other"))
+        quotas.set_limits("p", {"volumes": 1})
+        quotas.set_limits("other", {"volumes": 2})
+        quotas.delete_limits("p")
+        quotas.delete_limits("p")
+        self.assertEqual({}, quotas.project_limits("p"))
+        self.assertEqual({"volumes": 2}, quotas.project_limits("other"))
 
     def test_a_deployment_that_sets_nothing_has_limits(self):
         defaults = {each.name: each.default for each in quota.OPTIONS}
@@ -58,7 +61,7 @@ class LimitsTest(Case):
 
     def test_where_nothing_is_set_the_configuration_counts(self):
         CONF.set_override("quota_volumes", 7, group="quota")
-        found = quotas.configured()
+        found = quotas.configured_limits()
         self.assertEqual(
             (7, -1, -1), (found["volumes"], found["gigabytes"], found["per_volume_gigabytes"])
         )
@@ -70,14 +73,17 @@ class UsedTest(Case):
         for state in ("creating", "ready", "error", "deleting", "error_deleting"):
             rows.add_volume(state, size_gib=2)
         rows.add_volume(project_id="other", size_gib=100)
-        self.assertEqual({"volumes": Used(5), "gigabytes": Used(10)}, quotas.used(rows.PROJECT))
-        self.assertEqual(NONE, quotas.used("nobody"))
+        self.assertEqual(
+            {"volumes": ResourceUsage(5), "gigabytes": ResourceUsage(10)},
+            quotas.usage(rows.PROJECT),
+        )
+        self.assertEqual(NONE, quotas.usage("nobody"))
 
     def test_what_a_volume_grows_by_is_coming(self):
         rows.add_volume("extending", size_gib=2, new_size_gib=5)
         rows.add_volume("error_extending", size_gib=2, new_size_gib=50)
-        self.assertEqual(Used(4, 3), quotas.used(rows.PROJECT)["gigabytes"])
-        self.assertEqual(7, quotas.used(rows.PROJECT)["gigabytes"].total)
+        self.assertEqual(ResourceUsage(4, 3), quotas.usage(rows.PROJECT)["gigabytes"])
+        self.assertEqual(7, quotas.usage(rows.PROJECT)["gigabytes"].total)
 
     def test_the_volumes_of_a_type_are_counted_also_by_themselves(self):
         gold = types.create({"name": "gold"})["id"]
@@ -86,12 +92,12 @@ class UsedTest(Case):
         rows.add_volume(size_gib=4)
         self.assertEqual(
             {
-                "volumes": Used(3),
-                "gigabytes": Used(9, 1),
-                "volumes_gold": Used(2),
-                "gigabytes_gold": Used(5, 1),
+                "volumes": ResourceUsage(3),
+                "gigabytes": ResourceUsage(9, 1),
+                "volumes_gold": ResourceUsage(2),
+                "gigabytes_gold": ResourceUsage(5, 1),
             },
-            quotas.used(rows.PROJECT),
+            quotas.usage(rows.PROJECT),
         )
 
 
@@ -106,16 +112,16 @@ class LoweringTest(Case):
                     exception.BadRequest, f"quota for {name} cannot be {limit}: {limit + 1} are"
                 ),
             ):
-                quotas.store_if_kept(rows.PROJECT, {"backups": 1, name: limit})
-        self.assertEqual({}, quotas.of_project(rows.PROJECT))
+                quotas.set_limits_above_usage(rows.PROJECT, {"backups": 1, name: limit})
+        self.assertEqual({}, quotas.project_limits(rows.PROJECT))
         kept = {"volumes": 1, "gigabytes": 3, "gigabytes_gold": -1, "per_volume_gigabytes": 1}
-        quotas.store_if_kept(rows.PROJECT, kept)
-        self.assertEqual(kept, quotas.of_project(rows.PROJECT))
+        quotas.set_limits_above_usage(rows.PROJECT, kept)
+        self.assertEqual(kept, quotas.project_limits(rows.PROJECT))
 
     def test_whoever_insists_may(self):
         rows.add_volume()
-        quotas.store(rows.PROJECT, {"volumes": 0})
-        self.assertEqual({"volumes": 0}, quotas.of_project(rows.PROJECT))
+        quotas.set_limits(rows.PROJECT, {"volumes": 0})
+        self.assertEqual({"volumes": 0}, quotas.project_limits(rows.PROJECT))
 
 
 class TypesTest(Case):
@@ -124,8 +130,8 @@ class TypesTest(Case):
     def setUp(self):
         super().setUp()
         self.gold = types.create({"name": "gold"})["id"]
-        quotas.store("p", self.SET)
-        quotas.store_of_class("c", self.SET)
+        quotas.set_limits("p", self.SET)
+        quotas.set_class_limits("c", self.SET)
 
     def test_limits_follow_a_type_that_is_renamed(self):
         types.update(self.gold, {"name": "silver"})
@@ -136,26 +142,169 @@ class TypesTest(Case):
             "snapshots_silver": 3,
             "volumes_golden": 4,
         }
-        self.assertEqual(expected, quotas.of_project("p"))
-        self.assertEqual(expected, quotas.of_class("c"))
+        self.assertEqual(expected, quotas.project_limits("p"))
+        self.assertEqual(expected, quotas.class_limits("c"))
 
     def test_limits_stay_where_a_type_could_not_be_renamed(self):
         types.create({"name": "silver"})
         with self.assertRaises(exception.TypeExists):
             types.update(self.gold, {"name": "silver"})
-        self.assertEqual(self.SET, quotas.of_project("p"))
+        self.assertEqual(self.SET, quotas.project_limits("p"))
 
     def test_limits_of_the_new_name_that_were_left_over_give_way(self):
-        quotas.store("p", {"volumes_silver": 9})
+        quotas.set_limits("p", {"volumes_silver": 9})
         types.update(self.gold, {"name": "silver"})
-        self.assertEqual(1, quotas.of_project("p")["volumes_silver"])
+        self.assertEqual(1, quotas.project_limits("p")["volumes_silver"])
 
     def test_limits_go_with_a_type_that_is_deleted(self):
         types.delete(self.gold)
-        self.assertEqual({"volumes_golden": 4}, quotas.of_project("p"))
-        self.assertEqual({"volumes_golden": 4}, quotas.of_class("c"))
+        self.assertEqual({"volumes_golden": 4}, quotas.project_limits("p"))
+        self.assertEqual({"volumes_golden": 4}, quotas.class_limits("c"))
 
     def test_the_types_that_a_project_knows_are_named(self):
         types.create({"name": "black", "is_public": False})
-        self.assertEqual(["black", "gold"], types.names({}))
-        self.assertEqual(["gold"], types.names({"known_to": "p"}))
+        self.assertEqual(["black", "gold"], types.list_names({}))
+        self.assertEqual(["gold"], types.list_names({"known_to": "p"}))
+
+
+# ---- MERGED
+
+PROJECT = rows.PROJECT
+HOST = {"project_id": PROJECT, "host": "here@fake#pool"}
+
+
+class QuotaClaimsCase(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.gold = types.create({"name": "gold"})["id"]
+
+    def create(self, size=1, **values):
+        return volumes.create({**HOST, "size_gib": size, **values}, {})
+
+    def assert_exceeded(self, says, function, *arguments, **values):
+        before = rows.volumes()
+        with self.assertRaisesRegex(exception.QuotaExceeded, says):
+            function(*arguments, **values)
+        self.assertEqual(before, rows.volumes())
+
+
+class CreateTest(QuotaClaimsCase):
+    def test_the_last_one_is_had_and_no_more(self):
+        quotas.set_limits(PROJECT, {"volumes": 2})
+        self.create()
+        self.create()
+        self.assert_exceeded("for volumes: 1 more requested, 2 of 2 are used", self.create)
+        self.create(project_id="other")
+
+    def test_the_last_gib_is_had_and_no_more(self):
+        quotas.set_limits(PROJECT, {"gigabytes": 5})
+        self.create(3)
+        self.assert_exceeded("for gigabytes: 3 more requested, 3 of 5 are used", self.create, 3)
+        self.create(2)
+
+    def test_nothing_at_all(self):
+        quotas.set_limits(PROJECT, {"volumes": 0})
+        self.assert_exceeded("for volumes: 1 more requested, 0 of 0", self.create)
+
+    def test_a_volume_is_not_larger_than_its_project_may_have_volumes(self):
+        quotas.set_limits(PROJECT, {"per_volume_gigabytes": 4})
+        self.assert_exceeded("5 GiB requested, and a volume may have at most 4", self.create, 5)
+        self.create(4)
+
+    def test_volumes_of_a_type_have_limits_of_their_own(self):
+        quotas.set_limits(PROJECT, {"volumes_gold": 2, "gigabytes_gold": 3, "volumes_silver": 0})
+        self.create(volume_type_id=self.gold)
+        gold = {"volume_type_id": self.gold}
+        self.assert_exceeded(
+            "for gigabytes_gold: 3 more requested, 1 of 3", self.create, 3, **gold
+        )
+        self.create(**gold)
+        self.assert_exceeded("for volumes_gold: 1 more requested, 2 of 2", self.create, **gold)
+        self.create(100)
+
+    def test_what_holds_for_all_is_the_class_and_else_the_configuration(self):
+        CONF.set_override("quota_volumes", 1, group="quota")
+        self.create()
+        self.assert_exceeded("1 of 1 are used", self.create)
+        quotas.set_class_limits("default", {"volumes": 2})
+        self.create()
+        self.assert_exceeded("2 of 2 are used", self.create)
+        quotas.set_limits(PROJECT, {"volumes": -1})
+        self.create()
+
+    def test_what_is_deleted_can_be_had_again(self):
+        quotas.set_limits(PROJECT, {"volumes": 1})
+        volume = self.create(state="ready")
+        volumes.move(volume["id"], volumes.Event.DELETE)
+        self.assert_exceeded("1 of 1 are used", self.create)
+        volumes.move(volume["id"], volumes.Event.DELETED)
+        self.create()
+
+    def test_a_project_that_has_more_than_it_may_gets_nothing(self):
+        for _ in range(3):
+            self.create()
+        quotas.set_limits(PROJECT, {"volumes": 1})
+        self.assert_exceeded("1 more requested, 3 of 1 are used", self.create)
+
+
+class ExtendTest(QuotaClaimsCase):
+    def extend(self, volume, size):
+        return volumes.extend(volume["id"], PROJECT, size)
+
+    def test_a_volume_grows_by_what_is_left(self):
+        quotas.set_limits(PROJECT, {"gigabytes": 5, "volumes": 0})
+        volume = rows.add_volume(size_gib=2)
+        self.assert_exceeded("for gigabytes: 4 more requested, 2 of 5", self.extend, volume, 6)
+        self.assertEqual("extending", self.extend(volume, 5)["state"])
+        other = rows.add_volume(project_id=PROJECT, size_gib=1)
+        self.assert_exceeded("for gigabytes: 1 more requested, 6 of 5", self.extend, other, 2)
+
+    def test_a_volume_that_failed_to_grow_counts_as_it_was(self):
+        quotas.set_limits(PROJECT, {"gigabytes": 5})
+        volume = self.extend(rows.add_volume(), 5)
+        volumes.move(volume["id"], volumes.Event.EXTEND_FAILED)
+        self.create(4)
+
+    def test_a_volume_of_a_type_grows_within_the_limits_of_the_type(self):
+        quotas.set_limits(PROJECT, {"gigabytes_gold": 2})
+        volume = rows.add_volume(volume_type_id=self.gold)
+        self.assert_exceeded("gigabytes_gold: 2 more requested, 1 of 2", self.extend, volume, 3)
+        self.extend(volume, 2)
+
+    def test_the_largest_volume_is_not_exceeded(self):
+        quotas.set_limits(PROJECT, {"per_volume_gigabytes": 2})
+        self.assert_exceeded("3 GiB requested, .* at most 2", self.extend, rows.add_volume(), 3)
+
+    def test_a_volume_that_is_in_no_state_for_it_is_told_so(self):
+        with self.assertRaises(exception.InvalidTransition):
+            self.extend(rows.add_volume("error"), 2)
+        with self.assertRaises(exception.VolumeNotFound):
+            self.extend({"id": "x"}, 2)
+
+
+class RetypeTest(QuotaClaimsCase):
+    def test_only_the_limits_of_the_new_type_count(self):
+        quotas.set_limits(PROJECT, {"volumes": 0, "gigabytes": 0, "per_volume_gigabytes": 1})
+        claim = quotas.deltas_of_retype(self.gold, 5)
+        quotas.check(PROJECT, claim)
+        quotas.set_limits(PROJECT, {"gigabytes_gold": 4})
+        self.assert_exceeded("gigabytes_gold: 5 more", quotas.check, PROJECT, claim)
+        quotas.set_limits(PROJECT, {"gigabytes_gold": -1, "volumes_gold": 0})
+        self.assert_exceeded("volumes_gold: 1 more", quotas.check, PROJECT, claim)
+
+
+class CostTest(QuotaClaimsCase):
+    def _statements(self, function):
+        before = session.counters().statements
+        function()
+        return session.counters().statements - before
+
+    def test_what_is_not_limited_is_not_counted(self):
+        self.assertEqual(2, self._statements(self.create))
+        quotas.set_limits(PROJECT, {"volumes": 100, "volumes_gold": 100})
+        gold = {"volume_type_id": self.gold}
+        # One more looks whether the type is what it was.
+        self.assertEqual(4, self._statements(lambda: self.create(**gold)))

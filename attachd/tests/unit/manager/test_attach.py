@@ -6,7 +6,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.db import types
+from attachd.db.types import store as types
 from attachd.manager import attach, detach
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR

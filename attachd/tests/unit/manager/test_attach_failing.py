@@ -6,8 +6,8 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.db import attachments as db
-from attachd.db import processes
+from attachd.db.attachments import store as db
+from attachd.db.cluster import members
 from attachd.manager import attach, detach
 from attachd.manager import backends as manager_backends
 from attachd.states import Event
@@ -166,7 +166,7 @@ class LostRowTest(_AttachCase):
         self.assertEqual({self.attachment_id}, self.driver.granted())
 
     def _attach_elsewhere(self):
-        processes.bury(self.backend.membership.id)
+        members.expire(self.backend.membership.id)
         elsewhere = backends.FakeBackend(backends.NAME, self.driver)
         elsewhere.membership.heartbeat()
         elsewhere.setup()
@@ -182,7 +182,7 @@ class LostRowTest(_AttachCase):
         refused = []
 
         def busy():
-            with mock.patch.object(processes, "bury"):
+            with mock.patch.object(members, "expire"):
                 try:
                     self._attach_elsewhere()
                 except exception.Unavailable as error:
@@ -215,7 +215,7 @@ class LostDatabaseTest(_AttachCase):
             real(*args)
             raise exception.Unavailable(reason="The connection was lost.")
 
-        return mock.patch.object(db, "move_alone", move_alone)
+        return mock.patch.object(db, "move_without_volume", move_alone)
 
     def _check_repeatable(self):
         self._attach()
@@ -225,7 +225,7 @@ class LostDatabaseTest(_AttachCase):
         self.assertEqual(set(), self.driver.granted())
 
     def test_an_answer_that_was_stored_keeps_its_grant(self):
-        with self._losing(db.move_alone), self.assertRaises(exception.Unavailable):
+        with self._losing(db.move_without_volume), self.assertRaises(exception.Unavailable):
             self._attach()
         self.assertEqual("connected", self._state()[0])
         self.assertEqual({self.attachment_id}, self.driver.granted())

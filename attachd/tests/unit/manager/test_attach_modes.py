@@ -10,9 +10,9 @@ from typing import Any
 import unittest
 
 from attachd import exception
-from attachd.db import attachments as attachments_db
-from attachd.db import types
-from attachd.db.sharing_rules import READONLY
+from attachd.db.attachments import store as attachments_db
+from attachd.db.attachments.multiattach_rules import READONLY
+from attachd.db.types import store as types
 from attachd.manager import attach, detach, legacy_connections
 from attachd.manager.ha import ensure_exports, recovery
 from attachd.manager.ha.recovery import Backoff
@@ -112,7 +112,7 @@ class KeptModesTest(unittest.TestCase):
 
     def restart(self, attachment_id):
         self.driver.restart()
-        live = attachments_db.live_of_backend(self.backend.host)
+        live = attachments_db.list_live(self.backend.host)
         ensure_exports.ensure_exports(
             self.backend, [row for row in live if row["id"] == attachment_id]
         )

@@ -6,9 +6,9 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.db import attachments as db
 from attachd.db import messages
-from attachd.db.paging import Page
+from attachd.db.attachments import store as db
+from attachd.db.engine.paging import Page
 from attachd.manager import attach, detach
 from attachd.states import AttachmentState
 from attachd.tests import backends, rows
@@ -241,7 +241,7 @@ class FailingRevokeTest(unittest.TestCase):
 
     def test_when_the_removal_cannot_be_stored_it_can_be_repeated(self):
         silent = exception.Unavailable(reason="The database does not answer.")
-        ending = mock.patch.object(db, "end", side_effect=silent)
+        ending = mock.patch.object(db, "finish_disconnect", side_effect=silent)
         with ending, self.assertRaises(exception.Unavailable):
             self._detach()
         self.assertEqual([], self._detach())

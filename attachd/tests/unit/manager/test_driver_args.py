@@ -4,7 +4,8 @@
 import unittest
 
 from attachd import exception
-from attachd.db import qos_specs, types
+from attachd.db.types import qos_specs
+from attachd.db.types import store as types
 from attachd.manager import attach, driver_args
 from attachd.states import AttachmentState
 from attachd.tests import backends, databases, keys, rows

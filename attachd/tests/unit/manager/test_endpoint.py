@@ -9,8 +9,8 @@ import oslo_messaging as messaging
 
 from attachd import context, exception
 from attachd.db import messages
-from attachd.db import volumes as db
-from attachd.db.paging import Page
+from attachd.db.engine.paging import Page
+from attachd.db.volumes import store as db
 from attachd.manager.endpoint import Endpoint
 from attachd.objects import Attachment, Volume
 from attachd.rpc import manager_api

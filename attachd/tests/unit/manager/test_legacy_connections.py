@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.db import legacy
+from attachd.db.attachments import legacy
 from attachd.manager import detach, legacy_connections
 from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
@@ -33,7 +33,7 @@ class Case(unittest.TestCase):
         )
 
     def hold(self):
-        legacy.hold(self.volume_id, rows.PROJECT, "u")
+        legacy.reserve(self.volume_id, rows.PROJECT, "u")
 
     def attach(self, server=SERVER, host=None):
         claim = {"project_id": rows.PROJECT, "user_id": "u", "instance_uuid": server}
@@ -178,7 +178,7 @@ class CloseTest(Case):
 
     def test_what_somebody_else_took_is_not_given_back(self):
         self.multiattach()
-        legacy.hold(self.volume_id, rows.PROJECT, "other")
+        legacy.reserve(self.volume_id, rows.PROJECT, "other")
         self.open()
         self.close()
         self.assertEqual([("hold", "held")], self.held())

@@ -7,9 +7,9 @@ from unittest import mock
 from oslo_context import context as oslo_context
 
 from attachd import context, exception
-from attachd.db import attachments as attachments_db
 from attachd.db import messages as db
-from attachd.db.paging import Page
+from attachd.db.attachments import store as attachments_db
+from attachd.db.engine.paging import Page
 from attachd.manager import attach, detach, notify, volumes
 from attachd.rpc import agent_api
 from attachd.states import AttachmentState, Event

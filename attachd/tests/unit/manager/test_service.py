@@ -12,7 +12,7 @@ from oslo_messaging.notify import _impl_test
 from attachd import exception, notifications
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import processes, services
+from attachd.db.cluster import members, services
 from attachd.manager import service as manager_service
 from attachd.manager.agents.rpc_server import AgentRpcServer
 from attachd.manager.ha.backend_heartbeat import BackendHeartbeat
@@ -109,7 +109,7 @@ class ManagerServiceTest(unittest.TestCase):
         server = mock.Mock()
         self.addCleanup(self.backend.membership.stop)
         with (
-            mock.patch.object(processes, "join", side_effect=gone),
+            mock.patch.object(members, "join", side_effect=gone),
             mock.patch("attachd.rpc.transport.get_server", return_value=server),
             mock.patch("attachd.manager.service.AgentRpcServer"),
         ):
@@ -123,9 +123,9 @@ class ManagerServiceTest(unittest.TestCase):
 
     def test_a_stopped_process_is_not_among_the_living(self):
         self.manager.start()
-        wait_until(processes.living)
+        wait_until(members.list_living)
         self.manager.stop()
-        self.assertEqual([], processes.living())
+        self.assertEqual([], members.list_living())
 
     def test_it_works_with_as_many_threads_as_configured(self):
         backends.override(self, "threads_per_backend", 2, group="manager")

@@ -9,7 +9,7 @@ import prometheus_client
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import services
+from attachd.db.cluster import services
 from attachd.drivers.base import Export, VolumeRef
 from attachd.manager import rpc_decorators, telemetry
 from attachd.manager.ha.membership import Membership
@@ -83,7 +83,7 @@ class CollectorTest(unittest.TestCase):
     def test_it_asks_seldom(self):
         self.probe._fresh_for = 1000.0
         self.ask()
-        with mock.patch.object(telemetry.census, "take") as take:
+        with mock.patch.object(telemetry.row_counts, "count") as take:
             self.ask()
         take.assert_not_called()
 
@@ -91,7 +91,7 @@ class CollectorTest(unittest.TestCase):
         self.probe._fresh_for = 0.0
         self.ask()
         gone = exception.Unavailable(reason="gone")
-        with mock.patch.object(telemetry.census, "take", side_effect=gone):
+        with mock.patch.object(telemetry.row_counts, "count", side_effect=gone):
             found = self.ask()
         self.assertEqual(0.0, found["attachd_database_up"])
         self.assertEqual({"attachd_database_up", "attachd_count_age_seconds"}, set(found))

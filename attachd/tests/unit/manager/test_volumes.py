@@ -8,7 +8,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import volumes as db
+from attachd.db.volumes import store as db
 from attachd.manager import flow_runner, volumes
 from attachd.rpc import agent_api
 from attachd.states import Event, VolumeState

@@ -8,7 +8,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import volumes as db
+from attachd.db.volumes import store as db
 from attachd.notifications import volumes
 from attachd.tests import asking, hearing, rows
 

@@ -5,7 +5,8 @@ functional/test_databases.py."""
 import datetime
 import unittest
 
-from attachd.db import attachments, volume_creation, volumes
+from attachd.db.attachments import store as attachments
+from attachd.db.volumes import store as volumes
 from attachd.objects import Attachment, Volume
 from attachd.tests import databases, rows
 
@@ -55,7 +56,7 @@ class RowsTest(unittest.TestCase):
 
     def test_of_a_volume_just_made(self):
         values = {"project_id": "p", "user_id": "u", "size_gib": 1, "host": "here@fake#pool"}
-        row = volume_creation.insert(values, {"a": "b"})
+        row = volumes.create(values, {"a": "b"})
         self.assertEqual({"a": "b"}, self._assert_kept(Volume, row)["metadata"])
 
     def test_of_attachments(self):
@@ -64,7 +65,7 @@ class RowsTest(unittest.TestCase):
         self.assertEqual((WHEN, WHEN), (found["attached_at"], found["expires_at"]))
 
     def test_of_several_attachments(self):
-        for row in attachments.of_volumes([self.volume]):
+        for row in attachments.list_of_volumes([self.volume]):
             self._assert_kept(Attachment, row)
 
     def test_of_an_attachment_just_made(self):

@@ -10,7 +10,8 @@ from oslo_config import cfg
 
 from attachd.conf import CONF
 from attachd.conf import upgrade_levels as conf_of_levels
-from attachd.db import models, services
+from attachd.db import models
+from attachd.db.cluster import services
 from attachd.objects import manifests
 from attachd.rpc import version_pins
 from attachd.tests import databases
@@ -27,7 +28,7 @@ def report(host, contract=None, objects=None):
         up=True,
         error=None,
         report=None,
-        spoken=services.Spoken(contract, objects) if contract else None,
+        spoken=services.Versions(contract, objects) if contract else None,
     )
 
 
@@ -74,7 +75,7 @@ class LevelsTest(unittest.TestCase):
     def test_a_version_that_is_named_counts_for_all_and_asks_no_database(self):
         report("h@b", "1.10", OLD_OBJECTS)
         override(self, "attachd_manager", "1.3", group="upgrade_levels")
-        with mock.patch.object(services, "spoken", side_effect=AssertionError):
+        with mock.patch.object(services, "versions", side_effect=AssertionError):
             expected = ("1.3", manifests.of_contract("1.3"))
             self.assertEqual(expected, version_pins.of_backend("h@b", "1.10"))
             self.assertEqual(expected, version_pins.of_all_managers("1.10"))

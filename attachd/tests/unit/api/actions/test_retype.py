@@ -5,7 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.api.actions import retype
-from attachd.db import qos_specs
+from attachd.db.types import qos_specs
 from attachd.objects import Volume
 from attachd.tests import asking, rows
 

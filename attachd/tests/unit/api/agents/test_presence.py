@@ -5,7 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.api.agents import presence
-from attachd.db import agents as db
+from attachd.db.agents import store as db
 from attachd.tests import agents, asking, rows
 
 HOST = "node-1"
@@ -37,7 +37,7 @@ class PresenceTest(unittest.TestCase):
                 ask()
 
     def test_one_that_has_never_reported_is_away(self):
-        db.add(HOST, agents.KEY)
+        db.create(HOST, agents.KEY)
         with self.assertRaisesRegex(exception.AgentUnavailable, "has not been heard of yet"):
             presence.connector(HOST)
 

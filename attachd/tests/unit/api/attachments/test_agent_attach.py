@@ -7,7 +7,8 @@ from unittest import mock
 from attachd import exception
 from attachd.api import idempotency
 from attachd.api.attachments import agent_attach, connection, handlers, policy
-from attachd.db import agent_moves, idempotency_keys
+from attachd.db import idempotency_keys
+from attachd.db.agents import transitions as agent_transitions
 from attachd.objects import Attachment, Volume
 import attachd.rpc.agent_api
 import attachd.rpc.manager_api
@@ -48,9 +49,9 @@ class Case(unittest.TestCase):
     def work(self, _ctx, host, attachment_id):
         row = rows.attachment(attachment_id)
         if row["state"] == "withdrawing":
-            agent_moves.release(attachment_id, host, row["generation"])
+            agent_transitions.release(attachment_id, host, row["generation"])
         else:
-            agent_moves.complete(attachment_id, host, row["generation"], "/dev/sdb")
+            agent_transitions.complete(attachment_id, host, row["generation"], "/dev/sdb")
 
     def ask(self, idempotency_claim=None, async_response=None, ctx=None, **fields):
         body = {"volume_uuid": self.volume.id, "host": HOST, **fields}

@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.api.attachments import agent_detach
-from attachd.db import agent_moves
+from attachd.db.agents import transitions as agent_transitions
 from attachd.objects import Attachment
 import attachd.rpc.agent_api
 import attachd.rpc.manager_api
@@ -35,7 +35,9 @@ class Case(unittest.TestCase):
         setattr(self, name, self.enterContext(mock.patch.object(where, name)))
 
     def let_go(self, _ctx, host, attachment_id):
-        agent_moves.release(attachment_id, host, rows.attachment(attachment_id)["generation"])
+        agent_transitions.release(
+            attachment_id, host, rows.attachment(attachment_id)["generation"]
+        )
 
     def attachment(self, state, **values):
         values = {"agent": HOST, "device": "/dev/sdb", **values}
@@ -115,7 +117,7 @@ class DisconnectedTest(Case):
         mine = self.attachment("attached")
 
         def keep(_ctx, host, attachment_id):
-            agent_moves.keep(attachment_id, host, 1, "mounted")
+            agent_transitions.refuse_detach(attachment_id, host, 1, "mounted")
             raise exception.DeviceBusy(device="/dev/sdb", users="/mnt")
 
         self.reconcile.side_effect = keep
@@ -129,7 +131,9 @@ class DisconnectedTest(Case):
         self.reconcile.side_effect = None
         with self.assertRaisesRegex(exception.Conflict, "has not released"):
             self.disconnect(mine)
-        self.reconcile.side_effect = lambda *_args: agent_moves.keep(mine.id, HOST, 1, "mounted")
+        self.reconcile.side_effect = lambda *_args: agent_transitions.refuse_detach(
+            mine.id, HOST, 1, "mounted"
+        )
         with self.assertRaisesRegex(exception.Conflict, "has not released .*: mounted"):
             self.disconnect(mine)
         self.detach.assert_not_called()

@@ -10,7 +10,7 @@ from attachd import exception
 from attachd.api.attachments import connection, deletion, handlers, policy
 from attachd.conf import CONF
 from attachd.db import messages
-from attachd.db.paging import Page
+from attachd.db.engine.paging import Page
 from attachd.objects import Attachment
 from attachd.rpc import manager_api
 from attachd.tests import asking, hearing, rows

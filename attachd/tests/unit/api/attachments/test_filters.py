@@ -70,7 +70,7 @@ class FiltersTest(unittest.TestCase):
             self.assertGreater(len(found), name != "project_id", name)
 
     def test_every_sort_key_is_a_column_that_can_be_sorted_by(self):
-        from attachd.db import attachment_queries
+        from attachd.db.attachments import queries as attachment_queries
 
         self.assertLessEqual(set(filters.SORT_KEYS.values()), attachment_queries.SORTABLE)
 

@@ -9,7 +9,7 @@ from oslo_utils import timeutils
 from attachd import exception
 from attachd.api.attachments import policy, reservation
 from attachd.api.volumes import policy as volume_policy
-from attachd.db import types
+from attachd.db.types import store as types
 from attachd.objects import Volume
 from attachd.states import INACTIVE, AttachmentState
 from attachd.tests import backends, databases, rows

@@ -6,7 +6,7 @@ import unittest
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.clusters import handlers
-from attachd.db import services
+from attachd.db.cluster import services
 from attachd.tests import asking, rows
 
 

@@ -4,7 +4,9 @@
 import threading
 
 from attachd.api.events.broadcaster import Broadcaster
-from attachd.db import api, events, models
+from attachd.db import models
+from attachd.db.attachments import events
+from attachd.db.engine import session
 from attachd.tests import rows
 from attachd.tests.wait import TIMEOUT
 
@@ -14,8 +16,8 @@ def tell(number=1, **values):
     row = {"id": models.new_id(), "project_id": rows.PROJECT, "volume_id": models.new_id()}
     row |= values
     for _ in range(number):
-        with api.writer() as connection:
-            events.tell(connection, row, "reserved")
+        with session.writer() as connection:
+            events.record(connection, row, "reserved")
     return row["id"]
 
 

@@ -12,7 +12,9 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.api.events import broadcaster
-from attachd.db import api, events, models
+from attachd.db import models
+from attachd.db.attachments import events
+from attachd.db.engine import session
 from attachd.tests import databases
 from attachd.tests.backends import override
 from attachd.tests.unit.api.events.feeding import end, tell
@@ -33,7 +35,7 @@ class HubTest(unittest.TestCase):
 
     def test_who_is_behind_hears_at_once_and_who_is_not_waits(self):
         tell(3)
-        events.give_places()
+        events.assign_sequence()
         self.assertEqual([1, 2, 3], self.places(0))
         self.assertEqual([], self.places(3, 0.01))
         later = threading.Timer(0.1, tell)
@@ -45,7 +47,7 @@ class HubTest(unittest.TestCase):
         self.assertEqual([], self.places(0, 0))
         tell(5)
         self.assertEqual([1, 2, 3, 4, 5], self.caught_up(5))
-        with mock.patch.object(events, "after") as asked:
+        with mock.patch.object(events, "list_after") as asked:
             self.assertEqual([3, 4, 5], self.places(2))
         asked.assert_not_called()
 
@@ -61,7 +63,7 @@ class HubTest(unittest.TestCase):
             self.assertEqual([], self.places(0, 0))
             tell(5)
             self.assertEqual([1, 2, 3, 4, 5], self.caught_up(5))
-            with mock.patch.object(events, "after") as asked:
+            with mock.patch.object(events, "list_after") as asked:
                 self.assertEqual([4, 5], self.places(3))
             asked.assert_not_called()
 
@@ -71,29 +73,29 @@ class HubTest(unittest.TestCase):
 
     def test_what_is_not_kept_any_more_is_said_to_be_gone(self):
         tell(3)
-        self.assertEqual([], self.places(events.give_places().given, 0))
-        events.forget(models.now() + datetime.timedelta(seconds=9), 2)
+        self.assertEqual([], self.places(events.assign_sequence().given, 0))
+        events.purge(models.now() + datetime.timedelta(seconds=9), 2)
         with self.assertRaisesRegex(exception.EventsExpired, "since revision 0.*revision 3"):
             self.hub.read_after(0, TIMEOUT)
         self.assertEqual([3], self.places(2))
 
     def test_what_was_removed_before_it_was_seen_is_passed_over(self):
         self.assertEqual([], self.places(0, 0))
-        with mock.patch.object(events, "give_places", return_value=events.Places(0, 0)):
+        with mock.patch.object(events, "assign_sequence", return_value=events.Sequence(0, 0)):
             tell(2)
-        given = events.give_places()
-        events.forget(models.now() + datetime.timedelta(seconds=9), 9)
+        given = events.assign_sequence()
+        events.purge(models.now() + datetime.timedelta(seconds=9), 9)
         tell()
         self.assertEqual([3], wait_until(lambda: self.places(given.given)))
 
     def test_what_a_failover_of_the_database_has_lost_is_not_told(self):
         tell(5)
-        self.assertEqual([], self.places(events.give_places().given, 0))
+        self.assertEqual([], self.places(events.assign_sequence().given, 0))
         tell()
         self.assertEqual([6], self.places(5))
-        with api.writer() as connection:
+        with session.writer() as connection:
             connection.execute(sa.delete(models.events).where(models.events.c.revision > 3))
-            connection.execute(sa.update(models.event_places).values(given=3))
+            connection.execute(sa.update(models.event_sequence).values(given=3))
         wait_until(lambda: self.assertEqual([], self.places(6, 0.02)) or self.hub._last == 3)
         other = tell()
         (told,) = self.hub.read_after(3, TIMEOUT)
@@ -101,7 +103,7 @@ class HubTest(unittest.TestCase):
 
     def test_an_outage_of_the_database_passes(self):
         self.assertEqual([], self.places(0, 0))
-        real, away, tries = events.give_places, threading.Event(), itertools.count()
+        real, away, tries = events.assign_sequence, threading.Event(), itertools.count()
 
         def give():
             if away.is_set():
@@ -110,7 +112,7 @@ class HubTest(unittest.TestCase):
                 away.set()
             raise exception.Unavailable(reason="The database does not answer.")
 
-        silent = mock.patch.object(events, "give_places", give)
+        silent = mock.patch.object(events, "assign_sequence", give)
         with self.assertLogs(broadcaster.LOG.logger, "WARNING") as logged, silent:
             self.assertTrue(away.wait(TIMEOUT))
             tell()

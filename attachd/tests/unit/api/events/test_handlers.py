@@ -13,7 +13,7 @@ from attachd import exception
 from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api.events import broadcaster, handlers, parameters, sse
-from attachd.db import events
+from attachd.db.attachments import events
 from attachd.tests import asking
 from attachd.tests.backends import override
 from attachd.tests.unit.api.events.feeding import end, tell
@@ -71,12 +71,12 @@ class PollTest(Case):
     def test_what_is_removed_while_it_is_read_is_not_missed_unawares(self):
         def late(*wanted):
             later = timeutils.utcnow() + datetime.timedelta(hours=1)
-            self.assertEqual(1, events.forget(later, 1))
+            self.assertEqual(1, events.purge(later, 1))
             return read(*wanted)
 
         tell(3)
-        read = events.after
-        with mock.patch.object(events, "after", side_effect=late):
+        read = events.list_after
+        with mock.patch.object(events, "list_after", side_effect=late):
             self.assertRaises(exception.EventsExpired, self.places, since="0")
         self.assertEqual(([3], 3), self.places(since="2"))
 
@@ -152,7 +152,7 @@ class TimelineTest(unittest.TestCase):
         mine = tell(2)
         told = handlers.timeline(asking.context(), mine)["timeline"]
         self.assertEqual([None, None], [each["revision"] for each in told])
-        events.give_places()
+        events.assign_sequence()
         told = handlers.timeline(asking.context(), mine)["timeline"]
         self.assertEqual([1, 2], [each["revision"] for each in told])
         self.assertNotIn("process", told[0])

@@ -8,7 +8,8 @@ from unittest import mock
 
 from attachd import exception
 from attachd.api.events import broadcaster, parameters, sse
-from attachd.db import events, models
+from attachd.db import models
+from attachd.db.attachments import events
 from attachd.tests import asking
 from attachd.tests.backends import override
 from attachd.tests.unit.api.events.feeding import end, tell
@@ -30,7 +31,7 @@ class StreamTest(unittest.TestCase):
 
     def test_each_event_has_its_revision_for_an_id(self):
         mine, _theirs = tell(), tell(project_id=asking.OTHER_PROJECT)
-        events.give_places()
+        events.assign_sequence()
         _stream, pieces = self.open()
         self.assertEqual(b"retry: 1000\nid: 0\n\n", next(pieces))
         head, _, rest = next(pieces).decode().partition("data: ")
@@ -40,7 +41,7 @@ class StreamTest(unittest.TestCase):
 
     def test_what_is_not_for_this_client_moves_it_on_nevertheless(self):
         tell(project_id=asking.OTHER_PROJECT)
-        events.give_places()
+        events.assign_sequence()
         _stream, pieces = self.open()
         next(pieces)
         self.assertEqual(b"id: 1\n\n", next(pieces))
@@ -64,9 +65,9 @@ class StreamTest(unittest.TestCase):
     def test_it_ends_where_its_client_would_miss_something(self):
         tell(2)
         self.hub.subscribe()
-        self.hub.read_after(events.give_places().given, 0)
+        self.hub.read_after(events.assign_sequence().given, 0)
         _stream, pieces = self.open()
-        events.forget(models.now() + datetime.timedelta(seconds=9), 9)
+        events.purge(models.now() + datetime.timedelta(seconds=9), 9)
         self.assertEqual([b"retry: 1000\nid: 0\n\n"], list(pieces))
 
     def test_it_counts_as_one_watcher_until_it_is_closed(self):

@@ -4,7 +4,7 @@
 import unittest
 
 from attachd.api.events import view
-from attachd.db import events
+from attachd.db.attachments import events
 from attachd.tests.unit.api.events.test_parameters import ROW
 
 

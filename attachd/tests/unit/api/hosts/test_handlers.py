@@ -5,8 +5,8 @@ import unittest
 
 from attachd import exception
 from attachd.api.hosts import handlers
-from attachd.db import services
-from attachd.db.services import Held
+from attachd.db.cluster import services
+from attachd.db.cluster.services import ProjectUsage
 from attachd.tests import asking, rows
 
 
@@ -72,7 +72,7 @@ class HostTest(unittest.TestCase):
         self.assertEqual("cinder-volume", shown["service"])
 
     def test_the_total_comes_first(self):
-        shown = handlers.usage_view("h@a", {"p": Held(1, 2), "q": Held(3, 4)})
+        shown = handlers.usage_view("h@a", {"p": ProjectUsage(1, 2), "q": ProjectUsage(3, 4)})
         told = [each["resource"] for each in shown]
         self.assertEqual(["(total)", "p", "q"], [each["project"] for each in told])
         self.assertEqual(["4", "1", "3"], [each["volume_count"] for each in told])

@@ -7,8 +7,9 @@ from attachd import exception
 from attachd.api import endpoint
 from attachd.api import microversions as mv
 from attachd.api.info import handlers
-from attachd.db import quotas, services
-from attachd.db.quotas import Used
+from attachd.db import quotas
+from attachd.db.cluster import services
+from attachd.db.quotas import ResourceUsage
 from attachd.tests import asking, rows
 
 
@@ -75,7 +76,7 @@ class LimitsTest(unittest.TestCase):
         self.assertEqual((1, 9), self.used(*asking.ADMIN, tenant_id=asking.OTHER_PROJECT))
 
     def test_what_it_may_have(self):
-        quotas.store(asking.OTHER_PROJECT, {"volumes": 5, "snapshots": 6})
+        quotas.set_limits(asking.OTHER_PROJECT, {"volumes": 5, "snapshots": 6})
         query = {"project_id": asking.OTHER_PROJECT}
         ctx = asking.context(*asking.ADMIN)
         absolute = handlers.limits(ctx, query, mv.LATEST)["limits"]["absolute"]
@@ -103,7 +104,11 @@ class TablesTest(unittest.TestCase):
         self.assertLessEqual(own, paths & {each.alias for each in handlers.EXTENSIONS})
 
     def test_limits_have_what_is_used(self):
-        found = {"volumes": Used(3), "gigabytes": Used(7, 2), "volumes_gold": Used(1)}
+        found = {
+            "volumes": ResourceUsage(3),
+            "gigabytes": ResourceUsage(7, 2),
+            "volumes_gold": ResourceUsage(1),
+        }
         shown = handlers.used_limits(found)
         self.assertEqual((3, 7), (shown["totalVolumesUsed"], shown["totalGigabytesUsed"]))
         self.assertEqual(0, shown["totalSnapshotsUsed"])

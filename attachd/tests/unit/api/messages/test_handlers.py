@@ -19,7 +19,7 @@ class HandlersTest(unittest.TestCase):
 
     def add(self, project=rows.PROJECT):
         volume_id = asking.new_id()
-        news = messages.News(volume_id, project, messages.CREATE, messages.UNKNOWN, None)
+        news = messages.NewMessage(volume_id, project, messages.CREATE, messages.UNKNOWN, None)
         messages.create(news, 60)
         return next(
             row["id"]

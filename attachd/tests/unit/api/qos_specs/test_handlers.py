@@ -6,7 +6,7 @@ import unittest
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.qos_specs import handlers
-from attachd.db import qos_specs
+from attachd.db.types import qos_specs
 from attachd.tests import asking
 
 

@@ -5,7 +5,7 @@ import unittest
 
 from attachd import exception
 from attachd.api.quotas import claims
-from attachd.db import quota_claims, quotas
+from attachd.db import quotas
 from attachd.tests import asking, rows
 
 
@@ -15,7 +15,7 @@ class ToldFirstTest(unittest.TestCase):
         asking.use(self)
 
     def ask(self, error=None):
-        with claims.quota_error_first(rows.PROJECT, quota_claims.of_new_volume(None, 5)):
+        with claims.quota_error_first(rows.PROJECT, quotas.deltas_of_create(None, 5)):
             if error:
                 raise error
 
@@ -24,7 +24,7 @@ class ToldFirstTest(unittest.TestCase):
             self.ask(exception.NoValidBackend(reason="full"))
 
     def test_the_quota_is_told_first(self):
-        quotas.store(rows.PROJECT, {"gigabytes": 4})
+        quotas.set_limits(rows.PROJECT, {"gigabytes": 4})
         with self.assertRaisesRegex(exception.QuotaExceeded, "5 more requested, 0 of 4"):
             self.ask(exception.NoValidBackend(reason="full"))
         with self.assertRaises(exception.Unavailable):

@@ -6,7 +6,8 @@ import unittest
 from attachd import exception
 from attachd.api.quotas import handlers
 from attachd.conf import CONF
-from attachd.db import quotas, type_access
+from attachd.db import quotas
+from attachd.db.types import store as types
 from attachd.tests import asking, rows
 
 
@@ -44,7 +45,7 @@ class ShowTest(Case):
 
     def test_each_type_has_limits(self):
         asking.add_type("gold")
-        quotas.store(rows.PROJECT, {"volumes_gold": 3})
+        quotas.set_limits(rows.PROJECT, {"volumes_gold": 3})
         shown = self.show()
         self.assertEqual(
             [3, -1, -1], [shown[f"{part}_gold"] for part in ("volumes", "gigabytes", "snapshots")]
@@ -54,7 +55,7 @@ class ShowTest(Case):
         black = asking.add_type("black", is_public=False)["id"]
         self.assertNotIn("volumes_black", self.show())
         self.assertIn("volumes_black", self.show(*asking.ADMIN))
-        type_access.add(black, rows.PROJECT)
+        types.add_access(black, rows.PROJECT)
         self.assertIn("volumes_black", self.show())
 
     def test_what_is_used(self):
@@ -75,8 +76,8 @@ class ShowTest(Case):
             handlers.defaults(asking.context(), asking.OTHER_PROJECT)
 
     def test_defaults_are_without_what_was_set_for_the_project(self):
-        quotas.store_of_class("default", {"volumes": 5, "gigabytes": 6})
-        quotas.store(rows.PROJECT, {"volumes": 7})
+        quotas.set_class_limits("default", {"volumes": 5, "gigabytes": 6})
+        quotas.set_limits(rows.PROJECT, {"volumes": 7})
         found = handlers.defaults(asking.context(), rows.PROJECT)["quota_set"]
         self.assertEqual((5, 6, rows.PROJECT), (found["volumes"], found["gigabytes"], found["id"]))
         self.assertEqual(7, self.show()["volumes"])
@@ -88,13 +89,13 @@ class UpdateTest(Case):
         self.assertEqual((5, 7, -1), (shown["volumes"], shown["gigabytes"], shown["backups"]))
         self.assertNotIn("id", shown)
         self.assertEqual(
-            {"volumes": 5, "gigabytes": 7, "backups": -1}, quotas.of_project(rows.PROJECT)
+            {"volumes": 5, "gigabytes": 7, "backups": -1}, quotas.project_limits(rows.PROJECT)
         )
 
     def test_what_is_not_limited_is_named(self):
         with self.assertRaisesRegex(exception.BadRequest, "quota set: 'cores', 'volumes_gold'$"):
             self.update(volumes=5, cores=1, volumes_gold=1)
-        self.assertEqual({}, quotas.of_project(rows.PROJECT))
+        self.assertEqual({}, quotas.project_limits(rows.PROJECT))
         asking.add_type("gold")
         self.assertEqual(1, self.update(volumes_gold=1)["volumes_gold"])
 

@@ -5,7 +5,7 @@ import unittest
 
 from attachd.api.quotas import view
 from attachd.conf import CONF
-from attachd.db.quotas import Used
+from attachd.db.quotas import ResourceUsage
 
 
 class ViewTest(unittest.TestCase):
@@ -27,7 +27,7 @@ class ViewTest(unittest.TestCase):
         self.assertEqual({"volumes_x": -1}, view.effective(["volumes_x"]))
 
     def test_a_limit_has_what_is_used_beside_it(self):
-        found = view.with_usage({"gigabytes": 9, "groups": 10}, {"gigabytes": Used(3, 2)})
+        found = view.with_usage({"gigabytes": 9, "groups": 10}, {"gigabytes": ResourceUsage(3, 2)})
         self.assertEqual(
             {
                 "gigabytes": {"limit": 9, "in_use": 3, "reserved": 2},

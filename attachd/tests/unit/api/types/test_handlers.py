@@ -6,7 +6,8 @@ import unittest
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.types import handlers
-from attachd.db import default_types, qos_specs, type_access
+from attachd.db.types import default_types, qos_specs
+from attachd.db.types import store as types
 from attachd.tests import asking, rows
 from attachd.tests.backends import override
 
@@ -117,7 +118,7 @@ class DeleteTest(Case):
 
     def test_not_the_default_one_of_a_project(self):
         kind = self.create()
-        default_types.put("p", kind["id"])
+        default_types.set_default("p", kind["id"])
         with self.assertRaises(exception.TypeIsDefault):
             handlers.delete(self.admin, kind["id"])
 
@@ -146,7 +147,7 @@ class ListTest(unittest.TestCase):
             self.assertEqual({"gold", "silver"}, self.names(**query))
 
     def test_a_member_sees_private_ones_that_their_project_has_access_to(self):
-        type_access.add(self.hidden["id"], rows.PROJECT)
+        types.add_access(self.hidden["id"], rows.PROJECT)
         self.assertEqual({"gold", "silver", "hidden"}, self.names())
         self.ctx = asking.context(*asking.ADMIN)
         self.assertEqual({"gold", "silver", "hidden"}, self.names(is_public="True"))

@@ -5,7 +5,8 @@ import unittest
 
 from attachd import exception
 from attachd.api.types import lookup
-from attachd.db import default_types, type_access
+from attachd.db.types import default_types
+from attachd.db.types import store as types
 from attachd.tests import asking, rows
 from attachd.tests.backends import override
 
@@ -45,7 +46,7 @@ class LookupTest(Case):
             self.assertEqual("hidden", lookup.get_by_id_or_name(self.admin, wanted)["name"])
 
     def test_private_ones_are_for_projects_that_have_access(self):
-        type_access.add(self.hidden["id"], rows.PROJECT)
+        types.add_access(self.hidden["id"], rows.PROJECT)
         stranger = asking.context(project=asking.OTHER_PROJECT)
         for wanted in (self.hidden["id"], "hidden"):
             self.assertEqual("hidden", lookup.get_by_id_or_name(self.member, wanted)["name"])
@@ -74,12 +75,12 @@ class DefaultTest(Case):
     def test_that_of_the_project_counts_first(self):
         override(self, "default_volume_type", "gold")
         silver = asking.add_type("silver")["id"]
-        default_types.put(asking.OTHER_PROJECT, self.gold["id"])
-        default_types.put(rows.PROJECT, silver)
+        default_types.set_default(asking.OTHER_PROJECT, self.gold["id"])
+        default_types.set_default(rows.PROJECT, silver)
         self.assertEqual("silver", self.default())
 
     def test_a_private_one_is_meant_for_the_project(self):
-        default_types.put(rows.PROJECT, self.hidden["id"])
+        default_types.set_default(rows.PROJECT, self.hidden["id"])
         self.assertEqual("hidden", self.default())
 
     def test_one_that_is_not_there_is_the_operators_mistake(self):

@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd import exception
 from attachd.api.volumes import backend_calls
-from attachd.db import services
+from attachd.db.cluster import services
 from attachd.objects import Volume
 from attachd.states import Event
 from attachd.tests import asking, rows

@@ -8,8 +8,8 @@ from attachd import exception
 from attachd.api import filters as register
 from attachd.api import microversions as mv
 from attachd.api.volumes import filters
-from attachd.db.paging import Comparison
-from attachd.db.volume_queries import Filters
+from attachd.db.engine.paging import Comparison
+from attachd.db.volumes.queries import Filters
 from attachd.tests import asking, rows
 
 OWN = {"project_id": rows.PROJECT}

@@ -11,7 +11,8 @@ import webob
 from attachd import exception
 from attachd.api import microversions as mv
 from attachd.api.volumes import backend_calls, handlers, load
-from attachd.db import api, volume_metadata
+from attachd.db.engine import session
+from attachd.db.volumes import metadata as volume_metadata
 from attachd.objects import Volume
 from attachd.states import Event
 from attachd.tests import asking, hearing, rows
@@ -214,18 +215,18 @@ class PagesTest(ListCase):
 
     def test_a_page_is_three_statements(self):
         volume_metadata.merge(rows.volumes()[0]["id"], {"k": "v"})
-        before = api.counters().statements
+        before = session.counters().statements
         self.list()
-        self.assertEqual(3, api.counters().statements - before)
+        self.assertEqual(3, session.counters().statements - before)
 
     def test_sizes_do_not_make_more_statements(self):
         for number in range(50):
             volume = self.add(str(number))
             volume_metadata.merge(volume["id"], {"k": "v"})
             rows.add_attachment(volume["id"], "attached")
-        before = api.counters().statements
+        before = session.counters().statements
         self.assertEqual(55, len(self.list()["volumes"]))
-        self.assertEqual(3, api.counters().statements - before)
+        self.assertEqual(3, session.counters().statements - before)
 
 
 class OrderTest(ListCase):

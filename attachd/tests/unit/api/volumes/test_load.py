@@ -5,7 +5,9 @@ import unittest
 
 from attachd import exception
 from attachd.api.volumes import load, policy
-from attachd.db import api, image_metadata, paging, volume_queries
+from attachd.db.engine import paging, session
+from attachd.db.volumes import metadata as volume_metadata
+from attachd.db.volumes import queries as volume_queries
 from attachd.tests import asking, rows
 
 
@@ -40,17 +42,17 @@ class LoadTest(unittest.TestCase):
     def test_what_is_shown_with_a_page_is_one_statement(self):
         ids = [rows.add_volume()["id"] for _ in range(3)]
         rows.add_attachment(ids[1], "attached")
-        image_metadata.merge(ids[2], {"os_type": "linux"})
+        volume_metadata.merge_image_metadata(ids[2], {"os_type": "linux"})
         page = volume_queries.page({"project_id": rows.PROJECT}, paging.Page(limit=3))
-        before = api.counters().statements
+        before = session.counters().statements
         found = load.from_rows_with_details(asking.context(), page)
-        self.assertEqual(1, api.counters().statements - before)
+        self.assertEqual(1, session.counters().statements - before)
         self.assertEqual([0, 1, 0], [len(each.attachments) for each in found])
         self.assertEqual([{"os_type": "linux"}, {}, {}], [each.image_metadata for each in found])
 
     def test_what_is_shown_with_a_volume(self):
         rows.add_attachment(self.mine, "attached")
-        image_metadata.merge(self.mine, {"os_type": "linux"})
+        volume_metadata.merge_image_metadata(self.mine, {"os_type": "linux"})
         found = load.with_details(load.get(asking.context(), self.mine, policy.GET))
         self.assertEqual(
             (self.mine, 1, {"os_type": "linux"}),

@@ -11,7 +11,7 @@ from oslo_messaging.rpc.dispatcher import ExpectedException
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.db import agents
+from attachd.db.agents import store as agents
 from attachd.manager.agents.rpc_server import POOL_SIZE, AgentEndpoint, AgentRpcServer
 from attachd.rpc import agent_manager_api, manager_api
 from attachd.tests import databases, rows
@@ -115,18 +115,18 @@ class ReportTest(_Case):
         override(self, "allow_new", False, group="agent")
         with self.assertRaisesRegex(exception.Forbidden, f"attachd-manage agent add {HOST}"):
             self.ask("report", report=SAID)
-        self.assertEqual([], agents.all_())
-        agents.add(HOST, KEY)
+        self.assertEqual([], agents.list_all())
+        agents.create(HOST, KEY)
         self.assertEqual([], self.ask("report", report=SAID))
 
     def test_a_forgotten_host_with_attachments_is_not_left_to_who_speaks_first(self):
         self.ask("report", report=SAID)
         self.add("attached")
-        agents.remove(HOST)
+        agents._delete(HOST)
         with self.assertRaisesRegex(exception.Forbidden, f"attachments.*agent add {HOST}"):
             self.ask("report", key=OTHER_KEY, report=SAID)
-        self.assertEqual([], agents.all_())
-        agents.add(HOST, OTHER_KEY)
+        self.assertEqual([], agents.list_all())
+        agents.create(HOST, OTHER_KEY)
         self.assertEqual(1, len(self.ask("report", key=OTHER_KEY, report=SAID)))
 
     def test_of_two_that_speak_first_at_the_same_time_one_is_let_in(self):
@@ -134,12 +134,12 @@ class ReportTest(_Case):
             real(host, OTHER_KEY)
             return False
 
-        real = agents.add
-        with mock.patch.object(agents, "add", faster), self.assertRaises(exception.Forbidden):
+        real = agents.create
+        with mock.patch.object(agents, "create", faster), self.assertRaises(exception.Forbidden):
             self.ask("report", report=SAID)
 
     def test_all_that_is_due_is_the_answer(self):
-        agents.add(HOST, KEY)
+        agents.create(HOST, KEY)
         mine = [self.add("connected"), self.add("withdrawing")]
         self.add("connected", agent=OTHER)
         duties = self.ask("report", report=SAID)
@@ -153,14 +153,14 @@ class ReportTest(_Case):
         ):
             with self.assertRaises(exception.InvalidInput):
                 self.ask("report", host, key, report=said)
-        self.assertEqual([], agents.all_())
+        self.assertEqual([], agents.list_all())
 
 
 class DutyTest(_Case):
     def setUp(self):
         super().setUp()
-        agents.add(HOST, KEY)
-        agents.add(OTHER, OTHER_KEY)
+        agents.create(HOST, KEY)
+        agents.create(OTHER, OTHER_KEY)
 
     def test_it_tells_the_agent_of_the_host(self):
         mine = self.add("connected")
@@ -183,8 +183,8 @@ class DutyTest(_Case):
 class SayingTest(_Case):
     def setUp(self):
         super().setUp()
-        agents.add(HOST, KEY)
-        agents.add(OTHER, OTHER_KEY)
+        agents.create(HOST, KEY)
+        agents.create(OTHER, OTHER_KEY)
 
     def test_the_agent_of_the_host_moves_its_attachments(self):
         for method, (state, _arguments, after) in METHODS.items():

@@ -6,7 +6,8 @@ import unittest
 from unittest import mock
 import uuid
 
-from attachd.db import agents, models
+from attachd.db import models
+from attachd.db.agents import store as agents
 from attachd.manager.audit import hosts
 from attachd.manager.audit.rules import Kind
 from attachd.tests import backends, rows
@@ -21,7 +22,7 @@ class HostsTest(unittest.TestCase):
         backends.override(self, "report_interval", 3600, "agent")
         self.volume = rows.add_volume()["id"]
         self.row = rows.add_attachment(self.volume, "attached", agent="h1")
-        agents.add("h1", "key")
+        agents.create("h1", "key")
         self.report()
 
     def device(self, path="/dev/loop7", attachment_id=None, volume_id=None):
@@ -33,18 +34,18 @@ class HostsTest(unittest.TestCase):
         }
 
     def report(self, *devices):
-        agents.report("h1", {"devices": list(devices)})
+        agents.record_report("h1", {"devices": list(devices)})
 
     def compare(self, *later):
         """Compare, while the host goes on reporting these devices."""
-        real = agents.all_
+        real = agents.list_all
 
         def all_():
             found = real()
             self.report(*later)
             return found
 
-        with mock.patch.object(agents, "all_", all_):
+        with mock.patch.object(agents, "list_all", all_):
             return hosts.compare(self.backend)
 
     def found(self, *later):
@@ -66,7 +67,7 @@ class HostsTest(unittest.TestCase):
         self.assertEqual([], self.found(self.device()))
 
     def test_an_attachment_that_moved_meanwhile_is_not_judged(self):
-        real = agents.all_
+        real = agents.list_all
 
         def all_():
             found = real()
@@ -74,7 +75,7 @@ class HostsTest(unittest.TestCase):
             rows.change_attachment(self.row["id"], updated_at=models.now())
             return found
 
-        with mock.patch.object(agents, "all_", all_):
+        with mock.patch.object(agents, "list_all", all_):
             self.assertEqual([], hosts.compare(self.backend).differences)
 
     def test_one_that_is_still_to_be_made_or_is_going_is_not_missing(self):
@@ -109,7 +110,7 @@ class HostsTest(unittest.TestCase):
         self.assertIn("2020-01-01", verdict.not_compared[0])
 
     def test_a_host_that_nobody_knows_any_more_is_named(self):
-        agents.remove("h1")
+        agents._delete("h1")
         backends.override(self, "report_interval", 1, "agent")
         (told,) = hosts.compare(self.backend).not_compared
         self.assertIn("h1", told)

@@ -7,7 +7,8 @@ from unittest import mock
 import uuid
 
 from attachd import exception
-from attachd.db import audits, models
+from attachd.db import audit as audit_db
+from attachd.db import models
 from attachd.drivers import base
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import REPAIRED, Kind
@@ -120,7 +121,7 @@ class AuditTest(unittest.TestCase):
         self.assertEqual("in-use", rows.volume(self.ref.id)["status"])
 
     def test_a_status_that_moves_while_rows_are_read_is_no_difference(self):
-        real = audits.attachments_of_volume
+        real = audit_db.list_attachments_of_volume
 
         def complete_meanwhile(volume_id):
             found = real(volume_id)
@@ -129,13 +130,13 @@ class AuditTest(unittest.TestCase):
 
         rows.change_volume(self.ref.id, status="available")
         with (
-            mock.patch.object(audits, "attachments_of_volume", complete_meanwhile),
+            mock.patch.object(audit_db, "list_attachments_of_volume", complete_meanwhile),
             mock.patch.object(self.backend, "lock", self._corrected_before_the_lock),
         ):
             self.assertEqual([], self.found())
 
     def _corrected_before_the_lock(self, volume_id):
-        audits.store_derived(volume_id)
+        audit_db.repair_status(volume_id)
         return mock.MagicMock()
 
     def test_a_backend_that_is_down_or_does_not_answer_is_not_compared(self):

@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.db import services
+from attachd.db.cluster import services
 from attachd.drivers.base import BackendStats
 from attachd.manager.ha.backend_heartbeat import BINARY, BackendHeartbeat
 from attachd.tests import backends, rows
@@ -93,7 +93,7 @@ class UpkeepTest(unittest.TestCase):
             self.assertTrue(self._reported()["up"])
 
     def test_old_messages_to_users_are_reaped_now_and_then(self):
-        reap = self.enterContext(mock.patch("attachd.db.messages.reap", return_value=1))
+        reap = self.enterContext(mock.patch("attachd.db.messages.purge", return_value=1))
         self.upkeep.run_once()
         self.upkeep.run_once()
         self.assertEqual(1, reap.call_count)

@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.db import attachments as attachments_db
+from attachd.db.attachments import store as attachments_db
 from attachd.manager import attach, detach
 from attachd.manager.ha import ensure_exports
 from attachd.states import AttachmentState
@@ -25,7 +25,7 @@ class HealTest(unittest.TestCase):
             volume_id = rows.add_volume()["id"]
             self.ids.append(rows.add_attachment(volume_id)["id"])
             attach.attach(self.backend, self.ids[-1], volume_id, CONNECTOR)
-        self.read = attachments_db.live_of_backend(backends.HOST)
+        self.read = attachments_db.list_live(backends.HOST)
         self.driver.restart()
 
     def test_all_are_granted_again(self):
@@ -101,7 +101,7 @@ class HealerTest(unittest.TestCase):
         mine = self._attached()
         self.driver.restart()
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(attachments_db, "live_of_backend", side_effect=gone):
+        with mock.patch.object(attachments_db, "list_live", side_effect=gone):
             self.assertRaises(exception.Unavailable, self.healer.run_once)
         self.healer.run_once()
         self.assertEqual({mine}, self.driver.granted())

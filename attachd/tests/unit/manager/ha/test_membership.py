@@ -18,7 +18,9 @@ import sqlalchemy as sa
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import api, models, processes
+from attachd.db import models
+from attachd.db.cluster import members
+from attachd.db.engine import session
 from attachd.drivers import fencing
 from attachd.manager.ha import membership
 from attachd.manager.ha.membership import Membership
@@ -67,7 +69,7 @@ class PresenceCase(unittest.TestCase):
         self.deaths += 1
 
     def living(self):
-        return [row["id"] for row in processes.living()]
+        return [row["id"] for row in members.list_living()]
 
     def files(self):
         return sorted(each.name for each in (Path(CONF.state_path) / "processes").iterdir())
@@ -75,8 +77,8 @@ class PresenceCase(unittest.TestCase):
     def make_silent(self, process_id, seconds):
         """Let a process have been seen for the last time so long ago."""
         seen_at = models.now() - datetime.timedelta(seconds=seconds)
-        with api.writer() as connection:
-            table = models.processes
+        with session.writer() as connection:
+            table = models.members
             changed = sa.update(table).where(table.c.id == process_id).values(seen_at=seen_at)
             self.assertEqual(1, connection.execute(changed).rowcount)
 
@@ -96,12 +98,12 @@ class LifeTest(PresenceCase):
 
     def test_it_joins_and_shows_from_then_on_that_it_lives(self):
         self.ours.heartbeat()
-        (row,) = processes.living()
+        (row,) = members.list_living()
         name = f"{os.uname().nodename}:{os.getpid()}"
         self.assertEqual((self.ours.id, name), (row["id"], row["name"]))
         self.make_silent(self.ours.id, 100)
         self.ours.heartbeat()
-        (after,) = processes.living()
+        (after,) = members.list_living()
         self.assertGreaterEqual(after["seen_at"], row["seen_at"])
         self.assertEqual(row["started_at"], after["started_at"])
 
@@ -109,8 +111,8 @@ class LifeTest(PresenceCase):
         backends.override(self, "member_timeout", 1.0, group="manager")
         self.start()
         for _ in range(2):
-            (row,) = processes.living()
-            wait_until(lambda row=row: processes.living()[0]["seen_at"] > row["seen_at"])
+            (row,) = members.list_living()
+            wait_until(lambda row=row: members.list_living()[0]["seen_at"] > row["seen_at"])
 
     def test_one_that_never_joins_is_alone_and_may_do_anything(self):
         self.ours.check(self.ours.id)
@@ -120,7 +122,7 @@ class LifeTest(PresenceCase):
         gone = exception.Unavailable(reason="The database does not answer.")
         stop = threading.Event()
         waiting = threading.Thread(target=self.ours.wait_until_joined, args=(stop,), daemon=True)
-        with mock.patch.object(processes, "join", side_effect=gone):
+        with mock.patch.object(members, "join", side_effect=gone):
             self.ours.start()
             waiting.start()
             self.assert_unsure(self.ours.id)
@@ -135,7 +137,7 @@ class LifeTest(PresenceCase):
         stop = threading.Event()
         stop.set()
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(processes, "join", side_effect=gone):
+        with mock.patch.object(members, "join", side_effect=gone):
             self.ours.start()
             self.ours.wait_until_joined(stop)
 
@@ -149,7 +151,7 @@ class LifeTest(PresenceCase):
         self.ours.check(self.ours.id)
 
     def test_the_time_counts_from_before_the_database_was_asked(self):
-        real = processes.renew
+        real = members.heartbeat
 
         def slow(process_id):
             found = real(process_id)
@@ -157,7 +159,7 @@ class LifeTest(PresenceCase):
             return found
 
         self.ours.heartbeat()
-        with mock.patch.object(processes, "renew", slow):
+        with mock.patch.object(members, "heartbeat", slow):
             self.ours.heartbeat()
         self.assert_unsure(self.ours.id)
 
@@ -168,7 +170,7 @@ class LifeTest(PresenceCase):
     def test_one_that_was_taken_for_dead_goes_on_as_another(self):
         self.start()
         before = self.ours.id
-        processes.bury(before)
+        members.expire(before)
         self.ours.heartbeat()
         self.assertNotEqual(before, self.ours.id)
         self.assertEqual([self.ours.id], self.living())
@@ -183,7 +185,7 @@ class LifeTest(PresenceCase):
         def sleeping():
             if self.ours.id == before:
                 self.now += LONG
-                processes.bury(before)
+                members.expire(before)
                 with mock.patch.object(membership, "boot_clock", lambda: self.now):
                     self.ours.heartbeat()
             return self.now
@@ -245,7 +247,7 @@ class LeavingTest(PresenceCase):
     def test_others_prove_it_dead_if_it_could_not_say_so(self):
         self.start()
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(processes, "bury", side_effect=gone):
+        with mock.patch.object(members, "expire", side_effect=gone):
             self.ours.stop()
         other = Membership()
         other.heartbeat()
@@ -258,10 +260,10 @@ class OthersTest(PresenceCase):
 
     def test_who_has_been_silent_for_too_long_is_dead(self):
         for name in ("talking", "silent"):
-            processes.join(name, name)
+            members.join(name, name)
         self.look()
         self.look(LONG / 2)
-        processes.renew("talking")
+        members.heartbeat("talking")
         self.look(LONG / 2)
         self.assertCountEqual([self.ours.id, "talking", "silent"], self.living())
         self.look(1)
@@ -274,13 +276,13 @@ class OthersTest(PresenceCase):
         folder = Path(CONF.state_path) / "processes"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "gone").touch()
-        processes.join("gone", "gone")
+        members.join("gone", "gone")
         self.ours.heartbeat()
         self.assertEqual([self.ours.id], self.living())
         self.assertEqual([], self.files())
 
     def test_the_clock_of_the_database_may_jump(self):
-        processes.join("talking", "talking")
+        members.join("talking", "talking")
         self.look()
         for seconds in (LONG + 60, -LONG - 60):
             self.make_silent("talking", seconds)
@@ -288,12 +290,12 @@ class OthersTest(PresenceCase):
             self.assertIn("talking", self.living())
 
     def test_who_is_heard_at_the_last_moment_lives(self):
-        processes.join("talking", "talking")
+        members.join("talking", "talking")
         self.look()
         self.look(LONG / 2)
-        before = processes.living()
-        processes.renew("talking")
-        with mock.patch.object(processes, "living", return_value=before):
+        before = members.list_living()
+        members.heartbeat("talking")
+        with mock.patch.object(members, "list_living", return_value=before):
             self.look(LONG / 2 + 1)
         self.assertIn("talking", self.living())
 
@@ -301,7 +303,7 @@ class OthersTest(PresenceCase):
         folder = Path(CONF.state_path) / "processes"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "not-a-file").mkdir()
-        processes.join("silent", "silent")
+        members.join("silent", "silent")
         self.look()
         self.look(LONG / 2)
         self.look(LONG / 2 + 1)
@@ -384,7 +386,7 @@ class SleeperTest(PresenceCase):
     """Whoever was away judges nobody by the time it was away."""
 
     def test_whoever_was_cut_off_as_well_does_not_judge(self):
-        processes.join("silent", "silent")
+        members.join("silent", "silent")
         self.look()
         self.look(LONG * 2 / 3 + 1)
         self.look(LONG / 2)
@@ -393,7 +395,7 @@ class SleeperTest(PresenceCase):
         self.assertEqual([self.ours.id], self.living())
 
     def test_whoever_wakes_up_judges_nobody_before_its_own_sign_of_life(self):
-        processes.join("silent", "silent")
+        members.join("silent", "silent")
         self.look()
         self.now += 2 * LONG
         self.ours.expire_dead_members()
@@ -405,9 +407,9 @@ class SleeperTest(PresenceCase):
         self.assertEqual([self.ours.id], self.living())
 
     def test_whoever_falls_asleep_while_it_looks_judges_nobody_by_what_it_saw(self):
-        processes.join("silent", "silent")
+        members.join("silent", "silent")
         self.look()
-        living = processes.living
+        living = members.list_living
 
         def sleep_and_beat():
             rows = living()
@@ -415,7 +417,7 @@ class SleeperTest(PresenceCase):
             self.ours.heartbeat()
             return rows
 
-        with mock.patch.object(processes, "living", sleep_and_beat):
+        with mock.patch.object(members, "list_living", sleep_and_beat):
             self.ours.expire_dead_members()
         self.look(1)
         self.assertIn("silent", self.living())

@@ -4,8 +4,9 @@
 import unittest
 from unittest import mock
 
-from attachd.db import due, messages
-from attachd.db.paging import Page
+from attachd.db import messages
+from attachd.db.attachments import async_requests
+from attachd.db.engine.paging import Page
 from attachd.manager.ha import recovery
 from attachd.rpc import agent_api
 from attachd.tests import backends, rows
@@ -23,30 +24,30 @@ class CarryOnTest(unittest.TestCase):
         recovery.process_pending(self.backend, self.mine)
 
     def test_it_connects_and_disconnects(self):
-        due.connect(self.mine, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
         self.process_pending()
         self.assertEqual("connected", rows.attachment(self.mine)["state"])
-        due.disconnect(self.mine, self.volume)
+        async_requests.disconnect(self.mine, self.volume)
         self.process_pending()
         self.assertEqual(["grant", "revoke"], self.driver.methods)
         self.assertEqual([], rows.attachments())
 
     def test_an_agent_is_told_as_soon_as_there_is_something_for_it(self):
         rows.change_attachment(self.mine, agent="node-1")
-        due.connect(self.mine, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
         with (
             mock.patch.object(agent_api, "request_reconcile") as nudge,
             self.driver.failing("grant"),
         ):
             self.process_pending()
             nudge.assert_not_called()
-        due.connect(self.mine, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
         with mock.patch.object(agent_api, "request_reconcile") as nudge:
             self.process_pending()
         nudge.assert_called_once_with(mock.ANY, "node-1", self.mine)
 
     def test_a_failed_connect_is_in_the_row_and_nothing_is_left(self):
-        due.connect(self.mine, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
         with self.driver.failing("grant"):
             self.process_pending()
         row = rows.attachment(self.mine)
@@ -57,7 +58,7 @@ class CarryOnTest(unittest.TestCase):
         self.assertEqual([messages.CONNECT], [each["action_id"] for each in told])
 
     def test_a_backend_that_is_away_leaves_it_to_recovery(self):
-        due.connect(self.mine, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
         self.backend.take_down(RuntimeError("away"))
         self.process_pending()
         self.assertEqual("connecting", rows.attachment(self.mine)["state"])

@@ -5,9 +5,10 @@ import datetime
 import unittest
 from unittest import mock
 
-from attachd.db import api, events, idempotency_keys, messages, models, paging
-from attachd.db import attachments as db
-from attachd.db import expiry as expiry_db
+from attachd.db import idempotency_keys, messages, models
+from attachd.db.attachments import events
+from attachd.db.attachments import store as expiry_db
+from attachd.db.engine import paging, session
 from attachd.manager import attach
 from attachd.manager.ha import purge
 from attachd.states import Event
@@ -23,13 +24,13 @@ class ReapTest(unittest.TestCase):
         idempotency_keys.claim("d", "f", 60)
         row = {"id": models.new_id(), "project_id": rows.PROJECT, "volume_id": models.new_id()}
         for _ in range(3):
-            with api.writer() as connection:
-                events.tell(connection, row, "reserved")
+            with session.writer() as connection:
+                events.record(connection, row, "reserved")
 
     def test_what_is_new_stays(self):
         self.fill()
         purge.purge_old_rows()
-        self.assertEqual((3, 0), events.places())
+        self.assertEqual((3, 0), events.sequence())
         self.assertIsNotNone(idempotency_keys.get("d"))
 
     def test_what_is_old_goes_some_at_a_time(self):
@@ -39,9 +40,9 @@ class ReapTest(unittest.TestCase):
         clock = mock.patch.object(purge.timeutils, "utcnow", return_value=later)
         with moments, clock, mock.patch.object(purge, "BATCH_SIZE", 2):
             purge.purge_old_rows()
-        self.assertEqual((3, 3), events.places())
+        self.assertEqual((3, 3), events.sequence())
         self.assertIsNone(idempotency_keys.get("d"))
-        self.assertEqual(0, messages.reap())
+        self.assertEqual(0, messages.purge())
 
 
 class ExpireTest(unittest.TestCase):
@@ -81,13 +82,13 @@ class ExpireTest(unittest.TestCase):
 
     def _meanwhile(self, change):
         """Do something between the look at the rows and the removal."""
-        found = expiry_db.expired(backends.HOST)
+        found = expiry_db.list_expired_reservations(backends.HOST)
 
         def expired(_backend):
             change()
             return found
 
-        self.enterContext(mock.patch.object(expiry_db, "expired", expired))
+        self.enterContext(mock.patch.object(expiry_db, "list_expired_reservations", expired))
 
     def test_one_that_is_connected_at_the_last_moment_stays(self):
         mine = self._add()
@@ -97,7 +98,7 @@ class ExpireTest(unittest.TestCase):
 
     def test_one_that_is_removed_at_the_last_moment_is_told_of_once(self):
         mine = self._add()
-        self._meanwhile(lambda: db.move(mine, self.volume_id, Event.CANCEL))
+        self._meanwhile(lambda: expiry_db.move(mine, self.volume_id, Event.CANCEL))
         self.assertEqual(0, purge.expire_reservations(self.backend))
         self.tell.assert_not_called()
 

@@ -10,10 +10,12 @@ import unittest
 from unittest import mock
 
 from attachd import exception
-from attachd.db import agent_moves, models, processes
-from attachd.db import attachments as attachments_db
-from attachd.db import leases as leases_db
-from attachd.db import volumes as volumes_db
+from attachd.db import models
+from attachd.db.agents import transitions as agent_transitions
+from attachd.db.attachments import store as attachments_db
+from attachd.db.cluster import leases as leases_db
+from attachd.db.cluster import members
+from attachd.db.volumes import store as volumes_db
 from attachd.manager import attach, detach, volumes
 from attachd.manager.ha import recovery
 from attachd.manager.ha.recovery import MAX_BACKOFF, MIN_BACKOFF, Backoff, RecoveryLoop
@@ -196,10 +198,10 @@ class ResumeTest(unittest.TestCase):
     def test_a_connect_that_a_living_worker_ended_meanwhile_is_not_begun_again(self):
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id, "connecting", generation=1)["id"]
-        (read,) = attachments_db.to_recover(backends.HOST, "us")
+        (read,) = attachments_db.list_recoverable(backends.HOST, "us")
         for values in ({"state": "connect_failed"}, {"generation": 2}):
             rows.change_attachment(mine, **{"state": "connecting", "generation": 1} | values)
-            with mock.patch.object(attachments_db, "to_recover", return_value=[read]):
+            with mock.patch.object(attachments_db, "list_recoverable", return_value=[read]):
                 self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual([], self.driver.handed)
 
@@ -247,7 +249,7 @@ class WithdrawingTest(unittest.TestCase):
             self.assertEqual(0, work_off(backend, Backoff()))
         self.assertEqual(before, rows.attachment(mine))
         self.assertEqual([], backend.driver.methods)
-        agent_moves.release(mine, "node-1", 0)
+        agent_transitions.release(mine, "node-1", 0)
         recovery.recover_all(backend, Backoff())
         self.assertEqual(([], ["revoke"]), (rows.attachments(), backend.driver.methods))
 
@@ -285,7 +287,7 @@ class PickUpTest(unittest.TestCase):
         volume_id = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)[
             "id"
         ]
-        processes.join(self.backend.membership.id, "ours")
+        members.join(self.backend.membership.id, "ours")
         with self.backend.lock(volume_id):
             upkeep = threading.Thread(
                 target=recovery.recover_stale, args=(self.backend, Backoff()), daemon=True
@@ -304,7 +306,7 @@ class PickUpTest(unittest.TestCase):
         self.assertEqual((None, 5), (row["lease_holder"], row["lease_generation"]))
 
     def test_what_another_process_works_on_is_left_to_it(self):
-        processes.join("other", "elsewhere:1")
+        members.join("other", "elsewhere:1")
         volume_id = rows.add_volume(lease_holder="other", lease_generation=4)["id"]
         rows.add_attachment(volume_id, "connecting", updated_at=self.long_ago)
         before = rows.volume(volume_id)
@@ -312,7 +314,7 @@ class PickUpTest(unittest.TestCase):
             self.assertEqual(0, work(self.backend, Backoff()))
         self.assertEqual([], self.driver.handed)
         self.assertEqual(before, rows.volume(volume_id))
-        processes.bury("other")
+        members.expire("other")
         recovery.recover_stale(self.backend, Backoff())
         self.assertEqual(["grant"], self.driver.methods)
 
@@ -352,7 +354,7 @@ class PickUpTest(unittest.TestCase):
 
     def test_a_leftover_whose_volume_is_gone_does_not_keep_the_others(self):
         left = rows.add_volume(lease_holder="dead")["id"]
-        with mock.patch.object(leases_db, "leftovers", return_value=["gone", left]):
+        with mock.patch.object(leases_db, "list_orphaned", return_value=["gone", left]):
             recovery.recover_stale(self.backend, Backoff())
         self.assertIsNone(rows.volume(left)["lease_holder"])
 

@@ -7,7 +7,7 @@ import functools
 import unittest
 
 from attachd import exception
-from attachd.db import legacy
+from attachd.db.attachments import legacy
 from attachd.manager import detach, legacy_connections
 from attachd.manager.ha import ensure_exports
 from attachd.tests import backends, deaths, rows
@@ -37,7 +37,7 @@ class KilledTest(unittest.TestCase):
 
     def _hold(self):
         self.volume_id = rows.add_volume()["id"]
-        legacy.hold(self.volume_id, rows.PROJECT, "u")
+        legacy.reserve(self.volume_id, rows.PROJECT, "u")
 
     def _open(self, connector=CONNECTOR):
         who = (rows.PROJECT, "u")

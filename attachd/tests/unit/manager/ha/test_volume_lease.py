@@ -7,8 +7,8 @@ from unittest import mock
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import leases as db
-from attachd.db import processes
+from attachd.db.cluster import leases as db
+from attachd.db.cluster import members
 from attachd.drivers import fencing
 from attachd.manager.ha import membership, volume_lease, volume_lock
 from attachd.manager.ha.membership import Membership
@@ -27,7 +27,7 @@ class _LeaseCase(unittest.TestCase):
         self.ours = Membership()
         self.addCleanup(self.ours.stop)
         self.ours.heartbeat()
-        processes.join("other", "elsewhere:7")
+        members.join("other", "elsewhere:7")
         self.volume_id = rows.add_volume()["id"]
         self.path = f"{CONF.state_path}/one"
 
@@ -47,28 +47,28 @@ class TurnTest(_LeaseCase):
 
     def test_it_is_given_back_at_the_end_of_the_work(self):
         with self.lease() as lease:
-            lease.run_with_lease(db.take)
+            lease.run_with_lease(db.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
         self.assertEqual((None, 1), self.stored())
 
     def test_it_is_given_back_after_an_accident_as_well(self):
         with self.assertRaises(ZeroDivisionError), self.lease() as lease:
-            lease.run_with_lease(db.take)
+            lease.run_with_lease(db.acquire_committed)
             raise ZeroDivisionError
         self.assertEqual((None, 1), self.stored())
 
     def test_work_that_has_given_it_back_itself_costs_no_statement_more(self):
-        with mock.patch.object(db, "give_back") as again:
+        with mock.patch.object(db, "release") as again:
             with self.lease() as lease:
-                lease.run_with_lease(db.take)
-                db.had(lease.token, {}, ended=True)
+                lease.run_with_lease(db.acquire_committed)
+                db.confirm(lease.token, {}, ended=True)
             with self.lease():
                 pass
         self.assertEqual(0, again.call_count)
 
     def test_it_is_given_back_where_nobody_knows_whether_it_was_taken(self):
         def lost(lease):
-            db.take(lease)
+            db.acquire_committed(lease)
             lease.generation = None
             raise exception.Unavailable(reason="The connection was lost at the commit.")
 
@@ -78,11 +78,11 @@ class TurnTest(_LeaseCase):
 
     def test_trouble_with_giving_back_does_not_hide_how_the_work_ended(self):
         gone = exception.Unavailable(reason="The database does not answer.")
-        with mock.patch.object(db, "give_back", side_effect=gone):
+        with mock.patch.object(db, "release", side_effect=gone):
             with self.lease() as lease:
-                lease.run_with_lease(db.take)
+                lease.run_with_lease(db.acquire_committed)
             with self.assertRaises(ZeroDivisionError), self.lease() as lease:
-                lease.run_with_lease(db.take)
+                lease.run_with_lease(db.acquire_committed)
                 raise ZeroDivisionError
         self.assertEqual((self.ours.id, 2), self.stored())
 
@@ -93,7 +93,7 @@ class TurnTest(_LeaseCase):
 
         def take(lease):
             asked.release()
-            db.take(lease)
+            db.acquire_committed(lease)
 
         def work():
             with self.lease() as lease:
@@ -116,23 +116,23 @@ class TurnTest(_LeaseCase):
             self.assertRaisesRegex(exception.Unavailable, "busy.*elsewhere:7"),
             self.lease() as lease,
         ):
-            lease.run_with_lease(db.take)
+            lease.run_with_lease(db.acquire_committed)
         self.assertEqual(("other", 0), self.stored())
 
     def test_what_a_dead_one_had_is_taken_over_at_once(self):
         self.give_to_other()
-        processes.bury("other")
+        members.expire("other")
         with self.lease() as lease:
-            lease.run_with_lease(db.take)
+            lease.run_with_lease(db.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
 
     def test_it_goes_on_with_the_lease_it_has(self):
         with self.lease() as lease:
-            lease.run_with_lease(db.take)
-            lease.run_with_lease(db.take)
+            lease.run_with_lease(db.acquire_committed)
+            lease.run_with_lease(db.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
             self.give_to_other()
-            self.assertRaises(exception.TakenOver, lease.run_with_lease, db.take)
+            self.assertRaises(exception.TakenOver, lease.run_with_lease, db.acquire_committed)
         self.assertEqual(("other", 1), self.stored())
 
     def test_another_thread_that_has_its_turn_for_too_long_is_not_waited_for(self):
@@ -154,14 +154,14 @@ class TurnTest(_LeaseCase):
 
     def test_the_lease_is_given_back_before_the_turn_is(self):
         idle = []
-        real = db.give_back
+        real = db.release
 
         def give_back(lease):
             idle.append(volume_lock.is_free(self.path))
             real(lease)
 
-        with mock.patch.object(db, "give_back", give_back), self.lease() as lease:
-            lease.run_with_lease(db.take)
+        with mock.patch.object(db, "release", give_back), self.lease() as lease:
+            lease.run_with_lease(db.acquire_committed)
         self.assertEqual([False], idle)
 
 
@@ -177,7 +177,7 @@ class FencingTest(_LeaseCase):
 
     def test_its_drivers_change_nothing_any_more(self):
         with self.lease() as lease:
-            lease.run_with_lease(db.take)
+            lease.run_with_lease(db.acquire_committed)
             fencing.check()
             self.assertFalse(lease.is_fenced())
             with self.asleep():
@@ -187,23 +187,23 @@ class FencingTest(_LeaseCase):
 
     def test_it_begins_nothing(self):
         with self.asleep(), self.assertRaises(exception.Unavailable), self.lease() as lease:
-            lease.run_with_lease(db.take)
+            lease.run_with_lease(db.acquire_committed)
         self.assertEqual((None, 0), self.stored())
 
     def test_it_may_still_write_down_what_it_has_begun(self):
         # The row decides: nobody has taken it over so far.
         with self.lease() as lease:
-            lease.run_with_lease(db.take)
+            lease.run_with_lease(db.acquire_committed)
             with self.asleep():
-                lease.run_with_lease(db.take)
+                lease.run_with_lease(db.acquire_committed)
 
     def test_what_was_begun_under_a_former_id_is_lost(self):
         with self.lease() as lease:
-            lease.run_with_lease(db.take)
-            processes.bury(self.ours.id)
+            lease.run_with_lease(db.acquire_committed)
+            members.expire(self.ours.id)
             self.ours.heartbeat()
             self.assertTrue(lease.is_fenced())
             self.assertRaises(exception.BackendError, fencing.check)
         with self.lease() as lease:
-            lease.run_with_lease(db.take)
+            lease.run_with_lease(db.acquire_committed)
             self.assertFalse(lease.is_fenced())

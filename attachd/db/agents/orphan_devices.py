@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices that hosts report for attachments of which the database has no memory; for the API.
+
+A database that was restored from a backup believes that a volume is free whose attachment it has
+forgotten.  The host that still has the device is the only one who knows.
+"""
+
+from collections.abc import Iterable, Mapping
+import datetime
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from attachd.conf import CONF
+from attachd.db import models
+from attachd.db.attachments import events
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+
+_AGENTS = models.agents
+_ATTACHMENTS = models.attachments
+_EVENTS = models.events
+
+
+class OrphanDevice(NamedTuple):
+    """A device of nobody, as its host reported it."""
+
+    host: str
+    attachment_id: str
+    path: str
+
+
+@retried
+def find_orphan(volume_id: str, host: str) -> OrphanDevice | None:
+    """Return a device of a volume at another host that is there without any attachment.
+
+    What was deleted, by force or not, is not forgotten: its host sees to it.  That is known for
+    as long as events are kept, and older reports are not asked.
+
+    :param host: whose own devices do not count
+    """
+    kept = models.now() - datetime.timedelta(seconds=CONF.events.retention)
+    wanted = sa.select(_AGENTS.c.host, _AGENTS.c.devices).where(
+        _AGENTS.c.host != host,
+        _AGENTS.c.seen_at > kept,
+        # A part of its JSON.
+        sa.type_coerce(_AGENTS.c.devices, sa.Text).contains(volume_id, autoescape=True),
+    )
+    with session.reader() as connection:
+        found = [
+            each
+            for row in connection.execute(wanted)
+            for each in _devices_of_volume(row.host, row.devices, volume_id)
+        ]
+        known = _known_ids(connection, [each.attachment_id for each in found])
+    return next((each for each in found if each.attachment_id not in known), None)
+
+
+def _devices_of_volume(
+    host: str, devices: Iterable[Mapping[str, Any]], volume_id: str
+) -> Iterable[OrphanDevice]:
+    for each in devices:
+        if each["volume_id"] == volume_id and each["path"]:
+            yield OrphanDevice(host, each["attachment_id"], each["path"])
+
+
+def _known_ids(connection: sa.Connection, attachment_ids: list[str]) -> set[str]:
+    """Return those that there are, or that have been deleted."""
+    if not attachment_ids:
+        return set()
+    there = sa.select(_ATTACHMENTS.c.id).where(_ATTACHMENTS.c.id.in_(attachment_ids))
+    deleted = sa.select(_EVENTS.c.attachment_id).where(
+        _EVENTS.c.attachment_id.in_(attachment_ids), _EVENTS.c.type == events.DELETED
+    )
+    return set(connection.execute(sa.union_all(there, deleted)).scalars())

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a connect may begin beside what else there is of a volume; asked under its lock.
+
+A manager asks when it connects (manager/attach.py), the API where it notes that a
+connect is due (async_requests.py).  The functions named ``refuse_...`` are
+attachment_steps.Guards.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from attachd import exception, states
+from attachd.db.attachments import multiattach_rules
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments.transitions import Guard, Row
+from attachd.states import AttachmentState
+
+Connector = Mapping[str, Any]
+
+_NO_MOUNTPOINT: Final = "na"
+"""How the Block Storage API says that a connector named none."""
+
+CONNECTOR_FIXED: Final = (states.WITH_ACCESS | states.ACCESS_UNKNOWN) | {
+    AttachmentState.CONNECTING,
+    AttachmentState.DISCONNECTING,
+}
+"""States in which the host is not to be changed any more."""
+
+
+class AlreadyConnected(Exception):
+    """The attachment is connected already, to this very connector."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+
+
+def check(
+    volume: Row,
+    mine: Row,
+    others: Sequence[Row],
+    connector: Connector,
+    allow: Guard,
+    denied_rule: str | None,
+) -> None:
+    """Let a connect begin.
+
+    :param allow: says beside whom
+    :param denied_rule: as of manager_api.attach()
+    :raises Replay: it has been done
+    :raises ConnectorConflict: the attachment connects another host
+    """
+    _check_same_connector(mine, connector)
+    allow(volume, mine, others)
+    if AttachmentState(mine["state"]) in states.INACTIVE:
+        # Since it was reserved somebody else may have come.
+        multiattach_rules.check_shareable(
+            multiattach_rules.other_holders(mine, others), denied_rule
+        )
+
+
+def connect_values(
+    volume: Row, mine: Row, others: Sequence[Row], connector: Connector
+) -> dict[str, Any]:
+    """Return what is noted down of a connector when a connect begins.
+
+    :raises InvalidVolumeAttachMode: the host wants to write, and may only read
+    """
+    return {
+        "connector": connector,
+        "host": connector.get("host"),
+        "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
+        "mode": _decide_mode(volume, mine, others, connector),
+        "error": None,
+    }
+
+
+def _decide_mode(volume: Row, mine: Row, others: Sequence[Row], connector: Connector) -> str:
+    if AttachmentState(mine["state"]) in CONNECTOR_FIXED and mine["mode"]:
+        return str(mine["mode"])  # What may have been granted is granted again as it was.
+    told = connector.get("mode")
+    asked = mine["asked_mode"] or (told if told in {"rw", "ro"} else None)
+    return multiattach_rules.decide_mode(volume, mine, others, asked)
+
+
+def _check_same_connector(mine: Row, connector: Connector) -> None:
+    state = AttachmentState(mine["state"])
+    if state not in CONNECTOR_FIXED or mine["connector"] is None:
+        return
+    if _identity(mine["connector"]) != _identity(connector):
+        raise exception.ConnectorConflict(attachment_id=mine["id"], host=mine["host"])
+    if state in states.ESTABLISHED:
+        raise AlreadyConnected(mine)
+
+
+def _identity(connector: Connector) -> dict[str, Any]:
+    """Return what makes a connector another one: all but where the device will show up."""
+    return {key: value for key, value in connector.items() if key != "mountpoint"}
+
+
+def require_exclusive(volume: Row, mine: Row, others: Sequence[Row]) -> Mapping[str, Any]:
+    """Suffer no connected attachment beside this one on an ordinary volume."""
+    for row in others:
+        if not volume["multiattach"] and AttachmentState(row["state"]) in CONNECTOR_FIXED:
+            raise exception.NotMultiattach(
+                volume_id=volume["id"], holder=attachment_rows.describe(row)
+            )
+    require_same_server(volume, mine, others)
+    return {}
+
+
+def require_same_server(volume: Row, mine: Row, others: Sequence[Row]) -> Mapping[str, Any]:
+    """Suffer nobody else's attachment beside this one on an ordinary volume.
+
+    A connect that failed cleanly has given the volume back; by the time it is repeated
+    somebody else may hold it.
+    """
+    for row in others:
+        stranger = mine["instance_uuid"] is None or row["instance_uuid"] != mine["instance_uuid"]
+        counts = AttachmentState(row["state"]) not in states.INACTIVE
+        if not volume["multiattach"] and stranger and counts:
+            raise exception.NotMultiattach(
+                volume_id=volume["id"], holder=attachment_rows.describe(row)
+            )
+    _refuse_error(volume, others)
+    return {}
+
+
+def _refuse_error(volume: Row, others: Sequence[Row]) -> None:
+    """Suffer no status of error, unless it is the attachment in question that makes it so."""
+    kept = [AttachmentState(row["state"]) for row in others]
+    status = states.derive(states.VolumeState(volume["state"]), kept).status
+    if "error" in status:
+        raise exception.Conflict(reason=f"Volume {volume['id']} is in status {status}.")

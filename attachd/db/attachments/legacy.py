@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the older calls for attaching store: holds, connections, attachments made of a word alone.
+
+Each of those calls does one thing, and none of them names what another one has done: so each
+has a row of its own, and what belongs together is found out here.  Every writing function is
+one transaction under the volume's lock; used by the handlers of legacy and by the manager.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypedDict
+
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.db import models
+from attachd.db.attachments import multiattach_rules, statements
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import transitions as steps
+from attachd.db.attachments.multiattach_rules import READONLY
+from attachd.db.attachments.queries import PUBLIC_COLUMNS
+from attachd.db.cluster import leases
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
+
+Row = dict[str, Any]
+_ATTACHMENTS = models.attachments
+
+
+class AttachRequest(TypedDict):
+    """Who says that a volume is attached, and where: columns of the new row.
+
+    :ivar host: a host's name, where no server is named
+    :ivar mode: "rw", "ro", or None: as its host was let in, "rw" if that is not known
+    """
+
+    project_id: str
+    user_id: str | None
+    instance_uuid: str | None
+    host: str | None
+    mountpoint: str
+    mode: str | None
+
+
+class SharingDenial(NamedTuple):
+    """What a host that is connected must not become.
+
+    :ivar rule: by which it must not be one of several; None if it may
+    :ivar host: its name
+    """
+
+    rule: str | None = None
+    host: str | None = None
+
+
+NO_DENIAL: Final = SharingDenial()
+
+
+@retried
+def list_rows(volume_id: str) -> list[Row]:
+    """Return the rows of a volume, of all kinds, without secrets, oldest first."""
+    statement = (
+        sa.select(*PUBLIC_COLUMNS)
+        .where(_ATTACHMENTS.c.volume_id == volume_id)
+        .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
+    )
+    with session.reader() as connection:
+        return [dict(row._mapping) for row in connection.execute(statement)]
+
+
+@retried
+def reserve(
+    volume_id: str, project_id: str, user_id: str | None, denied_rule: str | None = None
+) -> None:
+    """Take a volume for somebody who will say later what for.
+
+    :param denied_rule: the rule that denies the caller to share the volume, if one does
+    :raises VolumeNotAvailable: somebody else was faster, or the volume is in no state for it
+    :raises AttachmentLimitExceeded: there are as many attachments as may be
+    :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
+    """
+    who = {"project_id": project_id, "user_id": user_id}
+    new = steps.new_row(volume_id, AttachmentKind.HOLD, who)
+    new["state"] = AttachmentState.HELD.value
+    with session.writer() as connection:
+        volume, held = steps.lock_with_rows(
+            connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
+        )
+        multiattach_rules.check_reserve(volume, held, new, denied_rule)
+        steps.insert(connection, new)
+        steps.update_volume(connection, volume, [*held, new], joined=True)
+
+
+@retried
+def release(volume_id: str, hold_ids: Collection[str]) -> None:
+    """Give holds of a volume back, those that are still there.
+
+    :param hold_ids: what the caller has seen: whoever took the volume since keeps it
+    """
+    with session.writer() as connection:
+        volume, held = steps.lock_with_rows(connection, volume_id)
+        for row in attachment_rows.of_kind(held, AttachmentKind.HOLD):
+            if row["id"] in hold_ids:
+                steps.compare_and_swap(connection, row, Event.RELEASE, {}, None)
+                held.remove(row)
+        steps.update_volume(connection, volume, held)
+
+
+@retried
+def begin_detaching(volume_id: str) -> None:
+    """Note that one of a volume's attachments is about to be detached.
+
+    :raises InvalidVolume: it has none of which that is not known already
+    """
+    with session.writer() as connection:
+        volume, held = steps.lock_with_rows(connection, volume_id)
+        if volume["status"] != "in-use":
+            raise exception.InvalidVolume(
+                reason=f"Volume {volume_id} must be in-use to begin detaching, but its status is "
+                f"{volume['status']}."
+            )
+        steps.update_volume(connection, volume, held, {"leaving": volume["leaving"] + 1})
+
+
+@retried
+def roll_detaching(volume_id: str) -> None:
+    """Note that one of the attachments is not going to be detached after all."""
+    with session.writer() as connection:
+        volume, held = steps.lock_with_rows(connection, volume_id)
+        steps.update_volume(connection, volume, held, {"leaving": max(volume["leaving"] - 1, 0)})
+
+
+@retried
+def attach(volume_id: str, claim: AttachRequest, denied_rule: str | None = None) -> Row:
+    """Note that a volume is in use, by whoever holds it or by somebody who simply says so.
+
+    Saying it again changes nothing.  A reservation of the same server becomes attached.
+
+    :param denied_rule: as of :func:`reserve`, which has asked it where the volume is held
+    :returns: the attachment's row
+    :raises InvalidVolume: the volume is somebody else's, or in no state for it
+    :raises InvalidVolumeAttachMode: it may only be read, and was to be written
+    :raises AttachmentLimitExceeded: there are as many attachments as may be
+    :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
+    """
+    with session.writer() as connection:
+        volume, held = steps.lock_with_rows(
+            connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
+        )
+        there = attachment_rows.holding(attachment_rows.visible(held))
+        mine = next((row for row in there if _is_same_holder(row, claim)), None)
+        known = mine or _new_row(volume_id, claim)
+        opened = _connections_for(known, volume, held, claim)
+        told = _decide_modes(volume, known, held, opened, claim)
+        hold = attachment_rows.find_hold(volume, held, claim["user_id"])
+        changed: Row = {"leaving": 0}
+        if mine is None:
+            _check_attachable(volume, held)
+            if hold is None:
+                multiattach_rules.check_shareable(_other_holders(held, claim), denied_rule)
+            mine = _insert_attachment(connection, known, told)
+            held.append(mine)
+            changed["admin_metadata"] = {
+                READONLY: "False",
+                **volume["admin_metadata"],
+                steps.ATTACHED_MODE: told["mode"],
+            }
+        else:
+            if mine["state"] == AttachmentState.ATTACHED:
+                hold = None  # It was used when this was said for the first time.
+            # What was only reserved is told as what its host may do.
+            reserved = mine["state"] == AttachmentState.RESERVED
+            values = {"mode": told["mode"]} if reserved else {}
+            steps.compare_and_swap(connection, mine, Event.COMPLETE, values, None)
+        _set_parent(connection, opened, mine)
+        left = steps.release_hold(connection, held, hold)
+        multiattach_rules.check_limit(volume, left)
+        steps.update_volume(connection, volume, left, changed)
+    return mine
+
+
+@retried
+def begin_connection(
+    volume_id: str,
+    project_id: str,
+    user_id: str | None,
+    choose: Callable[[Sequence[Row]], Row | None],
+    guard: steps.Guard,
+    denied: SharingDenial = NO_DENIAL,
+    lease: leases.Lease | None = None,
+) -> steps.Moved:
+    """Move a connection along CONNECT: one that is there, or a new one.
+
+    :param choose: picks among the volume's connections that the user may get once more
+    :param guard: see attachments.move(); what it raises leaves no new row
+    :param lease: as there
+    :raises Forbidden: a new one would be one of several, which is denied
+    """
+    who = {"project_id": project_id, "user_id": user_id}
+    with session.writer() as connection:
+        volume, held = steps.lock_with_rows(
+            connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT
+        )
+        stored = leases.acquire(connection, volume, lease) if lease else {}
+        mine = choose(_reusable(volume, held, user_id))
+        values = who if mine is not None and not attachment_rows.holding([mine]) else {}
+        if mine is None or not attachment_rows.holding([mine]):
+            strangers = attachment_rows.other_holders_for_host(held, denied.host, user_id)
+            multiattach_rules.check_shareable(strangers, denied.rule)
+        if mine is None:
+            new = steps.new_row(volume_id, AttachmentKind.CONNECTION, who)
+            new["state"] = AttachmentState.RESERVED.value
+            steps.insert(connection, new)
+            mine = dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new
+            held.append(mine)
+        if lease:
+            values = {**values, "owner": lease.holder}
+        moved = steps.move(
+            connection, volume, held, mine, Event.CONNECT, values, guard, None, stored
+        )
+    if lease:
+        leases.confirm(lease, stored)
+    return moved
+
+
+def _other_holders(held: Sequence[Row], claim: AttachRequest) -> list[Row]:
+    """Return whoever has a volume beside a user who says that it is attached without a hold."""
+    known = {AttachmentKind.LEGACY, AttachmentKind.ATTACHMENT}
+    rows = attachment_rows.holding(held)
+    return [row for row in rows if row["kind"] in known or row["user_id"] != claim["user_id"]]
+
+
+def _is_same_holder(row: Row, claim: AttachRequest) -> bool:
+    """Tell whether an attachment is of the server that is named, or else of the host."""
+    if claim["instance_uuid"] is not None:
+        return bool(row["instance_uuid"] == claim["instance_uuid"])
+    return row["instance_uuid"] is None and bool(row["host"] == claim["host"])
+
+
+def _check_attachable(volume: Row, held: Sequence[Row]) -> None:
+    """Let a volume be attached that is free, or held for whoever comes now.
+
+    :raises InvalidVolume: it is not
+    """
+    others = attachment_rows.holding(attachment_rows.visible(held))
+    if volume["state"] != VolumeState.READY or volume["status"] == "error":
+        reason = f"its status is {volume['status']}"
+    elif others and not volume["multiattach"]:
+        named = ", ".join(attachment_rows.describe(row) for row in others[:3])
+        reason = f"it is not multiattach and is held by {named}"
+    else:
+        return
+    raise exception.InvalidVolume(reason=f"Volume {volume['id']} cannot be attached: {reason}.")
+
+
+def _new_row(volume_id: str, claim: AttachRequest) -> Row:
+    row = steps.new_row(volume_id, AttachmentKind.LEGACY, claim)
+    return row | {"state": AttachmentState.ATTACHED.value, "attached_at": models.now()}
+
+
+def _insert_attachment(connection: sa.Connection, new: Row, told: Row) -> Row:
+    steps.insert(connection, new | told)
+    return dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new | told
+
+
+def _connections_for(
+    mine: Row, volume: Row, held: Sequence[Row], claim: AttachRequest
+) -> list[Row]:
+    """Return the connections that an attachment is made for: those are closed with it."""
+    connections = attachment_rows.of_kind(held, AttachmentKind.CONNECTION)
+    free = [row for row in connections if row["serves"] is None]
+    if volume["multiattach"]:
+        there = [row for row in free if attachment_rows.is_on_host(mine, row["host"])]
+        # Several may be of several servers: then nobody can tell.
+        own = attachment_rows.of_user(free, claim["user_id"])
+        free = there or (own if len(own) == 1 else [])
+    return free + [row for row in connections if row["serves"] == mine["id"]]
+
+
+def _set_parent(connection: sa.Connection, opened: Sequence[Row], mine: Row) -> None:
+    bound = {"serves": mine["id"], "instance_uuid": mine["instance_uuid"]}
+    for row in opened:
+        if row["serves"] is None:
+            connection.execute(statements.UPDATE, {"the_id": row["id"], **bound})
+            row.update(bound)
+
+
+def _decide_modes(
+    volume: Row, mine: Row, held: Sequence[Row], opened: Sequence[Row], claim: AttachRequest
+) -> Row:
+    """Return how an attachment is attached: "ro" is told only of a host that cannot write.
+
+    :returns: ``mode``, what its host may do, and ``asked_mode``, what is asked of connections
+        that are opened for it later
+    :raises InvalidVolumeAttachMode: it wants to write, and may only read
+    """
+    let_in = {row["mode"] for row in attachment_rows.holding(opened)}
+    only_reads = let_in == {"ro"}
+    asked = claim["mode"]
+    if asked is None:
+        read_only = volume["admin_metadata"].get(READONLY) == "True"
+        asked = "ro" if only_reads and not read_only else "rw"
+    # What nobody has said the use of may be this one's.
+    known = attachment_rows.visible(held) + [row for row in held if row["serves"] is not None]
+    own = attachment_rows.of_user(held, claim["user_id"])
+    others = known + [row for row in held if row not in known and row not in own]
+    multiattach_rules.decide_mode(
+        volume, mine, [row for row in others if row not in opened], asked
+    )
+    if asked == "rw" and only_reads:
+        hosts = ", ".join(sorted({str(row["host"]) for row in opened}))
+        raise exception.InvalidVolumeAttachMode(
+            volume_id=volume["id"], reason=f"its host {hosts} was let in to read only"
+        )
+    return {"mode": "rw" if "rw" in let_in else asked, "asked_mode": asked}
+
+
+def _awaiting_connection(held: Sequence[Row], user_id: str | None) -> list[Row]:
+    """Return the attachment that a user's next connection is for; empty if nobody can tell."""
+    own = attachment_rows.of_user(held, user_id)
+    found = attachment_rows.of_user(attachment_rows.without_connection(held), user_id)
+    return (
+        found if len(found) == 1 and not attachment_rows.of_kind(own, AttachmentKind.HOLD) else []
+    )
+
+
+def _reusable(volume: Row, held: Sequence[Row], user_id: str | None) -> list[Row]:
+    """Return the connections that a user may get once more.
+
+    Whoever has reserved one of several attachments gets another one than those that are used:
+    it is closed by itself, even if it is of the same host.
+    """
+    one_more = (
+        volume["multiattach"] and attachment_rows.find_hold(volume, held, user_id) is not None
+    )
+    connections = attachment_rows.of_kind(held, AttachmentKind.CONNECTION)
+    return [row for row in connections if row["serves"] is None or not one_more]
+
+
+def parent_values(
+    volume: Row, held: Sequence[Row], host: str | None, user_id: str | None
+) -> Mapping[str, Any]:
+    """Return the columns that bind a connection which is opened after the attachment was made.
+
+    :param held: the volume's rows
+    :param host: that is connected
+    :param user_id: who asks for it
+    """
+    made = [
+        row
+        for row in attachment_rows.of_kind(held, AttachmentKind.LEGACY)
+        if row["state"] not in attachment_rows.DETACHING
+    ]
+    if volume["multiattach"]:
+        there = [
+            row
+            for row in attachment_rows.without_connection(held)
+            if attachment_rows.is_on_host(row, host)
+        ]
+        made = there or _awaiting_connection(held, user_id)
+    if not made:
+        return {}
+    return {"serves": made[0]["id"], "instance_uuid": made[0]["instance_uuid"]}

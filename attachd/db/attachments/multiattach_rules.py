@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether one more may attach a volume, and may write; asked under the volume's lock.
+
+What a type says of it is explained in attachd.multiattach.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from attachd import exception, multiattach, states
+from attachd.conf import CONF
+from attachd.db import models
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.engine import row_locks
+from attachd.states import AttachmentKind, AttachmentState, VolumeState
+
+Row = dict[str, Any]
+_ATTACHMENTS = models.attachments
+
+READONLY: Final = "readonly"
+"""The key of a volume's admin_metadata that keeps hosts from writing; "True" or "False"."""
+
+_HOST_KINDS: Final = frozenset({AttachmentKind.ATTACHMENT, AttachmentKind.CONNECTION})
+"""The kinds whose hosts are let in; what is attached by a word alone has a connection beside."""
+
+
+def check_reserve(
+    volume: Row, rows: Sequence[Row], new: Row, denied_rule: str | None = None
+) -> None:
+    """Let one more join those who hold a volume.
+
+    A server that moves to another host is attached from both for a while.
+
+    :param volume: with ``type_specs``
+    :param rows: that are there
+    :param new: the row that is to be stored
+    :param denied_rule: the rule that denies the caller to share the volume, if one does
+    :raises VolumeNotAvailable: it may not
+    :raises AttachmentLimitExceeded: there are as many as may be
+    :raises Forbidden: somebody else is there already
+    """
+    free = volume["state"] == VolumeState.READY and volume["status"] != "error"
+    there = attachment_rows.holding(rows)
+    server = new.get("instance_uuid")
+    others = [row for row in there if server is None or row["instance_uuid"] != server]
+    if not free or (others and not volume["multiattach"]):
+        named = ", ".join(attachment_rows.describe(row) for row in there[:3])
+        raise exception.VolumeNotAvailable(
+            volume_id=volume["id"],
+            status=volume["status"],
+            holder=f"; it is held by {named}" if named else "",
+        )
+    check_shareable(other_holders(new, rows), denied_rule)
+    check_limit(volume, [*rows, new])
+
+
+def other_holders(new: Row, rows: Sequence[Row]) -> list[Row]:
+    """Return whoever else has a volume: not the same server, on its way to another host.
+
+    It has two attachments then.  With a third one, some of them are something else.
+    """
+    there = attachment_rows.holding(rows)
+    server = new.get("instance_uuid")
+    if server is None:
+        return there
+    same = [row for row in attachment_rows.visible(there) if row["instance_uuid"] == server]
+    return there if len(same) > 1 else [row for row in there if row["instance_uuid"] != server]
+
+
+def check_shareable(strangers: Sequence[Row], denied_rule: str | None) -> None:
+    """Let somebody be one of several, unless a rule denies it.
+
+    :raises Forbidden: naming the rule
+    """
+    if strangers and denied_rule:
+        raise exception.Forbidden(action=denied_rule)
+
+
+def check_connect_limits(
+    connection: sa.Connection, volume: Row, new: Row, others: Sequence[Row]
+) -> None:
+    """Let one more host in, or the same once more.
+
+    :param volume: with ``type_specs``
+    :param new: the row as it is going to be, with ``host``
+    :raises AttachmentLimitExceeded: there are as many as may be
+    """
+    counts = {**new, "state": AttachmentState.CONNECTING.value}
+    check_limit(volume, [*others, counts])
+    most = multiattach.parse(volume["type_specs"] or {}).most_per_host
+    beside = [row for row in _connected(others) if row["host"] == new["host"]]
+    if most is not None and len(beside) >= most:
+        raise exception.AttachmentLimitExceeded(
+            what=f"Volume {volume['id']} on host {new['host']}",
+            count=len(beside),
+            limit=most,
+            name=f"{multiattach.MOST_PER_HOST} of its type",
+        )
+    _check_host_limit(connection, new)
+
+
+def _connected(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in attachment_rows.holding(rows) if row["kind"] in _HOST_KINDS]
+
+
+def check_limit(volume: Row, rows: Sequence[Row]) -> None:
+    """Let so many rows have a volume.
+
+    :param volume: with ``type_specs``
+    :param rows: with the one that has come last
+    :raises AttachmentLimitExceeded: it is one too many
+    """
+    most = multiattach.parse(volume["type_specs"] or {}).most
+    if most is None or not volume["multiattach"]:
+        return
+    count = _count_holders(rows)
+    if count > most:
+        raise exception.AttachmentLimitExceeded(
+            what=f"Volume {volume['id']}",
+            count=count - 1,
+            limit=most,
+            name=f"{multiattach.MOST} of its type",
+        )
+
+
+def _count_holders(rows: Sequence[Row]) -> int:
+    """Count servers, and hosts that have none; a user's hold and connection are of one of them.
+
+    A server counts once while it moves, when it has two attachments, and not for more than that.
+    """
+    attached = attachment_rows.holding(attachment_rows.visible(rows))
+    connections = attachment_rows.holding(attachment_rows.of_kind(rows, AttachmentKind.CONNECTION))
+    unknown = [row for row in connections if row["serves"] is None]
+    held = attachment_rows.of_kind(rows, AttachmentKind.HOLD)
+    servers = Counter(row.get("instance_uuid") or row["id"] for row in attached)
+    users = {row["user_id"] for row in (*held, *unknown)}
+    return sum(max(1, number - 1) for number in servers.values()) + sum(
+        max(len(attachment_rows.of_user(held, user)), len(attachment_rows.of_user(unknown, user)))
+        for user in users
+    )
+
+
+def _check_host_limit(connection: sa.Connection, new: Row) -> None:
+    """Count what the host has of all volumes, while nobody else adds to it."""
+    most: int = CONF.manager.max_attachments_per_host
+    if not most or not new["host"]:
+        return
+    row_locks.lock_row(connection, models.host_locks, new["host"])
+    there = sa.select(sa.func.count()).where(
+        _ATTACHMENTS.c.host == new["host"],
+        _ATTACHMENTS.c.id != new["id"],
+        _ATTACHMENTS.c.kind.in_(_HOST_KINDS),
+        _ATTACHMENTS.c.state.not_in(states.INACTIVE),
+    )
+    count = connection.execute(there).scalar_one()
+    if count >= most:
+        raise exception.AttachmentLimitExceeded(
+            what=f"Host {new['host']}",
+            count=count,
+            limit=most,
+            name="[manager]max_attachments_per_host",
+        )
+
+
+def decide_mode(volume: Row, mine: Row, others: Sequence[Row], asked: str | None) -> str:
+    """Return what a host may do: "rw" or "ro".
+
+    :param volume: with ``type_specs``
+    :param mine: the attachment in question
+    :param asked: "rw", "ro", or None: as much as is allowed
+    :raises InvalidVolumeAttachMode: it may only read, and wants to write
+    """
+    why = "" if asked == "ro" else read_only_reason(volume, mine, others)
+    if why and asked == "rw":
+        raise exception.InvalidVolumeAttachMode(volume_id=volume["id"], reason=why)
+    return "ro" if why or asked == "ro" else "rw"
+
+
+def read_only_reason(volume: Row, mine: Row, others: Sequence[Row]) -> str:
+    """Tell why a host may not write; "" if it may."""
+    if volume["admin_metadata"].get(READONLY) == "True":
+        return "it is read-only"
+    rules = multiattach.parse(volume["type_specs"] or {})
+    if rules.mode is multiattach.Mode.RW:
+        return ""
+    if not rules.multiattach:
+        return "its type says mode='RO'"
+    writers = _other_writers(mine, others)
+    if writers:
+        writer = attachment_rows.describe(writers[0])
+        return f"its type allows one writer, mode='RO', and that is {writer}"
+    return ""
+
+
+def _other_writers(mine: Row, others: Sequence[Row]) -> list[Row]:
+    writers = [
+        row
+        for row in attachment_rows.holding(others)
+        if row["mode"] == "rw"
+        and row["id"] != mine.get("serves")
+        and mine["id"] not in {row["id"], row["serves"]}
+    ]
+    known = {row["id"] for row in writers}
+    # A connection and what it serves are one.
+    apart = [row for row in writers if row["serves"] not in known]
+    strangers = {row["id"] for row in other_holders(mine, apart)}
+    return [row for row in apart if row["id"] in strangers]

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of attachments; read by the API, which shows them page by page.
+
+A page is one statement, whatever its size.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, TypedDict
+
+import sqlalchemy as sa
+
+from attachd import states
+from attachd.db import models
+from attachd.db.engine import paging, session
+from attachd.db.engine.retry import retried
+from attachd.states import VISIBLE_KINDS, AttachmentState
+
+Row = dict[str, Any]
+_ATTACHMENTS = models.attachments
+_SECRET_COLUMNS = frozenset({"connector", "connection_info", "secret"})
+_IS_VISIBLE = _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS))
+PUBLIC_COLUMNS = [column for column in _ATTACHMENTS.c if column.name not in _SECRET_COLUMNS]
+
+
+class Filters(TypedDict, total=False):
+    """Which attachments are wanted; a key that is absent filters nothing.
+
+    :ivar states: in one of these, as states.attachment_states() gives them for a wire name
+    :ivar like: columns, of SEARCHABLE, and a text that is somewhere in them
+    :ivar times: comparisons which all have to hold; what never changed did when it was made
+    """
+
+    project_id: str
+    volume_id: str
+    instance_uuid: str
+    host: str
+    agent: str
+    states: Collection[AttachmentState]
+    like: Mapping[str, str]
+    times: Sequence[paging.Comparison]
+
+
+SEARCHABLE = frozenset({"volume_id", "instance_uuid", "host", "mountpoint"})
+_LAST_CHANGE = {
+    "updated_at": sa.func.coalesce(_ATTACHMENTS.c.updated_at, _ATTACHMENTS.c.created_at)
+}
+_EQUAL = ("project_id", "volume_id", "instance_uuid", "host", "agent")
+_SELECTIVE = frozenset({"volume_id", "instance_uuid", "host", "agent"})
+SORTABLE = frozenset({"id", "volume_id", "instance_uuid", "host", "created_at", "updated_at"})
+
+
+@retried
+def page(filters: Filters, page: paging.Page) -> list[Row]:
+    """Return one page of attachments, without what is secret in them.
+
+    :raises MarkerNotFound: there is no such item
+    """
+    return _page(sa.select(*PUBLIC_COLUMNS), filters, page)
+
+
+@retried
+def page_with_secrets(filters: Filters, page: paging.Page) -> list[Row]:
+    """Return one page of attachments, with connector and connection_info.
+
+    :raises MarkerNotFound: there is no such item
+    """
+    return _page(sa.select(_ATTACHMENTS), filters, page)
+
+
+@retried
+def list_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[Row]]:
+    """Return the attachments of some volumes, by volume, oldest first, without secrets."""
+    found: dict[str, list[Row]] = {volume_id: [] for volume_id in volume_ids}
+    if not found:
+        return found
+    statement = (
+        sa.select(*PUBLIC_COLUMNS)
+        .where(_ATTACHMENTS.c.volume_id.in_(volume_ids), _IS_VISIBLE)
+        .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
+    )
+    with session.reader() as connection:
+        for row in connection.execute(statement):
+            found[row.volume_id].append(dict(row._mapping))
+    return found
+
+
+@retried
+def count_attached(volume_ids: Sequence[str]) -> dict[str, int]:
+    """Return how many attachments of each of some volumes are attached, by volume."""
+    found = dict.fromkeys(volume_ids, 0)
+    if not found:
+        return found
+    statement = (
+        sa.select(_ATTACHMENTS.c.volume_id, sa.func.count())
+        .where(
+            _ATTACHMENTS.c.volume_id.in_(volume_ids),
+            _IS_VISIBLE,
+            _ATTACHMENTS.c.state == AttachmentState.ATTACHED.value,
+        )
+        .group_by(_ATTACHMENTS.c.volume_id)
+    )
+    with session.reader() as connection:
+        found.update((volume_id, count) for volume_id, count in connection.execute(statement))
+    return found
+
+
+def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> list[Row]:
+    statement = statement.where(*_conditions(filters))
+    visible = paging.equal(_ATTACHMENTS, filters, ("project_id",))
+    with session.reader() as connection:
+        return paging.fetch_page(
+            connection,
+            statement,
+            _ATTACHMENTS,
+            visible,
+            page,
+            paging.order_index(_ATTACHMENTS, filters, page, _SELECTIVE),
+        )
+
+
+def _conditions(filters: Filters) -> list[paging.Condition]:
+    conditions: list[paging.Condition] = [_IS_VISIBLE]
+    conditions += paging.equal(_ATTACHMENTS, filters, _EQUAL)
+    if "states" in filters:
+        conditions.append(_ATTACHMENTS.c.state.in_(filters["states"]))
+    conditions += paging.compare(_ATTACHMENTS, filters.get("times", ()), _LAST_CHANGE)
+    return conditions + paging.like(_ATTACHMENTS, filters.get("like", {}), SEARCHABLE)
+
+
+# ---- MERGED
+
+AnyRow = Mapping[str, Any]
+
+USING_CONNECTION: Final = states.LIVE | states.ACCESS_UNKNOWN
+"""States in which a host uses its connection, or nobody can tell that it does not."""
+
+_PARENT = sa.func.coalesce(_ATTACHMENTS.c.serves, _ATTACHMENTS.c.id)
+_HAS_PARENT = sa.or_(
+    _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS)), _ATTACHMENTS.c.serves.is_not(None)
+)
+
+
+@retried
+def list_sharing(attachments: Sequence[AnyRow], project_id: str | None) -> dict[str, list[str]]:
+    """Return who else uses the connection of each of some attachments, oldest first.
+
+    :param attachments: with ``id`` and ``volume_id``
+    :param project_id: only those of this project; None: whosever they are
+    :returns: ids of attachments, by the id of each of those that were asked for
+    """
+    if not attachments:
+        return {}
+    volumes = {row["volume_id"] for row in attachments}
+    mine = sa.select(_ATTACHMENTS.c.connection_key).where(
+        _ATTACHMENTS.c.volume_id.in_(sorted(volumes)), _ATTACHMENTS.c.connection_key.is_not(None)
+    )
+    wanted = (
+        sa.select(
+            _PARENT.label("owner_id"),
+            _ATTACHMENTS.c.connection_key,
+            _ATTACHMENTS.c.state,
+            _ATTACHMENTS.c.project_id,
+        )
+        .where(_ATTACHMENTS.c.connection_key.in_(mine), _HAS_PARENT)
+        .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
+    )
+    keys = defaultdict(set)
+    users = defaultdict(list)
+    with session.reader() as connection:
+        for row in connection.execute(wanted):
+            if AttachmentState(row.state) not in states.INACTIVE:
+                keys[row.owner_id].add(row.connection_key)
+            if AttachmentState(row.state) in USING_CONNECTION and project_id in {
+                None,
+                row.project_id,
+            }:
+                users[row.connection_key].append(row.owner_id)
+    return {each["id"]: _list_others(each["id"], keys[each["id"]], users) for each in attachments}
+
+
+def _list_others(mine: str, keys: Collection[str], users: dict[str, list[str]]) -> list[str]:
+    found = dict.fromkeys(user for key in sorted(keys) for user in users[key])
+    return [each for each in found if each != mine]
+
+
+@retried
+def connection_keys(attachment_id: str, volume_id: str) -> list[str]:
+    """Return what is stored as equal for all that share a connection with an attachment."""
+    wanted = sa.select(_ATTACHMENTS.c.connection_key).where(
+        _ATTACHMENTS.c.volume_id == volume_id,
+        sa.or_(_ATTACHMENTS.c.id == attachment_id, _ATTACHMENTS.c.serves == attachment_id),
+        _ATTACHMENTS.c.connection_key.is_not(None),
+        _ATTACHMENTS.c.state.not_in(states.INACTIVE),
+    )
+    with session.reader() as connection:
+        return list(connection.execute(wanted).scalars())
+
+
+@retried
+def list_users_of(keys: Collection[str], project_id: str | None) -> list[AnyRow]:
+    """Return the attachments that use one of these connections, without secrets, oldest first.
+
+    :param keys: as of :func:`connection_keys`
+    :param project_id: as of :func:`list_sharing`
+    """
+    if not keys:
+        return []
+    owners = sa.select(_PARENT).where(
+        _ATTACHMENTS.c.connection_key.in_(sorted(keys)),
+        _ATTACHMENTS.c.state.in_(sorted(USING_CONNECTION)),
+    )
+    the = _ATTACHMENTS.alias()
+    wanted = sa.select(*(the.c[column.name] for column in PUBLIC_COLUMNS)).where(
+        the.c.id.in_(owners), the.c.kind.in_(sorted(VISIBLE_KINDS))
+    )
+    if project_id is not None:
+        wanted = wanted.where(the.c.project_id == project_id)
+    with session.reader() as connection:
+        found = connection.execute(wanted.order_by(the.c.created_at, the.c.id))
+        return [dict(row._mapping) for row in found]

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The statements that attaching and detaching are made of; executed by transitions.py.
+
+They are built once, and most are prepared: SQLAlchemy spends more on building a statement than
+on executing it.  What is bound to ``the_id`` and the like is given at the execution, together with
+the columns to store.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import sqlalchemy as sa
+
+from attachd import states
+from attachd.db import models
+from attachd.db.cluster import leases
+from attachd.db.engine.compiled import CompiledStatement
+from attachd.states import AttachmentState, Event, VolumeState
+
+_ATTACHMENTS = models.attachments
+_VOLUMES = models.volumes
+_VOLUME_TYPES = models.volume_types
+_QOS_SPECS = models.qos_specs
+
+_AVAILABLE = states.derive(VolumeState.READY, ())
+_RESERVED = states.derive(VolumeState.READY, (AttachmentState.RESERVED,))
+_ATTACHED = (AttachmentState.ATTACHED,)
+_OLDEST_FIRST = (_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
+
+# Each column that is read has its price with PyMySQL.
+_LOCKED_COLUMNS = (
+    _VOLUMES.c.id,
+    _VOLUMES.c.size_gib,
+    _VOLUMES.c.state,
+    _VOLUMES.c.status,
+    _VOLUMES.c.attach_status,
+    _VOLUMES.c.leaving,
+    _VOLUMES.c.multiattach,
+    _VOLUMES.c.host,
+    _VOLUMES.c.provider,
+    _VOLUMES.c.admin_metadata,
+    *leases.COLUMNS,
+)
+
+# What a host hears of its type's QoS specs, in the statement that locks the volume anyway.
+_FRONT_END_QOS = (
+    sa.select(_QOS_SPECS.c.specs)
+    .join(_VOLUME_TYPES, _VOLUME_TYPES.c.qos_specs_id == _QOS_SPECS.c.id)
+    .where(_VOLUME_TYPES.c.id == _VOLUMES.c.volume_type_id, _QOS_SPECS.c.consumer != "back-end")
+    .scalar_subquery()
+    .label("front_end_qos")
+)
+
+# How it may be attached.
+_TYPE_SPECS = (
+    sa.select(_VOLUME_TYPES.c.extra_specs)
+    .where(_VOLUME_TYPES.c.id == _VOLUMES.c.volume_type_id)
+    .scalar_subquery()
+    .label("type_specs")
+)
+
+_LOCK = (
+    sa.select(*_LOCKED_COLUMNS).where(_VOLUMES.c.id == sa.bindparam("the_id")).with_for_update()
+)
+LOCK_VOLUME: Final = CompiledStatement(_LOCK)
+LOCK_VOLUME_TO_RESERVE: Final = CompiledStatement(_LOCK.add_columns(_TYPE_SPECS))
+LOCK_VOLUME_TO_CONNECT: Final = CompiledStatement(_LOCK.add_columns(_TYPE_SPECS, _FRONT_END_QOS))
+UPDATE_VOLUME: Final = CompiledStatement(
+    sa.update(_VOLUMES).where(_VOLUMES.c.id == sa.bindparam("the_id"))
+)
+SEEN_COLUMNS: Final = ("id", "lease_holder", "lease_generation", "updated_at")
+UPDATE_VOLUME_IF_UNCHANGED: Final = CompiledStatement(
+    sa.update(_VOLUMES).where(
+        *(_VOLUMES.c[name] == sa.bindparam(f"the_{name}") for name in SEEN_COLUMNS)
+    )
+)
+"""... if nobody has changed it since these of its columns were seen."""
+RESERVE_FREE_VOLUME: Final = CompiledStatement(
+    sa.update(_VOLUMES)
+    .where(
+        _VOLUMES.c.id == sa.bindparam("the_id"),
+        _VOLUMES.c.state == VolumeState.READY.value,
+        _VOLUMES.c.status == _AVAILABLE.status,
+        _VOLUMES.c.multiattach.is_(False),
+    )
+    .values(status=_RESERVED.status, attach_status=_RESERVED.attach_status)
+)
+
+# Nothing outranks "attached", so that no other attachment has to be looked at.
+SET_VOLUME_ATTACHED: Final = CompiledStatement(
+    sa.update(_VOLUMES)
+    .where(_VOLUMES.c.id == sa.bindparam("the_id"))
+    .values(
+        leaving=0,
+        attach_status=states.derive(VolumeState.READY, _ATTACHED).attach_status,
+        status=sa.case(
+            {state.value: states.derive(state, _ATTACHED).status for state in VolumeState},
+            value=_VOLUMES.c.state,
+        ),
+    )
+)
+
+INSERT: Final = CompiledStatement(sa.insert(_ATTACHMENTS))
+UPDATE: Final = sa.update(_ATTACHMENTS).where(_ATTACHMENTS.c.id == sa.bindparam("the_id"))
+LIST_OF_VOLUME: Final = CompiledStatement(
+    sa.select(_ATTACHMENTS)
+    .where(_ATTACHMENTS.c.volume_id == sa.bindparam("the_id"))
+    .order_by(*_OLDEST_FIRST)
+)
+WITH_VOLUME: Final = sa.select(
+    _ATTACHMENTS,
+    *(
+        _VOLUMES.c[name].label(f"volume_{name}")
+        for name in ("host", "state", "status", "multiattach")
+    ),
+).join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
+_GET = WITH_VOLUME.where(_ATTACHMENTS.c.id == sa.bindparam("the_id"))
+GET: Final = CompiledStatement(_GET)
+GET_IN_PROJECT: Final = CompiledStatement(
+    _GET.where(_ATTACHMENTS.c.project_id == sa.bindparam("the_project"))
+)
+
+# As literals, because SQLAlchemy would else write each list of values anew.
+_IN_SOURCE_STATE = {
+    event: _ATTACHMENTS.c.state.in_(
+        [sa.literal_column(f"'{source.value}'") for source in move.sources]
+    )
+    for event, move in states.ATTACHMENT_TRANSITIONS.items()
+}
+
+_SWAP = {
+    event: (sa.delete(_ATTACHMENTS) if move.target is None else sa.update(_ATTACHMENTS)).where(
+        _ATTACHMENTS.c.id == sa.bindparam("the_id"), _IN_SOURCE_STATE[event]
+    )
+    for event, move in states.ATTACHMENT_TRANSITIONS.items()
+}
+
+SWAP: Final[Mapping[Event, CompiledStatement]] = MappingProxyType(
+    {event: CompiledStatement(statement) for event, statement in _SWAP.items()}
+)
+"""Changes or removes the row if it is in a state from which the event leads."""
+
+COMPLETE_FIRST: Final = CompiledStatement(
+    sa.update(_ATTACHMENTS).where(
+        _ATTACHMENTS.c.id == sa.bindparam("the_id"),
+        _ATTACHMENTS.c.state != AttachmentState.ATTACHED.value,
+        _IN_SOURCE_STATE[Event.COMPLETE],
+    )
+)
+"""Moves an attachment along COMPLETE that has not been completed before."""
+
+SWAP_IN_GENERATION: Final[Mapping[Event, CompiledStatement]] = MappingProxyType(
+    {
+        event: CompiledStatement(
+            statement.where(_ATTACHMENTS.c.generation == sa.bindparam("the_generation"))
+        )
+        for event, statement in _SWAP.items()
+    }
+)
+"""... and only if it still has this generation."""

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps that transactions on attachments are made of; used by attachments.py and legacy.py.
+
+Each of them is given the connection of a transaction, which begins with :func:`lock_volume`
+wherever it depends on what else there is of the volume.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from attachd import exception, states
+from attachd.db import models
+from attachd.db.attachments import events, multiattach_rules, statements
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.engine.compiled import CompiledStatement
+from attachd.states import AttachmentKind, AttachmentState, Event, VolumeState
+
+Row = dict[str, Any]
+
+ATTACHED_MODE = "attached_mode"
+"""What of a volume's administrative metadata is there as long as it is attached."""
+
+
+# Whoever was attached goes, now or as soon as its host has let go.
+_DETACHING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
+
+# A manager that begins says how it ended.  What is only asked for is told at once.
+_STARTED_BY_MANAGER = frozenset({Event.CONNECT, Event.DISCONNECT})
+
+# What is connected from here was not connected before.
+_NOT_CONNECTED = frozenset({AttachmentState.RESERVED, AttachmentState.CONNECT_FAILED})
+
+
+class Moved(NamedTuple):
+    """What a move left behind, as read in its own transaction.
+
+    :ivar volume: what matters of the volume's row, without names and times
+    :ivar attachment: the moved row, or its last content if the move removed it
+    :ivar others: the rows of the volume's other attachments, oldest first
+    :ivar source: the state that the attachment was in before
+    """
+
+    volume: Row
+    attachment: Row
+    others: list[Row]
+    source: AttachmentState
+
+
+Guard = Callable[[Row, Row, Sequence[Row]], Mapping[str, Any]]
+"""(volume, attachment, others) -> more values to store; raises to forbid the move."""
+
+
+def lock_volume(
+    connection: sa.Connection, volume_id: str, wanted: CompiledStatement = statements.LOCK_VOLUME
+) -> Row:
+    """Take the volume's row for this transaction and return what matters of it.
+
+    :param wanted: LOCK_VOLUME_TO_JOIN has ``type_specs`` too, the extra specs of its type, and
+        LOCK_VOLUME_TO_CONNECT also ``front_end_qos``, what a host is to limit it to; or None
+    """
+    row = wanted.fetch_one(connection, {"the_id": volume_id})
+    if row is None:
+        raise exception.VolumeNotFound(volume_id=volume_id)
+    return row
+
+
+def list_rows(connection: sa.Connection, volume_id: str) -> list[Row]:
+    """Return all rows of a volume, of whatever kind, oldest first."""
+    return statements.LIST_OF_VOLUME.fetch_all(connection, {"the_id": volume_id})
+
+
+def lock_with_rows(
+    connection: sa.Connection, volume_id: str, wanted: CompiledStatement = statements.LOCK_VOLUME
+) -> tuple[Row, list[Row]]:
+    """Do as :func:`lock_volume` and return the volume, and its rows as of :func:`list_rows`."""
+    volume = lock_volume(connection, volume_id, wanted)
+    return volume, list_rows(connection, volume_id)
+
+
+def new_row(volume_id: str, kind: AttachmentKind, values: Mapping[str, Any]) -> Row:
+    """Return a row that INSERT takes; the columns that it lacks are NULL."""
+    return {
+        **values,
+        "id": values.get("id") or models.new_id(),
+        "volume_id": volume_id,
+        "kind": kind.value,
+        "generation": 0,
+        "created_at": models.now(),
+    }
+
+
+def insert(connection: sa.Connection, row: Row) -> None:
+    """Store a new row, and tell of it."""
+    statements.INSERT.execute(connection, row)
+    events.record(connection, row, row["state"])
+
+
+def next_generation(row: Row) -> dict[str, Any]:
+    """Return the columns that keep those who have worked on a row from writing to it."""
+    return {"generation": row["generation"] + 1}
+
+
+def check_allowed_states(row: Row, allowed_states: Collection[str] | None) -> None:
+    """Let an attachment be deleted that is in one of these states; None: in whatever state.
+
+    :raises InvalidTransition: it is in none of them; who decided has seen something else
+    """
+    if allowed_states is not None and row["state"] not in allowed_states:
+        now = AttachmentState(row["state"]).wire
+        raise exception.InvalidTransition(
+            f"Attachment {row['id']} has become {now} since it was decided that it may be "
+            "deleted. Look at it, and repeat the call if it is still to be deleted."
+        )
+
+
+def move(
+    connection: sa.Connection,
+    volume: Row,
+    rows: Sequence[Row],
+    mine: Row,
+    event: Event,
+    values: Mapping[str, Any],
+    guard: Guard | None = None,
+    generation: int | None = None,
+    lease: Mapping[str, Any] | None = None,
+) -> Moved:
+    """Move one of the rows of a locked volume along an arrow, and the volume with it.
+
+    :param lease: what else changes in the volume's row, see leases.acquire()
+    :raises: as attachments.move()
+    """
+    others = [row for row in rows if row is not mine]
+    if volume["state"] == VolumeState.DELETING and mine["state"] in states.INACTIVE:
+        # It did not keep its volume from being deleted, and goes with it: were it to count
+        # again, the volume's data would be removed and its row could not.
+        raise exception.Conflict(reason=f"Volume {volume['id']} is being deleted.")
+    source = AttachmentState(mine["state"])
+    stored = dict(values)
+    if guard is not None:
+        stored.update(guard(volume, mine, others))
+    if event is Event.CONNECT and source in _NOT_CONNECTED:
+        multiattach_rules.check_connect_limits(connection, volume, {**mine, **stored}, others)
+    target = compare_and_swap(connection, mine, event, stored, generation)
+    left: Sequence[Row] = others if target is None else [*others, mine]
+    if event is Event.REVOKED and mine["kind"] == AttachmentKind.CONNECTION:
+        left = _close_connection(connection, volume, mine, others)
+    changed = {**volume_changes(volume, mine, source, event), **(lease or {})}
+    update_volume(connection, volume, left, changed)
+    return Moved(volume, mine, others, source)
+
+
+def volume_changes(volume: Row, mine: Row, source: AttachmentState, event: Event) -> Row:
+    """Return what else of the volume changes when an attachment moves."""
+    changed: Row = {}
+    if event is Event.COMPLETE:
+        changed["leaving"] = 0
+    elif event in _DETACHING and source is AttachmentState.ATTACHED:
+        # Somebody had begun to detach one of them; now one is detached.
+        changed["leaving"] = max(volume["leaving"] - 1, 0)
+    elif event is Event.REVOKED and mine["kind"] in states.VISIBLE_KINDS:
+        changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
+        if ATTACHED_MODE in volume["admin_metadata"]:
+            changed["admin_metadata"] = without_attached_mode(volume["admin_metadata"])
+    elif event is Event.CANCEL:
+        changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
+    return changed
+
+
+def _close_connection(
+    connection: sa.Connection, volume: Row, closed: Row, others: Sequence[Row]
+) -> Sequence[Row]:
+    """Note what the end of a connection means for others of its volume; return what remains.
+
+    The hold is given back that it was opened for.  An attachment that it served, and that asked
+    to read only, does so from now on if no other host of it may write.
+    """
+    if closed["serves"] is None:
+        return release_hold(
+            connection, others, attachment_rows.find_hold(volume, others, closed["user_id"])
+        )
+    served = [row for row in others if row["id"] == closed["serves"]]
+    writers = [row for row in others if row["serves"] == closed["serves"] and row["mode"] == "rw"]
+    for row in attachment_rows.of_kind(served, AttachmentKind.LEGACY):
+        if row["asked_mode"] == "ro" and not writers:
+            connection.execute(statements.UPDATE, {"the_id": row["id"], "mode": "ro"})
+    return others
+
+
+def release_hold(connection: sa.Connection, held: Sequence[Row], hold: Row | None) -> list[Row]:
+    """Give a hold back, if there is one; return what remains."""
+    if hold is not None:
+        compare_and_swap(connection, hold, Event.RELEASE, {}, None)
+    return [row for row in held if row is not hold]
+
+
+def without_attached_mode(admin_metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return administrative metadata as it is when the volume is not attached."""
+    return {key: value for key, value in admin_metadata.items() if key != ATTACHED_MODE}
+
+
+def compare_and_swap(
+    connection: sa.Connection,
+    row: Row,
+    event: Event,
+    values: Row,
+    generation: int | None,
+    statement: CompiledStatement | None = None,
+) -> AttachmentState | None:
+    """Do the compare-and-swap, and tell of it; ``row`` is brought up to date.
+
+    :param row: at least what :func:`events.record` needs; if its state is not known, it changes
+    :param statement: that does it, if not SWAP or SWAP_OWNED
+    """
+    source, target = row["state"], states.ATTACHMENT_TRANSITIONS[event].target
+    the: Row = {"the_id": row["id"]}
+    statement = statements.SWAP[event] if statement is None else statement
+    if generation is not None:
+        statement = statements.SWAP_IN_GENERATION[event]
+        the["the_generation"] = generation
+    if target is not None:
+        if "error" in values:
+            values["error"] = models.truncate_error(values["error"])
+        values |= {"state": target.value, "updated_at": models.now()}
+        the |= values
+    if statement.execute(connection, the) != 1:
+        raise exception.InvalidTransition(
+            kind="Attachment", id=row["id"], source=row["state"], event=event.value
+        )
+    row.update(values)
+    begins = event in _STARTED_BY_MANAGER and "owner" in values
+    if source != target and not begins:
+        events.record(connection, row, events.event_type(event, target), values.get("error"))
+    return target
+
+
+def update_volume(
+    connection: sa.Connection,
+    volume: Row,
+    rows: Sequence[Row],
+    changed: Mapping[str, Any] | None = None,
+    *,
+    joined: bool = False,
+) -> None:
+    """Store what changes of a volume, and what is derived from its rows; ``volume`` follows.
+
+    :param rows: all that there are by now
+    :param joined: one of them is new: the volume's row changes even if nothing in it does, so that
+        whoever has seen it before notices
+    """
+    wanted = {**volume, **(changed or {})}
+    found = [AttachmentState(row["state"]) for row in rows]
+    leaving = states.remaining_detaches(wanted["leaving"], found)
+    derived = states.derive(VolumeState(wanted["state"]), found, leaving)
+    values: Row = {**(changed or {}), "leaving": leaving, **derived._asdict()}
+    if values.items() <= volume.items() and not joined:
+        return
+    values["updated_at"] = models.now()
+    statements.UPDATE_VOLUME.execute(connection, {"the_id": volume["id"], **values})
+    volume.update(values)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an audit reads of the rows, and the one thing that it writes; for manager/audit/."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from attachd import states
+from attachd.db import models
+from attachd.db.cluster import members
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+from attachd.states import AttachmentState, VolumeState, VolumeStatus
+
+Row = dict[str, Any]
+_VOLUMES = models.volumes
+_ATTACHMENTS = models.attachments
+
+
+@retried
+def list_volumes(backend: str) -> list[Row]:
+    """Return all volumes of ``host@backend``, oldest first."""
+    wanted = (
+        sa.select(_VOLUMES)
+        .where(models.on_backend(backend))
+        .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
+    )
+    with session.reader() as connection:
+        return [dict(row._mapping) for row in connection.execute(wanted)]
+
+
+@retried
+def list_attachments(backend: str) -> list[Row]:
+    """Return the attachments of all volumes of ``host@backend``, secrets included."""
+    wanted = (
+        sa.select(_ATTACHMENTS)
+        .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
+        .where(models.on_backend(backend))
+    )
+    with session.reader() as connection:
+        return [dict(row._mapping) for row in connection.execute(wanted)]
+
+
+@retried
+def list_attachments_of_volume(volume_id: str) -> list[Row]:
+    """Return the attachments of a volume, secrets included."""
+    with session.reader() as connection:
+        found = connection.execute(
+            sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id)
+        )
+        return [dict(row._mapping) for row in found]
+
+
+def list_living_ids() -> set[str]:
+    """Return the ids of the manager processes that live."""
+    return {str(row["id"]) for row in members.list_living()}
+
+
+def seconds_unchanged(row: Row) -> float:
+    """Return for how many seconds a row has been as it is."""
+    return float((models.now() - (row["updated_at"] or row["created_at"])).total_seconds())
+
+
+@retried
+def find_volume(volume_id: str) -> Row | None:
+    """Return a volume, whichever backend it is at, or None if there is none."""
+    with session.reader() as connection:
+        found = connection.execute(
+            sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id)
+        ).one_or_none()
+    return None if found is None else dict(found._mapping)
+
+
+@retried
+def get_statuses(volume_id: str) -> tuple[VolumeStatus, VolumeStatus] | None:
+    """Return what is stored of a volume's status and what it should be; None: it is gone."""
+    with session.writer() as connection:
+        found = _compute_locked(connection, volume_id)
+    return None if found is None else found[:2]
+
+
+@retried
+def repair_status(volume_id: str) -> None:
+    """Let a volume's status be what follows from its own state and its attachments."""
+    with session.writer() as connection:
+        if (found := _compute_locked(connection, volume_id)) is not None:
+            _stored, right, leaving = found
+            values = {**right._asdict(), "leaving": leaving}
+            connection.execute(
+                sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id).values(values)
+            )
+
+
+def _compute_locked(
+    connection: sa.Connection, volume_id: str
+) -> tuple[VolumeStatus, VolumeStatus, int] | None:
+    """Look at a volume and its attachments while nobody can move either."""
+    wanted = sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
+    row = connection.execute(wanted).one_or_none()
+    if row is None:
+        return None
+    held = connection.execute(
+        sa.select(_ATTACHMENTS.c.state).where(_ATTACHMENTS.c.volume_id == volume_id)
+    ).scalars()
+    return compute_statuses(dict(row._mapping), [AttachmentState(each) for each in held])
+
+
+def compute_statuses(
+    row: Row, held: list[AttachmentState]
+) -> tuple[VolumeStatus, VolumeStatus, int]:
+    """Tell what a volume's row says of its status, what it should say, and how many leave."""
+    leaving = states.remaining_detaches(row["leaving"], held)
+    right = states.derive(VolumeState(row["state"]), held, leaving)
+    return VolumeStatus(row["status"], row["attach_status"]), right, leaving

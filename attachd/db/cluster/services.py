@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The services table: who reported when; written by managers, read by the API and placement."""
+
+from collections.abc import Mapping
+import datetime
+from typing import Any, NamedTuple, TypedDict
+
+from oslo_db import exception as db_exception
+from oslo_utils.versionutils import convert_version_to_tuple as number
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.db import models
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+
+Row = dict[str, Any]
+_SERVICES = models.services
+
+
+class Versions(NamedTuple):
+    """What a service understands.
+
+    :ivar contract: the version of the RPC contract; None: of a release that did not tell
+    :ivar objects: their versions, as objects.manifests.to_text() writes them
+    :ivar alive: whether it reported within ``service_down_time``
+    """
+
+    contract: str | None
+    objects: str | None
+    alive: bool = True
+
+
+class Filters(TypedDict, total=False):
+    """Which services are wanted; a key that is absent filters nothing."""
+
+    binary: str
+    host: str
+
+
+@retried
+def report(
+    *,
+    binary: str,
+    host: str,
+    availability_zone: str,
+    up: bool,
+    error: str | None,
+    report: Mapping[str, Any] | None,
+    spoken: Versions | None = None,
+) -> None:
+    """Note that a service lives, and how it is; its first report makes it known.
+
+    :param report: the backend's, as drivers.base.BackendStats; None keeps the last one
+    :param spoken: what this process understands. Of several that work on one backend the oldest
+        counts, until it has said nothing for ``service_down_time``
+    """
+    values: Row = {
+        "availability_zone": availability_zone,
+        "up": up,
+        "error": models.truncate_error(error),
+        "seen_at": models.now(),
+    }
+    if report is not None:
+        values["report"] = dict(report)
+    told = _version_values(spoken) if spoken is not None else {}
+    try:
+        if not _update(binary, host, {**values, **told}, *_not_older(spoken)):
+            _insert_or_update(binary, host, values, told)
+    except db_exception.DBDuplicateEntry:
+        # Another process of the same service was first by a moment.
+        _update(binary, host, values)
+
+
+def _version_values(spoken: Versions) -> Row:
+    return {
+        "rpc_version": spoken.contract,
+        "object_version": spoken.objects,
+        "versioned_at": models.now(),
+    }
+
+
+def _not_older(spoken: Versions | None) -> list[sa.ColumnElement[bool]]:
+    """Match where nobody spoke something else a short time ago."""
+    if spoken is None:
+        return []
+    same = _SERVICES.c.rpc_version == spoken.contract
+    silent = _SERVICES.c.versioned_at < alive_since()
+    return [sa.or_(_SERVICES.c.rpc_version.is_(None), same, silent)]
+
+
+def _insert_or_update(binary: str, host: str, values: Row, told: Row) -> None:
+    """Make a service known; or, where processes of two releases work on it, keep the older."""
+    found = sa.select(_SERVICES.c.rpc_version).where(
+        _SERVICES.c.binary == binary, _SERVICES.c.host == host
+    )
+    with session.reader() as connection:
+        row = connection.execute(found).first()
+    if row is None:
+        with session.writer() as connection:
+            new = sa.insert(_SERVICES).values(binary=binary, host=host, **values, **told)
+            connection.execute(new)
+    elif told and (row[0] is None or number(told["rpc_version"]) < number(row[0])):
+        _update(binary, host, {**values, **told})
+    else:
+        _update(binary, host, values)
+
+
+def _update(
+    binary: str, host: str, values: Mapping[str, Any], *only: sa.ColumnElement[bool]
+) -> bool:
+    mine = sa.and_(_SERVICES.c.binary == binary, _SERVICES.c.host == host, *only)
+    with session.writer() as connection:
+        return connection.execute(sa.update(_SERVICES).where(mine).values(**values)).rowcount == 1
+
+
+@retried
+def versions() -> dict[str, Versions]:
+    """Return what the services understand, by their hosts."""
+    wanted = sa.select(
+        _SERVICES.c.host, _SERVICES.c.rpc_version, _SERVICES.c.object_version, _SERVICES.c.seen_at
+    )
+    with session.reader() as connection:
+        rows = connection.execute(wanted).all()
+    return {row[0]: Versions(row[1], row[2], row[3] >= alive_since()) for row in rows}
+
+
+@retried
+def page(filters: Filters) -> list[Row]:
+    """Return the services, sorted by binary and host; there is one per backend.
+
+    :returns: rows, with ``alive``: whether it reported within ``service_down_time``
+    """
+    wanted = (
+        sa.select(_SERVICES).filter_by(**filters).order_by(_SERVICES.c.binary, _SERVICES.c.host)
+    )
+    with session.reader() as connection:
+        rows = [dict(row._mapping) for row in connection.execute(wanted)]
+    return [{**row, "alive": row["seen_at"] >= alive_since()} for row in rows]
+
+
+def alive_since() -> datetime.datetime:
+    """Return the moment since when a service must have reported to count as alive."""
+    return models.now() - datetime.timedelta(seconds=CONF.manager.service_down_time)
+
+
+@retried
+def enable(binary: str, host: str) -> Row:
+    """Let a backend get new volumes again.
+
+    :raises NotFound: it never reported
+    """
+    return _set_values(binary, host, {"disabled": False, "disabled_reason": None})
+
+
+@retried
+def disable(binary: str, host: str, reason: str | None) -> Row:
+    """Keep new volumes away from a backend; what it has goes on.
+
+    :raises NotFound: it never reported
+    """
+    return _set_values(binary, host, {"disabled": True, "disabled_reason": reason})
+
+
+def _set_values(binary: str, host: str, values: Mapping[str, Any]) -> Row:
+    if not _update(binary, host, values):
+        raise _not_found(binary, host)
+    return page({"binary": binary, "host": host})[0]
+
+
+def _not_found(binary: str, host: str) -> exception.NotFound:
+    return exception.NotFound(f"Service {binary} on host {host} could not be found.")
+
+
+@retried
+def freeze(binary: str, host: str) -> None:
+    """Have a backend create, delete and extend nothing.
+
+    :raises NotFound: it never reported
+    :raises BadRequest: it is frozen already
+    """
+    _set_frozen(binary, host, frozen=True)
+
+
+@retried
+def thaw(binary: str, host: str) -> None:
+    """End what freeze() began.
+
+    :raises NotFound: it never reported
+    :raises BadRequest: it is not frozen
+    """
+    _set_frozen(binary, host, frozen=False)
+
+
+def _set_frozen(binary: str, host: str, *, frozen: bool) -> None:
+    mine = sa.and_(_SERVICES.c.binary == binary, _SERVICES.c.host == host)
+    with session.writer() as connection:
+        change = (
+            sa.update(_SERVICES)
+            .where(mine, _SERVICES.c.frozen == (not frozen))
+            .values(frozen=frozen)
+        )
+        if connection.execute(change).rowcount == 1:
+            return
+    if not page({"binary": binary, "host": host}):
+        raise _not_found(binary, host)
+    state = "frozen already" if frozen else "not frozen"
+    raise exception.BadRequest(reason=f"Backend {host} is {state}.")
+
+
+@retried
+def is_frozen(binary: str, host: str) -> bool:
+    """Tell whether a backend is frozen; one that never reported is not."""
+    wanted = sa.select(_SERVICES.c.frozen).where(
+        _SERVICES.c.binary == binary, _SERVICES.c.host == host
+    )
+    with session.reader() as connection:
+        return bool(connection.execute(wanted).scalar())
+
+
+class ProjectUsage(NamedTuple):
+    """How much a project has at one backend."""
+
+    volumes: int
+    gib: int
+
+
+@retried
+def usage_by_project(backend: str) -> dict[str, ProjectUsage]:
+    """Return number and total size of the volumes at ``host@backend``, by project."""
+    table = models.volumes
+    statement = (
+        sa.select(table.c.project_id, sa.func.count(), sa.func.sum(table.c.size_gib))
+        .where(models.on_backend(backend))
+        .group_by(table.c.project_id)
+        .order_by(table.c.project_id)
+    )
+    with session.reader() as connection:
+        return {
+            row[0]: ProjectUsage(int(row[1]), int(row[2])) for row in connection.execute(statement)
+        }

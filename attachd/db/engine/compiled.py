@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statements that are compiled once and then handed to the driver; for what each attach does.
+
+For each execution SQLAlchemy makes a context and a result, which takes as much CPU as the driver
+takes for the statement itself.  Here SQLAlchemy compiles, converts values, explains errors and
+has the connection and its transaction; what is between is left out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import functools
+import logging
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.sql.compiler import SQLCompiler
+
+LOG = logging.getLogger("sqlalchemy.engine.Engine.attachd")
+"""Where SQLAlchemy logs the statements of our engines."""
+
+Row = dict[str, Any]
+Statement = sa.Select[Any] | sa.Insert | sa.Update | sa.Delete
+Listener = TypeVar("Listener", bound=Callable[..., Any])
+
+_Convert = Callable[[Any], Any] | None
+"""Between what Python has and what the driver takes or gives; None: they are the same."""
+
+
+def without_context(listener: Listener) -> Listener:
+    """Mark who listens to ``before_cursor_execute`` and does not need SQLAlchemy's context.
+
+    Where anybody else listens to an engine, such as a tool that traces statements from beginning
+    to end, SQLAlchemy executes what is prepared as it executes all else.
+    """
+    vars(listener)["without_context"] = True
+    return listener
+
+
+class CompiledStatement:
+    """A statement that is executed again and again, with the same names of values each time.
+
+    Values are given by name: those of its bindparams, and the columns that an INSERT or UPDATE
+    stores.  Defaults of columns are not filled in: what is to be stored is named.
+
+    :ivar statement: what SQLAlchemy would execute
+    """
+
+    def __init__(self, statement: Statement) -> None:
+        self.statement: Final = statement
+
+    def execute(self, connection: sa.Connection, values: Mapping[str, Any]) -> int:
+        """Execute it in the connection's transaction.
+
+        :returns: how many rows it was about
+        :raises: what ``connection.execute()`` raises
+        :raises sqlalchemy.exc.InvalidRequestError: there is no transaction
+        """
+        text = self._text(connection, values)
+        if not connection.in_transaction():
+            # The next one would commit it, whoever that is.
+            raise sa.exc.InvalidRequestError(f"There is no transaction for {text.sql}")
+        if (listeners := _listeners(connection)) is None:
+            return connection.execute(self.statement, dict(values)).rowcount
+        return _execute(connection, text, values, listeners).matched
+
+    def fetch_one(self, connection: sa.Connection, values: Mapping[str, Any]) -> Row | None:
+        """Execute it and return the first row, by the names of its columns; None: there is none.
+
+        :raises: what ``connection.execute()`` raises
+        """
+        return next(iter(self.fetch_all(connection, values)), None)
+
+    def fetch_all(self, connection: sa.Connection, values: Mapping[str, Any]) -> list[Row]:
+        """Execute it and return its rows, by the names of their columns.
+
+        :raises: what ``connection.execute()`` raises
+        """
+        text = self._text(connection, values)
+        if (listeners := _listeners(connection)) is None:
+            found = connection.execute(self.statement, dict(values))
+            return [dict(row._mapping) for row in found]
+        return [
+            {
+                name: read(value) if read else value
+                for (name, read), value in zip(text.columns, row, strict=True)
+            }
+            for row in _execute(connection, text, values, listeners).rows
+        ]
+
+    def _text(self, connection: sa.Connection, values: Mapping[str, Any]) -> "_CompiledText":
+        return _compile(self.statement, connection.dialect, tuple(values))
+
+
+class _Bind(NamedTuple):
+    """One place of a statement where a value belongs.
+
+    :ivar marker: what the driver calls it
+    :ivar name: whose value; None: it is always the same one
+    :ivar fixed: that one
+    """
+
+    marker: str
+    name: str | None
+    write: _Convert
+    fixed: Any
+
+
+class _CompiledText(NamedTuple):
+    """What a driver gets.
+
+    :ivar columns: of the result; none of a statement that has no result
+    """
+
+    sql: str
+    positional: bool
+    binds: Sequence[_Bind]
+    columns: Sequence[tuple[str, _Convert]]
+
+    def arguments(self, values: Mapping[str, Any]) -> Any:
+        """Return the values in the form in which the driver wants them."""
+        written = [
+            fixed if name is None else write(values[name]) if write else values[name]
+            for _marker, name, write, fixed in self.binds
+        ]
+        if self.positional:
+            return written
+        return {bind.marker: value for bind, value in zip(self.binds, written, strict=True)}
+
+
+class _Executed(NamedTuple):
+    matched: int
+    rows: Sequence[Sequence[Any]]
+
+
+@functools.lru_cache(maxsize=1024)
+def _compile(statement: Statement, dialect: sa.Dialect, names: Sequence[str]) -> _CompiledText:
+    if isinstance(statement, sa.Insert):
+        statement = statement.inline()  # nobody asks for the number of a row
+    compiled = statement.compile(dialect=dialect, column_keys=list(names))
+    assert isinstance(compiled, SQLCompiler)
+    columns = list(statement.selected_columns) if isinstance(statement, sa.Select) else []
+    _check_compilable(compiled, columns)
+    order = compiled.positiontup if compiled.positional else compiled.bind_names.values()
+    return _CompiledText(
+        compiled.string,
+        compiled.positional,
+        [_bind(compiled, name, given=name in names) for name in order or ()],
+        [
+            (str(column.key), column.type.dialect_impl(dialect).result_processor(dialect, None))
+            for column in columns
+        ],
+    )
+
+
+def _check_compilable(compiled: SQLCompiler, columns: Sequence[sa.ColumnElement[Any]]) -> None:
+    """Refuse what only a context of SQLAlchemy's would do.
+
+    :raises ValueError: a default is to be filled in, a text is to be written for each execution,
+        rows are to be returned by what is no SELECT, or two columns of one name
+    """
+    more = (
+        *(compiled.insert_prefetch or ()),
+        *(compiled.update_prefetch or ()),
+        *compiled.post_compile_params,
+        *compiled.literal_execute_params,
+        *(compiled.effective_returning or ()),
+    )
+    if more or len({column.key for column in columns}) < len(columns):
+        raise ValueError(f"It cannot be prepared, for {[*map(str, more)] or columns}: {compiled}")
+
+
+def _bind(compiled: SQLCompiler, name: str, *, given: bool) -> _Bind:
+    bound = compiled.binds[name]
+    if bound.callable or (bound.required and not given):
+        raise ValueError(f"There is no value for {name}: {compiled}")
+    marker = compiled.escaped_bind_names.get(name, name)
+    dialect = compiled.dialect
+    write = bound.type.dialect_impl(dialect).bind_processor(dialect)
+    if given:
+        return _Bind(marker, name, write, None)
+    fixed = bound.effective_value
+    return _Bind(marker, None, None, write(fixed) if write else fixed)
+
+
+def _listeners(connection: sa.Connection) -> Sequence[Callable[..., Any]] | None:
+    """Return who is to hear of a statement; None: somebody needs what is left out here."""
+    heard = connection.engine.dispatch.before_cursor_execute
+    if not heard:
+        return ()
+    return list(heard) if all(hasattr(each, "without_context") for each in heard) else None
+
+
+def _execute(
+    connection: sa.Connection,
+    text: _CompiledText,
+    values: Mapping[str, Any],
+    listeners: Sequence[Callable[..., Any]],
+) -> _Executed:
+    try:
+        arguments = text.arguments(values)
+    except Exception as error:  # noqa: BLE001  as SQLAlchemy does
+        _raise_translated(connection, error, text.sql, dict(values), None)
+    for listener in listeners:
+        listener(connection, None, text.sql, arguments, None, False)
+    if LOG.isEnabledFor(logging.INFO):
+        LOG.info("%s", text.sql)
+    lent = connection.connection
+    cursor = None
+    try:
+        cursor = lent.cursor()
+        cursor.execute(text.sql, arguments)
+        done = _Executed(cursor.rowcount, cursor.fetchall() if text.columns else ())
+        cursor.close()
+    except BaseException as error:  # noqa: BLE001  as SQLAlchemy does: an interrupted one is lost
+        # What is no error of the driver stays as it is.
+        known = isinstance(error, connection.dialect.loaded_dbapi.Error)
+        _raise_translated(connection, error, text.sql if known else None, arguments, cursor)
+    return done
+
+
+def _raise_translated(
+    connection: sa.Connection, error: BaseException, sql: str | None, arguments: Any, cursor: Any
+) -> NoReturn:
+    """Raise what SQLAlchemy, and oslo.db that listens to it, make of an error.
+
+    If the connection is lost, its pool hears of it.
+    """
+    connection._handle_dbapi_exception(  # noqa: SLF001  pinned by tests/unit/db/test_prepared.py
+        error, sql, arguments, cursor, None
+    )

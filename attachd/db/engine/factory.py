@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines for SQLite, MariaDB and PostgreSQL, made from [database]; session.py keeps them.
+
+There are two per process: the reader commits each statement by itself and so needs no BEGIN,
+COMMIT or ROLLBACK; the writer runs transactions.  An isolation level is set once per
+connection, so that a transaction costs its own statements and one COMMIT, nothing else: no
+ping at the checkout (api.retried repeats what met a dead connection) and no ROLLBACK at the
+return (api.writer has ended the transaction by then).
+"""
+
+from collections.abc import Mapping, Sequence
+import functools
+import inspect
+import logging
+import os
+from typing import Any
+
+from oslo_db.sqlalchemy import exc_filters
+from pymysql import connections, protocol
+import sqlalchemy as sa
+
+from attachd.db.engine import timeouts
+from attachd.db.engine.timeouts import Timeouts
+
+SQLITE_BUSY_TIMEOUT = 30.0
+"""Seconds a process waits for the writer of another process."""
+
+Arguments = dict[str, Any]
+
+Options = Any
+"""CONF.database, or what has the same attributes: oslo.db's options."""
+
+
+def create_reader(options: Options, limits: Timeouts | None = None) -> sa.Engine:
+    """Make an engine whose statements each see what was committed before them.
+
+    :param limits: of its patience; None: it has no end
+    """
+    arguments = {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
+    return _create_engine(options, limits, arguments)
+
+
+def create_writer(options: Options, limits: Timeouts | None = None) -> sa.Engine:
+    """Make an engine for short transactions that lock what they are about to change.
+
+    :param limits: as of :func:`create_reader`
+    """
+    url = sa.make_url(options.connection)
+    if url.get_backend_name() == "sqlite":
+        # SQLite has one writer at a time.  Threads wait in the pool, awake as soon as it is
+        # their turn; SQLite itself would have them poll.
+        engine = _create_engine(options, limits, {"pool_size": 1, "max_overflow": 0})
+        # The dialect is this engine's own; an event would cost each statement something.
+        vars(engine.dialect)["do_begin"] = _begin_immediate
+        return engine
+    return _create_engine(options, limits, {"isolation_level": "READ COMMITTED"})
+
+
+def _create_engine(options: Options, limits: Timeouts | None, arguments: Arguments) -> sa.Engine:
+    url = sa.make_url(options.connection)
+    if options.connection_parameters:
+        url = url.update_query_string(options.connection_parameters, append=True)
+    dialect = url.get_backend_name()
+    # Parameters hold connectors and secrets, which no message of an error may show.
+    arguments = {"pool_reset_on_return": None, "hide_parameters": True, **arguments}
+    arguments = _pool_arguments(options) | arguments
+    told = arguments["connect_args"] = timeouts.connect_args(url, limits) if limits else {}
+    if dialect == "sqlite":
+        _create_private_file(url)
+    elif dialect in {"mysql", "mariadb"} and "charset" not in url.query:
+        told["charset"] = "utf8mb4"
+    if url.get_driver_name() == "pymysql":
+        cache_column_descriptions()
+    engine = sa.create_engine(url, logging_name="attachd", **arguments)
+    # What oslo.db listens to besides is about savepoints, of which there are none here.  An engine
+    # that nobody listens to but for its errors spends a twentieth less on a request.
+    sa.event.listen(engine, "handle_error", exc_filters.handler, retval=True)
+    statements = _session_statements(dialect, options)
+    if limits:
+        statements += timeouts.session_statements(dialect, limits)
+    _set_up_connections(engine, dialect, statements)
+    return engine
+
+
+def _pool_arguments(options: Options) -> Arguments:
+    given = {
+        "poolclass": sa.QueuePool,
+        "pool_recycle": options.connection_recycle_time,
+        "pool_size": options.max_pool_size,
+        "max_overflow": options.max_overflow,
+        "pool_timeout": options.pool_timeout,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _create_private_file(url: sa.URL) -> None:
+    """Create the database file for its owner's eyes only; SQLite gives -wal and -shm its mode."""
+    if not url.database or url.database == ":memory:":
+        raise ValueError("SQLite needs a file: sqlite:////path/to/attachd.sqlite")
+    try:
+        os.close(os.open(url.database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        # Left to SQLite, which meets the same and raises what callers expect.
+        logging.getLogger(__name__).debug("Cannot create %s: %s", url.database, error)
+
+
+def _set_up_connections(engine: sa.Engine, dialect: str, statements: Sequence[str]) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def set_up(connection: Any, _record: Any) -> None:
+        if dialect == "sqlite":
+            # Transactions are begun by us (_begin_immediate), not by Python's sqlite3.
+            connection.isolation_level = None
+        cursor = connection.cursor()
+        for statement in statements:
+            cursor.execute(statement)
+        cursor.close()
+        if dialect == "postgresql":
+            connection.commit()  # or what was set is undone with the first transaction
+
+
+def _session_statements(dialect: str, options: Options) -> list[str]:
+    if dialect == "sqlite":
+        # NORMAL: a commit survives the process, and the file stays whole whatever happens, but
+        # the last commits before a power failure may be lost.  What they were about is gone as
+        # well: SQLite is for one machine, whose sessions and daemons have ended with it.  To
+        # wait for the disk at each commit (FULL) costs several times the transaction itself.
+        synchronous = "NORMAL" if options.sqlite_synchronous else "OFF"
+        return [
+            f"PRAGMA busy_timeout = {int(SQLITE_BUSY_TIMEOUT * 1000)}",
+            "PRAGMA journal_mode = WAL",
+            f"PRAGMA synchronous = {synchronous}",
+            "PRAGMA foreign_keys = ON",
+        ]
+    if dialect in {"mysql", "mariadb"}:
+        wanted: Mapping[str, str | int | None] = {
+            "sql_mode": options.mysql_sql_mode,
+            "wsrep_sync_wait": options.mysql_wsrep_sync_wait,
+        }
+        return [
+            f"SET SESSION {name} = {value!r}"
+            for name, value in wanted.items()
+            if value is not None
+        ]
+    return []
+
+
+def _begin_immediate(connection: Any) -> None:
+    # A plain BEGIN takes the lock with the first write; two that have read before it then
+    # cannot both go on, and one gets "database is locked" without any waiting.
+    connection.cursor().execute("BEGIN IMMEDIATE").close()
+
+
+# ---- MERGED
+
+CACHED_DESCRIPTIONS = 4096
+"""Descriptions that are kept, per process; attachd's queries have a few hundred."""
+
+
+def cache_column_descriptions() -> None:
+    """Have descriptions of columns read once; where PyMySQL is not the one we know, as it was."""
+    known = getattr(connections, "FieldDescriptorPacket", None)
+    if known is protocol.FieldDescriptorPacket and inspect.isclass(known):
+        connections.FieldDescriptorPacket = functools.lru_cache(CACHED_DESCRIPTIONS)(known)

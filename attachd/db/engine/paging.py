@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of a list, each found by the last item of the one before; used by all lists of db.
+
+Finding a page by its marker (keyset paging) costs the same for the thousandth page as for the
+first, and an item that comes or goes meanwhile neither repeats nor hides another one.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+import dataclasses
+import datetime
+import operator
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
+
+import sqlalchemy as sa
+
+from attachd import exception
+
+Direction = Literal["asc", "desc"]
+Row = dict[str, Any]
+Condition = sa.ColumnElement[bool]
+
+OPERATORS: Final = MappingProxyType(
+    {
+        "gt": operator.gt,
+        "gte": operator.ge,
+        "eq": operator.eq,
+        "neq": operator.ne,
+        "lt": operator.lt,
+        "lte": operator.le,
+    }
+)
+"""How a column can be compared with a moment."""
+
+_MAX_CLOCK_SKEW = datetime.timedelta(hours=1)
+_LAST = datetime.datetime.max - _MAX_CLOCK_SKEW  # noqa: DTZ901  the tables' times have no zone
+
+
+class Comparison(NamedTuple):
+    """A column that is compared with a moment: ``verb`` is one of :data:`OPERATORS`."""
+
+    column: str
+    verb: str
+    moment: datetime.datetime
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """Which part of a list is asked for, in which order.
+
+    :ivar limit: how many items at most
+    :ivar marker: the id of the last item of the page before
+    :ivar offset: how many items to skip
+    :ivar sort: columns and directions; equal ones are sorted by id
+    """
+
+    limit: int
+    marker: str | None = None
+    offset: int = 0
+    sort: tuple[tuple[str, Direction], ...] = (("created_at", "desc"),)
+
+
+def fetch_page(
+    connection: sa.Connection,
+    statement: sa.Select[Any],
+    table: sa.Table,
+    visible: Sequence[Condition],
+    page: Page,
+    index: str | None = None,
+) -> list[Row]:
+    """Return the items of one page in one statement; an empty page after a marker needs two.
+
+    :param statement: selects from ``table`` with all filters, without an order
+    :param visible: what a marker has to fulfil to be seen by the caller
+    :param index: as of order_index()
+    :raises MarkerNotFound: there is no such item, or not for the caller
+    :raises BadRequest: there is no such sort key
+    """
+    order = _order(table, page.sort)
+    statement = statement.order_by(*(term for key in order for term in _sort_terms(*key)))
+    if page.marker is not None:
+        statement = statement.where(*_after([table.c.id == page.marker, *visible], order))
+        if index is not None:
+            for dialect in ("mysql", "mariadb"):
+                statement = statement.with_hint(table, f"FORCE INDEX ({index})", dialect)
+    statement = statement.limit(page.limit)
+    if page.offset:
+        statement = statement.offset(page.offset)
+    found = [dict(row._mapping) for row in connection.execute(statement)]
+    if not found and page.marker is not None:
+        _check_marker(connection, table, visible, page.marker)
+    return found
+
+
+def order_index(
+    table: sa.Table, filters: Mapping[str, Any], page: Page, selective: Collection[str]
+) -> str | None:
+    """Name the index that has the rows in the order of a page; None: another one may be better.
+
+    MariaDB takes every large range of an index for half of the table.  Where that is as much as
+    a whole project has, it would rather read all of the project up to the marker.
+
+    :param selective: filters that find their few rows by an index of their own
+    """
+    if [column for column, _direction in page.sort] != [
+        "created_at"
+    ] or filters.keys() & selective:
+        return None
+    columns = (
+        ("project_id", "created_at", "id") if "project_id" in filters else ("created_at", "id")
+    )
+    wanted = [table.c[name] for name in columns]
+    (found,) = [each.name for each in table.indexes if list(each.columns) == wanted]
+    return str(found)
+
+
+def equal(table: sa.Table, filters: Mapping[str, Any], names: Iterable[str]) -> list[Condition]:
+    """Match the rows whose columns are as ``filters`` says, of those that it has."""
+    return [table.c[name] == filters[name] for name in names if name in filters]
+
+
+def compare(
+    table: sa.Table,
+    comparisons: Iterable[Comparison],
+    instead: Mapping[str, sa.ColumnElement[Any]] = MappingProxyType({}),
+) -> list[Condition]:
+    """Match the rows of which all comparisons hold.
+
+    :param instead: what is compared for some columns
+    """
+    found: list[Condition] = []
+    for column, verb, moment in comparisons:
+        found.append(OPERATORS[verb](instead.get(column, table.c[column]), moment))
+        if verb in {"lt", "lte", "eq"} and column != "created_at":
+            # This follows from the rest, in a form that has an index: nothing happens to what is
+            # not made yet, though two machines may have stored the times.
+            found.append(table.c.created_at <= min(moment, _LAST) + _MAX_CLOCK_SKEW)
+    return found
+
+
+def like(
+    table: sa.Table, texts: Mapping[str, str], searchable: Collection[str]
+) -> list[Condition]:
+    """Match the rows whose columns have a text somewhere inside, taken literally."""
+    assert texts.keys() <= set(searchable), texts
+    return [table.c[name].contains(text, autoescape=True) for name, text in texts.items()]
+
+
+def _order(
+    table: sa.Table, sort: Sequence[tuple[str, Direction]]
+) -> list[tuple[sa.Column[Any], Direction]]:
+    order = []
+    for name, direction in sort:
+        if name not in table.c:
+            raise exception.BadRequest(reason=f"Sort key supplied is invalid: {name}")
+        order.append((table.c[name], direction))
+    if not any(column is table.c.id for column, _ in order):
+        order.append((table.c.id, order[-1][1] if order else "desc"))
+    return order
+
+
+def _sort_terms(column: sa.Column[Any], direction: Direction) -> list[sa.ColumnElement[Any]]:
+    """Sort by a column; NULL counts as smallest, where databases differ."""
+    if direction == "asc":
+        return [column.is_not(None).asc(), column.asc()] if column.nullable else [column.asc()]
+    return [column.is_(None).asc(), column.desc()] if column.nullable else [column.desc()]
+
+
+def _after(
+    is_marker: Sequence[Condition], order: Sequence[tuple[sa.Column[Any], Direction]]
+) -> list[Condition]:
+    """Match what is sorted after the marker: past it by one key and equal by those before."""
+
+    def value(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+        return sa.select(column).where(*is_marker).correlate(None).scalar_subquery()
+
+    alternatives: list[Condition] = []
+    equal: list[Condition] = []
+    for column, direction in order:
+        alternatives.append(sa.and_(*equal, _beyond(column, direction, value(column))))
+        equal.append(column.is_not_distinct_from(value(column)))
+    first, direction = order[0]
+    conditions: list[Condition] = [sa.or_(*alternatives)]
+    if first.nullable:
+        # A marker that is NULL here is found out only by asking for it.
+        conditions.append(sa.exists(value(first).element))
+    else:
+        # This follows from the rest, in a form that lets every database use its index.
+        conditions.append(first >= value(first) if direction == "asc" else first <= value(first))
+    return conditions
+
+
+def _beyond(
+    column: sa.Column[Any], direction: Direction, value: sa.ColumnElement[Any]
+) -> Condition:
+    beyond = column > value if direction == "asc" else column < value
+    if not column.nullable:
+        return beyond
+    if direction == "asc":
+        return sa.or_(beyond, sa.and_(value.is_(None), column.is_not(None)))
+    return sa.or_(beyond, sa.and_(column.is_(None), value.is_not(None)))
+
+
+def _check_marker(
+    connection: sa.Connection, table: sa.Table, visible: Sequence[Condition], marker: str
+) -> None:
+    known = sa.select(table.c.id).where(table.c.id == marker, *visible)
+    if connection.execute(known).first() is None:
+        raise exception.MarkerNotFound(marker=marker)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done about a database that does not do as it is told; used by way of api.retried."""
+
+from collections.abc import Callable
+import functools
+import itertools
+import logging
+import random
+import time
+from typing import ParamSpec, TypeVar
+
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.conf import CONF
+
+LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_ATTEMPTS = 10
+INITIAL_BACKOFF = 0.01
+MAX_BACKOFF = 1.0
+"""Seconds; pauses double, and vary by chance, lest those that met once meet again.  In all
+they are about 2 seconds, as long as a caller may be kept from the answer that nothing works.
+Where the tries themselves take long, [database]retry_timeout ends them."""
+
+_TRANSIENT = (db_exception.DBConnectionError, db_exception.DBDeadlock)
+_TRY_LATER = "Try again later."
+_INVALID_VALUE = "A value cannot be stored: it is too long, or has characters that are no text."
+_VALUE_ERRORS = (sa.exc.DataError, ValueError)
+_MISSING_TABLE = frozenset({1146, "42P01"})
+"""MariaDB's and PostgreSQL's names of it."""
+_LOCK_NOT_AVAILABLE = "55P03"
+"""PostgreSQL's name of what MariaDB's drivers, and oslo.db, report as a deadlock."""
+
+
+def retried(function: Callable[P, R]) -> Callable[P, R]:
+    """Call again what met a deadlock or a lost connection; if that is no help, say what is wrong.
+
+    What is decorated has to be one transaction.  It has not happened when it is repeated: a
+    server undoes whatever it saw no COMMIT of, and a connection lost at the COMMIT itself is
+    raised as Unavailable by session.writer().
+
+    :raises Unavailable: the database does not answer, is too busy, or has no tables
+    :raises BadRequest: a value is none that the database can store
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        pause = INITIAL_BACKOFF
+        deadline = time.monotonic() + CONF.database.retry_timeout
+        for tries in itertools.count(1):
+            try:
+                return _call_translated(function, *args, **kwargs)
+            except _TRANSIENT as error:
+                if tries == MAX_ATTEMPTS or time.monotonic() >= deadline:
+                    raise _retries_exhausted(error) from error
+                LOG.debug("%s is called again after: %s", function.__qualname__, error)
+            time.sleep(random.uniform(0, pause))  # noqa: S311
+            pause = min(2 * pause, MAX_BACKOFF)
+        raise AssertionError("it never stops counting")
+
+    return call
+
+
+def _retries_exhausted(error: Exception) -> exception.Unavailable:
+    if isinstance(error, db_exception.DBDeadlock):
+        return _unavailable(f"The database is too busy. {_TRY_LATER}", error)
+    return _unavailable(f"The database does not answer. {_TRY_LATER}", error)
+
+
+def _call_translated(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function and turn into our own exceptions what another try would not help."""
+    try:
+        return function(*args, **kwargs)
+    except _TRANSIENT:
+        raise
+    except db_exception.DBNonExistentDatabase as error:
+        raise _unavailable(f"The database does not exist. {_TRY_LATER}", error) from error
+    except sa.exc.TimeoutError as error:
+        raise _unavailable(
+            f"Too many requests wait for the database. {_TRY_LATER}", error
+        ) from error
+    except db_exception.DBInvalidUnicodeParameter as error:
+        raise exception.BadRequest(reason=_INVALID_VALUE) from error
+    except (db_exception.DBError, sa.exc.DBAPIError) as error:
+        _translate(error)
+        raise
+
+
+def _translate(error: db_exception.DBError | sa.exc.DBAPIError) -> None:
+    inner = error.inner_exception if isinstance(error, db_exception.DBError) else error
+    if getattr(getattr(inner, "orig", None), "pgcode", None) == _LOCK_NOT_AVAILABLE:
+        raise db_exception.DBDeadlock(error) from error
+    if _is_missing_table(error, getattr(inner, "orig", None)):
+        message = "The database lacks tables: run attachd-manage db sync."
+        raise _unavailable(message, error) from error
+    # A driver that cannot even send a value, such as a NUL to PostgreSQL, has a ValueError.
+    if isinstance(error, db_exception.DBDataError) or isinstance(inner, _VALUE_ERRORS):
+        raise exception.BadRequest(reason=_INVALID_VALUE) from error
+    if isinstance(inner, sa.exc.OperationalError):
+        raise _unavailable(f"The database is in trouble. {_TRY_LATER}", error) from error
+
+
+def _is_missing_table(error: Exception, original: BaseException | None) -> bool:
+    if isinstance(error, db_exception.DBNonExistentTable):
+        return True
+    code = getattr(original, "pgcode", None) or next(iter(getattr(original, "args", ())), None)
+    return code in _MISSING_TABLE
+
+
+def _unavailable(reason: str, error: Exception) -> exception.Unavailable:
+    said = " ".join(str(error).split()).partition(" [SQL: ")[0]
+    LOG.warning("%s %s", reason, said)
+    return exception.Unavailable(reason=reason)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators see of rows without the API: inner states, holders, leases; nothing is changed.
+
+What is secret is never read.
+"""
+
+from collections.abc import Collection
+import datetime
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.db import models
+from attachd.db.attachments.queries import PUBLIC_COLUMNS
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+from attachd.states import AttachmentState
+
+Row = dict[str, Any]
+_ATTACHMENTS = models.attachments
+_VOLUMES = models.volumes
+_MEMBERS = models.members
+
+
+class AttachmentFilters(NamedTuple):
+    """Which attachments are wanted; None filters nothing.
+
+    :ivar host: by its connector, or by its agent
+    :ivar made_before: in UTC, as the next one
+    """
+
+    host: str | None = None
+    volume_id: str | None = None
+    states: Collection[AttachmentState] | None = None
+    made_before: datetime.datetime | None = None
+    changed_before: datetime.datetime | None = None
+    limit: int | None = None
+
+
+@retried
+def list_attachments(wanted: AttachmentFilters) -> list[Row]:
+    """Return attachments of every kind, oldest first, without secrets."""
+    statement = (
+        sa.select(*PUBLIC_COLUMNS)
+        .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
+        .limit(wanted.limit)
+    )
+    with session.reader() as connection:
+        found = connection.execute(statement.where(*_conditions(wanted)))
+        return [dict(row._mapping) for row in found]
+
+
+def _conditions(wanted: AttachmentFilters) -> list[sa.ColumnElement[bool]]:
+    found: list[sa.ColumnElement[bool]] = []
+    if wanted.host is not None:
+        found.append(
+            sa.or_(_ATTACHMENTS.c.host == wanted.host, _ATTACHMENTS.c.agent == wanted.host)
+        )
+    if wanted.volume_id is not None:
+        found.append(_ATTACHMENTS.c.volume_id == wanted.volume_id)
+    if wanted.states is not None:
+        found.append(_ATTACHMENTS.c.state.in_(sorted(wanted.states)))
+    if wanted.made_before is not None:
+        found.append(_ATTACHMENTS.c.created_at <= wanted.made_before)
+    if wanted.changed_before is not None:
+        changed = sa.func.coalesce(_ATTACHMENTS.c.updated_at, _ATTACHMENTS.c.created_at)
+        found.append(changed <= wanted.changed_before)
+    return found
+
+
+@retried
+def get_attachment(attachment_id: str) -> Row:
+    """Return an attachment of any kind, without secrets; raises AttachmentNotFound."""
+    with session.reader() as connection:
+        statement = sa.select(*PUBLIC_COLUMNS).where(_ATTACHMENTS.c.id == attachment_id)
+        row = connection.execute(statement).one_or_none()
+    if row is None:
+        raise exception.AttachmentNotFound(attachment_id=attachment_id)
+    return dict(row._mapping)
+
+
+@retried
+def get_volume(volume_id: str) -> Row:
+    """Return a volume's row, with ``lease_holder_name``: None if that process is dead.
+
+    :raises VolumeNotFound: there is none
+    """
+    statement = (
+        sa.select(_VOLUMES, _MEMBERS.c.name.label("lease_holder_name"))
+        .outerjoin(_MEMBERS, _MEMBERS.c.id == _VOLUMES.c.lease_holder)
+        .where(_VOLUMES.c.id == volume_id)
+    )
+    with session.reader() as connection:
+        row = connection.execute(statement).one_or_none()
+    if row is None:
+        raise exception.VolumeNotFound(volume_id=volume_id)
+    return dict(row._mapping)
+
+
+@retried
+def list_leases() -> dict[str, list[str]]:
+    """Return the ids of the volumes that processes work on, by process, dead ones included."""
+    statement = (
+        sa.select(_VOLUMES.c.lease_holder, _VOLUMES.c.id)
+        .where(_VOLUMES.c.lease_holder.is_not(None))
+        .order_by(_VOLUMES.c.lease_holder, _VOLUMES.c.id)
+    )
+    found: dict[str, list[str]] = {}
+    with session.reader() as connection:
+        for holder, volume_id in connection.execute(statement):
+            found.setdefault(holder, []).append(volume_id)
+    return found

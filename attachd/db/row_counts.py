@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts rows for whoever watches; four statements, asked for by manager/telemetry.py."""
+
+from collections.abc import Mapping
+import datetime
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from attachd.conf import CONF
+from attachd.db import models
+from attachd.db.cluster import services
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+from attachd.states import AttachmentState, VolumeState
+from attachd.telemetry.catalogue import COMMITS, STATEMENTS, Metric
+
+_ATTACHMENTS, _VOLUMES, _SERVICES, _AGENTS, _MEMBERS, _EVENTS = (
+    models.attachments,
+    models.volumes,
+    models.services,
+    models.agents,
+    models.members,
+    models.events,
+)
+
+_ATTACHMENTS_IN_PROGRESS = (
+    AttachmentState.CONNECTING,
+    AttachmentState.WITHDRAWING,
+    AttachmentState.DISCONNECTING,
+)
+_VOLUMES_IN_PROGRESS = (VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING)
+
+
+Counts = Mapping[tuple[str, ...], int]
+"""How many there are, by what they are in."""
+
+
+class BackendReport(NamedTuple):
+    """A backend, as it reported last.
+
+    :ivar age: seconds since then
+    """
+
+    backend: str
+    up: bool
+    age: float
+
+
+class RowCounts(NamedTuple):
+    """How many rows there are, by what they are in.
+
+    :ivar attachments: by kind and state
+    :ivar volumes: by status
+    :ivar overdue: by "attachment" or "volume", and state
+    :ivar agents: by "up" and "down"
+    :ivar processes: of managers
+    :ivar unread_events: that nobody who follows them has come to yet
+    """
+
+    attachments: Counts
+    volumes: dict[str, int]
+    overdue: Counts
+    backends: list[BackendReport]
+    agents: dict[str, int]
+    processes: int
+    unread_events: int
+
+
+@retried
+def count(overdue_after: float) -> RowCounts:
+    """Count.
+
+    :param overdue_after: seconds without a change, for rows on their way
+    :raises Unavailable: the database does not answer
+    """
+    long_ago = models.now() - datetime.timedelta(seconds=overdue_after)
+    with session.reader() as connection:
+        attachments = connection.execute(_attachments(long_ago)).all()
+        volumes = connection.execute(_volumes(long_ago)).all()
+        backends = connection.execute(
+            sa.select(_SERVICES.c.host, _SERVICES.c.up, _SERVICES.c.seen_at)
+        ).all()
+        agents, alive, processes, events = connection.execute(_others()).one()
+    by_status: dict[str, int] = {}
+    for status, _state, many, _late in volumes:
+        by_status[status] = by_status.get(status, 0) + int(many)
+    return RowCounts(
+        {(kind, state): int(many) for kind, state, many, _late in attachments},
+        by_status,
+        _overdue(attachments, volumes),
+        [_to_report(*row) for row in backends],
+        {"up": int(alive), "down": int(agents) - int(alive)},
+        int(processes),
+        int(events),
+    )
+
+
+def _overdue(attachments: Any, volumes: Any) -> dict[tuple[str, ...], int]:
+    found: dict[tuple[str, ...], int] = {
+        ("attachment", str(each)): 0 for each in _ATTACHMENTS_IN_PROGRESS
+    }
+    found |= {("volume", str(each)): 0 for each in _VOLUMES_IN_PROGRESS}
+    for kind, rows in (("attachment", attachments), ("volume", volumes)):
+        for _name, state, _many, late in rows:
+            if late and (kind, state) in found:
+                found[kind, state] += int(late)
+    return found
+
+
+def _to_report(host: str, up: bool, seen_at: datetime.datetime) -> BackendReport:  # noqa: FBT001  a column
+    age = max(0.0, (models.now() - seen_at).total_seconds())
+    return BackendReport(host, bool(up) and seen_at >= services.alive_since(), age)
+
+
+def _attachments(long_ago: datetime.datetime) -> sa.Select[Any]:
+    return sa.select(
+        _ATTACHMENTS.c.kind,
+        _ATTACHMENTS.c.state,
+        sa.func.count(),
+        _count_late(_ATTACHMENTS, _ATTACHMENTS_IN_PROGRESS, long_ago),
+    ).group_by(_ATTACHMENTS.c.kind, _ATTACHMENTS.c.state)
+
+
+def _volumes(long_ago: datetime.datetime) -> sa.Select[Any]:
+    return sa.select(
+        _VOLUMES.c.status,
+        _VOLUMES.c.state,
+        sa.func.count(),
+        _count_late(_VOLUMES, _VOLUMES_IN_PROGRESS, long_ago),
+    ).group_by(_VOLUMES.c.status, _VOLUMES.c.state)
+
+
+def _count_late(table: Any, states: Any, long_ago: datetime.datetime) -> Any:
+    touched = sa.func.coalesce(table.c.updated_at, table.c.created_at)
+    late = sa.and_(table.c.state.in_([str(each) for each in states]), touched < long_ago)
+    return sa.func.sum(sa.case((late, 1), else_=0))
+
+
+def _others() -> sa.Select[Any]:
+    """Count agents, those of them that live, processes, and events without a place."""
+    oldest = models.now() - datetime.timedelta(seconds=CONF.agent.down_time)
+    everyone = sa.select(sa.func.count()).select_from(_AGENTS)
+    alive = everyone.where(_AGENTS.c.seen_at >= oldest)
+    processes = sa.select(sa.func.count()).select_from(_MEMBERS)
+    events = sa.select(sa.func.count()).select_from(_EVENTS).where(_EVENTS.c.revision.is_(None))
+    return sa.select(
+        everyone.scalar_subquery(),
+        alive.scalar_subquery(),
+        processes.scalar_subquery(),
+        events.scalar_subquery(),
+    )
+
+
+def statement_totals() -> dict[Metric, float]:
+    """Return what this process has had the database do."""
+    found = session.counters()
+    return {STATEMENTS: found.statements, COMMITS: found.writing_transactions}

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file with the keys that secrets are sealed with; read by encryption.py, changed by
+operators.
+
+A line is a key, as Fernet has it: 32 bytes in URL-safe base64.  The first seals, all of them open.
+Lines that are empty, or begin with ``#``, are for people.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import fcntl
+import hashlib
+import os
+from pathlib import Path
+import re
+import secrets
+import stat
+from typing import Final, NamedTuple
+
+from cryptography import fernet
+
+from attachd import exception
+
+OPTION: Final = "[secrets] key_file"
+ID_LENGTH: Final = 8
+
+_KEY_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]=")
+_MAX_SIZE: Final = 64 * 1024
+_OTHERS_ACCESS: Final = stat.S_IRWXO
+_READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A pipe would keep us waiting for somebody to write."""
+_CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+class Keys(NamedTuple):
+    """What a key file has.
+
+    :ivar first: the id of the key that seals
+    :ivar by_id: all that open, in the order of the file
+    """
+
+    first: str
+    by_id: Mapping[str, fernet.Fernet]
+
+
+Signature = tuple[int, ...]
+"""Differs when a file may have changed."""
+
+
+def generate() -> str:
+    """Draw a key."""
+    return fernet.Fernet.generate_key().decode()
+
+
+def key_id(key: str) -> str:
+    """Name a key by what does not give it away: the beginning of its SHA-256 digest."""
+    return hashlib.sha256(key.encode()).hexdigest()[:ID_LENGTH]
+
+
+def signature(path: str) -> Signature:
+    """Return what differs when the file has changed; raises OSError."""
+    found = Path(path).stat()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def read(path: str) -> Keys:
+    """Read the keys of a file.
+
+    :raises ConfigurationError: it cannot be read, is accessible to others, or has no keys, or
+        something else
+    """
+    return _parse(path, _read_lines(path))
+
+
+def _read_lines(path: str) -> list[str]:
+    if not Path(path).is_absolute():
+        raise _error(path, "is no absolute path")
+    try:
+        descriptor = os.open(path, _READ_FLAGS)
+        try:
+            _check_private(path, os.fstat(descriptor).st_mode)
+            content = os.read(descriptor, _MAX_SIZE + 1)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _error(path, f"cannot be read: {error.strerror}") from error
+    if len(content) > _MAX_SIZE:
+        raise _error(path, f"is longer than {_MAX_SIZE} bytes")
+    # Remarks are written back as they are, and end at nothing else than the end of a line.
+    return content.decode(errors="surrogateescape").removesuffix("\n").split("\n")
+
+
+def _check_private(path: str, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise _error(path, "is no file")
+    if mode & _OTHERS_ACCESS:
+        raise _error(
+            path,
+            f"has mode {stat.S_IMODE(mode):04o}: others than its owner and group must have no "
+            "access (chmod o= FILE)",
+        )
+
+
+def _parse(path: str, lines: Sequence[str]) -> Keys:
+    found = _parse_keys(path, lines)
+    if not found:
+        raise _error(path, "has no key in it: attachd-manage key create makes one")
+    return Keys(next(iter(found)), found)
+
+
+def _parse_keys(path: str, lines: Sequence[str]) -> dict[str, fernet.Fernet]:
+    found: dict[str, fernet.Fernet] = {}
+    for number, line in enumerate(lines, 1):
+        if not _is_key_line(line):
+            continue
+        key = line.strip()
+        if not _KEY_PATTERN.fullmatch(key):  # Fernet would suffer letters after it.
+            reason = f"line {number} is no key: 32 bytes in URL-safe base64 are needed"
+            raise _error(path, reason)
+        name = key_id(key)
+        if name in found:
+            raise _error(path, f"has key {name} twice, in line {number} again")
+        found[name] = fernet.Fernet(key)
+    return found
+
+
+def _is_key_line(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _error(path: str, reason: str) -> exception.ConfigurationError:
+    return exception.ConfigurationError(reason=f"{OPTION}: {path} {reason}.")
+
+
+def create(path: str) -> str:
+    """Make a file with one new key, for its owner alone, and return the key's id.
+
+    :raises Conflict: there is one
+    :raises ConfigurationError: it cannot be made
+    """
+    if not Path(path).is_absolute():
+        raise _error(path, "is no absolute path")
+    key = generate()
+    real = Path(path)
+    try:
+        with _temporary_file(real, [key]) as draft:
+            real.hardlink_to(draft)
+            _sync_directory(real.parent)
+    except FileExistsError as error:
+        raise exception.Conflict(reason=f"{path} exists already.") from error
+    except OSError as error:
+        raise _error(path, f"cannot be made: {error.strerror}") from error
+    return key_id(key)
+
+
+def add(path: str) -> str:
+    """Add a new key at the end of a file, where it opens only, and return the key's id.
+
+    It seals where it is the only one.
+
+    :raises ConfigurationError: the file is not in order, or cannot be written
+    """
+    key = generate()
+    _change(path, lambda lines: [*lines, key])
+    return key_id(key)
+
+
+def promote(path: str, name: str) -> None:
+    """Make one of the keys the first of its file, the one that seals.
+
+    :raises NotFound: the file has no such key
+    :raises ConfigurationError: as :func:`add`
+    """
+
+    def changed(lines: Sequence[str]) -> list[str]:
+        mine = _find_line(path, lines, name)
+        first = next(number for number, line in enumerate(lines) if _is_key_line(line))
+        others = [line for line in lines if line is not mine]
+        return [*others[:first], mine, *others[first:]]
+
+    _change(path, changed)
+
+
+def remove(path: str, name: str) -> None:
+    """Take a key out of its file.
+
+    :raises NotFound: the file has no such key
+    :raises Conflict: it is the first one
+    :raises ConfigurationError: as :func:`add`
+    """
+
+    def changed(lines: Sequence[str]) -> list[str]:
+        mine = _find_line(path, lines, name)
+        if _parse(path, lines).first == name:
+            raise exception.Conflict(
+                reason=f"Key {name} is the first of {path}, the one that seals. Make another one "
+                "the first before: attachd-manage key promote."
+            )
+        return [line for line in lines if line is not mine]
+
+    _change(path, changed)
+
+
+def _find_line(path: str, lines: Sequence[str], name: str) -> str:
+    for line in lines:
+        if _is_key_line(line) and key_id(line.strip()) == name:
+            return line
+    raise exception.NotFound(f"{path} has no key {name}.")
+
+
+def _change(path: str, change: Callable[[Sequence[str]], list[str]]) -> None:
+    """Replace a file by a changed one, which belongs to the same user and group."""
+    with _locked(path):
+        lines = _read_lines(path)
+        _parse_keys(path, lines)
+        real = Path(path).resolve()
+        try:
+            with _temporary_file(real, change(lines), real.stat()) as draft:
+                draft.replace(real)
+                _sync_directory(real.parent)
+        except OSError as error:
+            raise _error(path, f"cannot be changed: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Keep others on this host from changing a file; who only reads it is not kept waiting."""
+    try:
+        held = _lock(path)
+    except OSError as error:
+        raise _error(path, f"cannot be read: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+def _lock(path: str) -> int:
+    """Return a file with the lock, which ends when it is closed."""
+    while True:
+        held = os.open(path, _READ_FLAGS)
+        try:
+            with contextlib.suppress(OSError):  # where files cannot be locked, nobody is kept
+                fcntl.flock(held, fcntl.LOCK_EX)
+            # Who had the lock before has put another file into the place of this one.
+            if os.path.samestat(os.fstat(held), Path(path).stat()):
+                return held
+        except BaseException:
+            os.close(held)
+            raise
+        os.close(held)
+
+
+@contextlib.contextmanager
+def _temporary_file(
+    path: Path, lines: Sequence[str], like: os.stat_result | None = None
+) -> Iterator[Path]:
+    """Write a file beside another one, whose place it can take at once; raises OSError."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(draft, _CREATE_FLAGS, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            if like is not None:
+                os.fchown(descriptor, like.st_uid, like.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+            os.fsync(descriptor)
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _sync_directory(folder: Path) -> None:
+    """Have a folder's names outlive a loss of power; by then something may be sealed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

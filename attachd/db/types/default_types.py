@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The default_volume_types table: what a project's volumes are that name no type; for the API."""
+
+from typing import Any
+
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.db import models
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+
+Row = dict[str, Any]
+_DEFAULT_VOLUME_TYPES = models.default_volume_types
+_VOLUME_TYPES = models.volume_types
+
+
+@retried
+def list_all() -> list[Row]:
+    """Return all rows, sorted by project."""
+    with session.reader() as connection:
+        found = connection.execute(
+            sa.select(_DEFAULT_VOLUME_TYPES).order_by(_DEFAULT_VOLUME_TYPES.c.project_id)
+        )
+        return [dict(row._mapping) for row in found]
+
+
+@retried
+def get(project_id: str) -> Row:
+    """Return a project's row.
+
+    :raises DefaultTypeNotFound: it has none
+    """
+    with session.reader() as connection:
+        row = connection.execute(
+            sa.select(_DEFAULT_VOLUME_TYPES).where(
+                _DEFAULT_VOLUME_TYPES.c.project_id == project_id
+            )
+        ).one_or_none()
+    if row is None:
+        raise exception.DefaultTypeNotFound(project_id=project_id)
+    return dict(row._mapping)
+
+
+@retried
+def get_type(project_id: str | None) -> Row | None:
+    """Return the volume type that is a project's default; None if it has none of its own."""
+    wanted = (
+        sa.select(_VOLUME_TYPES)
+        .join(_DEFAULT_VOLUME_TYPES, _DEFAULT_VOLUME_TYPES.c.volume_type_id == _VOLUME_TYPES.c.id)
+        .where(_DEFAULT_VOLUME_TYPES.c.project_id == project_id)
+    )
+    with session.reader() as connection:
+        row = connection.execute(wanted).one_or_none()
+    return None if row is None else dict(row._mapping)
+
+
+@retried
+def set_default(project_id: str, type_id: str) -> None:
+    """Make a type a project's default.
+
+    :raises VolumeTypeNotFound: there is no such type
+    """
+    try:
+        if not _update(project_id, type_id):
+            with session.writer() as connection:
+                connection.execute(
+                    sa.insert(_DEFAULT_VOLUME_TYPES).values(
+                        project_id=project_id, volume_type_id=type_id
+                    )
+                )
+    except db_exception.DBDuplicateEntry:
+        # Somebody else was first by a moment.
+        _update(project_id, type_id)
+    except db_exception.DBReferenceError as error:
+        raise exception.VolumeTypeNotFound(volume_type_id=type_id) from error
+
+
+def _update(project_id: str, type_id: str) -> bool:
+    mine = _DEFAULT_VOLUME_TYPES.c.project_id == project_id
+    with session.writer() as connection:
+        done = connection.execute(
+            sa.update(_DEFAULT_VOLUME_TYPES).where(mine).values(volume_type_id=type_id)
+        )
+        return done.rowcount == 1
+
+
+@retried
+def delete(project_id: str) -> None:
+    """Let a project have no default type of its own, as it may have been before."""
+    with session.writer() as connection:
+        connection.execute(
+            sa.delete(_DEFAULT_VOLUME_TYPES).where(
+                _DEFAULT_VOLUME_TYPES.c.project_id == project_id
+            )
+        )

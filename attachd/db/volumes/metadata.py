@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The volume_metadata table: a volume's free key and value pairs; used by the API.
+
+Each change is made under the lock of its volume, so that two of them follow each other.  What
+is below the public verbs is shared with volume_metadata.py, whose table has the same columns.
+"""
+
+from collections.abc import Mapping
+
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+
+from attachd import exception
+from attachd.db import models
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+
+Pairs = dict[str, str]
+_VOLUMES = models.volumes
+_VOLUME_METADATA = models.volume_metadata
+
+
+@retried
+def merge(
+    volume_id: str, pairs: Mapping[str, str], expected: Mapping[str, str] | None = None
+) -> Pairs:
+    """Set some pairs, keep the others, and return all.
+
+    :param expected: only if these are the pairs so far
+    :raises VolumeNotFound: there is no such volume
+    :raises PreconditionFailed: it has other pairs than expected
+    """
+    with session.writer() as connection:
+        before = _lock_pairs(connection, _VOLUME_METADATA, volume_id, expected)
+        return _store_pairs(connection, _VOLUME_METADATA, volume_id, before, {**before, **pairs})
+
+
+@retried
+def replace(
+    volume_id: str, pairs: Mapping[str, str], expected: Mapping[str, str] | None = None
+) -> Pairs:
+    """Set some pairs, remove the others, and return all; see :func:`merge`."""
+    with session.writer() as connection:
+        before = _lock_pairs(connection, _VOLUME_METADATA, volume_id, expected)
+        return _store_pairs(connection, _VOLUME_METADATA, volume_id, before, dict(pairs))
+
+
+@retried
+def delete(volume_id: str, key: str) -> None:
+    """Remove one pair.
+
+    :raises NotFound: there is none, or no such volume
+    """
+    with session.writer() as connection:
+        before = _lock_pairs(connection, _VOLUME_METADATA, volume_id)
+        if key not in before:
+            raise exception.NotFound(f"Volume {volume_id} has no metadata with key {key}.")
+        _delete_pair(connection, _VOLUME_METADATA, volume_id, key)
+
+
+def _lock_pairs(
+    connection: sa.Connection,
+    table: sa.Table,
+    volume_id: str,
+    expected: Mapping[str, str] | None = None,
+) -> Pairs:
+    """Lock a volume and return its pairs of a table; raises as :func:`merge`."""
+    lock = sa.select(_VOLUMES.c.id).where(_VOLUMES.c.id == volume_id).with_for_update()
+    if connection.execute(lock).first() is None:
+        raise exception.VolumeNotFound(volume_id=volume_id)
+    wanted = sa.select(table.c.key, table.c.value).where(table.c.volume_id == volume_id)
+    before = {row.key: row.value for row in connection.execute(wanted)}
+    if expected is not None and before != expected:
+        raise exception.PreconditionFailed(volume_id=volume_id)
+    return before
+
+
+def _store_pairs(
+    connection: sa.Connection, table: sa.Table, volume_id: str, before: Pairs, after: Pairs
+) -> Pairs:
+    """Turn the pairs that are there into others, and return those."""
+    for key in before.keys() - after.keys():
+        _delete_pair(connection, table, volume_id, key)
+    for key, value in after.items():
+        if key in before and before[key] != value:
+            mine = sa.and_(table.c.volume_id == volume_id, table.c.key == key)
+            connection.execute(sa.update(table).where(mine).values(value=value))
+    added = [
+        {"volume_id": volume_id, "key": key, "value": value}
+        for key, value in after.items()
+        if key not in before
+    ]
+    if added:
+        try:
+            connection.execute(sa.insert(table), added)
+        except db_exception.DBDuplicateEntry as error:
+            # MariaDB takes "a" and "a " for the same.
+            raise exception.BadRequest(
+                reason="Two metadata keys differ only in blanks at their ends."
+            ) from error
+    return after
+
+
+def _delete_pair(connection: sa.Connection, table: sa.Table, volume_id: str, key: str) -> None:
+    """Remove one pair, if it is there."""
+    mine = sa.and_(table.c.volume_id == volume_id, table.c.key == key)
+    connection.execute(sa.delete(table).where(mine))
+
+
+# ---- MERGED
+
+_VOLUME_IMAGE_METADATA = models.volume_image_metadata
+
+
+@retried
+def get_image_metadata(volume_id: str) -> Pairs:
+    """Return all pairs; none where there is no such volume."""
+    wanted = sa.select(_VOLUME_IMAGE_METADATA.c.key, _VOLUME_IMAGE_METADATA.c.value).where(
+        _VOLUME_IMAGE_METADATA.c.volume_id == volume_id
+    )
+    with session.reader() as connection:
+        return {row.key: row.value for row in connection.execute(wanted)}
+
+
+@retried
+def merge_image_metadata(volume_id: str, pairs: Mapping[str, str]) -> Pairs:
+    """Set some pairs, keep the others, and return all.
+
+    :raises VolumeNotFound: there is no such volume
+    """
+    with session.writer() as connection:
+        before = _lock_pairs(connection, _VOLUME_IMAGE_METADATA, volume_id)
+        after = {**before, **pairs}
+        return _store_pairs(connection, _VOLUME_IMAGE_METADATA, volume_id, before, after)
+
+
+@retried
+def delete_image_metadata(volume_id: str, key: str) -> None:
+    """Remove one pair.
+
+    :raises NotFound: there is none, or no such volume
+    """
+    with session.writer() as connection:
+        if key not in _lock_pairs(connection, _VOLUME_IMAGE_METADATA, volume_id):
+            raise exception.NotFound(f"Volume {volume_id} has no image metadata with key {key}.")
+        _delete_pair(connection, _VOLUME_IMAGE_METADATA, volume_id, key)

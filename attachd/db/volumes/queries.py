@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of volumes and sums over them; read by the API.
+
+A page is two statements, whatever its size; with the attachments of its volumes
+(attachment_queries.list_of_volumes) it is three.
+"""
+
+from collections.abc import Mapping, Sequence
+import datetime
+from typing import Any, NamedTuple, TypedDict
+
+import sqlalchemy as sa
+
+from attachd.db import models
+from attachd.db.engine import paging, session
+from attachd.db.engine.retry import retried
+from attachd.db.volumes.store import WITH_TYPE
+from attachd.states import VolumeState
+
+Row = dict[str, Any]
+_VOLUMES = models.volumes
+_VOLUME_METADATA = models.volume_metadata
+_VOLUME_IMAGE_METADATA = models.volume_image_metadata
+
+
+class Filters(TypedDict, total=False):
+    """Which volumes are wanted; a key that is absent filters nothing.
+
+    :ivar metadata: pairs which all have to be there
+    :ivar image_metadata: the same, of the image that is on the volume
+    :ivar like: columns, of SEARCHABLE, and a text that is somewhere in them
+    :ivar times: comparisons which all have to hold
+    """
+
+    id: str
+    project_id: str
+    user_id: str
+    name: str | None
+    status: str
+    attach_status: str
+    host: str
+    availability_zone: str
+    volume_type_id: str | None
+    bootable: bool
+    multiattach: bool
+    size_gib: int
+    metadata: Mapping[str, str]
+    image_metadata: Mapping[str, str]
+    like: Mapping[str, str]
+    times: Sequence[paging.Comparison]
+
+
+SEARCHABLE = frozenset({"name", "description", "status", "host", "availability_zone"})
+SORTABLE = frozenset(
+    {
+        "id",
+        "name",
+        "status",
+        "attach_status",
+        "size_gib",
+        "host",
+        "availability_zone",
+        "bootable",
+        "created_at",
+        "updated_at",
+        "launched_at",
+        "user_id",
+        "project_id",
+        "volume_type_id",
+    }
+)
+_SELECTIVE = frozenset(
+    {"id", "user_id", "name", "host", "volume_type_id", "metadata", "image_metadata"}
+)
+_EQUAL = tuple(Filters.__annotations__.keys() - {"metadata", "image_metadata", "like", "times"})
+
+
+class Usage(NamedTuple):
+    """How much there is."""
+
+    volumes: int
+    gib: int
+
+
+@retried
+def page(filters: Filters, page: paging.Page) -> list[Row]:
+    """Return one page of volumes.
+
+    :returns: rows as of volumes.get(), with ``image_metadata``, a dict
+    :raises MarkerNotFound: there is no such item
+    """
+    visible = paging.equal(_VOLUMES, filters, ("project_id",))
+    statement = WITH_TYPE.where(*_conditions(filters))
+    index = paging.order_index(_VOLUMES, filters, page, _SELECTIVE)
+    with session.reader() as connection:
+        rows = paging.fetch_page(connection, statement, _VOLUMES, visible, page, index)
+        pairs = _pairs(connection, [row["id"] for row in rows])
+    return [{**row, **pairs[row["id"]]} for row in rows]
+
+
+@retried
+def count(filters: Filters) -> int:
+    """Return how many volumes there are on all pages together."""
+    statement = sa.select(sa.func.count()).select_from(_VOLUMES).where(*_conditions(filters))
+    with session.reader() as connection:
+        return int(connection.execute(statement).scalar_one())
+
+
+@retried
+def usage(filters: Filters) -> Usage:
+    """Return number and total size of volumes."""
+    total = sa.func.coalesce(sa.func.sum(_VOLUMES.c.size_gib), 0)
+    statement = (
+        sa.select(sa.func.count(), total).select_from(_VOLUMES).where(*_conditions(filters))
+    )
+    with session.reader() as connection:
+        row = connection.execute(statement).one()
+    return Usage(int(row[0]), int(row[1]))
+
+
+@retried
+def allocated_since(reports: Mapping[str, datetime.datetime]) -> dict[str, int]:
+    """Return the GiB of volumes that backends may not have counted in their last reports.
+
+    :param reports: when each ``host@backend`` reported last
+    :returns: GiB by ``host@backend``
+    """
+    promised = dict.fromkeys(reports, 0)
+    uncounted = [
+        sa.and_(
+            models.on_backend(backend),
+            sa.or_(_VOLUMES.c.created_at >= seen, _VOLUMES.c.status == VolumeState.CREATING),
+        )
+        for backend, seen in reports.items()
+    ]
+    if uncounted:
+        # This follows from the rest, in a form that lets every database use its indexes.
+        recent = _VOLUMES.c.created_at >= min(reports.values())
+        statement = (
+            sa.select(_VOLUMES.c.host, sa.func.sum(_VOLUMES.c.size_gib))
+            .where(sa.or_(recent, _VOLUMES.c.status == VolumeState.CREATING), sa.or_(*uncounted))
+            .group_by(_VOLUMES.c.host)
+        )
+        with session.reader() as connection:
+            for host, gib in connection.execute(statement):
+                promised[models.backend_of(host) or ""] += int(gib)
+    return promised
+
+
+@retried
+def list_metadata_values(filters: Filters) -> dict[str, list[str]]:
+    """Return each key of the volumes' metadata with its different values, sorted."""
+    statement = (
+        sa.select(_VOLUME_METADATA.c.key, _VOLUME_METADATA.c.value)
+        .distinct()
+        .join(_VOLUMES, _VOLUMES.c.id == _VOLUME_METADATA.c.volume_id)
+        .where(*_conditions(filters))
+        .order_by(_VOLUME_METADATA.c.key, _VOLUME_METADATA.c.value)
+    )
+    found: dict[str, list[str]] = {}
+    with session.reader() as connection:
+        for key, value in connection.execute(statement):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def _pairs(
+    connection: sa.Connection, volume_ids: Sequence[str]
+) -> dict[str, dict[str, dict[str, str]]]:
+    """Return ``metadata`` and ``image_metadata`` of volumes, in one statement."""
+    found: dict[str, dict[str, dict[str, str]]] = {
+        each: {"metadata": {}, "image_metadata": {}} for each in volume_ids
+    }
+    kinds = (("metadata", _VOLUME_METADATA), ("image_metadata", _VOLUME_IMAGE_METADATA))
+    selects = [
+        sa.select(sa.literal_column(f"'{kind}'").label("kind"), *table.c).where(
+            table.c.volume_id.in_(volume_ids)
+        )
+        for kind, table in kinds
+    ]
+    if volume_ids:
+        for kind, volume_id, key, value in connection.execute(sa.union_all(*selects)):
+            found[volume_id][kind][key] = value
+    return found
+
+
+def _conditions(filters: Filters) -> list[paging.Condition]:
+    conditions = paging.equal(_VOLUMES, filters, _EQUAL)
+    conditions += [
+        _has_pair(_VOLUME_METADATA, *pair) for pair in filters.get("metadata", {}).items()
+    ]
+    conditions += [
+        _has_pair(_VOLUME_IMAGE_METADATA, *pair)
+        for pair in filters.get("image_metadata", {}).items()
+    ]
+    conditions += paging.compare(_VOLUMES, filters.get("times", ()))
+    return conditions + paging.like(_VOLUMES, filters.get("like", {}), SEARCHABLE)
+
+
+def _has_pair(table: sa.Table, key: str, value: str) -> paging.Condition:
+    mine = table.c.volume_id == _VOLUMES.c.id
+    return (
+        sa.select(table.c.volume_id)
+        .where(mine, table.c.key == key, table.c.value == value)
+        .exists()
+    )

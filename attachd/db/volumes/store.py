@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The volumes table: reading, moving and resetting; used by the objects and the manager.
+
+A volume's ``status`` and ``attach_status`` are written here only as states.derive() gives them.
+New volumes are in volumes.py, lists in volume_queries.py, metadata in volume_metadata.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from attachd import exception, states
+from attachd.db import models, quotas
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.cluster import leases
+from attachd.db.engine import session
+from attachd.db.engine.compiled import CompiledStatement
+from attachd.db.engine.retry import retried
+from attachd.db.types import store as types
+from attachd.db.volumes import clone_source
+from attachd.states import AttachmentState, Event, VolumeState
+
+Row = dict[str, Any]
+_VOLUMES = models.volumes
+_ATTACHMENTS = models.attachments
+
+IN_PROGRESS = frozenset({VolumeState.CREATING, VolumeState.DELETING, VolumeState.EXTENDING})
+"""States in which the backend's manager has work to do."""
+
+_COMPLETION_EVENTS = frozenset(
+    event for event, move in states.VOLUME_TRANSITIONS.items() if move.sources <= IN_PROGRESS
+)
+"""Events that tell how such work has ended."""
+
+
+@retried
+def get(volume_id: str, project_id: str | None) -> Row:
+    """Return one volume, in one statement.
+
+    :param project_id: only if it belongs to this project; None: whomever it belongs to
+    :returns: the row, with ``metadata``, a dict, and ``volume_type_name``
+    :raises VolumeNotFound: there is none
+    """
+    wanted, the = _GET, {"the_id": volume_id}
+    if project_id is not None:
+        wanted, the = _GET_IN_PROJECT, {**the, "the_project": project_id}
+    with session.reader() as connection:
+        found = wanted.fetch_all(connection, the)
+    if not found:
+        raise exception.VolumeNotFound(volume_id=volume_id)
+    pairs = [(row.pop("key"), row.pop("value")) for row in found]
+    return {**found[0], "metadata": {key: value for key, value in pairs if key is not None}}
+
+
+@retried
+def update(volume_id: str, values: Mapping[str, Any]) -> None:
+    """Store columns that no move depends on, such as ``name``.
+
+    :raises VolumeNotFound: there is none
+    """
+    assert not values.keys() & {"state", "status", "attach_status", "owner"}, values
+    with session.writer() as connection:
+        done = connection.execute(
+            sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id).values(**values)
+        )
+        if done.rowcount != 1:
+            raise exception.VolumeNotFound(volume_id=volume_id)
+
+
+@retried
+def move(
+    volume_id: str,
+    event: Event,
+    values: Mapping[str, Any] | None = None,
+    lease: leases.Lease | None = None,
+) -> Row:
+    """Move a volume along one arrow of the table.
+
+    The owner is set here: the volume's backend where the target says that work is due, else
+    nobody.
+
+    :param values: columns to store with the move
+    :param lease: of the work that this is the end of; it has to be had
+    :returns: the row after it; its last content if the move removed it
+    :raises VolumeNotFound: it is gone
+    :raises InvalidTransition: it is in no state for this event
+    :raises InvalidVolume: it cannot be deleted while it is attached or copied
+    :raises TakenOver: somebody else works on it by now
+    """
+    with session.writer() as connection:
+        row = _lock(connection, volume_id)
+        if lease is None and event in _COMPLETION_EVENTS:
+            leases.check_not_held(connection, row, event.value)
+        if lease:
+            assert lease.generation is not None, "the end of work that was never begun"
+            leases.acquire(connection, row, lease)
+        return _move(connection, row, event, values or {})
+
+
+@retried
+def extend(volume_id: str, project_id: str, new_size_gib: int) -> Row:
+    """Move a volume to where its backend lets it grow; see :func:`move`.
+
+    :raises QuotaExceeded: its project may not have that much
+    """
+    with session.writer() as connection:
+        quotas.lock_project(connection, project_id)
+        row = _lock(connection, volume_id)
+        claim = quotas.deltas_of_extend(row["volume_type_id"], row["size_gib"], new_size_gib)
+        quotas.enforce(connection, project_id, claim)
+        return _move(connection, row, Event.EXTEND, {"new_size_gib": new_size_gib})
+
+
+def _move(connection: sa.Connection, row: Row, event: Event, values: Mapping[str, Any]) -> Row:
+    """Move a volume whose row is locked."""
+    allowed = states.VOLUME_TRANSITIONS[event]
+    if row["state"] not in allowed.sources:
+        raise exception.InvalidTransition(
+            kind="Volume", id=row["id"], source=row["state"], event=event.value
+        )
+    attached = attachment_rows.list_holding(connection, row["id"])
+    if event in {Event.DELETE, Event.DELETED}:
+        attachment_rows.check_detached(row, attached)
+    if event is Event.DELETE:
+        clone_source.check_no_pending_clone(connection, row["id"])
+    if allowed.target is None:
+        _delete(connection, row["id"])
+    else:
+        owner = models.backend_of(row["host"]) if allowed.target in IN_PROGRESS else None
+        _update_state(connection, row, allowed.target, attached, {**values, "owner": owner})
+    return row
+
+
+def _lock(connection: sa.Connection, volume_id: str) -> Row:
+    row = connection.execute(
+        sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
+    ).one_or_none()
+    if row is None:
+        raise exception.VolumeNotFound(volume_id=volume_id)
+    return dict(row._mapping)
+
+
+def _delete(connection: sa.Connection, volume_id: str) -> None:
+    attachment_rows.delete_of_volume(connection, volume_id)
+    connection.execute(sa.delete(_VOLUMES).where(_VOLUMES.c.id == volume_id))
+
+
+def _update_state(
+    connection: sa.Connection,
+    row: Row,
+    state: VolumeState,
+    attachments: Sequence[Row],
+    values: Mapping[str, Any],
+) -> None:
+    """Swap a volume's state and all that follows from it; ``row`` is brought up to date."""
+    held = [AttachmentState(each["state"]) for each in attachments]
+    leaving = states.remaining_detaches(row["leaving"], held)
+    stored = {
+        **values,
+        "state": state.value,
+        "leaving": leaving,
+        **states.derive(state, held, leaving)._asdict(),
+        "updated_at": models.now(),
+    }
+    if "error" in stored:
+        stored["error"] = models.truncate_error(stored["error"])
+    unchanged = sa.and_(_VOLUMES.c.id == row["id"], _VOLUMES.c.state == row["state"])
+    done = connection.execute(sa.update(_VOLUMES).where(unchanged).values(stored))
+    assert done.rowcount == 1, row["id"]
+    row.update(stored)
+
+
+RESET_STATES: Mapping[str, VolumeState] = {
+    "available": VolumeState.READY,
+    "in-use": VolumeState.READY,
+    "attaching": VolumeState.READY,
+    "detaching": VolumeState.READY,
+    "creating": VolumeState.CREATING,
+    "deleting": VolumeState.DELETING,
+    "error": VolumeState.ERROR,
+    "error_deleting": VolumeState.ERROR_DELETING,
+    "maintenance": VolumeState.MAINTENANCE,
+}
+"""What an administrator may claim a volume's status to be, and its inner state then."""
+
+
+@retried
+def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
+    """Set a volume's status by hand, unless its attachments prove the claim wrong.
+
+    No manager takes up work on it: it has no owner afterwards.
+
+    :param status: one of RESETTABLE, or None to keep it
+    :param attach_status: attached, detached, or None
+    :returns: the row after it
+    :raises VolumeNotFound: there is none
+    :raises BadRequest: the volume's attachments say something else
+    :raises InvalidTransition: its data is just being removed
+    """
+    with session.writer() as connection:
+        row = _lock(connection, volume_id)
+        attachments = attachment_rows.list_holding(connection, volume_id)
+        state = RESET_STATES[status] if status else VolumeState(row["state"])
+        if row["state"] == VolumeState.DELETING and state is VolumeState.READY:
+            leases.check_not_held(connection, row, "become available again")
+        if status in {"available", "in-use"}:
+            attachments = _drop_unverified(connection, row, attachments)
+        held = [AttachmentState(each["state"]) for each in attachments]
+        derived = states.derive(state, held, row["leaving"])
+        _check_requested("status", status, derived.status, attachments)
+        _check_requested("attach_status", attach_status, derived.attach_status, attachments)
+        if status:
+            values: Row = {"owner": None, "new_size_gib": None}
+            if state is VolumeState.READY:
+                values["error"] = None
+            _update_state(connection, row, state, attachments, values)
+    return row
+
+
+def _drop_unverified(connection: sa.Connection, row: Row, attachments: Sequence[Row]) -> list[Row]:
+    """Drop what nothing but somebody's word stands for: holds, and detaches only begun."""
+    row["leaving"] = 0
+    held = _ATTACHMENTS.c.state == AttachmentState.HELD
+    connection.execute(sa.delete(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == row["id"], held))
+    return [each for each in attachments if each["state"] != AttachmentState.HELD]
+
+
+def _check_requested(
+    name: str, claimed: str | None, real: str, attachments: Sequence[Row]
+) -> None:
+    if claimed in {None, real}:
+        return
+    because = (
+        f"attachments: {attachment_rows.describe_all(attachments)}"
+        if attachments
+        else "no attachment"
+    )
+    raise exception.BadRequest(
+        reason=f"The volume's {name} cannot be {claimed}: it has {because}, "
+        f"which makes it {real}. Change the attachments instead."
+    )
+
+
+@retried
+def list_recoverable(backend: str, holder: str) -> list[Row]:
+    """Return the volumes that a manager of ``host@backend`` has work to do on, oldest first.
+
+    :param holder: the process that is going to do it: what another living one works on is left
+        out
+    :returns: rows, with ``orphaned``: whether a process that is dead by now worked on it
+    """
+    wanted = (
+        sa.select(_VOLUMES, leases.is_orphaned(holder).label("orphaned"))
+        .where(
+            _VOLUMES.c.owner == backend, _VOLUMES.c.state.in_(IN_PROGRESS), leases.is_free(holder)
+        )
+        .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
+    )
+    with session.reader() as connection:
+        return [dict(row._mapping) for row in connection.execute(wanted)]
+
+
+# ---- MERGED
+
+_VOLUME_METADATA = models.volume_metadata
+_VOLUME_TYPES = models.volume_types
+
+WITH_TYPE: Final[sa.Select[Any]] = sa.select(
+    _VOLUMES, _VOLUME_TYPES.c.name.label("volume_type_name")
+).outerjoin(_VOLUME_TYPES, _VOLUME_TYPES.c.id == _VOLUMES.c.volume_type_id)
+"""Volumes with the names of their types."""
+
+_WITH_METADATA = (
+    WITH_TYPE.add_columns(_VOLUME_METADATA.c.key, _VOLUME_METADATA.c.value)
+    .outerjoin(_VOLUME_METADATA, _VOLUME_METADATA.c.volume_id == _VOLUMES.c.id)
+    .where(_VOLUMES.c.id == sa.bindparam("the_id"))
+)
+_GET: Final = CompiledStatement(_WITH_METADATA)
+"""One volume, once for each pair of its metadata."""
+_GET_IN_PROJECT: Final = CompiledStatement(
+    _WITH_METADATA.where(_VOLUMES.c.project_id == sa.bindparam("the_project"))
+)
+
+# ---- MERGED
+
+
+@retried
+def create(
+    values: Mapping[str, Any],
+    metadata: Mapping[str, str],
+    first: session.Precondition | None = None,
+) -> Row:
+    """Store a volume that its backend, ``values["host"]``, is still to create.
+
+    :param values: columns; ``state`` may be another one than ``creating``.  Beside them
+        ``type_specs``, the extra specs of its type by which they were chosen; none if absent
+    :param first: what the transaction does first, for a request with a key
+    :returns: the row, as of volumes.get()
+    :raises VolumeTypeNotFound: its type has just been deleted
+    :raises Conflict: its type has just got other extra specs
+    :raises QuotaExceeded: its project may not have it
+    :raises VolumeNotFound: the volume that it is to be a copy of, ``source_volid``, is gone
+    :raises InvalidVolume: that volume cannot be copied
+    """
+    own = {key: value for key, value in values.items() if key in _VOLUMES.c}
+    state = VolumeState(own.get("state", VolumeState.CREATING))
+    row: Row = {column.name: None for column in _VOLUMES.c} | {
+        "multiattach": False,
+        "shared_targets": True,  # unless its backend says otherwise
+        "bootable": False,
+        "leaving": 0,
+        "lease_generation": 0,
+        "provider": {},
+        "admin_metadata": {},
+        "id": models.new_id(),
+        "created_at": models.now(),
+        **own,
+        "state": state.value,
+        **states.derive(state, ())._asdict(),
+    }
+    row["owner"] = models.backend_of(row["host"]) if state in IN_PROGRESS else None
+    with session.writer() as connection:
+        if first is not None:
+            first(connection)
+        quotas.lock_project(connection, row["project_id"])
+        if row["volume_type_id"]:
+            types.lock_unchanged(connection, row["volume_type_id"], values.get("type_specs") or {})
+        claim = quotas.deltas_of_create(row["volume_type_id"], row["size_gib"])
+        quotas.enforce(connection, row["project_id"], claim)
+        if row["source_volid"]:
+            clone_source.check_source(connection, row)
+        connection.execute(sa.insert(_VOLUMES).values(row))
+        if row["source_volid"]:
+            clone_source.copy_image_metadata(connection, row)
+        if metadata:
+            pairs = [_metadata_row(row["id"], *pair) for pair in metadata.items()]
+            connection.execute(sa.insert(_VOLUME_METADATA), pairs)
+    return {**row, "metadata": dict(metadata), "volume_type_name": values.get("volume_type_name")}
+
+
+def _metadata_row(volume_id: str, key: str, value: str) -> Row:
+    return {"volume_id": volume_id, "key": key, "value": value}

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of a volume's row that its backend need not hear of, each under the volume's lock."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from attachd import exception, multiattach
+from attachd.db import models, quotas
+from attachd.db.attachments.multiattach_rules import READONLY
+from attachd.db.engine import session
+from attachd.db.engine.retry import retried
+from attachd.db.types import store as types
+from attachd.states import VolumeState
+
+Row = dict[str, Any]
+_VOLUMES = models.volumes
+
+
+class RetypeRequest(NamedTuple):
+    """Another type for a volume, and what follows from it.
+
+    :ivar before: the type that it had when that was judged
+    :ivar type_specs: the extra specs of the other type by which it was judged
+    :ivar statuses: those in which it may happen
+    """
+
+    before: str | None
+    volume_type_id: str
+    type_specs: Mapping[str, str | None]
+    statuses: Collection[str]
+
+
+@retried
+def retype(volume_id: str, project_id: str, wanted: RetypeRequest) -> None:
+    """Give a volume another type, and all that follows from it, in one step.
+
+    :raises VolumeNotFound: there is none
+    :raises VolumeTypeNotFound: the type has just been deleted
+    :raises Conflict: the type has just got other extra specs
+    :raises InvalidVolume: it has another status, or got yet another type meanwhile
+    :raises QuotaExceeded: the project may not have so much of the type
+    """
+    values = {
+        "volume_type_id": wanted.volume_type_id,
+        "multiattach": multiattach.parse(wanted.type_specs).multiattach,
+    }
+    with session.writer() as connection:
+        quotas.lock_project(connection, project_id)
+        types.lock_unchanged(connection, wanted.volume_type_id, wanted.type_specs)
+        row = _lock_volume(connection, volume_id)
+        if row["state"] != VolumeState.READY or row["status"] not in wanted.statuses:
+            raise exception.InvalidVolume(
+                reason=f"Volume {volume_id} status must be {' or '.join(wanted.statuses)} "
+                f"to retype, currently {row['status']}."
+            )
+        if row["volume_type_id"] != wanted.before:
+            raise exception.InvalidVolume(
+                reason=f"Volume {volume_id} has got another type meanwhile."
+            )
+        claim = quotas.deltas_of_retype(wanted.volume_type_id, row["size_gib"])
+        quotas.enforce(connection, project_id, claim)
+        changed = sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id)
+        connection.execute(changed.values(**values, updated_at=models.now()))
+
+
+@retried
+def set_writable(volume_id: str) -> None:
+    """Let later attachments write to a volume; see :func:`set_read_only`."""
+    _set_readonly_flag(volume_id, "False")
+
+
+@retried
+def set_read_only(volume_id: str) -> None:
+    """Let later attachments only read a volume.
+
+    :raises VolumeNotFound: there is none
+    :raises InvalidVolume: it is not available
+    """
+    _set_readonly_flag(volume_id, "True")
+
+
+def _set_readonly_flag(volume_id: str, text: str) -> None:
+    with session.writer() as connection:
+        row = _lock_volume(connection, volume_id)
+        if (row["state"], row["status"]) != (VolumeState.READY, "available"):
+            raise exception.InvalidVolume(
+                reason=f"Volume {volume_id} status must be available to update readonly flag, "
+                f"but current status is: {row['status']}."
+            )
+        told = {**row["admin_metadata"], READONLY: text}
+        connection.execute(
+            sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id).values(admin_metadata=told)
+        )
+
+
+@retried
+def set_shared_targets(backend: str, shared: bool | None) -> int:  # noqa: FBT001  a value, no choice
+    """Store of all volumes of ``host@backend`` whether hosts have to take turns with them.
+
+    :param shared: as drivers.Driver.SHARED_TARGETS
+    :returns: of how many it was something else
+    """
+    differs = _VOLUMES.c.shared_targets.is_distinct_from(shared)
+    changed = sa.update(_VOLUMES).where(models.on_backend(backend), differs)
+    # What users did to it is when it was updated.
+    values = {"shared_targets": shared, "updated_at": _VOLUMES.c.updated_at}
+    with session.writer() as connection:
+        return connection.execute(changed.values(values)).rowcount
+
+
+def _lock_volume(connection: sa.Connection, volume_id: str) -> Row:
+    row = connection.execute(
+        sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
+    ).one_or_none()
+    if row is None:
+        raise exception.VolumeNotFound(volume_id=volume_id)
+    return dict(row._mapping)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices that only their hosts remember."""
+
+import unittest
+
+from attachd.db.agents import orphan_devices
+from attachd.db.attachments import store as attachments
+from attachd.states import Event
+from attachd.tests import agents, databases, rows
+
+GONE = "11111111-2222-4333-8444-555555555555"
+
+
+class ForgottenTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.volume = rows.add_volume()["id"]
+        agents.report("node-1")
+
+    def report(self, attachment_id, path="/dev/sdb", volume=None, host="node-2"):
+        device = {"attachment_id": attachment_id, "volume_id": volume or self.volume}
+        agents.report(host, devices=[{**device, "path": path, "size_bytes": 1}])
+
+    def forgotten(self, host="node-1"):
+        return orphan_devices.find_orphan(self.volume, host)
+
+    def test_what_nobody_knows_is_told(self):
+        self.assertIsNone(self.forgotten())
+        self.report(GONE)
+        self.assertEqual(("node-2", GONE, "/dev/sdb"), self.forgotten())
+
+    def test_what_is_at_the_host_itself_or_not_there_or_of_another_volume_is_nothing(self):
+        for said in ({"host": "node-1"}, {"path": None}, {"volume": GONE}):
+            self.report(GONE, **said)
+            self.assertIsNone(self.forgotten())
+
+    def test_what_has_a_row_is_known(self):
+        mine = rows.add_attachment(self.volume, "attached", agent="node-2")["id"]
+        self.report(mine)
+        self.assertIsNone(self.forgotten())
+
+    def test_what_was_deleted_a_moment_ago_is_its_hosts(self):
+        mine = rows.add_attachment(self.volume, "reserved")["id"]
+        self.report(mine)
+        attachments.move(mine, self.volume, Event.CANCEL)
+        self.assertEqual([], rows.attachments())
+        self.assertIsNone(self.forgotten())
+
+    def test_what_was_reported_before_all_that_is_remembered_is_not_asked(self):
+        self.report(GONE)
+        agents.silence("node-2", 3600)
+        self.assertIsNotNone(self.forgotten())
+        agents.silence("node-2", 8 * 24 * 3600)
+        self.assertIsNone(self.forgotten())

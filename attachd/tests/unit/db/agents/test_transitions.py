@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent says of its attachments is stored; what anybody else says is not."""
+
+import unittest
+
+from attachd import exception
+from attachd.db.agents import transitions as agent_transitions
+from attachd.db.attachments import async_requests
+from attachd.states import AttachmentState
+from attachd.tests import databases, rows
+
+HOST = "compute-1"
+MOVES = {
+    "complete": (("connected", "attached"), "/dev/sdb"),
+    "record_failure": (("connected", "attached", "withdrawing"), "no session"),
+    "release": (("withdrawing",),),
+    "refuse_detach": (("withdrawing",), "mounted"),
+}
+"""What each function takes besides host and generation, after the states that it is said in."""
+
+
+class AgentMovesTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def attachment(self, state, **values):
+        volume = rows.add_volume()["id"]
+        values = {"agent": HOST, "generation": 3, **values}
+        return rows.add_attachment(volume, state, **values)["id"]
+
+    def seen(self, attachment_id, *names):
+        row = rows.attachment(attachment_id)
+        volume = rows.volume(row["volume_id"])["status"]
+        return (row["state"], volume, *(row[name] for name in names))
+
+    def test_a_device_completes_an_attachment(self):
+        for state in ("connected", "attached"):
+            mine = self.attachment(state, error="it failed before")
+            row = agent_transitions.complete(mine, HOST, 3, "/dev/sdb")
+            self.assertEqual(("attached", "here@fake#pool"), (row["state"], row["volume_host"]))
+            expected = ("attached", "in-use", "/dev/sdb", None, 3)
+            self.assertEqual(expected, self.seen(mine, "device", "error", "generation"))
+
+    def test_a_failure_is_told_and_changes_nothing_else(self):
+        mine = self.attachment("connected")
+        row = agent_transitions.record_failure(mine, HOST, 3, "no session " * 200)
+        self.assertTrue(row["error"].startswith("no session"))
+        self.assertEqual(("connected", "attaching", None), self.seen(mine, "device"))
+        agent_transitions.record_failure(mine, HOST, 3, "no session " * 200)
+
+    def test_a_host_that_let_go_is_shut_out_next(self):
+        mine = self.attachment("withdrawing", device="/dev/sdb")
+        row = agent_transitions.release(mine, HOST, 3)
+        self.assertEqual(("disconnecting", "detaching"), (row["state"], row["volume_status"]))
+        self.assertEqual(("disconnecting", "detaching", None), self.seen(mine, "device"))
+
+    def test_a_device_in_use_stays_and_says_why(self):
+        mine = self.attachment("withdrawing", device="/dev/sdb")
+        agent_transitions.refuse_detach(mine, HOST, 3, "/mnt is mounted")
+        expected = ("attached", "in-use", "/dev/sdb", "/mnt is mounted")
+        self.assertEqual(expected, self.seen(mine, "device", "error"))
+
+    def test_what_is_said_twice_is_stored_once(self):
+        for name, (states, *rest) in MOVES.items():
+            mine = self.attachment(states[0])
+            first = getattr(agent_transitions, name)(mine, HOST, 3, *rest)
+            again = getattr(agent_transitions, name)(mine, HOST, 3, *rest)
+            with self.subTest(name):
+                self.assertEqual(first["state"], again["state"])
+                self.assertEqual(first.keys(), again.keys())
+
+    def test_it_is_heard_of_its_own_host_in_its_own_generation_only(self):
+        for name, (states, *rest) in MOVES.items():
+            for host, generation in (("compute-2", 3), (HOST, 2), (HOST, 4)):
+                mine = self.attachment(states[0], error="as before")
+                before = rows.attachment(mine)
+                with (
+                    self.subTest(name, host=host, generation=generation),
+                    self.assertRaises(exception.InvalidTransition),
+                ):
+                    getattr(agent_transitions, name)(mine, host, generation, *rest)
+                self.assertEqual(before, rows.attachment(mine))
+
+    def test_nobody_is_the_agent_of_what_its_caller_connects(self):
+        for name, (states, *rest) in MOVES.items():
+            mine = self.attachment(states[0], agent=None)
+            with self.subTest(name), self.assertRaises(exception.InvalidTransition):
+                getattr(agent_transitions, name)(mine, HOST, 3, *rest)
+
+    def test_other_states_are_left(self):
+        again = {"release": "disconnecting", "refuse_detach": "attached"}
+        for name, (states, *rest) in MOVES.items():
+            for state in set(AttachmentState) - {*states, again.get(name)}:
+                mine = self.attachment(state.value)
+                with self.subTest(name, state=state), self.assertRaises(exception.Conflict):
+                    getattr(agent_transitions, name)(mine, HOST, 3, *rest)
+                self.assertEqual(state, rows.attachment(mine)["state"])
+
+    def test_whatever_is_withdrawn_since_is_not_completed(self):
+        mine = self.attachment("connected")
+        async_requests.withdraw(mine, rows.attachment(mine)["volume_id"])
+        with self.assertRaisesRegex(exception.InvalidTransition, "Ask again what is due"):
+            agent_transitions.complete(mine, HOST, 3, "/dev/sdb")
+        self.assertEqual("disconnecting", agent_transitions.release(mine, HOST, 4)["state"])
+
+    def test_what_is_gone_is_not_found(self):
+        mine = self.attachment("withdrawing")
+        rows.remove_attachment(mine)
+        for name, (_states, *rest) in MOVES.items():
+            with self.subTest(name), self.assertRaises(exception.AttachmentNotFound):
+                getattr(agent_transitions, name)(mine, HOST, 3, *rest)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rows say of work that is due, and whom it is refused."""
+
+import unittest
+
+from attachd import exception
+from attachd.db.attachments import async_requests
+from attachd.states import AttachmentState
+from attachd.tests import databases, rows
+
+SERVER = "11111111-1111-1111-1111-111111111111"
+
+
+class Case(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def attachment(self, state="reserved", volume=None, **values):
+        volume = volume or rows.add_volume()["id"]
+        return rows.add_attachment(volume, state, instance_uuid=SERVER, **values)
+
+    def now(self, row):
+        return rows.attachment(row["id"])
+
+
+class ConnectTest(Case):
+    def connect(
+        self, row, connector=rows.CONNECTOR, how=async_requests.connect_shared, **denied_rule
+    ):
+        how(row["id"], row["volume_id"], connector, **denied_rule)
+
+    def test_all_that_a_manager_needs_is_in_the_row(self):
+        row = self.attachment()
+        self.connect(row, {**rows.CONNECTOR, "mountpoint": "/dev/vdb"})
+        kept = self.now(row)
+        self.assertEqual(
+            ("connecting", "compute-1", "/dev/vdb", "rw", None),
+            tuple(kept[name] for name in ("state", "host", "mountpoint", "mode", "secret")),
+        )
+        self.assertEqual("/dev/vdb", kept["connector"]["mountpoint"])
+        self.assertEqual("attaching", rows.volume(row["volume_id"])["status"])
+
+    def test_it_is_noted_once(self):
+        row = self.attachment()
+        self.connect(row)
+        before = self.now(row)
+        self.connect(row)
+        self.assertEqual(before, self.now(row))
+
+    def test_another_host_has_to_wait_for_ever(self):
+        for state in ("connecting", "connected", "attached"):
+            with self.subTest(state), self.assertRaises(exception.ConnectorConflict):
+                self.connect(self.attachment(state), rows.OTHER_CONNECTOR)
+
+    def test_what_is_connected_says_so(self):
+        for state in ("connected", "attached"):
+            row = self.attachment(state)
+            with self.subTest(state), self.assertRaises(async_requests.AlreadyConnected) as found:
+                self.connect(row)
+            self.assertEqual(row["id"], found.exception.row["id"])
+
+    def test_who_else_is_there_matters_to_those_who_are_alone(self):
+        volume = rows.add_volume()["id"]
+        self.attachment("connected", volume)
+        second = self.attachment(volume=volume)
+        with self.assertRaises(exception.NotMultiattach):
+            self.connect(second, rows.OTHER_CONNECTOR, async_requests.connect_exclusive)
+        self.assertEqual("reserved", self.now(second)["state"])
+        self.connect(second, rows.OTHER_CONNECTOR)
+        self.assertEqual("connecting", self.now(second)["state"])
+
+    def test_company_is_denied_to_whoever_had_given_the_volume_back(self):
+        volume = rows.add_volume(multiattach=True)["id"]
+        rows.add_attachment(volume, "attached", instance_uuid=SERVER[::-1])
+        failed = self.attachment("connect_failed", volume)
+        with self.assertRaisesRegex(exception.Forbidden, "a:rule"):
+            self.connect(failed, denied_rule="a:rule")
+        self.connect(failed)
+
+
+class DisconnectTest(Case):
+    def disconnect(self, row, states=None):
+        async_requests.disconnect(row["id"], row["volume_id"], states)
+
+    def test_whoever_worked_on_it_can_no_longer_write(self):
+        for state in AttachmentState:
+            if state not in {AttachmentState.HELD, AttachmentState.DISCONNECTING}:
+                row = self.attachment(state.value)
+                self.disconnect(row)
+                kept = self.now(row)
+                self.assertEqual(("disconnecting", 1), (kept["state"], kept["generation"]))
+
+    def test_it_is_noted_once(self):
+        row = self.attachment("attached")
+        self.disconnect(row)
+        before = self.now(row)
+        self.disconnect(row, ["reserved"])
+        self.assertEqual(before, self.now(row))
+
+    def test_it_is_left_in_other_states_than_were_seen(self):
+        row = self.attachment("connected")
+        with self.assertRaisesRegex(exception.InvalidTransition, "has become attaching"):
+            self.disconnect(row, ["reserved", "connect_failed"])
+        self.assertEqual("connected", self.now(row)["state"])
+        self.disconnect(row, ["connected"])
+
+    def test_what_is_gone_is_not_found(self):
+        row = self.attachment("connected")
+        rows.remove_attachment(row["id"])
+        with self.assertRaises(exception.AttachmentNotFound):
+            self.disconnect(row)
+
+
+class WithdrawTest(Case):
+    def withdraw(self, row, states=None):
+        async_requests.withdraw(row["id"], row["volume_id"], states)
+
+    def test_its_agent_is_to_take_the_device_away(self):
+        for state in ("connected", "attached"):
+            row = self.attachment(state, agent="compute-1", error="it was kept before")
+            self.withdraw(row)
+            kept = self.now(row)
+            self.assertEqual(
+                ("withdrawing", 1, None), (kept["state"], kept["generation"], kept["error"])
+            )
+            self.assertEqual("detaching", rows.volume(row["volume_id"])["status"])
+
+    def test_it_is_noted_once(self):
+        row = self.attachment("attached", agent="compute-1")
+        self.withdraw(row)
+        before = self.now(row)
+        self.withdraw(row, ["attached"])
+        self.assertEqual(before, self.now(row))
+
+    def test_no_device_is_asked_for_where_there_is_none(self):
+        live = {"connected", "attached", "withdrawing"}
+        for state in {each.value for each in AttachmentState} - live:
+            row = self.attachment(state, agent="compute-1")
+            with self.subTest(state), self.assertRaises(exception.InvalidTransition):
+                self.withdraw(row)
+            self.assertEqual(state, self.now(row)["state"])
+
+    def test_what_nobody_sees_to_is_left(self):
+        row = self.attachment("attached")
+        with self.assertRaisesRegex(exception.InvalidTransition, "no agent"):
+            self.withdraw(row)
+        self.assertEqual("attached", self.now(row)["state"])
+
+    def test_it_is_left_in_other_states_than_were_seen(self):
+        row = self.attachment("attached", agent="compute-1")
+        with self.assertRaisesRegex(exception.InvalidTransition, "has become attached"):
+            self.withdraw(row, ["connected"])
+        self.assertEqual("attached", self.now(row)["state"])

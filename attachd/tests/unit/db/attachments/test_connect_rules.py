@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is noted of a connector; who may be beside whom is in unit/manager/test_admission.py."""
+
+import unittest
+
+from attachd import exception
+from attachd.db.attachments import connect_rules as rules
+
+VOLUME = {
+    "id": "v",
+    "state": "ready",
+    "multiattach": False,
+    "admin_metadata": {},
+    "type_specs": None,
+}
+
+
+def attachment(**values):
+    return {
+        "id": "a1",
+        "state": "reserved",
+        "kind": "attachment",
+        "instance_uuid": "i",
+        "connector": None,
+        "host": None,
+        "mode": None,
+        "asked_mode": None,
+        "serves": None,
+        **values,
+    }
+
+
+def allow(_volume, _mine, _others):
+    return {}
+
+
+class NotedTest(unittest.TestCase):
+    def noted(self, connector, **mine):
+        return rules.connect_values(VOLUME, attachment(**mine), [], connector)
+
+    def test_the_host_may_write_unless_it_or_the_attachment_asks_to_read(self):
+        for mode, connector, mine in (
+            ("rw", {}, {}),
+            ("ro", {"mode": "ro"}, {}),
+            ("rw", {"mode": "ro"}, {"asked_mode": "rw"}),
+            ("rw", {"mode": "null"}, {}),
+            ("ro", {}, {"state": "connecting", "mode": "ro"}),
+            ("rw", {}, {"state": "connect_failed", "mode": "ro"}),
+        ):
+            with self.subTest(connector=connector, mine=mine):
+                noted = self.noted({"host": "h", **connector}, **mine)
+                self.assertEqual(
+                    (mode, "h", "na"), (noted["mode"], noted["host"], noted["mountpoint"])
+                )
+
+
+class CheckTest(unittest.TestCase):
+    def check(self, told, **mine):
+        rules.check(VOLUME, attachment(**mine), [], told, allow, "")
+
+    def test_where_the_device_shows_up_makes_no_other_connector(self):
+        here = {"host": "h", "mountpoint": "/dev/vdb"}
+        with self.assertRaises(rules.AlreadyConnected):
+            self.check({"host": "h"}, state="connected", connector=here)
+        with self.assertRaises(exception.ConnectorConflict):
+            self.check({"host": "g"}, state="connected", connector=here, host="h")
+        self.check({"host": "g"}, state="reserved", connector=here)

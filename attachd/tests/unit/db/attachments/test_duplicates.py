@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which request asks for an attachment that is there."""
+
+import unittest
+
+from attachd.db.attachments import duplicates
+from attachd.db.attachments import store as attachments
+from attachd.states import AttachmentState
+from attachd.tests import databases, rows
+
+WANTED = {
+    "project_id": "p",
+    "user_id": "u",
+    "instance_uuid": "i",
+    "asked_mode": None,
+    "connector": {"host": "compute-1", "mountpoint": "/dev/vdb"},
+}
+AT_AGENT = {**WANTED, "agent": "compute-1"}
+
+
+def row(**values):
+    return {
+        "id": "a1",
+        "kind": "attachment",
+        "state": "connected",
+        "agent": None,
+        **WANTED,
+        **values,
+    }
+
+
+class TwinsTest(unittest.TestCase):
+    def test_the_same_again_is_found_until_it_is_completed(self):
+        found = {
+            each
+            for each in AttachmentState
+            if duplicates.find_duplicate(WANTED, [row(state=each.value)])
+        }
+        self.assertEqual({"reserved", "connecting", "connected"}, found)
+
+    def test_it_is_found_among_others(self):
+        mine = row(id="a2")
+        self.assertIs(mine, duplicates.find_duplicate(WANTED, [row(user_id="v"), mine]))
+        self.assertIsNone(duplicates.find_duplicate(WANTED, []))
+
+    def test_whatever_differs_makes_it_another_one(self):
+        for values in (
+            {"project_id": "q"},
+            {"user_id": "v"},
+            {"user_id": None},
+            {"instance_uuid": "j"},
+            {"instance_uuid": None},
+            {"asked_mode": "ro"},
+            {"connector": None},
+            {"connector": {"host": "compute-2", "mountpoint": "/dev/vdb"}},
+            {"connector": {"host": "compute-1"}},
+            {"kind": "connection"},
+            {"kind": "legacy"},
+            {"agent": "compute-1"},
+        ):
+            with self.subTest(values):
+                self.assertIsNone(duplicates.find_duplicate(WANTED, [row(**values)]))
+
+    def test_what_an_agent_has_completed_is_found_too(self):
+        wanted = {"agent": "compute-1"}
+        found = {
+            each
+            for each in AttachmentState
+            if duplicates.find_duplicate(AT_AGENT, [row(state=each.value, **wanted)])
+        }
+        self.assertEqual({"reserved", "connecting", "connected", "attached"}, found)
+
+    def test_an_agent_is_known_by_its_name_whatever_it_connects_with(self):
+        mine = row(agent="compute-1", connector={"host": "compute-1", "ip": "10.0.0.2"})
+        self.assertIs(mine, duplicates.find_duplicate(AT_AGENT, [mine]))
+        for other in (row(), row(agent="compute-2"), row(agent="compute-1", user_id="v")):
+            self.assertIsNone(duplicates.find_duplicate(AT_AGENT, [other]))
+
+    def test_without_a_server_or_a_connector_nothing_is_sure(self):
+        for name in ("instance_uuid", "connector"):
+            with self.subTest(name):
+                unsaid = {**WANTED, name: None}
+                self.assertIsNone(duplicates.find_duplicate(unsaid, [row(**{name: None})]))
+                del unsaid[name]
+                self.assertIsNone(duplicates.find_duplicate(unsaid, [row(**{name: None})]))
+
+
+class ReserveTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def test_the_same_request_again_gets_the_same_attachment(self):
+        wanted = {
+            "project_id": rows.PROJECT,
+            "user_id": "u",
+            "instance_uuid": "server",
+            "connector": rows.CONNECTOR,
+        }
+        for multiattach in (False, True):
+            volume = rows.add_volume(multiattach=multiattach)["id"]
+            found = databases.together(*[lambda v=volume: attachments.reserve(v, wanted)] * 4)
+            self.assertEqual(1, len({row["id"] for row in found}), found)
+            elsewhere = {**wanted, "connector": rows.OTHER_CONNECTOR}
+            self.assertNotEqual(found[0]["id"], attachments.reserve(volume, elsewhere)["id"])
+            self.assertEqual(2, len(rows.attachments(volume)))

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of attachments is told in the same transaction, and each event gets one place."""
+
+import datetime
+import itertools
+import unittest
+from unittest import mock
+
+import sqlalchemy as sa
+
+from attachd import context, exception, states
+from attachd.db import models
+from attachd.db.attachments import async_requests, events, legacy
+from attachd.db.attachments import store as attachments
+from attachd.db.cluster.leases import Lease
+from attachd.db.engine import session
+from attachd.db.volumes import store as volumes
+from attachd.states import Event
+from attachd.telemetry import step_timer
+from attachd.tests import databases, rows
+
+WHO = {"project_id": rows.PROJECT, "user_id": "u"}
+
+
+class Case(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.volume_id = rows.add_volume()["id"]
+
+    def told(self):
+        with session.reader() as connection:
+            found = connection.execute(sa.select(models.events).order_by(models.events.c.id))
+            return [dict(row._mapping) for row in found]
+
+    def types(self):
+        return [each["type"] for each in self.told()]
+
+    def tell(self, number, project_id=rows.PROJECT, **values):
+        row = {"id": models.new_id(), "project_id": project_id, "volume_id": self.volume_id}
+        for _ in range(number):
+            with session.writer() as connection:
+                events.record(connection, row, "reserved", **values)
+        return row["id"]
+
+
+class TellTest(Case):
+    def test_a_life_is_told_in_order_and_goes_on_after_the_row(self):
+        lease = Lease(self.volume_id, "us")
+        row = attachments.reserve(self.volume_id, WHO)
+        moved = attachments.move(row["id"], self.volume_id, Event.CONNECT, lease=lease)
+        mine = moved.attachment
+        attachments.move_without_volume(mine, Event.GRANTED, {}, mine["generation"], lease)
+        attachments.complete(rows.attachment(row["id"]))
+        begun = attachments.move(row["id"], self.volume_id, Event.DISCONNECT, lease=lease)
+        attachments.finish_disconnect(begun, lease)
+        found = events.list_of_attachment(row["id"], rows.PROJECT)
+        expected = ["reserved", "connected", "attached", "deleted"]
+        self.assertEqual(expected, [each["type"] for each in found])
+        self.assertEqual({self.volume_id}, {each["volume_id"] for each in found})
+        self.assertEqual([], events.list_of_attachment(row["id"], "b" * 32))
+
+    def test_what_is_asked_for_but_not_begun_is_told_at_once(self):
+        row = attachments.reserve(self.volume_id, WHO)
+        async_requests.connect_shared(row["id"], self.volume_id, rows.CONNECTOR)
+        async_requests.disconnect(row["id"], self.volume_id)
+        self.assertEqual(["reserved", "connecting", "disconnecting"], self.types())
+        self.assertEqual(rows.CONNECTOR["host"], self.told()[1]["details"]["host"])
+
+    def test_a_failure_is_told_with_its_error(self):
+        mine = rows.add_attachment(self.volume_id, "connecting")["id"]
+        attachments.move(mine, self.volume_id, Event.CONNECT_LOST, {"error": "gone"})
+        (event,) = self.told()
+        self.assertEqual(("connect_unknown", "gone"), (event["type"], event["details"]["error"]))
+
+    def test_an_agent_that_keeps_a_device_is_no_second_attach(self):
+        mine = rows.add_attachment(self.volume_id, "withdrawing", agent="h")["id"]
+        attachments.move(mine, self.volume_id, Event.KEEP)
+        (event,) = self.told()
+        self.assertEqual(("kept", "h"), (event["type"], event["details"]["agent"]))
+
+    def test_each_move_has_a_type_that_is_known(self):
+        for event, move in states.ATTACHMENT_TRANSITIONS.items():
+            self.assertIn(events.event_type(event, move.target), events.TYPES, event)
+
+    def test_nothing_is_told_of_what_clients_know_nothing_of(self):
+        legacy.reserve(self.volume_id, rows.PROJECT, "u")
+        rows.add_attachment(self.volume_id, "connecting", kind="connection")
+        (connection,) = [
+            each for each in rows.attachments(self.volume_id) if each["kind"] == "connection"
+        ]
+        attachments.move(connection["id"], self.volume_id, Event.GRANTED)
+        self.assertEqual([], self.told())
+
+    def test_what_is_done_twice_is_told_once(self):
+        mine = rows.add_attachment(self.volume_id, "connected", agent="h")["id"]
+        for _ in range(2):
+            attachments.complete(rows.attachment(mine))
+        for _ in range(2):
+            attachments.move(mine, self.volume_id, Event.WITHDRAW)
+        self.assertEqual(["attached", "withdrawing"], self.types())
+
+    def test_nothing_is_told_of_what_was_not_done(self):
+        row = attachments.reserve(self.volume_id, WHO)
+        with self.assertRaises(exception.InvalidTransition):
+            attachments.move(row["id"], self.volume_id, Event.GRANTED)
+        with self.assertRaises(exception.VolumeNotAvailable):
+            attachments.reserve(self.volume_id, {**WHO, "instance_uuid": "i"})
+        self.assertEqual(["reserved"], self.types())
+
+    def test_what_goes_with_its_volume_is_told_too(self):
+        mine = rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        rows.change_volume(self.volume_id, state="deleting", status="deleting")
+        volumes.move(self.volume_id, Event.DELETED)
+        (event,) = self.told()
+        self.assertEqual(("deleted", mine), (event["type"], event["attachment_id"]))
+
+    def test_who_asked_and_how_long_it_took_is_known(self):
+        asking = context.RequestContext(
+            user_id="alice", project_id=rows.PROJECT, global_request_id="req-" + "1" * 36
+        )
+        with step_timer.operation() as at, step_timer.step("grant"):
+            pass
+        with step_timer.operation() as at:
+            with step_timer.step("grant"):
+                pass
+            self.tell(1)
+        (event,) = self.told()
+        details = event["details"]
+        self.assertEqual(
+            ("alice", asking.request_id, asking.global_request_id),
+            tuple(details[name] for name in ("user_id", "request_id", "global_request_id")),
+        )
+        self.assertEqual(at.began_at.isoformat(), details["began_at"])
+        self.assertEqual(["grant"], [each["name"] for each in details["steps"]])
+        self.assertGreaterEqual(details["seconds"], details["steps"][0]["seconds"])
+
+
+class PlacesTest(Case):
+    def test_each_event_gets_the_next_place_once(self):
+        self.tell(3)
+        self.assertEqual((0, 0), events.sequence())
+        self.assertEqual([], events.list_after(0, 10))
+        self.assertEqual((3, 0), events.assign_sequence())
+        self.tell(2)
+        self.assertEqual((5, 0), events.assign_sequence())
+        self.assertEqual((5, 0), events.assign_sequence())
+        self.assertEqual([1, 2, 3, 4, 5], [each["revision"] for each in events.list_after(0, 10)])
+        self.assertEqual([3, 4], [each["revision"] for each in events.list_after(2, 2)])
+
+    def test_many_get_their_places_in_batches(self):
+        some = mock.patch.multiple(events, _UNASSIGNED=events._UNASSIGNED.limit(2), BATCH=2)
+        with some:
+            self.tell(5)
+            self.assertEqual((5, 0), events.assign_sequence())
+
+    def test_many_who_give_places_at_once_give_each_one_once(self):
+        ids = [self.tell(3) for _ in range(5)]
+        done = databases.together(*[events.assign_sequence] * 6, *[lambda: self.tell(2)] * 3)
+        self.assertFalse([each for each in done if isinstance(each, Exception)])
+        events.assign_sequence()
+        found = events.list_after(0, 100)
+        self.assertEqual(list(range(1, 22)), [each["revision"] for each in found])
+        for attachment_id in ids:
+            numbers = [each["id"] for each in found if each["attachment_id"] == attachment_id]
+            self.assertEqual(sorted(numbers), numbers)
+
+    def test_one_that_was_numbered_early_and_stored_late_is_not_passed_over(self):
+        """The number is drawn at the INSERT; SQLite has one writer, so it cannot happen there."""
+        if self.kind == "sqlite":
+            self.tell(2)
+            self.assertEqual((2, 0), events.assign_sequence())
+            return
+        row = {"id": models.new_id(), "project_id": "p", "volume_id": self.volume_id}
+        with session.writer() as late:
+            events.record(late, row, "reserved")
+            self.tell(1)
+            self.assertEqual((1, 0), events.assign_sequence())
+            seen = events.list_after(0, 10)
+        self.assertEqual((2, 0), events.assign_sequence())
+        self.assertEqual([row["id"]], [each["attachment_id"] for each in events.list_after(1, 10)])
+        self.assertLess(events.list_after(1, 10)[0]["id"], seen[0]["id"])
+
+    def test_a_project_sees_its_own(self):
+        self.tell(1)
+        self.tell(2, "b" * 32)
+        events.assign_sequence()
+        self.assertEqual([2, 3], [e["revision"] for e in events.list_after(0, 10, "b" * 32)])
+
+
+class ForgetTest(Case):
+    def age(self, seconds, *numbers):
+        table = models.events
+        changed = sa.update(table).where(table.c.id.in_(numbers))
+        past = models.now() - datetime.timedelta(seconds=seconds)
+        with session.writer() as connection:
+            connection.execute(changed.values(created_at=past))
+
+    def test_the_oldest_go_and_it_is_known_how_far(self):
+        self.tell(4)
+        first, second, *_ = [each["id"] for each in self.told()]
+        self.age(100, first, second)
+        before = models.now() - datetime.timedelta(seconds=50)
+        self.assertEqual(1, events.purge(before, 1))
+        self.assertEqual((4, 1), events.sequence())
+        self.assertEqual(1, events.purge(before, 10))
+        self.assertEqual(0, events.purge(before, 10))
+        self.assertEqual((4, 2), events.sequence())
+        self.assertEqual([3, 4], [each["revision"] for each in events.list_after(0, 10)])
+
+    def test_all_can_go_and_places_go_on(self):
+        self.tell(2)
+        later = models.now() + datetime.timedelta(seconds=5)
+        self.assertEqual(2, events.purge(later, 10))
+        self.tell(1)
+        self.assertEqual((3, 2), events.assign_sequence())
+        self.assertEqual([3], [each["revision"] for each in events.list_after(2, 10)])
+
+    def test_places_end_at_one_point_whatever_clocks_have_said(self):
+        self.tell(3)
+        events.assign_sequence()
+        self.age(100, self.told()[1]["id"])
+        before = models.now() - datetime.timedelta(seconds=50)
+        self.assertEqual(2, events.purge(before, 10))
+        self.assertEqual([3], [each["revision"] for each in events.list_after(0, 10)])
+        gaps = itertools.pairwise(each["revision"] for each in events.list_after(0, 10))
+        self.assertTrue(all(b == a + 1 for a, b in gaps))

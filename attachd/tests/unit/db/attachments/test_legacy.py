@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds, begun detaches, connections, and attachments that somebody says there are."""
+
+import unittest
+
+from attachd import exception
+from attachd.db.attachments import legacy
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import store as attachments
+from attachd.tests import databases, rows
+from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
+
+SERVER = "11111111-1111-4111-8111-111111111111"
+OTHER_SERVER = "22222222-2222-4222-8222-222222222222"
+
+
+def claim(server=SERVER, **values):
+    return {
+        "project_id": rows.PROJECT,
+        "user_id": "u",
+        "instance_uuid": server,
+        "host": None,
+        "mountpoint": "/dev/vdb",
+        "mode": "rw",
+        **values,
+    }
+
+
+def begin(_volume, mine, _others):
+    return {
+        "connector": CONNECTOR,
+        "host": CONNECTOR["host"],
+        "generation": mine["generation"] + 1,
+    }
+
+
+class Case(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.volume_id = rows.add_volume()["id"]
+
+    def multiattach(self):
+        rows.change_volume(self.volume_id, multiattach=True)
+
+    def status(self):
+        row = rows.volume(self.volume_id)
+        return row["status"], row["attach_status"]
+
+    def kinds(self):
+        return [(row["kind"], row["state"]) for row in rows.attachments(self.volume_id)]
+
+    def hold(self):
+        legacy.reserve(self.volume_id, rows.PROJECT, "u")
+
+    def hold_ids(self):
+        return [row["id"] for row in legacy.list_rows(self.volume_id) if row["kind"] == "hold"]
+
+    def release(self):
+        legacy.release(self.volume_id, self.hold_ids()[:1])
+
+    def connect(self, connector=CONNECTOR, **values):
+        """Put a connection there; return its id."""
+        row = rows.add_attachment(
+            self.volume_id,
+            "connected",
+            kind="connection",
+            **{"connector": connector, "host": connector["host"], "user_id": "u", **values},
+        )
+        return row["id"]
+
+    def attach(self, server=SERVER, **values):
+        return legacy.attach(self.volume_id, claim(server, **values))
+
+
+class HoldTest(Case):
+    def test_a_held_volume_is_attaching_and_has_no_attachment(self):
+        self.hold()
+        self.assertEqual(("attaching", "detached"), self.status())
+        self.assertEqual([("hold", "held")], self.kinds())
+
+    def test_an_ordinary_volume_is_held_once(self):
+        self.hold()
+        with self.assertRaisesRegex(exception.VolumeNotAvailable, "attaching; .* of os-reserve"):
+            self.hold()
+
+    def test_a_held_volume_is_not_reserved_and_a_reserved_one_not_held(self):
+        self.hold()
+        with self.assertRaisesRegex(exception.VolumeNotAvailable, "a reservation of os-reserve"):
+            attachments.reserve(self.volume_id, {"project_id": "p"})
+        self.release()
+        mine = attachments.reserve(self.volume_id, {"project_id": "p"})["id"]
+        with self.assertRaisesRegex(
+            exception.VolumeNotAvailable, f"reserved; .* attachment {mine}"
+        ):
+            self.hold()
+
+    def test_a_multiattach_volume_is_held_as_often_as_wanted(self):
+        self.multiattach()
+        rows.add_attachment(self.volume_id, "attached")
+        self.hold()
+        self.hold()
+        self.assertEqual(("in-use", "attached"), self.status())
+
+    def test_a_volume_in_another_state_is_not_held(self):
+        for state in ("creating", "extending", "deleting", "maintenance", "error"):
+            self.volume_id = rows.add_volume(state)["id"]
+            with self.assertRaisesRegex(exception.VolumeNotAvailable, state):
+                self.hold()
+
+    def test_a_released_volume_is_what_it_was(self):
+        self.hold()
+        self.release()
+        self.assertEqual(("available", "detached"), self.status())
+        self.release()
+        self.assertEqual([], self.kinds())
+
+    def test_one_of_several_holds_is_released(self):
+        self.multiattach()
+        self.hold()
+        self.hold()
+        self.release()
+        self.assertEqual([("hold", "held")], self.kinds())
+
+    def test_whoever_took_the_volume_since_keeps_it(self):
+        self.hold()
+        seen = self.hold_ids()
+        self.release()
+        self.hold()
+        legacy.release(self.volume_id, seen)
+        self.assertEqual(("attaching", "detached"), self.status())
+
+
+class DetachingTest(Case):
+    def test_it_shows_in_the_volume_and_not_in_the_attachment(self):
+        self.attach()
+        legacy.begin_detaching(self.volume_id)
+        self.assertEqual(("detaching", "attached"), self.status())
+        self.assertEqual([("legacy", "attached")], self.kinds())
+        legacy.roll_detaching(self.volume_id)
+        self.assertEqual(("in-use", "attached"), self.status())
+
+    def test_only_what_is_in_use_can_be_detached_once(self):
+        self.attach()
+        legacy.begin_detaching(self.volume_id)
+        with self.assertRaisesRegex(exception.InvalidVolume, "status is detaching"):
+            legacy.begin_detaching(self.volume_id)
+        for state in ("ready", "error", "extending"):
+            self.volume_id = rows.add_volume(state)["id"]
+            with self.assertRaises(exception.InvalidVolume):
+                legacy.begin_detaching(self.volume_id)
+
+    def test_a_multiattach_volume_is_in_use_until_all_are_about_to_go(self):
+        self.multiattach()
+        self.attach()
+        self.attach(OTHER_SERVER)
+        legacy.begin_detaching(self.volume_id)
+        self.assertEqual(("in-use", "attached"), self.status())
+        legacy.begin_detaching(self.volume_id)
+        self.assertEqual(("detaching", "attached"), self.status())
+        legacy.roll_detaching(self.volume_id)
+        self.assertEqual(("in-use", "attached"), self.status())
+
+    def test_rolling_back_what_was_not_begun_changes_nothing(self):
+        before = rows.volume(self.volume_id)
+        legacy.roll_detaching(self.volume_id)
+        self.assertEqual(before, rows.volume(self.volume_id))
+
+
+class AttachTest(Case):
+    def test_a_held_volume_is_attached(self):
+        self.hold()
+        row = self.attach(host="compute-1", mode="ro")
+        self.assertEqual(("in-use", "attached"), self.status())
+        self.assertEqual([("legacy", "attached")], self.kinds())
+        stored = rows.attachment(row["id"])
+        self.assertEqual(claim(host="compute-1", mode="ro"), {k: stored[k] for k in claim()})
+        self.assertIsNotNone(stored["attached_at"])
+        self.assertEqual(
+            {"readonly": "False", "attached_mode": "ro"},
+            rows.volume(self.volume_id)["admin_metadata"],
+        )
+
+    def test_a_free_volume_needs_no_hold(self):
+        self.attach()
+        self.assertEqual(("in-use", "attached"), self.status())
+
+    def test_saying_it_again_changes_nothing(self):
+        for who in (claim(), claim(None, host="compute-1")):
+            self.volume_id = rows.add_volume()["id"]
+            first = legacy.attach(self.volume_id, who)
+            again = legacy.attach(self.volume_id, {**who, "mountpoint": "elsewhere"})
+            self.assertEqual(first["id"], again["id"])
+            self.assertEqual("/dev/vdb", rows.attachment(first["id"])["mountpoint"])
+
+    def test_another_one_is_told_who_has_an_ordinary_volume(self):
+        mine = self.attach()["id"]
+        for other in (claim(OTHER_SERVER), claim(None, host="compute-1")):
+            with self.assertRaisesRegex(exception.InvalidVolume, f"{mine} of server {SERVER}"):
+                legacy.attach(self.volume_id, other)
+
+    def test_a_multiattach_volume_is_attached_again(self):
+        self.multiattach()
+        self.attach()
+        self.attach(OTHER_SERVER)
+        self.attach(None, host="compute-1")
+        self.assertEqual([("legacy", "attached")] * 3, self.kinds())
+
+    def test_a_read_only_volume_is_attached_for_reading(self):
+        rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
+        with self.assertRaisesRegex(exception.BadRequest, "Invalid attaching mode 'rw'"):
+            self.attach()
+        self.attach(mode="ro")
+        self.assertEqual(("in-use", "attached"), self.status())
+
+    def test_what_was_reserved_for_the_same_server_is_attached(self):
+        mine = attachments.reserve(self.volume_id, {"project_id": "p", "instance_uuid": SERVER})
+        self.assertEqual(mine["id"], self.attach()["id"])
+        self.assertEqual([("attachment", "attached")], self.kinds())
+        self.assertEqual(("in-use", "attached"), self.status())
+
+    def test_what_was_reserved_for_another_one_is_left_alone(self):
+        attachments.reserve(self.volume_id, {"project_id": "p", "instance_uuid": SERVER})
+        with self.assertRaisesRegex(exception.InvalidVolume, f"of server {SERVER}"):
+            self.attach(OTHER_SERVER)
+        self.assertEqual(("reserved", "reserved"), self.status())
+
+    def test_what_is_just_being_connected_cannot_be_attached_by_a_word(self):
+        rows.add_attachment(self.volume_id, "connecting", instance_uuid=SERVER)
+        with self.assertRaisesRegex(exception.InvalidTransition, "connecting"):
+            self.attach()
+
+    def test_a_connect_that_failed_is_in_nobodys_way(self):
+        rows.add_attachment(self.volume_id, "connect_failed", instance_uuid=SERVER)
+        self.attach()
+        self.assertIn(("legacy", "attached"), self.kinds())
+
+    def test_a_volume_in_another_state_is_not_attached(self):
+        for state in ("creating", "extending", "deleting", "maintenance", "error"):
+            self.volume_id = rows.add_volume(state)["id"]
+            with self.assertRaisesRegex(exception.InvalidVolume, state):
+                self.attach()
+
+
+class BindTest(Case):
+    """Which connections belong to an attachment."""
+
+    def serves(self, *ids):
+        return [rows.attachment(each)["serves"] for each in ids]
+
+    def test_on_an_ordinary_volume_all_connections_are_the_holders(self):
+        one, two = self.connect(), self.connect(OTHER_CONNECTOR)
+        mine = self.attach()["id"]
+        self.assertEqual([mine, mine], self.serves(one, two))
+        self.assertEqual(SERVER, rows.attachment(one)["instance_uuid"])
+
+    def test_on_a_multiattach_volume_the_host_tells(self):
+        self.multiattach()
+        one, two = self.connect(), self.connect(OTHER_CONNECTOR)
+        mine = self.attach(host="compute-2")["id"]
+        self.assertEqual([None, mine], self.serves(one, two))
+
+    def test_on_a_multiattach_volume_the_only_one_is_meant(self):
+        self.multiattach()
+        one = self.connect()
+        first = self.attach()["id"]
+        two = self.connect(OTHER_CONNECTOR)
+        second = self.attach(OTHER_SERVER)["id"]
+        self.assertEqual([first, second], self.serves(one, two))
+
+    def test_on_a_multiattach_volume_what_the_same_user_opened_is_meant(self):
+        self.multiattach()
+        theirs, one = self.connect(user_id="other"), self.connect(OTHER_CONNECTOR)
+        mine = self.attach()["id"]
+        self.assertEqual([None, mine], self.serves(theirs, one))
+        self.attach(OTHER_SERVER)
+        self.assertEqual([None, mine], self.serves(theirs, one))
+
+    def test_a_machine_may_be_its_own_server(self):
+        self.multiattach()
+        machine = {"host": SERVER, "initiator": "iqn.2026-01.org.example:node"}
+        one, two = self.connect(machine), self.connect()
+        mine = self.attach()["id"]
+        self.assertEqual([mine, None], self.serves(one, two))
+
+    def test_where_nobody_can_tell_nothing_is_guessed(self):
+        self.multiattach()
+        ids = [self.connect(), self.connect(OTHER_CONNECTOR)]
+        self.attach()
+        self.assertEqual([None, None], self.serves(*ids))
+
+    def test_what_is_opened_later_serves_whoever_has_the_volume(self):
+        mine = self.attach()["id"]
+        volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
+        self.assertEqual(mine, legacy.parent_values(volume, held, "anywhere", "other")["serves"])
+        self.multiattach()
+        volume = rows.volume(self.volume_id)
+        self.assertEqual({}, legacy.parent_values(volume, held, "anywhere", "other"))
+        self.attach(OTHER_SERVER, host="compute-2")
+        held = rows.attachments(self.volume_id)
+        bound = legacy.parent_values(volume, held, "compute-2", "other")
+        self.assertEqual(OTHER_SERVER, bound["instance_uuid"])
+
+    def closed(self, mine):
+        held = rows.attachments(self.volume_id)
+        (row,) = [each for each in held if each["id"] == mine]
+        return {
+            each["id"]
+            for each in attachment_rows.connections_to_close(row, [x for x in held if x != row])
+        }
+
+    def test_what_serves_an_attachment_is_closed_with_it(self):
+        self.multiattach()
+        mine, other = self.attach()["id"], self.attach(OTHER_SERVER)["id"]
+        one, _two = self.connect(serves=mine), self.connect(OTHER_CONNECTOR, serves=other)
+        _nobodys = self.connect()
+        self.assertEqual({one}, self.closed(mine))
+
+    def test_what_nobody_claims_is_closed_with_the_last_one(self):
+        self.multiattach()
+        mine = self.attach()["id"]
+        nobodys = self.connect()
+        self.assertEqual({nobodys}, self.closed(mine))
+        self.hold()
+        self.assertEqual(set(), self.closed(mine))
+
+    def test_what_was_made_otherwise_claims_nothing(self):
+        self.multiattach()
+        mine = self.attach()["id"]
+        nobodys = self.connect()
+        rows.add_attachment(self.volume_id, "attached", user_id="u")
+        self.assertEqual({nobodys}, self.closed(mine))
+
+    def test_what_somebody_else_opened_stays_open(self):
+        self.multiattach()
+        mine = self.attach()["id"]
+        self.connect(user_id="other")
+        self.assertEqual(set(), self.closed(mine))
+
+    def test_each_user_closes_what_is_theirs(self):
+        self.multiattach()
+        mine = self.attach()["id"]
+        theirs = legacy.attach(self.volume_id, claim(OTHER_SERVER, user_id="other"))["id"]
+        one, two = self.connect(), self.connect(OTHER_CONNECTOR, user_id="other")
+        self.assertEqual(({one}, {two}), (self.closed(mine), self.closed(theirs)))
+
+    def test_what_the_attachments_api_made_takes_only_its_own_along(self):
+        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        self.connect()
+        self.assertEqual(set(), self.closed(mine))
+
+
+class ConnectionTest(Case):
+    def open(self, choose=lambda _rows: None, guard=begin):
+        return legacy.begin_connection(self.volume_id, rows.PROJECT, "u", choose, guard)
+
+    def test_a_new_one_is_connecting_when_it_is_first_seen(self):
+        moved = self.open()
+        self.assertEqual([("connection", "connecting")], self.kinds())
+        self.assertEqual(("attaching", "attaching"), self.status())
+        stored = rows.attachment(moved.attachment["id"])
+        self.assertEqual((1, CONNECTOR), (stored["generation"], stored["connector"]))
+        self.assertEqual((rows.PROJECT, "u"), (stored["project_id"], stored["user_id"]))
+
+    def test_one_that_is_there_is_chosen_among_the_connections(self):
+        rows.add_attachment(self.volume_id, "connect_failed")
+        there = rows.add_attachment(self.volume_id, "connect_failed", kind="connection")["id"]
+        moved = self.open(lambda found: found[0])
+        self.assertEqual(there, moved.attachment["id"])
+        self.assertEqual(2, len(self.kinds()))
+
+    def test_a_refusal_leaves_nothing_behind(self):
+        def refuse(*_args):
+            raise exception.InvalidVolume(reason="no")
+
+        with self.assertRaises(exception.InvalidVolume):
+            self.open(guard=refuse)
+        self.assertEqual([], self.kinds())
+        self.assertEqual(("available", "detached"), self.status())
+
+    def test_rows_are_of_all_kinds_and_without_secrets(self):
+        self.hold()
+        self.connect()
+        self.attach()
+        found = legacy.list_rows(self.volume_id)
+        self.assertEqual(["connection", "legacy"], [row["kind"] for row in found])
+        self.assertEqual(set(), {"connector", "secret", "connection_info"} & found[0].keys())

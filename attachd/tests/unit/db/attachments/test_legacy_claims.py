@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose hold os-attach uses, and in which mode it is attached then."""
+
+import contextlib
+
+from attachd import exception
+from attachd.db.attachments import legacy
+from attachd.db.attachments import store as attachments
+from attachd.db.types import store as types
+from attachd.states import Event
+from attachd.tests import rows
+from attachd.tests.rows import OTHER_CONNECTOR
+from attachd.tests.unit.db.attachments import test_legacy as test_attachments_legacy
+
+
+class HoldOfTest(test_attachments_legacy.Case):
+    """Whose hold an attachment uses."""
+
+    def setUp(self):
+        super().setUp()
+        self.multiattach()
+        legacy.reserve(self.volume_id, rows.PROJECT, "other")
+
+    def test_the_hold_of_somebody_else_is_left_to_them(self):
+        self.attach()
+        self.assertEqual([("hold", "held"), ("legacy", "attached")], self.kinds())
+        self.hold()
+        self.attach(test_attachments_legacy.OTHER_SERVER)
+        self.assertEqual(["other"], [row["user_id"] for row in self.holds()])
+
+    def holds(self):
+        return [row for row in legacy.list_rows(self.volume_id) if row["kind"] == "hold"]
+
+    def test_saying_it_again_uses_no_other_hold(self):
+        self.hold()
+        self.attach()
+        self.hold()
+        self.attach()
+        self.assertEqual(["other", "u"], [row["user_id"] for row in self.holds()])
+
+    def test_nobody_joins_by_the_hold_of_somebody_else(self):
+        for come_in in (lambda: None, self.connect, self.hold):
+            come_in()
+            expected = exception.Forbidden if come_in != self.hold else ()
+            with self.subTest(come_in), contextlib.ExitStack() as stack:
+                if expected:
+                    stack.enter_context(self.assertRaises(expected))
+                legacy.attach(
+                    self.volume_id, test_attachments_legacy.claim(), "volume:multiattach"
+                )
+
+
+class ModeTest(test_attachments_legacy.Case):
+    """How an attachment is attached, and what that means for its connections."""
+
+    def told(self, row):
+        stored = rows.attachment(row["id"])
+        return stored["mode"], stored["asked_mode"]
+
+    def test_a_host_that_may_write_is_told_of_whatever_is_asked(self):
+        opened = self.connect(mode="rw")
+        mine = self.attach(mode="ro")
+        self.assertEqual(("rw", "ro"), self.told(mine))
+        self.assertEqual("rw", rows.volume(self.volume_id)["admin_metadata"]["attached_mode"])
+        attachments.move(opened, self.volume_id, Event.DISCONNECT)
+        self.assertEqual(("rw", "ro"), self.told(mine))
+        attachments.move(opened, self.volume_id, Event.REVOKED)
+        self.assertEqual(("ro", "ro"), self.told(mine))
+
+    def test_as_long_as_one_host_of_it_may_write_that_is_told(self):
+        opened, _other = self.connect(mode="rw"), self.connect(OTHER_CONNECTOR, mode="rw")
+        mine = self.attach(mode="ro")
+        for event in (Event.DISCONNECT, Event.REVOKED):
+            attachments.move(opened, self.volume_id, event)
+        self.assertEqual(("rw", "ro"), self.told(mine))
+
+    def test_a_host_that_was_let_in_to_read_does_not_write(self):
+        self.connect(mode="ro")
+        with self.assertRaisesRegex(
+            exception.InvalidVolumeAttachMode, "host compute-1 was let in to read"
+        ):
+            self.attach(mode="rw")
+        self.assertEqual(("ro", "ro"), self.told(self.attach(mode="ro")))
+
+    def test_whoever_does_not_say_how_is_told_how_the_host_was_let_in(self):
+        for mode in ("ro", "rw"):
+            self.volume_id = rows.add_volume()["id"]
+            self.connect(mode=mode)
+            self.assertEqual((mode, mode), self.told(self.attach(mode=None)))
+        self.volume_id = rows.add_volume()["id"]
+        self.assertEqual(("rw", "rw"), self.told(self.attach(mode=None)))
+
+    def test_a_read_only_volume_wants_to_be_told_so(self):
+        rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
+        self.connect(mode="ro")
+        with self.assertRaisesRegex(exception.InvalidVolumeAttachMode, "read-only"):
+            self.attach(mode=None)
+
+    def one_writer(self):
+        kind = types.create(
+            {"name": "one writer", "extra_specs": {"multiattach": "<is> True", "mode": "RO"}}
+        )
+        rows.change_volume(self.volume_id, multiattach=True, volume_type_id=kind["id"])
+
+    def test_where_one_may_write_a_connection_is_a_writer(self):
+        self.one_writer()
+        self.connect(mode="rw", user_id="other")
+        with self.assertRaisesRegex(
+            exception.InvalidVolumeAttachMode, "the connection of host compute-1"
+        ):
+            self.attach(mode="rw")
+        self.attach(mode="ro")
+
+    def test_whoever_writes_by_a_connection_may_say_so(self):
+        self.one_writer()
+        self.connect(mode="rw")
+        self.connect(OTHER_CONNECTOR, mode="ro")
+        self.attach(mode="rw")
+        with self.assertRaisesRegex(
+            exception.InvalidVolumeAttachMode, f"one writer.*{test_attachments_legacy.SERVER}"
+        ):
+            self.attach(test_attachments_legacy.OTHER_SERVER, mode="rw")
+        self.attach(test_attachments_legacy.OTHER_SERVER, mode="ro")
+
+
+class LaterTest(test_attachments_legacy.Case):
+    """For whom a connection is that is opened after the attachment was made."""
+
+    def later(self, user="u"):
+        """Return what a connection would serve that this user opens now."""
+        volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
+        return legacy.parent_values(volume, held, "anywhere", user).get("serves")
+
+    def test_what_is_opened_later_serves_the_only_one_that_waits_for_it(self):
+        self.multiattach()
+        mine = self.attach()["id"]
+        self.assertEqual([mine, None], [self.later(), self.later("other")])
+        self.hold()
+        self.assertIsNone(self.later())
+        self.release()
+        self.connect(serves=mine)
+        self.assertIsNone(self.later())
+        second = self.attach(test_attachments_legacy.OTHER_SERVER)["id"]
+        self.assertEqual(second, self.later())
+        self.attach(None, host="compute-3")
+        self.assertIsNone(self.later())
+
+
+class ServingTest(test_attachments_legacy.Case):
+    """What a connection is for that is opened after the attachments were made."""
+
+    def setUp(self):
+        super().setUp()
+        self.multiattach()
+        self.mine = self.attach(server=None, host="compute-1")["id"]
+
+    def serves(self, user="u", host="compute-1"):
+        held = rows.attachments(self.volume_id)
+        return legacy.parent_values(rows.volume(self.volume_id), held, host, user).get("serves")
+
+    def test_it_is_for_what_is_at_its_host_and_not_connected(self):
+        self.assertEqual(self.mine, self.serves("other"))
+        self.connect(serves=self.mine)
+        self.hold()
+        self.assertIsNone(self.serves())
+        self.assertIsNone(self.serves("other"))
+
+    def test_a_connection_that_surely_failed_serves_nobody(self):
+        rows.add_attachment(
+            self.volume_id, "connect_failed", kind="connection", serves=self.mine, user_id="u"
+        )
+        self.assertEqual(self.mine, self.serves())
+
+    def test_what_is_on_its_way_out_gets_none(self):
+        for state in ("disconnecting", "disconnect_failed"):
+            rows.change_attachment(self.mine, state=state)
+            self.assertIsNone(self.serves(), state)
+
+
+class ReservedTest(test_attachments_legacy.Case):
+    """A reservation of the newer calls that os-attach completes."""
+
+    def test_it_tells_what_its_host_may_do(self):
+        mine = rows.add_attachment(
+            self.volume_id, mode="ro", instance_uuid=test_attachments_legacy.SERVER, user_id="u"
+        )["id"]
+        self.connect(mode="rw")
+        self.attach(mode=None)
+        row = rows.attachment(mine)
+        self.assertEqual(("attached", "rw", "ro"), (row["state"], row["mode"], row["asked_mode"]))

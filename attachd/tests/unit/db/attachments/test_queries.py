@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of attachments: filters, what is shown, and what they cost."""
+
+import datetime
+import unittest
+
+from attachd import exception
+from attachd.db.attachments import queries as attachment_queries
+from attachd.db.engine import session
+from attachd.db.engine.paging import Comparison, Page
+from attachd.states import AttachmentState
+from attachd.tests import databases, rows
+
+
+class QueriesTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.one = rows.add_volume(multiattach=True)["id"]
+        self.two = rows.add_volume(multiattach=True)["id"]
+        self.first = rows.add_attachment(self.one, "attached", instance_uuid="i1")["id"]
+        self.second = rows.add_attachment(self.one, "reserved", instance_uuid="i2")["id"]
+        self.third = rows.add_attachment(
+            self.two, "attached", instance_uuid="i1", host="Compute-2", project_id="other"
+        )["id"]
+
+    def _ids(self, page=None, **filters):
+        found = attachment_queries.page(filters, page or Page(limit=10))
+        return [row["id"] for row in found]
+
+    def test_each_filter_finds_its_own_newest_first(self):
+        cases = [
+            ({}, [self.third, self.second, self.first]),
+            ({"project_id": rows.PROJECT}, [self.second, self.first]),
+            ({"volume_id": self.one}, [self.second, self.first]),
+            ({"instance_uuid": "i1"}, [self.third, self.first]),
+            ({"host": "compute-1"}, [self.first]),
+            ({"states": {AttachmentState.ATTACHED}}, [self.third, self.first]),
+            ({"states": frozenset()}, []),
+            ({"states": {AttachmentState.ATTACHED}, "project_id": "other"}, [self.third]),
+            ({"like": {"host": "ompute-"}}, [self.third, self.first]),
+            ({"like": {"host": "%"}}, []),
+        ]
+        for filters, expected in cases:
+            with self.subTest(filters):
+                self.assertEqual(expected, self._ids(**filters))
+
+    def test_times_are_compared_also_those_of_another_clock(self):
+        noon = datetime.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - the tables' times have no zone
+        hour = datetime.timedelta(hours=1)
+        times = {"created_at": noon, "updated_at": noon + hour, "attached_at": noon - hour / 2}
+        rows.change_attachment(self.first, agent="n1", **times)
+        cases = [
+            ("created_at", "lte", noon, [self.first]),
+            ("created_at", "lt", noon, []),
+            ("updated_at", "lt", noon + 2 * hour, [self.first]),
+            ("updated_at", "gt", noon + 2 * hour, [self.third, self.second]),
+            ("attached_at", "eq", noon - hour / 2, [self.first]),
+            ("attached_at", "lt", noon, [self.first]),
+        ]
+        for column, verb, moment, expected in cases:
+            with self.subTest(column, verb=verb):
+                self.assertEqual(expected, self._ids(times=[Comparison(column, verb, moment)]))
+        old = [Comparison("updated_at", "lt", noon + 2 * hour)]
+        self.assertEqual([self.first], self._ids(times=old, agent="n1", host="compute-1"))
+        self.assertEqual([], self._ids(times=old, agent="n2"))
+        last = datetime.datetime.max  # noqa: DTZ901 - as above
+        end = [Comparison("updated_at", "lte", last)]
+        self.assertEqual([self.first], self._ids(times=end, agent="n1"))
+
+    def test_a_list_holds_no_secrets_unless_asked_for_in_full(self):
+        (brief,) = attachment_queries.page({"host": "compute-1"}, Page(limit=1))
+        self.assertFalse({"connector", "connection_info", "secret"} & brief.keys())
+        (full,) = attachment_queries.page_with_secrets({"host": "compute-1"}, Page(limit=1))
+        self.assertEqual(rows.attachment(self.first), full)
+        self.assertEqual({**full, **brief}, full)
+
+    def test_what_clients_do_not_know_as_attachments_is_in_no_list(self):
+        rows.add_attachment(self.one, "held")
+        rows.add_attachment(self.one, "connected", kind="connection")
+        legacy = rows.add_attachment(self.two, "attached", kind="legacy")["id"]
+        self.assertEqual([legacy, self.third, self.second, self.first], self._ids())
+        self.assertEqual([self.second, self.first], self._ids(volume_id=self.one))
+        found = attachment_queries.list_of_volumes([self.one, self.two])
+        self.assertEqual([self.first, self.second], [row["id"] for row in found[self.one]])
+        self.assertEqual([self.third, legacy], [row["id"] for row in found[self.two]])
+
+    def test_a_marker_of_another_project_is_refused(self):
+        page = Page(limit=10, marker=self.third)
+        self.assertRaises(exception.MarkerNotFound, self._ids, page, project_id=rows.PROJECT)
+
+    def test_pages_follow_each_other(self):
+        self.assertEqual([self.third], self._ids(Page(limit=1)))
+        self.assertEqual([self.second], self._ids(Page(limit=1, marker=self.third)))
+
+    def test_those_that_are_attached_are_counted_in_one_statement(self):
+        volumes = [rows.add_volume(multiattach=True)["id"] for _each in range(2)]
+        for state in ("attached", "connected", "attached", "disconnecting"):
+            rows.add_attachment(volumes[0], state)
+        rows.add_attachment(volumes[0], "attached", kind="legacy")
+        before = session.counters().statements
+        counted = attachment_queries.count_attached(volumes)
+        self.assertEqual(1, session.counters().statements - before)
+        self.assertEqual({volumes[0]: 3, volumes[1]: 0}, counted)
+        self.assertEqual({}, attachment_queries.count_attached([]))
+
+    def test_the_attachments_of_many_volumes_are_one_statement(self):
+        before = session.counters().statements
+        found = attachment_queries.list_of_volumes([self.one, self.two, "none"])
+        self.assertEqual(1, session.counters().statements - before)
+        self.assertEqual([self.first, self.second], [row["id"] for row in found[self.one]])
+        self.assertEqual([self.third], [row["id"] for row in found[self.two]])
+        self.assertEqual([], found["none"])
+        self.assertNotIn("connector", found[self.two][0])
+        self.assertEqual({}, attachment_queries.list_of_volumes([]))
+
+
+# ---- MERGED
+
+KEY, OTHER_KEY = "1" * 64, "2" * 64
+
+
+class Case(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def attached(self, key=KEY, state="attached", volume=None, **values):
+        volume = volume or rows.add_volume(multiattach=True)["id"]
+        return rows.add_attachment(volume, state, connection_key=key, **values)
+
+    def beside(self, *attachments, project=None):
+        return attachment_queries.list_sharing(attachments, project)
+
+    def users(self, attachment, project=None):
+        keys = attachment_queries.connection_keys(attachment["id"], attachment["volume_id"])
+        return [row["id"] for row in attachment_queries.list_users_of(keys, project)]
+
+
+class BesideTest(Case):
+    def test_those_of_the_same_connection_share_it_whatever_their_volumes(self):
+        first = self.attached()
+        second = self.attached(volume=first["volume_id"])
+        third = self.attached()
+        self.attached(OTHER_KEY)
+        ids = [each["id"] for each in (first, second, third)]
+        expected = {mine: [each for each in ids if each != mine] for mine in ids}
+        self.assertEqual(expected, self.beside(first, second, third))
+
+    def test_a_page_is_one_statement(self):
+        page = [self.attached() for _each in range(5)]
+        before = session.counters().statements
+        self.beside(*page)
+        self.assertEqual(1, session.counters().statements - before)
+
+    def test_without_a_connection_nobody_shares(self):
+        mine = self.attached(None)
+        self.attached(None)
+        self.assertEqual({mine["id"]: []}, self.beside(mine))
+        self.assertEqual({}, self.beside())
+
+    def test_those_count_that_use_it_or_may(self):
+        mine = self.attached()
+        sharing = {
+            self.attached(state=state.value)["id"]: state
+            for state in set(AttachmentState) - {AttachmentState.HELD}
+        }
+        found = {sharing[each] for each in self.beside(mine)[mine["id"]]}
+        expected = {"connecting", "connected", "attached", "withdrawing"}
+        expected |= {"connect_unknown", "disconnect_failed"}
+        self.assertEqual(expected, found)
+
+    def test_one_project_sees_its_own_only(self):
+        mine = self.attached()
+        self.attached(project_id="b" * 32)
+        self.assertEqual({mine["id"]: []}, self.beside(mine, project=rows.PROJECT))
+        self.assertEqual(1, len(self.beside(mine)[mine["id"]]))
+
+    def test_what_the_older_calls_made_shares_what_serves_it(self):
+        mine = self.attached()
+        other = self.attached(None, kind="legacy", connector=None)
+        connection = {"kind": "connection", "volume": other["volume_id"], "state": "connected"}
+        self.attached(serves=other["id"], **connection)
+        self.attached(**{**connection, "volume": None})  # It serves nobody that is known.
+        expected = {mine["id"]: [other["id"]], other["id"]: [mine["id"]]}
+        self.assertEqual(expected, self.beside(mine, other))
+        self.assertEqual([mine["id"], other["id"]], self.users(other))
+
+
+class UsersTest(Case):
+    def test_a_connection_is_known_when_its_attachment_is_gone(self):
+        mine, other = self.attached(), self.attached()
+        keys = attachment_queries.connection_keys(mine["id"], mine["volume_id"])
+        rows.remove_attachment(mine["id"])
+        (left,) = attachment_queries.list_users_of(keys, None)
+        self.assertEqual(other["id"], left["id"])
+        self.assertNotIn("connector", left)
+
+    def test_those_that_are_leaving_do_not_use_it_any_more(self):
+        mine = self.attached()
+        self.attached(state="disconnecting")
+        self.assertEqual([mine["id"]], self.users(mine))
+
+    def test_one_project_sees_its_own_only(self):
+        mine, other = self.attached(), self.attached(project_id="b" * 32)
+        self.assertEqual([mine["id"]], self.users(mine, rows.PROJECT))
+        self.assertEqual([mine["id"], other["id"]], self.users(mine))
+
+    def test_without_a_connection_there_are_none(self):
+        self.attached(None)
+        self.assertEqual([], self.users(self.attached(None)))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows count, and what they are called; closed_with() is tested with its users."""
+
+import unittest
+
+import sqlalchemy as sa
+
+from attachd import exception, states
+from attachd.db import models
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.engine import session
+from attachd.states import AttachmentKind, AttachmentState
+from attachd.tests import databases, rows
+
+
+def row(state="attached", kind="attachment", **values):
+    return {"id": "a1", "state": state, "kind": kind, "instance_uuid": None, "host": "h", **values}
+
+
+class CountedTest(unittest.TestCase):
+    def test_all_count_but_those_that_surely_failed(self):
+        rows = [row(state) for state in AttachmentState]
+        counted = {each["state"] for each in attachment_rows.holding(rows)}
+        self.assertEqual(set(AttachmentState) - states.INACTIVE, counted)
+
+
+class KindTest(unittest.TestCase):
+    def test_clients_know_attachments_of_either_way(self):
+        rows = [row(kind=kind) for kind in AttachmentKind]
+        self.assertEqual(
+            states.VISIBLE_KINDS, {each["kind"] for each in attachment_rows.visible(rows)}
+        )
+
+    def test_one_kind(self):
+        rows = [row(kind=kind) for kind in AttachmentKind]
+        for kind in AttachmentKind:
+            self.assertEqual(
+                [kind], [each["kind"] for each in attachment_rows.of_kind(rows, kind)]
+            )
+
+
+class StrangersTest(unittest.TestCase):
+    def test_a_host_is_expected_by_whoever_reserved_for_it(self):
+        there = [
+            row("connected", "connection", host="elsewhere", serves=None, user_id="x"),
+            row("held", "hold", user_id="other"),
+        ]
+        self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "other"))
+        self.assertEqual(
+            there[:1], attachment_rows.other_holders_for_host(there, "elsewhere", "u")
+        )
+        self.assertEqual(there[:1], attachment_rows.other_holders_for_host(there, "h", "u"))
+
+    def test_one_hold_is_for_one_host(self):
+        there = [
+            row("held", "hold", user_id="u"),
+            row("connected", "connection", host="elsewhere", serves=None, user_id="u"),
+        ]
+        self.assertEqual(there[1:], attachment_rows.other_holders_for_host(there, "h", "u"))
+
+    def test_a_connection_that_surely_failed_is_nobody(self):
+        there = [row("connect_failed", "connection", serves=None, user_id="x")]
+        self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "u"))
+
+    def test_what_is_attached_by_a_word_alone_expects_its_host(self):
+        there = [row(kind="legacy", host=None, user_id="u")]
+        self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "u"))
+        self.assertEqual(there, attachment_rows.other_holders_for_host(there, "h", "other"))
+        there[0]["host"] = "h"
+        self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "other"))
+        there.append(row("connected", "connection", id="c", serves="a1", host="x", user_id="u"))
+        self.assertEqual(there, attachment_rows.other_holders_for_host(there, "h", "u"))
+
+    def test_a_free_volume_has_none(self):
+        self.assertEqual(
+            [], attachment_rows.other_holders_for_host([row("connect_failed")], "x", "u")
+        )
+
+
+class NameTest(unittest.TestCase):
+    def test_each_kind_is_called_by_what_can_be_done_about_it(self):
+        for named, each in (
+            ("attachment a1", row()),
+            ("attachment a1 of server s", row(instance_uuid="s")),
+            ("a reservation of os-reserve", row("held", "hold")),
+            ("the connection of host h (os-initialize_connection)", row(kind="connection")),
+        ):
+            self.assertEqual(named, attachment_rows.describe(each))
+
+
+# ---- MERGED
+
+
+class HoldingTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.volume_id = rows.add_volume()["id"]
+
+    def found(self):
+        with session.reader() as connection:
+            return attachment_rows.list_holding(connection, self.volume_id)
+
+    def test_what_surely_reaches_nothing_does_not_count(self):
+        rows.add_attachment(self.volume_id, "connect_failed")
+        mine = rows.add_attachment(self.volume_id, "connected")["id"]
+        self.assertEqual([mine], [each["id"] for each in self.found()])
+
+    def test_who_holds_it_is_named_with_the_state_that_clients_know(self):
+        rows.add_attachment(self.volume_id, "connected")
+        with self.assertRaisesRegex(exception.InvalidVolume, r"attachment .* \(attaching\)"):
+            attachment_rows.check_detached(rows.volume(self.volume_id), self.found())
+        attachment_rows.check_detached(rows.volume(self.volume_id), [])
+
+    def test_what_goes_with_the_volume_is_told(self):
+        mine = rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        with session.writer() as connection:
+            attachment_rows.delete_of_volume(connection, self.volume_id)
+        self.assertEqual([], rows.attachments(self.volume_id))
+        with session.reader() as connection:
+            (told,) = connection.execute(sa.select(models.events))
+        self.assertEqual(("deleted", mine), (told.type, told.attachment_id))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What else of a volume changes when one of its attachments moves."""
+
+import unittest
+
+from attachd.db.attachments import rows as attachment_rows
+from attachd.db.attachments import store as attachments
+from attachd.states import Event
+from attachd.tests import databases, rows
+
+SERVER = "11111111-1111-4111-8111-111111111111"
+
+
+class ConsequencesTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def volume(self, *states, **values):
+        """Make a volume; return its id and those of its attachments."""
+        volume_id = rows.add_volume(multiattach=True, **values)["id"]
+        return volume_id, [rows.add_attachment(volume_id, each)["id"] for each in states]
+
+    def seen(self, volume_id):
+        row = rows.volume(volume_id)
+        return row["status"], row["leaving"]
+
+    def test_a_detach_is_the_one_that_was_begun(self):
+        volume_id, (first, second) = self.volume("attached", "attached", leaving=1)
+        self.assertEqual(("in-use", 1), self.seen(volume_id))
+        attachments.move(first, volume_id, Event.DISCONNECT)
+        self.assertEqual(("in-use", 0), self.seen(volume_id))
+        attachments.move(second, volume_id, Event.DISCONNECT)
+        self.assertEqual(("detaching", 0), self.seen(volume_id))
+
+    def test_of_two_that_were_begun_one_remains_to_be_done(self):
+        volume_id, (first, _second) = self.volume("attached", "attached", leaving=2)
+        self.assertEqual(("detaching", 2), self.seen(volume_id))
+        attachments.move(first, volume_id, Event.DISCONNECT)
+        self.assertEqual(("detaching", 1), self.seen(volume_id))
+
+    def test_what_was_not_attached_leaves_what_was_begun(self):
+        volume_id, (_first, second) = self.volume("attached", "connected", leaving=1)
+        attachments.move(second, volume_id, Event.DISCONNECT)
+        attachments.move(second, volume_id, Event.REVOKED)
+        self.assertEqual(("detaching", 1), self.seen(volume_id))
+
+    def test_completing_means_that_the_volume_stays_in_use(self):
+        for complete in (
+            lambda mine, _volume_id: attachments.complete(rows.attachment(mine)),
+            lambda mine, volume_id: attachments.move(mine, volume_id, Event.COMPLETE),
+        ):
+            volume_id, (mine,) = self.volume("attached", leaving=1)
+            complete(mine, volume_id)
+            self.assertEqual(("in-use", 0), self.seen(volume_id))
+
+    def test_the_mode_is_forgotten_with_the_attachment_and_nothing_else_is(self):
+        told = {"readonly": "False", "attached_mode": "rw"}
+        volume_id, (mine,) = self.volume("attached", admin_metadata=told)
+        attachments.move(mine, volume_id, Event.DISCONNECT)
+        self.assertEqual(told, rows.volume(volume_id)["admin_metadata"])
+        attachments.move(mine, volume_id, Event.REVOKED)
+        self.assertEqual({"readonly": "False"}, rows.volume(volume_id)["admin_metadata"])
+
+    def test_only_what_clients_know_of_mends_a_volume_in_error(self):
+        for kind, left in (("connection", "error"), ("attachment", "ready"), ("legacy", "ready")):
+            volume_id = rows.add_volume("error")["id"]
+            mine = rows.add_attachment(volume_id, "disconnecting", kind=kind)["id"]
+            attachments.move(mine, volume_id, Event.REVOKED)
+            self.assertEqual(left, rows.volume(volume_id)["state"], kind)
+
+
+class NameTest(unittest.TestCase):
+    def test_whoever_is_in_its_way_can_do_something_about_it(self):
+        row = {"id": "a", "kind": "attachment", "instance_uuid": None, "host": "h"}
+        named = {
+            "attachment a": row,
+            f"attachment a of server {SERVER}": {**row, "instance_uuid": SERVER},
+            "the connection of host h (os-initialize_connection)": {**row, "kind": "connection"},
+            "a reservation of os-reserve": {**row, "kind": "hold"},
+        }
+        self.assertEqual(list(named), [attachment_rows.describe(each) for each in named.values()])

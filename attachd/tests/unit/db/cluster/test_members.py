@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which processes live."""
+
+import datetime
+import unittest
+
+import sqlalchemy as sa
+
+from attachd.db import models
+from attachd.db.cluster import members
+from attachd.db.engine import session
+from attachd.tests import databases
+
+
+class ProcessesTest(unittest.TestCase):
+    """A few of them, by the clock of the database; repeated by functional/test_databases.py."""
+
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def seen(self):
+        return {row["id"]: row["seen_at"] for row in members.list_living()}
+
+    def move_back(self, process_id, seconds):
+        """Let a process have been seen that much earlier, whatever clock tells it."""
+        table = models.members
+        earlier = self.seen()[process_id] - datetime.timedelta(seconds=seconds)
+        with session.writer() as connection:
+            changed = sa.update(table).where(table.c.id == process_id).values(seen_at=earlier)
+            self.assertEqual(1, connection.execute(changed).rowcount)
+
+    def test_they_are_told_oldest_first_with_their_names(self):
+        for each in ("b", "a"):
+            members.join(each, f"host:{each}")
+        self.assertEqual(
+            [("b", "host:b"), ("a", "host:a")],
+            [(row["id"], row["name"]) for row in members.list_living()],
+        )
+
+    def test_a_long_name_is_shortened(self):
+        members.join("a", "n" * 300)
+        self.assertEqual("n" * 255, members.list_living()[0]["name"])
+
+    def test_who_joins_twice_is_there_once(self):
+        members.join("a", "first")
+        self.move_back("a", 100)
+        before = self.seen()["a"]
+        members.join("a", "second")
+        self.assertEqual(["first"], [row["name"] for row in members.list_living()])
+        self.assertGreater(self.seen()["a"], before)
+
+    def test_all_are_seen_in_utc_and_by_one_clock(self):
+        members.join("a", "a")
+        joined = self.seen()["a"]
+        self.assertTrue(members.heartbeat("a"))
+        renewed = self.seen()["a"]
+        self.assertLessEqual(joined, renewed)
+        # Both clocks are of this machine.
+        for moment in (joined, renewed):
+            self.assertLess(abs(models.now() - moment), datetime.timedelta(minutes=10))
+        self.assertIsNone(renewed.tzinfo)
+
+    def test_only_those_who_live_can_say_so(self):
+        self.assertFalse(members.heartbeat("a"))
+        members.join("a", "a")
+        self.move_back("a", 100)
+        before = self.seen()["a"]
+        self.assertTrue(members.heartbeat("a"))
+        later = self.seen()["a"] - before
+        self.assertGreaterEqual(later, datetime.timedelta(seconds=100))
+        members.expire("a")
+        self.assertFalse(members.heartbeat("a"))
+        self.assertEqual({}, self.seen())
+
+    def test_who_is_buried_is_gone_and_the_others_stay(self):
+        for each in ("a", "b"):
+            members.join(each, each)
+        self.assertTrue(members.expire("a"))
+        self.assertFalse(members.expire("a"))
+        self.assertEqual({"b"}, set(self.seen()))
+
+    def test_who_has_been_seen_since_is_spared(self):
+        members.join("a", "a")
+        self.move_back("a", 0.25)
+        observed = self.seen()["a"]
+        members.heartbeat("a")
+        self.assertFalse(members.expire("a", observed))
+        self.assertEqual({"a"}, set(self.seen()))
+        self.assertTrue(members.expire("a", self.seen()["a"]))
+        self.assertEqual({}, self.seen())

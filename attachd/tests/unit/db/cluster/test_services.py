@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who reported, when, and what it means."""
+
+import datetime
+import functools
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.conf import CONF
+from attachd.db import models
+from attachd.db.cluster import services
+from attachd.db.engine import session
+from attachd.tests import databases, rows
+
+
+def report(host="h@b", **values):
+    given = {"availability_zone": "nova", "up": True, "error": None, "report": {"free_gib": 5}}
+    services.report(binary="attachd-manager", host=host, **{**given, **values})
+
+
+class ServicesTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def _row(self, host="h@b"):
+        (row,) = services.page({"host": host})
+        return row
+
+    def test_the_first_report_makes_a_service_known(self):
+        report()
+        row = self._row()
+        self.assertEqual(("attachd-manager", "nova"), (row["binary"], row["availability_zone"]))
+        self.assertEqual({"free_gib": 5}, row["report"])
+        self.assertEqual((True, True, False), (row["up"], row["alive"], row["disabled"]))
+
+    def test_each_report_replaces_the_one_before_in_one_statement(self):
+        report()
+        before = session.counters()
+        report(report={"free_gib": 4}, availability_zone="z")
+        statements, transactions = session.counters()
+        self.assertEqual((1, 1), (statements - before[0], transactions - before[1]))
+        row = self._row()
+        self.assertEqual(({"free_gib": 4}, "z"), (row["report"], row["availability_zone"]))
+
+    def test_a_backend_that_is_down_keeps_its_last_report(self):
+        report()
+        report(up=False, error="x" * 5000, report=None)
+        row = self._row()
+        self.assertEqual(({"free_gib": 5}, False), (row["report"], row["up"]))
+        self.assertEqual("x" * 1023, row["error"])
+
+    def test_what_a_service_speaks_is_kept(self):
+        report(spoken=services.Versions("1.9", "Volume 1.3"))
+        self.assertEqual({"h@b": ("1.9", "Volume 1.3", True)}, services.versions())
+        before = session.counters()
+        report(spoken=services.Versions("1.9", "Volume 1.3"))
+        self.assertEqual(1, session.counters()[0] - before[0])
+
+    def test_of_two_releases_at_one_backend_the_older_counts_while_it_lives(self):
+        old, new = services.Versions("1.9", "Volume 1.3"), services.Versions("1.10", "Volume 1.4")
+        for each in (new, old, new, old, new):
+            report(spoken=each, report={"free_gib": int(each.contract[2:])})
+        self.assertEqual(old, services.versions()["h@b"])
+        self.assertEqual({"free_gib": 10}, self._row()["report"])
+        later = models.now() + datetime.timedelta(seconds=CONF.manager.service_down_time + 1)
+        with mock.patch.object(models, "now", return_value=later):
+            report(spoken=new)
+            self.assertEqual(new, services.versions()["h@b"])
+
+    def test_a_release_that_does_not_tell_is_followed_by_one_that_does(self):
+        report()
+        self.assertEqual({"h@b": (None, None, True)}, services.versions())
+        report(spoken=services.Versions("1.9", "Volume 1.3"))
+        self.assertEqual("1.9", services.versions()["h@b"].contract)
+        report(report={"free_gib": 1})
+        self.assertEqual("1.9", services.versions()["h@b"].contract)
+        self.assertEqual({"free_gib": 1}, self._row()["report"])
+
+    def test_two_first_reports_at_the_same_time_make_one_service(self):
+        report(report={"free_gib": 1})
+        real = services._update
+        with mock.patch.object(services, "_update") as update:
+            # The other's row was not there yet when we looked, but is when we insert ours.
+            update.side_effect = lambda *args: update.call_count > 1 and real(*args)
+            report(report={"free_gib": 2})
+        self.assertEqual(1, len(services.page({})))
+        self.assertEqual({"free_gib": 2}, self._row()["report"])
+
+    def test_a_service_that_is_silent_for_long_is_not_alive(self):
+        report()
+        later = models.now() + datetime.timedelta(seconds=CONF.manager.service_down_time + 1)
+        with mock.patch.object(models, "now", return_value=later):
+            self.assertFalse(self._row()["alive"])
+
+    def test_services_are_filtered_and_sorted(self):
+        for host in ("h@b", "h@a"):
+            report(host)
+        self.assertEqual(["h@a", "h@b"], [row["host"] for row in services.page({})])
+        self.assertEqual(2, len(services.page({"binary": "attachd-manager"})))
+        self.assertEqual([], services.page({"binary": "x", "host": "h@a"}))
+
+    def test_a_disabled_service_stays_so_until_it_is_enabled(self):
+        report()
+        row = services.disable("attachd-manager", "h@b", "maintenance")
+        self.assertEqual((True, "maintenance"), (row["disabled"], row["disabled_reason"]))
+        report()
+        self.assertTrue(self._row()["disabled"])
+        row = services.enable("attachd-manager", "h@b")
+        self.assertEqual((False, None), (row["disabled"], row["disabled_reason"]))
+
+    def test_a_service_that_never_reported_is_not_found(self):
+        with self.assertRaisesRegex(exception.NotFound, "h@x"):
+            services.enable("attachd-manager", "h@x")
+        self.assertRaises(exception.NotFound, services.disable, "x", "h@b", None)
+
+    def test_a_backend_is_frozen_and_thawed_once_each(self):
+        report()
+        report("h@a")
+        for turn, expected in ((services.freeze, True), (services.thaw, False)):
+            turn("attachd-manager", "h@b")
+            self.assertEqual(expected, self._row()["frozen"])
+            self.assertEqual(expected, services.is_frozen("attachd-manager", "h@b"))
+            with self.assertRaisesRegex(exception.BadRequest, "h@b is (frozen already|not fr)"):
+                turn("attachd-manager", "h@b")
+            self.assertFalse(services.is_frozen("attachd-manager", "h@a"))
+
+    def test_only_one_of_two_freezes_at_the_same_time(self):
+        report()
+        freeze = functools.partial(services.freeze, "attachd-manager", "h@b")
+        outcomes = databases.together(freeze, freeze)
+        self.assertEqual(1, outcomes.count(None))
+
+    def test_a_backend_that_never_reported_is_not_frozen(self):
+        for turn in (services.freeze, services.thaw):
+            with self.assertRaisesRegex(exception.NotFound, "h@x"):
+                turn("attachd-manager", "h@x")
+        self.assertFalse(services.is_frozen("attachd-manager", "h@x"))
+
+    def test_what_a_backend_holds_is_counted_by_project(self):
+        for project, size, host in (
+            ("p", 1, "h@b#x"),
+            ("p", 2, "h@b#y"),
+            ("q", 3, "h@b"),
+            ("q", 4, "h@bb#x"),
+        ):
+            rows.add_volume(project_id=project, size_gib=size, host=host)
+        self.assertEqual({"p": (2, 3), "q": (1, 3)}, services.usage_by_project("h@b"))
+        self.assertEqual({}, services.usage_by_project("h"))

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prepared statements do what others do; on every database by functional/test_databases.py."""
+
+import contextlib
+import datetime
+import inspect
+import unittest
+
+from oslo_db import exception as db_exception
+import sqlalchemy as sa
+from sqlalchemy.sql import visitors as sa_visitors
+
+from attachd import exception
+from attachd.db import models
+from attachd.db.attachments import events, statements
+from attachd.db.cluster import leases
+from attachd.db.engine import session
+from attachd.db.engine.compiled import CompiledStatement
+from attachd.db.engine.retry import retried
+from attachd.db.volumes import store as volumes
+from attachd.tests import databases, rows
+
+V = models.volumes
+A = models.attachments
+RENAME = CompiledStatement(sa.update(V).where(V.c.id == sa.bindparam("the_id")))
+MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001  as tables store it
+LATER = {"updated_at": MOMENT}
+EVERYTHING = {
+    "volume_id": None,
+    "project_id": "p",
+    "user_id": 'ü"\\%s:x',
+    "instance_uuid": models.new_id(),
+    "kind": "attachment",
+    "state": "connected",
+    "connector": {"host": "h", "deep": [1, None, {"a": "ß\0"}]},
+    "connection_info": {"data": {"auth_password": "s"}},
+    "secret": "5" * 32,
+    "generation": 7,
+    "attached_at": MOMENT,
+    "created_at": MOMENT,
+}
+
+
+def every_prepared():
+    """All prepared statements that there are, by name."""
+    found = {}
+    for module in (statements, events, leases, volumes):
+        for name, value in vars(module).items():
+            each = value if name.startswith("SWAP") else {name: value}
+            found |= {
+                f"{module.__name__}.{name}.{key}": one
+                for key, one in each.items()
+                if isinstance(one, CompiledStatement)
+            }
+    return found
+
+
+def some_values(name, statement):
+    """Values that a statement can be executed with, to no effect but that of a new row."""
+    if isinstance(statement, sa.Insert):
+        if statement.table is A:
+            return {**EVERYTHING, "id": models.new_id(), "volume_id": rows.add_volume()["id"]}
+        names = ("project_id", "volume_id", "attachment_id", "type")
+        return {**dict.fromkeys(names, "x"), "created_at": MOMENT, "details": {}}
+    bound = {each.key: each.type for each in sa_visitors.iterate(statement) if is_asked(each)}
+    values = {name: SAMPLES[type_.python_type] for name, type_ in bound.items()}
+    if isinstance(statement, sa.Update) and "leases" not in name:
+        values |= LATER
+    return values
+
+
+def is_asked(element):
+    return isinstance(element, sa.BindParameter) and element.required
+
+
+SAMPLES = {str: "x", int: 1, datetime.datetime: MOMENT}
+
+
+class PreparedTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.volume = rows.add_volume(provider={"a": [1]}, multiattach=True)["id"]
+        self.the = {"the_id": self.volume}
+
+    def insert(self, **values):
+        row = {**EVERYTHING, "id": models.new_id(), "volume_id": self.volume, **values}
+        with session.writer() as connection:
+            self.assertEqual(1, statements.INSERT.execute(connection, row))
+        return row
+
+    def ordinarily(self, statement, values, lend=session.reader):
+        with lend() as connection:
+            return [dict(row._mapping) for row in connection.execute(statement, values)]
+
+    def test_rows_are_read_as_sqlalchemy_reads_them(self):
+        attachment = self.insert()["id"]
+        self.insert(connector=None, connection_info=None, secret=None, attached_at=None)
+        one = {"the_id": attachment}
+        for prepared, values in (
+            (statements.GET, one),
+            (statements.GET_IN_PROJECT, {**one, "the_project": "p"}),
+            (statements.GET_IN_PROJECT, {**one, "the_project": "other"}),
+            (statements.LIST_OF_VOLUME, self.the),
+            (statements.LOCK_VOLUME, self.the),
+            (statements.LOCK_VOLUME_TO_RESERVE, self.the),
+            (statements.LOCK_VOLUME_TO_CONNECT, self.the),
+            (volumes._GET, self.the),
+            (volumes._GET_IN_PROJECT, {**self.the, "the_project": rows.PROJECT}),
+        ):
+            expected = self.ordinarily(prepared.statement, values, session.writer)
+            with session.writer() as connection:
+                self.assertEqual(expected, prepared.fetch_all(connection, values))
+                first = prepared.fetch_one(connection, values)
+            self.assertEqual(expected[0] if expected else None, first)
+
+    def test_every_value_is_stored_as_it_is(self):
+        row = self.insert()
+        (stored,) = self.ordinarily(sa.select(A).where(A.c.id == row["id"]), {})
+        self.assertEqual(row, {name: stored[name] for name in row})
+        empty = {stored[name] for name in stored.keys() - row.keys()}
+        self.assertEqual({None}, empty)
+
+    def test_rows_are_counted_that_it_is_about(self):
+        with session.writer() as connection:
+            for _ in range(2):  # the second time, nothing changes
+                values = {**self.the, "name": "x", **LATER}
+                self.assertEqual(1, RENAME.execute(connection, values))
+            self.assertEqual(0, RENAME.execute(connection, {**values, "the_id": "none"}))
+        self.assertEqual("x", rows.volume(self.volume)["name"])
+
+    def test_it_belongs_to_the_transaction(self):
+        with self.assertRaises(LookupError), session.writer() as connection:
+            RENAME.execute(connection, {**self.the, "name": "x", **LATER})
+            (seen,) = volumes._GET.fetch_all(connection, self.the)
+            raise LookupError
+        self.assertEqual("x", seen["name"])
+        self.assertIsNone(rows.volume(self.volume)["name"])
+
+    def test_an_error_is_what_it_is_otherwise(self):
+        row = self.insert()
+        for kind, values in (
+            (db_exception.DBDuplicateEntry, row),
+            (db_exception.DBReferenceError, {**row, "id": "x", "volume_id": "none"}),
+        ):
+            raised = []
+            for execute in (
+                lambda connection, values=values: statements.INSERT.execute(connection, values),
+                lambda connection, values=values: connection.execute(sa.insert(A), values),
+            ):
+                with self.assertRaises(kind) as caught, session.writer() as connection:
+                    execute(connection)
+                raised.append(caught.exception)
+            self.assertEqual(type(raised[1]), type(raised[0]))
+            inner = [each.inner_exception for each in raised]
+            self.assertEqual(type(inner[1]), type(inner[0]))
+        self.assertEqual(1, len(self.ordinarily(sa.select(A), {})))
+
+    def test_a_value_that_is_no_text_is_refused_as_it_is_otherwise(self):
+        raised = []
+        for execute in (
+            lambda connection: RENAME.execute(connection, {**self.the, "name": "\ud800", **LATER}),
+            lambda connection: connection.execute(sa.update(V).values(name="\ud800")),
+        ):
+            with self.assertRaises(exception.BadRequest) as caught:
+                self.in_a_transaction(execute)
+            raised.append(str(caught.exception))
+        self.assertEqual(raised[1], raised[0])
+
+    @staticmethod
+    @retried
+    def in_a_transaction(execute):
+        with session.writer() as connection:
+            execute(connection)
+
+    def test_what_is_in_a_statement_is_in_no_error(self):
+        wrong = CompiledStatement(
+            sa.select(sa.column("nonesuch")).where(V.c.name == sa.bindparam("x"))
+        )
+        with self.assertRaises(Exception) as caught, session.reader() as connection:
+            wrong.fetch_all(connection, {"x": "s3cret"})
+        self.assertIn("nonesuch", str(caught.exception))
+        self.assertNotIn("s3cret", str(caught.exception))
+
+    def test_a_value_that_cannot_be_converted_is_what_it_is_otherwise(self):
+        raised = []
+        wrong = {**self.the, "provider": {"a": object()}, **LATER}
+        for execute in (
+            lambda connection: statements.UPDATE_VOLUME.execute(connection, wrong),
+            lambda connection: connection.execute(statements.UPDATE_VOLUME.statement, wrong),
+        ):
+            with self.assertRaises(db_exception.DBError) as caught, session.writer() as connection:
+                execute(connection)
+            raised.append(type(caught.exception.inner_exception))
+        self.assertEqual([sa.exc.StatementError] * 2, raised)
+
+    def test_nothing_is_written_without_a_transaction(self):
+        values = {**self.the, "name": "x", **LATER}
+        with (
+            session.reader() as connection,
+            self.assertRaisesRegex(sa.exc.InvalidRequestError, "no"),
+        ):
+            RENAME.execute(connection, values)
+        with session._engines().writer.connect() as connection:
+            connection.begin().rollback()
+            self.assertRaises(sa.exc.InvalidRequestError, RENAME.execute, connection, values)
+        self.assertIsNone(rows.volume(self.volume)["name"])
+
+    def test_a_connection_that_was_lost_in_a_transaction_is_not_used_on(self):
+        with self.assertRaises(sa.exc.PendingRollbackError), session.writer() as connection:
+            connection.invalidate()
+            volumes._GET.fetch_all(connection, self.the)
+
+    def listen(self, function, **how):
+        for engine in (session._engines().reader, session._engines().writer):
+            sa.event.listen(engine, "before_cursor_execute", function, **how)
+            self.addCleanup(sa.event.remove, engine, "before_cursor_execute", function)
+
+    def test_one_that_is_interrupted_leaves_no_connection_behind_that_others_would_get(self):
+        class Cursor:
+            def execute(self, *_):
+                raise KeyboardInterrupt
+
+            def close(self):
+                pass
+
+        with session.reader() as connection:
+            vars(connection.connection)["cursor"] = Cursor
+            self.assertRaises(KeyboardInterrupt, volumes._GET.fetch_all, connection, self.the)
+            self.assertTrue(connection.invalidated)
+        self.assertEqual(self.volume, volumes.get(self.volume, None)["id"])
+
+    def test_the_driver_gets_what_it_gets_otherwise(self):
+        heard = []
+
+        def hear(_connection, _cursor, sql, arguments, *_):
+            heard.append((sql.partition(" RETURNING ")[0], arguments))
+            return sql, arguments
+
+        self.listen(hear, retval=True)
+        every = every_prepared()
+        self.assertLess(20, len(every))
+        for name, prepared in every.items():
+            values = some_values(name, prepared.statement)
+            heard.clear()
+            with (
+                self.subTest(name),
+                self.assertRaises(LookupError),
+                session.writer() as connection,
+            ):
+                connection.execute(prepared.statement, values)
+                vars(hear)["without_context"] = True
+                with contextlib.suppress(db_exception.DBDuplicateEntry):
+                    prepared.execute(connection, values)
+                del vars(hear)["without_context"]
+                raise LookupError
+            otherwise, directly = heard
+            self.assertEqual(otherwise[0], directly[0], name)
+            kind = type(otherwise[1])
+            self.assertEqual(otherwise[1], kind(directly[1]), name)
+
+    def test_who_listens_to_statements_and_needs_a_context_gets_one(self):
+        heard = []
+        self.listen(lambda *arguments: heard.append(arguments))
+        expected = self.ordinarily(volumes._GET.statement, self.the)
+        with session.writer() as connection:
+            self.assertEqual(expected, volumes._GET.fetch_all(connection, self.the))
+            values = {**self.the, "name": "x", **LATER}
+            self.assertEqual(1, RENAME.execute(connection, values))
+        self.assertEqual([3, 3], [len(heard), sum(each[4] is not None for each in heard)])
+
+    def test_it_is_logged_where_statements_are(self):
+        with self.assertLogs("sqlalchemy.engine", "INFO") as logged:
+            volumes.get(self.volume, None)
+        self.assertIn("SELECT volumes.id", str(logged.output))
+        self.assertNotIn(self.volume, str(logged.output))
+
+    def test_it_is_counted(self):
+        before = session.counters().statements
+        volumes.get(self.volume, None)
+        with session.writer() as connection:
+            connection.execute(sa.select(1))
+            RENAME.execute(connection, {**self.the, "name": "x", **LATER})
+        self.assertEqual(before + 3, session.counters().statements)
+
+
+class CompileTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        databases.use(self, "sqlite")
+        self.volume = rows.add_volume()["id"]
+
+    def test_a_value_that_is_missing_is_named(self):
+        with (
+            session.reader() as connection,
+            self.assertRaisesRegex(ValueError, "value for the_id"),
+        ):
+            volumes._GET.fetch_all(connection, {})
+
+    def test_no_default_is_left_out_in_silence(self):
+        with session.writer() as connection, self.assertRaisesRegex(ValueError, "updated_at"):
+            RENAME.execute(connection, {"the_id": self.volume, "name": "x"})
+
+    def test_what_only_sqlalchemy_would_do_cannot_be_prepared(self):
+        name = sa.bindparam("name")
+        for statement, says in (
+            (sa.select(V.c.id).where(V.c.id.in_([self.volume])), "cannot be prepared"),
+            (sa.select(V.c.id).where(V.c.name == sa.literal("x", literal_execute=True)), "cannot"),
+            (sa.select(V.c.id, A.c.id).where(V.c.id == A.c.volume_id), "cannot be prepared"),
+            (sa.delete(V).returning(V.c.id), "cannot be prepared"),
+            (sa.select(V.c.id).where(V.c.name == sa.bindparam("x", callable_=str)), "no value"),
+            (sa.select(V.c.id).where(V.c.name == name), "no value for name"),
+        ):
+            with session.reader() as connection, self.assertRaisesRegex(ValueError, says):
+                CompiledStatement(statement).fetch_all(connection, {})
+
+    def test_what_sqlalchemy_calls_otherwise_is_found(self):
+        odd = CompiledStatement(sa.select(V.c.id).where(V.c.id == sa.bindparam("the id")))
+        with session.reader() as connection:
+            self.assertEqual(
+                {"id": self.volume}, odd.fetch_one(connection, {"the id": self.volume})
+            )
+
+    def test_each_set_of_names_is_compiled_once(self):
+        statement = CompiledStatement(sa.select(V.c.id).where(V.c.id == sa.bindparam("the_id")))
+        compiled = []
+
+        def compile_(*args, **kwargs):
+            compiled.append(args)
+            return type(statement.statement).compile(statement.statement, *args, **kwargs)
+
+        statement.statement.compile = compile_
+        for _ in range(3):
+            with session.reader() as connection:
+                statement.fetch_all(connection, {"the_id": self.volume})
+        self.assertEqual(1, len(compiled))
+
+    def test_sqlalchemy_explains_errors_by_that_name(self):
+        names = list(inspect.signature(sa.Connection._handle_dbapi_exception).parameters)
+        self.assertEqual(["self", "e", "statement", "parameters", "cursor", "context"], names[:6])

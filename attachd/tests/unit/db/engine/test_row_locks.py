@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that are there to be locked; what they keep apart is shown by whoever uses them."""
+
+import unittest
+
+import sqlalchemy as sa
+
+from attachd.db import models
+from attachd.db.engine import row_locks, session
+from attachd.tests import databases
+
+
+class TakeTest(unittest.TestCase):
+    def test_sqlite_needs_none(self):
+        databases.use(self, "sqlite")
+        with session.writer() as connection:
+            row_locks.lock_row(connection, models.host_locks, "h")
+            rows = connection.execute(sa.select(models.host_locks)).all()
+        self.assertEqual([], rows)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sealing and opening, and noticing that the key file has changed."""
+
+import errno
+import os
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.db.secrets import encryption, key_file
+from attachd.tests import keys
+
+SECRET = "f" * 32
+
+
+class SealingTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.file = keys.use(self)
+        self.path = str(self.file)
+
+    def look(self):
+        """Have the process look at its file at the next use, as it does after a while."""
+        encryption._key_ring._next_look = -1.0
+
+    def unreadable(self, text):
+        with self.assertRaises(exception.SecretUnreadable) as caught:
+            encryption.decrypt(text)
+        self.assertEqual(503, caught.exception.code)
+        return str(caught.exception)
+
+    def test_what_was_sealed_says_so_and_can_be_opened(self):
+        for text in ("", SECRET, '{"é": "日本語 🗻"}', "x" * 100_000):
+            sealed = encryption.encrypt(text)
+            self.assertTrue(encryption.is_encrypted(sealed))
+            self.assertTrue(sealed.startswith(f"sealed:1:{keys.ids(self.file)[0]}:"))
+            self.assertEqual(text, encryption.decrypt(sealed))
+
+    def test_the_same_is_sealed_differently_each_time(self):
+        self.assertNotEqual(encryption.encrypt(SECRET), encryption.encrypt(SECRET))
+        self.assertNotIn(SECRET, encryption.encrypt(SECRET))
+
+    def test_a_drawn_secret_fits_into_its_column(self):
+        self.assertLessEqual(len(encryption.encrypt("x" * 64)), 255)
+
+    def test_without_a_file_it_stays_what_it_is(self):
+        keys.configure(self, None)
+        self.assertEqual(SECRET, encryption.encrypt(SECRET))
+        self.assertIsNone(encryption.keys())
+
+    def test_what_is_not_sealed_is_what_it_says(self):
+        for value in (None, SECRET, {"data": {}}, ""):
+            self.assertEqual(value, encryption.decrypted(value))
+
+    def test_a_missing_key_is_named_with_the_file_and_what_to_do(self):
+        sealed, name = encryption.encrypt(SECRET), keys.ids(self.file)[0]
+        keys.lose(self.file)
+        said = self.unreadable(sealed)
+        for part in (name, self.path, "[secrets] key_file", "Put it back", "connect anew"):
+            self.assertIn(part, said)
+        keys.configure(self, None)
+        said = self.unreadable(sealed)
+        self.assertIn(f"key {name}, and [secrets] key_file is not set", said)
+
+    def test_what_was_damaged_is_said_to_be(self):
+        sealed = encryption.encrypt(SECRET)
+        for wrong in (keys.tampered(sealed), sealed[:-1], sealed[:20]):
+            self.assertIn("damaged", self.unreadable(wrong))
+
+    def test_nothing_shows_in_what_is_logged(self):
+        sealed = encryption.Encrypted(encryption.encrypt(SECRET), str)
+        self.assertEqual("Encrypted()", repr(sealed))
+        self.assertEqual(SECRET, sealed.opened())
+        self.assertNotIn(self.file.read_text().strip(), str(vars(encryption._key_ring)))
+
+    def test_a_changed_file_is_noticed_after_a_while(self):
+        one = keys.ids(self.file)[0]
+        first = encryption.encrypt(SECRET)
+        two = key_file.add(self.path)
+        key_file.promote(self.path, two)
+        self.look()
+        second = encryption.encrypt(SECRET)
+        self.assertTrue(second.startswith(encryption.prefix(two)))
+        key_file.remove(self.path, one)
+        self.look()
+        self.assertEqual(SECRET, encryption.decrypt(second))
+        self.assertIn(f"key {one}", self.unreadable(first))
+
+    def test_it_is_not_looked_at_each_time(self):
+        self.enterContext(mock.patch.object(encryption, "CHECK_INTERVAL", 3600.0))
+        encryption.reset()
+        encryption.encrypt(SECRET)
+        with mock.patch.object(key_file, "signature") as look:
+            for _ in range(3):
+                encryption.decrypt(encryption.encrypt(SECRET))
+        look.assert_not_called()
+
+    def test_an_unknown_key_is_looked_for_at_once(self):
+        encryption.encrypt(SECRET)
+        two = key_file.generate()
+        other = keys.folder(self) / "other.keys"
+        other.write_text(f"{two}\n")
+        other.chmod(0o600)
+        keys.configure(self, other)
+        sealed = encryption.encrypt(SECRET)
+        keys.configure(self, self.file)
+        self.assertIn("which is not in", self.unreadable(sealed))
+        with self.file.open("a") as file:
+            file.write(f"{two}\n")
+        self.assertEqual(SECRET, encryption.decrypt(sealed))
+
+    def test_a_file_that_breaks_later_is_complained_of_once_and_the_keys_stay(self):
+        sealed = encryption.encrypt(SECRET)
+        breakages = (
+            lambda: self.file.write_text("nonsense\n"),
+            lambda: self.file.chmod(0o644),
+            self.file.unlink,
+        )
+        for break_it in breakages:
+            break_it()
+            with self.assertLogs(encryption.LOG.logger, "WARNING") as logged:
+                for _ in range(2):
+                    self.look()
+                    self.assertEqual(SECRET, encryption.decrypt(sealed))
+            (said,) = logged.output
+            self.assertIn("[secrets] key_file: ", said)
+            self.assertNotIn("nonsense", said)
+
+    def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(self):
+        encryption.encrypt(SECRET)
+        two = key_file.add(self.path)
+        key_file.promote(self.path, two)
+        full = OSError(errno.EMFILE, "Too many open files")
+        with (
+            mock.patch.object(os, "open", side_effect=full),
+            self.assertLogs(encryption.LOG.logger, "WARNING") as logged,
+        ):
+            for _ in range(2):
+                self.look()
+                encryption.encrypt(SECRET)
+        (said,) = logged.output
+        self.assertIn("Too many open files", said)
+        self.look()
+        self.assertTrue(encryption.encrypt(SECRET).startswith(encryption.prefix(two)))
+
+    def test_a_file_that_was_never_in_order_keeps_a_process_from_starting(self):
+        self.file.write_text("nonsense\n")
+        for _ in range(2):
+            with self.assertRaises(exception.ConfigurationError):
+                encryption.start()
+
+    def test_a_start_without_a_file_warns(self):
+        keys.configure(self, None)
+        with self.assertLogs(encryption.LOG.logger, "WARNING") as logged:
+            encryption.start()
+        self.assertIn("[secrets] key_file is not set", logged.output[0])

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Key files: what is one, what is refused, and how they are changed."""
+
+import contextlib
+import os
+import stat
+import threading
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.db.secrets import key_file
+from attachd.tests import keys
+
+
+class KeyFileTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.file = keys.folder(self) / "secrets.keys"
+        self.path = str(self.file)
+
+    def write(self, text, mode=0o600):
+        self.file.unlink(missing_ok=True)
+        self.file.write_text(text, encoding="utf-8")
+        self.file.chmod(mode)
+
+    def refused(self, path=None):
+        with self.assertRaises(exception.ConfigurationError) as caught:
+            key_file.read(path or self.path)
+        said = str(caught.exception)
+        self.assertRegex(said, r"^\[secrets\] key_file: ")
+        return said
+
+
+class ReadingTest(KeyFileTest):
+    def test_the_first_key_seals_and_all_open(self):
+        one, two = key_file.generate(), key_file.generate()
+        self.write(f"# made in May\n\n  {one}  \n{two}\n", mode=0o640)
+        found = key_file.read(self.path)
+        self.assertEqual(key_file.key_id(one), found.first)
+        self.assertEqual([key_file.key_id(each) for each in (one, two)], list(found.by_id))
+
+    def test_an_id_gives_no_key_away(self):
+        key = key_file.generate()
+        self.assertRegex(key_file.key_id(key), "^[0-9a-f]{8}$")
+        self.assertNotIn(key_file.key_id(key), key)
+
+    def test_what_others_may_read_or_write_is_refused(self):
+        for mode in (0o644, 0o604, 0o602, 0o601):
+            self.write(key_file.generate(), mode)
+            said = self.refused()
+            self.assertIn(f"has mode {mode:04o}", said)
+        for mode in (0o600, 0o400, 0o440, 0o660):
+            self.write(key_file.generate(), mode)
+            key_file.read(self.path)
+
+    def test_what_is_no_key_file_is_refused_by_what_it_is(self):
+        self.assertIn("cannot be read: No such file", self.refused())
+        self.assertIn("is no absolute path", self.refused("secrets.keys"))
+        self.assertIn("is no file", self.refused(str(self.file.parent)))
+        os.mkfifo(self.file, 0o600)
+        self.assertIn("is no file", self.refused())
+        for nothing in ("", "\n \n", "# later\n"):
+            self.write(nothing)
+            self.assertIn("has no key in it", self.refused())
+        self.write("x" * 70_000)
+        self.assertIn("is longer than 65536 bytes", self.refused())
+
+    def test_a_wrong_line_is_named_and_not_shown(self):
+        key = key_file.generate()
+        for wrong in (key[:-2], f"{key}x", "passw0rd", f"{key} {key}", "ключ", "\0"):
+            self.write(f"{key}\n\n{wrong}\n")
+            said = self.refused()
+            self.assertIn("line 3 is no key", said)
+            self.assertNotIn(wrong, said)
+
+    def test_a_key_is_there_once(self):
+        key = key_file.generate()
+        self.write(f"{key}\n{key}\n")
+        said = self.refused()
+        self.assertIn(f"has key {key_file.key_id(key)} twice, in line 2 again", said)
+        self.assertNotIn(key, said)
+
+
+class ChangingTest(KeyFileTest):
+    def test_a_new_file_is_for_its_owner_alone(self):
+        name = key_file.create(self.path)
+        self.assertEqual(0o600, stat.S_IMODE(self.file.stat().st_mode))
+        self.assertEqual([name], keys.ids(self.file))
+
+    def test_a_file_that_is_there_is_kept(self):
+        name = key_file.create(self.path)
+        with self.assertRaises(exception.Conflict):
+            key_file.create(self.path)
+        self.assertEqual([name], keys.ids(self.file))
+
+    def test_where_no_file_can_be_made_the_option_is_named(self):
+        for path in ("secrets.keys", str(self.file.parent / "missing" / "secrets.keys")):
+            with self.assertRaises(exception.ConfigurationError) as caught:
+                key_file.create(path)
+            self.assertIn("[secrets] key_file: ", str(caught.exception))
+
+    def test_keys_are_added_at_the_end_promoted_and_removed(self):
+        one = key_file.create(self.path)
+        two, three = key_file.add(self.path), key_file.add(self.path)
+        self.assertEqual([one, two, three], keys.ids(self.file))
+        key_file.promote(self.path, three)
+        self.assertEqual([three, one, two], keys.ids(self.file))
+        key_file.promote(self.path, three)
+        self.assertEqual([three, one, two], keys.ids(self.file))
+        key_file.remove(self.path, one)
+        self.assertEqual([three, two], keys.ids(self.file))
+
+    def test_the_key_that_seals_is_not_removed(self):
+        one = key_file.create(self.path)
+        with self.assertRaises(exception.Conflict) as caught:
+            key_file.remove(self.path, one)
+        self.assertIn(f"Key {one} is the first", str(caught.exception))
+        self.assertEqual([one], keys.ids(self.file))
+
+    def test_a_key_that_is_not_there_is_not_found(self):
+        key_file.create(self.path)
+        for change in (key_file.promote, key_file.remove):
+            with self.assertRaises(exception.NotFound):
+                change(self.path, "00000000")
+
+    def test_mode_remarks_and_links_stay(self):
+        self.write(f"# made in May\n{key_file.generate()}\n", mode=0o640)
+        link = self.file.with_name("link")
+        link.symlink_to(self.file.name)
+        two = key_file.add(str(link))
+        key_file.promote(str(link), two)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(0o640, stat.S_IMODE(self.file.stat().st_mode))
+        self.assertEqual("# made in May", self.file.read_text().splitlines()[0])
+        self.assertEqual(two, keys.ids(self.file)[0])
+        self.assertEqual(
+            {"link", "secrets.keys"}, {each.name for each in self.file.parent.iterdir()}
+        )
+
+    def test_remarks_of_any_bytes_stay(self):
+        remarks = "# für Zürich\u2028\x85 ".encode() + b"\xff\r\n"
+        self.write("")
+        self.file.write_bytes(remarks + f"{key_file.generate()}\n".encode())
+        two = key_file.add(self.path)
+        key_file.promote(self.path, two)
+        self.assertEqual(two, keys.ids(self.file)[0])
+        self.assertTrue(self.file.read_bytes().startswith(remarks))
+
+    def test_a_file_without_a_key_gets_one_that_seals(self):
+        for nothing in ("", "# later\n"):
+            self.write(nothing)
+            self.assertEqual([key_file.add(self.path)], keys.ids(self.file))
+
+    def test_who_is_killed_leaves_no_file_without_a_key(self):
+        with (
+            mock.patch.object(os, "fsync", side_effect=KeyboardInterrupt),
+            self.assertRaises(KeyboardInterrupt),
+        ):
+            key_file.create(self.path)
+        self.assertEqual([], list(self.file.parent.iterdir()))
+
+    def test_a_change_outlives_a_loss_of_power(self):
+        folder = self.file.parent.stat().st_ino
+        for change in (key_file.create, key_file.add):
+            described = []
+            note = mock.Mock(side_effect=lambda file, into=described: into.append(os.fstat(file)))
+            with mock.patch.object(os, "fsync", note):
+                change(self.path)
+            self.assertEqual(folder, described[-1].st_ino, change)
+            self.assertEqual(2, len(described))
+
+    def test_of_two_changes_at_once_neither_is_lost(self):
+        one = key_file.create(self.path)
+        both = threading.Barrier(2)
+        real, added = key_file._parse_keys, []
+
+        def wait_for_the_other(*arguments):
+            found = real(*arguments)
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(0.5)  # in vain, where only one is let in
+            return found
+
+        with mock.patch.object(key_file, "_parse_keys", wait_for_the_other):
+            threads = [
+                threading.Thread(target=lambda: added.append(key_file.add(self.path)))
+                for _ in range(2)
+            ]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+        self.assertEqual({one, *added}, set(keys.ids(self.file)))
+        self.assertEqual(2, len(added))
+
+    def test_where_files_cannot_be_locked_they_are_changed_all_the_same(self):
+        one = key_file.create(self.path)
+        with mock.patch("fcntl.flock", side_effect=OSError("no locks available")):
+            two = key_file.add(self.path)
+        self.assertEqual([one, two], keys.ids(self.file))
+
+    def test_what_is_no_key_file_is_not_changed(self):
+        self.write("precious\n")
+        with self.assertRaises(exception.ConfigurationError):
+            key_file.add(self.path)
+        self.assertEqual("precious\n", self.file.read_text())

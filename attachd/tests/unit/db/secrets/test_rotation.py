@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sealing anew by the first key, step by step; beside real services it is in functional."""
+
+import unittest
+from unittest import mock
+
+from attachd import exception
+from attachd.db.engine import session
+from attachd.db.secrets import encryption, key_file, rotation
+from attachd.db.secrets.encryption import decrypted
+from attachd.tests import databases, keys, rows
+
+INFO = {"driver_volume_type": "iscsi", "data": {"auth_password": "p" * 8}}
+
+
+class RotationTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.file = keys.use(self)
+        self.path = str(self.file)
+        self.volume = rows.add_volume(multiattach=True)["id"]
+        patch = mock.patch.object(rotation, "BATCH", 2)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def add(self, number):
+        secret = f"{number:032}"
+        return rows.add_attachment(
+            self.volume, "attached", connection_info={**INFO, "number": number}, secret=secret
+        )["id"]
+
+    def change_key(self):
+        name = key_file.add(self.path)
+        key_file.promote(self.path, name)
+        encryption.reset()
+        return name
+
+    def assert_whole(self, attachments):
+        for number, each in enumerate(attachments):
+            row = rows.attachment(each)
+            self.assertEqual({**INFO, "number": number}, decrypted(row["connection_info"]))
+            self.assertEqual(f"{number:032}", decrypted(row["secret"]))
+
+    def test_all_is_sealed_by_the_first_key_whatever_it_was_before(self):
+        one = keys.ids(self.file)[0]
+        added = [self.add(0), self.add(1)]
+        keys.configure(self, None)
+        added += [self.add(2), self.add(3), self.add(4)]
+        rows.add_attachment(self.volume)
+        keys.configure(self, self.file)
+        self.assertEqual({one: 4, "": 6}, rotation.count_by_key())
+        two = self.change_key()
+        done = rotation.rotate()
+        self.assertEqual((10, 0, {}), (done.sealed, done.changed, done.unreadable))
+        self.assertEqual({two: 10}, rotation.count_by_key())
+        self.assert_whole(added)
+        again = rotation.rotate()
+        self.assertEqual(0, again.sealed)
+
+    def test_it_does_not_look_as_if_somebody_had_worked_on_a_row(self):
+        attachment = self.add(0)
+        before = rows.attachment(attachment)["updated_at"]
+        self.change_key()
+        self.assertEqual(2, rotation.rotate().sealed)
+        self.assertEqual(before, rows.attachment(attachment)["updated_at"])
+
+    def test_what_is_broken_off_is_gone_on_with(self):
+        added = [self.add(number) for number in range(5)]
+        two = self.change_key()
+        real, left = rotation._swap, [3]
+
+        def die_later(row, new):
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            return real(row, new)
+
+        with (
+            mock.patch.object(rotation, "_swap", die_later),
+            self.assertRaises(KeyboardInterrupt),
+        ):
+            rotation.rotate()
+        self.assertEqual(6, rotation.count_by_key()[two])
+        self.assert_whole(added)
+        self.assertEqual(4, rotation.rotate().sealed)
+        self.assert_whole(added)
+
+    def test_what_somebody_changes_meanwhile_is_left_to_them(self):
+        attachment = self.add(0)
+        self.change_key()
+        real = rotation._swap
+
+        def be_late(row, new):
+            rows.change_attachment(attachment, secret="n" * 32)
+            return real(row, new)
+
+        with mock.patch.object(rotation, "_swap", be_late):
+            done = rotation.rotate()
+        self.assertEqual((0, 1), (done.sealed, done.changed))
+        self.assertEqual("n" * 32, decrypted(rows.attachment(attachment)["secret"]))
+
+    def test_what_cannot_be_opened_is_told_and_left_as_it_is(self):
+        lost = self.add(0)
+        before = keys.stored("secret")
+        keys.lose(self.file)
+        kept = self.add(1)
+        done = rotation.rotate()
+        self.assertEqual([lost], list(done.unreadable))
+        self.assertIn("which is not in", done.unreadable[lost])
+        self.assertEqual(before, keys.stored("secret")[:1])
+        self.assertEqual(f"{1:032}", decrypted(rows.attachment(kept)["secret"]))
+
+    def test_without_keys_there_is_nothing_to_seal_with(self):
+        keys.configure(self, None)
+        with self.assertRaises(exception.ConfigurationError) as caught:
+            rotation.rotate()
+        self.assertIn("[secrets] key_file is not set", str(caught.exception))
+
+    def test_it_counts_nothing_where_nothing_is(self):
+        with session.reader():
+            self.assertEqual({}, rotation.count_by_key())

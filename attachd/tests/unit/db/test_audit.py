@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an audit reads, and the status that it corrects."""
+
+import datetime
+import unittest
+from unittest import mock
+import uuid
+
+from attachd.db import audit as audit_db
+from attachd.db import models
+from attachd.db.cluster import members
+from attachd.states import VolumeStatus
+from attachd.tests import databases, rows
+
+
+class AuditsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+        self.volume = rows.add_volume()
+        self.attachment = rows.add_attachment(self.volume["id"], "attached")
+        self.other = rows.add_volume(host="here@other#pool")
+        rows.add_attachment(self.other["id"], "attached")
+
+    def test_only_rows_of_the_backend_are_returned(self):
+        found = [row["id"] for row in audit_db.list_volumes("here@fake")]
+        self.assertEqual([self.volume["id"]], found)
+        found = [row["id"] for row in audit_db.list_attachments("here@fake")]
+        self.assertEqual([self.attachment["id"]], found)
+
+    def test_a_volume_is_found_wherever_it_is(self):
+        self.assertEqual("here@other#pool", audit_db.find_volume(self.other["id"])["host"])
+        self.assertIsNone(audit_db.find_volume(str(uuid.uuid4())))
+        (row,) = audit_db.list_attachments_of_volume(self.volume["id"])
+        self.assertEqual("5" * 32, row["secret"])
+
+    def test_a_status_that_follows_is_left(self):
+        in_use = VolumeStatus("in-use", "attached")
+        self.assertEqual((in_use, in_use), audit_db.get_statuses(self.volume["id"]))
+        self.assertIsNone(audit_db.get_statuses(str(uuid.uuid4())))
+
+    def test_a_status_that_does_not_follow_is_corrected(self):
+        rows.change_volume(self.volume["id"], status="error", attach_status="detached", leaving=3)
+        stored, right = audit_db.get_statuses(self.volume["id"])
+        self.assertEqual(VolumeStatus("error", "detached"), stored)
+        self.assertEqual("attached", right.attach_status)
+        audit_db.repair_status(self.volume["id"])
+        self.assertEqual((right, right), audit_db.get_statuses(self.volume["id"]))
+        self.assertEqual(1, rows.volume(self.volume["id"])["leaving"])
+        audit_db.repair_status(str(uuid.uuid4()))
+
+    def test_processes_live_as_long_as_they_are_listed(self):
+        mine = str(uuid.uuid4())
+        self.assertNotIn(mine, audit_db.list_living_ids())
+        members.join(mine, "here:1")
+        self.assertIn(mine, audit_db.list_living_ids())
+
+    def test_a_row_is_as_old_as_its_last_change(self):
+        now = self.enterContext(mock.patch.object(models, "now", return_value=models.now()))
+        hour_ago = now() - datetime.timedelta(hours=1)
+        for row in (
+            {"created_at": hour_ago, "updated_at": None},
+            {"created_at": None, "updated_at": hour_ago},
+        ):
+            self.assertEqual(3600, audit_db.seconds_unchanged(row))

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators see of rows: all kinds, inner states, and no secrets."""
+
+import datetime
+import unittest
+
+from attachd import exception
+from attachd.db import inspect, models
+from attachd.db.cluster import members
+from attachd.db.inspect import AttachmentFilters
+from attachd.states import AttachmentState
+from attachd.tests import databases, rows
+
+HOUR = datetime.timedelta(hours=1)
+
+
+class OverviewTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.volume = rows.add_volume(multiattach=True)["id"]
+        self.now = models.now()
+        old = self.now - 3 * HOUR
+        self.old = self.add("attached", created_at=old, updated_at=self.now)
+        self.stuck = self.add("connecting", created_at=self.now - 2 * HOUR, host="n2")
+        self.hold = self.add("held")
+        self.far = self.add("attached", host="elsewhere", agent="n2")
+
+    def add(self, state, **values):
+        return rows.add_attachment(self.volume, state, **values)["id"]
+
+    def found(self, **wanted):
+        return [row["id"] for row in inspect.list_attachments(AttachmentFilters(**wanted))]
+
+    def test_each_filter_finds_its_own_oldest_first(self):
+        everything = [self.old, self.stuck, self.hold, self.far]
+        for wanted, expected in (
+            ({}, everything),
+            ({"limit": 2}, everything[:2]),
+            ({"host": "n2"}, [self.stuck, self.far]),
+            ({"volume_id": self.volume}, everything),
+            ({"volume_id": "v"}, []),
+            ({"states": {AttachmentState.CONNECTING}}, [self.stuck]),
+            ({"made_before": self.now - HOUR}, [self.old, self.stuck]),
+            ({"changed_before": self.now - HOUR}, [self.stuck]),
+        ):
+            with self.subTest(wanted):
+                self.assertEqual(expected, self.found(**wanted))
+
+    def test_no_secret_is_read(self):
+        found = inspect.get_attachment(self.old)
+        self.assertFalse({"connector", "connection_info", "secret"} & found.keys())
+        self.assertNotIn("secret", inspect.list_attachments(AttachmentFilters())[0])
+
+    def test_what_there_is_not_is_said(self):
+        with self.assertRaises(exception.AttachmentNotFound):
+            inspect.get_attachment("a")
+        with self.assertRaises(exception.VolumeNotFound):
+            inspect.get_volume("v")
+
+    def test_a_volume_tells_who_works_on_it(self):
+        self.assertIsNone(inspect.get_volume(self.volume)["lease_holder_name"])
+        members.join("p", "storage-1:77")
+        for holder, name in (("p", "storage-1:77"), ("dead", None)):
+            rows.change_volume(self.volume, lease_holder=holder)
+            self.assertEqual(name, inspect.get_volume(self.volume)["lease_holder_name"])
+            self.assertEqual({holder: [self.volume]}, inspect.list_leases())

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counting rows."""
+
+import datetime
+import unittest
+
+from attachd.db import models, row_counts
+from attachd.db.cluster import members, services
+from attachd.db.engine import session
+from attachd.telemetry import catalogue
+from attachd.tests import backends, databases, rows
+
+
+class TakeTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        backends.use(self)
+
+    def test_an_empty_database_has_nothing(self):
+        found = row_counts.count(60)
+        self.assertEqual(({}, {}, []), (found.attachments, found.volumes, found.backends))
+        self.assertEqual(({"up": 0, "down": 0}, 0), (found.agents, found.processes))
+        self.assertEqual({0}, set(found.overdue.values()))
+
+    def test_rows_are_counted_by_what_they_are_in(self):
+        volume_id = rows.add_volume()["id"]
+        rows.add_volume("creating")
+        long_ago = models.now() - datetime.timedelta(hours=1)
+        for state, at in (("attached", None), ("connecting", long_ago), ("connecting", None)):
+            made = rows.add_attachment(volume_id, state)
+            rows.change_attachment(made["id"], updated_at=at or models.now())
+        found = row_counts.count(60)
+        expected = {("attachment", "attached"): 1, ("attachment", "connecting"): 2}
+        self.assertEqual(expected, found.attachments)
+        self.assertEqual({"attaching": 1, "creating": 1}, self._renamed(found.volumes))
+        late = {key: many for key, many in found.overdue.items() if many}
+        self.assertEqual({("attachment", "connecting"): 1}, late)
+
+    def _renamed(self, volumes):
+        """An attached volume with more on their way may have one of two names."""
+        return {("attaching" if key == "in-use" else key): many for key, many in volumes.items()}
+
+    def test_backends_agents_and_processes_are_told(self):
+        for host, up in (("a@x", True), ("b@x", False)):
+            services.report(
+                binary="m", host=host, availability_zone="nova", up=up, error=None, report=None
+            )
+        rows.change_service("a@x", seen_at=models.now() - datetime.timedelta(days=1))
+        services.report(
+            binary="m", host="c@x", availability_zone="nova", up=True, error=None, report=None
+        )
+        members.join("0" * 32, "here:1")
+        found = row_counts.count(60)
+        up = {each.backend: each.up for each in found.backends}
+        self.assertEqual({"a@x": False, "b@x": False, "c@x": True}, up)
+        ages = {each.backend: each.age for each in found.backends}
+        self.assertGreater(ages["a@x"], 86000)
+        self.assertLess(ages["c@x"], 3600)
+        self.assertEqual(1, found.processes)
+
+    def test_it_costs_four_statements(self):
+        before = session.counters()
+        row_counts.count(60)
+        after = session.counters()
+        self.assertEqual(4, after.statements - before.statements)
+        told = row_counts.statement_totals()
+        self.assertEqual(after.statements, told[catalogue.STATEMENTS])
+
+
+class DialectTest(unittest.TestCase):
+    def test_it_works_on_all_databases(self):
+        for kind in ("mariadb", "postgresql"):
+            databases.use(self, kind)
+            rows.add_attachment(rows.add_volume()["id"], "connecting")
+            found = dict(row_counts.count(60).attachments)
+            self.assertEqual({("attachment", "connecting"): 1}, found, kind)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QoS specs, and which volume types have them."""
+
+import unittest
+
+from attachd import exception
+from attachd.db.attachments import transitions as steps
+from attachd.db.attachments.statements import LOCK_VOLUME_TO_CONNECT
+from attachd.db.engine import session
+from attachd.db.engine.paging import Page
+from attachd.db.types import qos_specs
+from attachd.db.types import store as types
+from attachd.tests import databases, rows
+
+
+class Case(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.row = qos_specs.create("gold", "both", {"a": "1"})
+        self.gold = self.row["id"]
+
+
+class RowsTest(Case):
+    def test_they_are_found_by_id(self):
+        self.assertEqual(self.row, qos_specs.get(self.gold))
+        self.assertRaises(exception.QosSpecsNotFound, qos_specs.get, "gold")
+
+    def test_a_name_is_given_once(self):
+        self.assertRaises(exception.QosSpecsExist, qos_specs.create, "gold", "both", {})
+
+    def test_a_page_is_filtered_and_sorted(self):
+        other = qos_specs.create("iron", "front-end", {})
+        for filters, expected in (
+            ({}, [other["id"], self.gold]),
+            ({"name": "iron"}, [other["id"]]),
+            ({"consumer": "both"}, [self.gold]),
+            ({"id": self.gold}, [self.gold]),
+        ):
+            found = qos_specs.page(filters, Page(limit=9))
+            self.assertEqual(expected, [row["id"] for row in found], filters)
+
+    def test_keys_are_set_and_removed(self):
+        qos_specs.update(self.gold, None, {"b": "2"})
+        self.assertEqual({"a": "1", "b": "2"}, qos_specs.get(self.gold)["specs"])
+        qos_specs.update(self.gold, "back-end", {"b": "3"})
+        row = qos_specs.get(self.gold)
+        self.assertEqual(("back-end", {"a": "1", "b": "3"}), (row["consumer"], row["specs"]))
+        qos_specs.delete_keys(self.gold, ["a"])
+        self.assertEqual({"b": "3"}, qos_specs.get(self.gold)["specs"])
+
+    def test_keys_are_removed_all_or_none(self):
+        with self.assertRaisesRegex(exception.NotFound, "key z"):
+            qos_specs.delete_keys(self.gold, ["a", "z"])
+        self.assertEqual({"a": "1"}, qos_specs.get(self.gold)["specs"])
+
+    def test_what_is_gone_is_said_to_be(self):
+        for act in (
+            lambda: qos_specs.update("gone", None, {}),
+            lambda: qos_specs.delete_keys("gone", ["a"]),
+            lambda: qos_specs.delete("gone"),
+            lambda: qos_specs.delete_and_disassociate("gone"),
+        ):
+            self.assertRaises(exception.QosSpecsNotFound, act)
+
+
+class TypesTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.slow = types.create({"name": "slow"})["id"]
+        self.fast = types.create({"name": "fast"})["id"]
+
+    def names(self):
+        return [row["name"] for row in qos_specs.list_types(self.gold)]
+
+    def test_types_get_and_lose_them(self):
+        for kind in (self.slow, self.fast, self.fast):
+            qos_specs.associate(self.gold, kind)
+        self.assertEqual(["fast", "slow"], self.names())
+        self.assertEqual(self.gold, types.get(self.fast)["qos_specs_id"])
+        qos_specs.disassociate(self.gold, self.slow)
+        self.assertEqual(["fast"], self.names())
+        qos_specs.disassociate_all(self.gold)
+        self.assertEqual([], self.names())
+
+    def test_a_type_has_one_set_of_them(self):
+        other = qos_specs.create("iron", "both", {})["id"]
+        qos_specs.associate(self.gold, self.fast)
+        with self.assertRaisesRegex(exception.InvalidVolumeType, self.gold):
+            qos_specs.associate(other, self.fast)
+        qos_specs.disassociate(other, self.fast)
+        self.assertEqual(["fast"], self.names())
+
+    def test_what_is_gone_is_not_associated(self):
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            qos_specs.associate(self.gold, "gone")
+        with self.assertRaises(exception.QosSpecsNotFound):
+            qos_specs.associate("gone", self.fast)
+
+    def test_what_a_type_has_stays_unless_forced(self):
+        qos_specs.associate(self.gold, self.fast)
+        self.assertRaises(exception.QosSpecsInUse, qos_specs.delete, self.gold)
+        qos_specs.delete_and_disassociate(self.gold)
+        self.assertIsNone(types.get(self.fast)["qos_specs_id"])
+        self.assertRaises(exception.QosSpecsNotFound, qos_specs.get, self.gold)
+
+    def test_what_no_type_has_is_removed(self):
+        qos_specs.delete(self.gold)
+        self.assertRaises(exception.QosSpecsNotFound, qos_specs.get, self.gold)
+
+
+class ConnectTest(Case):
+    """Whoever takes a volume for a connect learns what its hosts are to limit."""
+
+    def setUp(self):
+        super().setUp()
+        fast = types.create({"name": "fast", "qos_specs_id": self.gold})["id"]
+        self.volume = rows.add_volume(volume_type_id=fast)["id"]
+
+    def told(self, volume=None):
+        with session.writer() as connection:
+            found = steps.lock_volume(connection, volume or self.volume, LOCK_VOLUME_TO_CONNECT)
+        return found["front_end_qos"]
+
+    def test_what_is_for_the_front_end(self):
+        for consumer, expected in (
+            ("front-end", {"a": "1"}),
+            ("both", {"a": "1"}),
+            ("back-end", None),
+        ):
+            qos_specs.update(self.gold, consumer, {})
+            self.assertEqual(expected, self.told(), consumer)
+
+    def test_without_a_type_or_without_qos_there_is_nothing(self):
+        slow = types.create({"name": "slow"})["id"]
+        for kind in (slow, None):
+            self.assertIsNone(self.told(rows.add_volume(volume_type_id=kind)["id"]))
+
+    def test_other_moves_do_not_ask(self):
+        with session.writer() as connection:
+            found = steps.lock_volume(connection, self.volume)
+        self.assertNotIn("front_end_qos", found)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of volumes: filters, sums, and what they cost."""
+
+import datetime
+import unittest
+
+from attachd import exception
+from attachd.db import models
+from attachd.db.engine import session
+from attachd.db.engine.paging import Comparison, Page
+from attachd.db.types import store as types
+from attachd.db.volumes import metadata as volume_metadata
+from attachd.db.volumes import queries as volume_queries
+from attachd.tests import databases, rows
+
+
+class QueriesTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.type_id = types.create({"name": "fast"})["id"]
+        self.a = rows.add_volume(name="a", size_gib=2, bootable=True, host="h@b#p")["id"]
+        self.b = rows.add_volume(
+            "error", name="b", volume_type_id=self.type_id, multiattach=True, host="h@c#p"
+        )["id"]
+        self.c = rows.add_volume(name=None, project_id="other", availability_zone="z")["id"]
+        rows.add_attachment(self.a, "attached")
+        volume_metadata.merge(self.a, {"k": "v", "l": "w"})
+        volume_metadata.merge(self.b, {"k": "v", "l": "x"})
+        volume_metadata.merge_image_metadata(self.b, {"k": "w", "m": "long" * 9999})
+
+    def _ids(self, filters, **page):
+        return [row["id"] for row in volume_queries.page(filters, Page(limit=9, **page))]
+
+    def test_each_filter_finds_its_own_newest_first(self):
+        cases = [
+            ({}, [self.c, self.b, self.a]),
+            ({"project_id": rows.PROJECT}, [self.b, self.a]),
+            ({"name": "a"}, [self.a]),
+            ({"name": "A"}, []),
+            ({"name": None}, [self.c]),
+            ({"status": "in-use"}, [self.a]),
+            ({"attach_status": "detached"}, [self.c, self.b]),
+            ({"host": "h@c#p"}, [self.b]),
+            ({"availability_zone": "z"}, [self.c]),
+            ({"volume_type_id": self.type_id}, [self.b]),
+            ({"bootable": True}, [self.a]),
+            ({"multiattach": False}, [self.c, self.a]),
+            ({"size_gib": 2}, [self.a]),
+            ({"metadata": {"k": "v"}}, [self.b, self.a]),
+            ({"metadata": {"k": "v", "l": "x"}}, [self.b]),
+            ({"metadata": {"k": "w"}}, []),
+            ({"image_metadata": {"k": "w"}}, [self.b]),
+            ({"image_metadata": {"k": "W"}}, []),
+            ({"image_metadata": {"k": "w", "m": "long" * 9999}}, [self.b]),
+            ({"image_metadata": {"k": "v"}}, []),
+            ({"like": {"host": "@b"}}, [self.a]),
+            ({"like": {"name": "b"}, "status": "error"}, [self.b]),
+        ]
+        for filters, expected in cases:
+            with self.subTest(filters):
+                self.assertEqual(expected, self._ids(filters))
+                self.assertEqual(len(expected), volume_queries.count(filters))
+
+    def test_rows_are_as_a_single_volume_is_read(self):
+        page = volume_queries.page({"name": "b"}, Page(limit=1))
+        self.assertEqual({"k": "v", "l": "x"}, page[0]["metadata"])
+        self.assertEqual({"k": "w", "m": "long" * 9999}, page[0]["image_metadata"])
+        self.assertEqual("fast", page[0]["volume_type_name"])
+        self.assertEqual({**rows.volume(self.b), **page[0]}, page[0])
+
+    def test_a_page_is_two_statements_whatever_its_size(self):
+        for _ in range(30):
+            rows.add_volume()
+        for limit, marker in ((1, None), (100, None), (100, self.c)):
+            before = session.counters().statements
+            volume_queries.page({}, Page(limit=limit, marker=marker))
+            self.assertEqual(2, session.counters().statements - before)
+
+    def test_a_marker_that_is_gone_is_refused(self):
+        self.assertRaises(exception.MarkerNotFound, self._ids, {}, marker="gone")
+
+    def test_every_sort_key_sorts(self):
+        for key in volume_queries.SORTABLE:
+            for direction in ("asc", "desc"):
+                self.assertEqual(3, len(self._ids({}, sort=((key, direction),))), key)
+
+    def test_usage_is_number_and_size(self):
+        self.assertEqual((2, 3), volume_queries.usage({"project_id": rows.PROJECT}))
+        self.assertEqual((0, 0), volume_queries.usage({"project_id": "none"}))
+
+    def test_metadata_is_summed_up_by_key(self):
+        self.assertEqual({"k": ["v"], "l": ["w", "x"]}, volume_queries.list_metadata_values({}))
+        self.assertEqual({}, volume_queries.list_metadata_values({"project_id": "other"}))
+
+    def test_times_are_compared_with_each_verb(self):
+        moment = rows.volume(self.b)["created_at"]
+        expected = {
+            "lt": [self.a],
+            "lte": [self.b, self.a],
+            "eq": [self.b],
+            "neq": [self.c, self.a],
+            "gte": [self.c, self.b],
+            "gt": [self.c],
+        }
+        for verb, found in expected.items():
+            times = [Comparison("created_at", verb, moment)]
+            self.assertEqual(found, self._ids({"times": times}), verb)
+
+    def test_what_a_backend_was_given_since_its_report_is_promised(self):
+        seen = models.now()
+        old = seen - datetime.timedelta(hours=1)
+        rows.add_volume(host="h@b#p", size_gib=100, created_at=old)
+        rows.add_volume("creating", host="h@b#p", size_gib=10, created_at=old)
+        rows.add_volume(host="h@b#q", size_gib=1, created_at=seen)
+        rows.add_volume(host="h@bb#p", size_gib=1000)
+        promised = volume_queries.allocated_since({"h@b": seen, "h@d": seen})
+        self.assertEqual({"h@b": 11, "h@d": 0}, promised)
+        self.assertEqual({}, volume_queries.allocated_since({}))

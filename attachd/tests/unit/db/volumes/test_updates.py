@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of a volume that its backend need not hear of."""
+
+import unittest
+
+from attachd import exception
+from attachd.db import quotas
+from attachd.db.types import store as types
+from attachd.db.volumes import updates as volume_updates
+from attachd.tests import databases, rows
+
+SEVERAL = {"multiattach": "<is> True"}
+
+
+class ReadonlyTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def told(self, volume_id):
+        return rows.volume(volume_id)["admin_metadata"]
+
+    def test_it_is_set_and_taken_back(self):
+        volume_id = rows.add_volume(admin_metadata={"attached_mode": "rw"})["id"]
+        volume_updates.set_read_only(volume_id)
+        self.assertEqual({"attached_mode": "rw", "readonly": "True"}, self.told(volume_id))
+        volume_updates.set_writable(volume_id)
+        self.assertEqual({"attached_mode": "rw", "readonly": "False"}, self.told(volume_id))
+
+    def test_only_of_a_volume_that_nobody_holds(self):
+        reserved = rows.add_volume()["id"]
+        rows.add_attachment(reserved)
+        others = [rows.add_volume(state)["id"] for state in ("creating", "error", "extending")]
+        for volume_id in (reserved, *others):
+            status = rows.volume(volume_id)["status"]
+            for change in (volume_updates.set_read_only, volume_updates.set_writable):
+                with self.assertRaisesRegex(exception.InvalidVolume, status):
+                    change(volume_id)
+            self.assertEqual({}, self.told(volume_id))
+
+    def test_an_unknown_volume_is_told(self):
+        with self.assertRaises(exception.VolumeNotFound):
+            volume_updates.set_read_only("gone")
+
+
+class SharedTargetsTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+
+    def test_only_what_differs_and_is_of_the_backend_is_changed(self):
+        changed = [rows.add_volume(shared_targets=each)["id"] for each in (True, None)]
+        kept = rows.add_volume(shared_targets=False)["id"]
+        other = rows.add_volume(shared_targets=True, host="here@fake2#pool")["id"]
+        self.assertEqual(2, volume_updates.set_shared_targets("here@fake", False))
+        self.assertEqual(0, volume_updates.set_shared_targets("here@fake", False))
+        for volume_id, expected in ((changed[0], False), (changed[1], False), (kept, False),
+                                    (other, True)):  # fmt: skip
+            self.assertIs(expected, rows.volume(volume_id)["shared_targets"])
+        self.assertEqual(3, volume_updates.set_shared_targets("here@fake", None))
+        self.assertIsNone(rows.volume(kept)["shared_targets"])
+
+    def test_it_is_no_update_that_users_see(self):
+        volume_id = rows.add_volume(shared_targets=True)["id"]
+        volume_updates.set_shared_targets("here@fake", False)
+        self.assertIsNone(rows.volume(volume_id)["updated_at"])
+
+
+class RetypeTest(unittest.TestCase):
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use(self, self.kind)
+        self.old = types.create({"name": "old"})["id"]
+        self.new = types.create({"name": "new", "extra_specs": SEVERAL})["id"]
+        self.volume_id = self.add()
+
+    def add(self, state="ready", **values):
+        return rows.add_volume(state, volume_type_id=self.old, size_gib=5, **values)["id"]
+
+    def retype(self, volume_id, **values):
+        wanted = {
+            "before": self.old,
+            "volume_type_id": self.new,
+            "type_specs": SEVERAL,
+            "statuses": ("available", "in-use"),
+            **values,
+        }
+        volume_updates.retype(volume_id, rows.PROJECT, volume_updates.RetypeRequest(**wanted))
+
+    def kept(self, volume_id):
+        row = rows.volume(volume_id)
+        return (row["volume_type_id"], row["multiattach"])
+
+    def test_the_flag_follows_the_type(self):
+        self.retype(self.volume_id)
+        self.assertEqual((self.new, True), self.kept(self.volume_id))
+        self.retype(self.volume_id, before=self.new, volume_type_id=self.old, type_specs={})
+        self.assertEqual((self.old, False), self.kept(self.volume_id))
+
+    def test_a_volume_without_a_type_gets_one(self):
+        rows.change_volume(self.volume_id, volume_type_id=None)
+        self.retype(self.volume_id, before=None)
+        self.assertEqual((self.new, True), self.kept(self.volume_id))
+
+    def test_another_status_is_told(self):
+        attached = self.add()
+        rows.add_attachment(attached, "attached")
+        for volume_id in (attached, *map(self.add, ("error", "extending", "maintenance"))):
+            status = rows.volume(volume_id)["status"]
+            with self.assertRaisesRegex(exception.InvalidVolume, f"currently {status}"):
+                self.retype(volume_id, statuses=("available",))
+            self.assertEqual((self.old, False), self.kept(volume_id))
+
+    def test_whoever_was_faster_wins(self):
+        self.retype(self.volume_id)
+        with self.assertRaisesRegex(exception.InvalidVolume, "meanwhile"):
+            self.retype(self.volume_id)
+        self.assertEqual((self.new, True), self.kept(self.volume_id))
+
+    def test_a_volume_that_is_gone_and_a_type_that_is_gone(self):
+        with self.assertRaises(exception.VolumeNotFound):
+            self.retype("gone")
+        types.delete(self.new)
+        with self.assertRaises(exception.VolumeTypeNotFound):
+            self.retype(self.volume_id)
+        self.assertEqual((self.old, False), self.kept(self.volume_id))
+
+    def test_a_type_that_has_changed_since_it_was_judged_is_none(self):
+        types.merge_specs(self.new, {"mode": "RO"})
+        with self.assertRaisesRegex(exception.Conflict, f"{self.new} has been changed .* again"):
+            self.retype(self.volume_id)
+        self.assertEqual((self.old, False), self.kept(self.volume_id))
+
+    def test_a_project_keeps_within_its_quota_of_the_type(self):
+        quotas.set_limits(rows.PROJECT, {"gigabytes_new": 9})
+        self.retype(self.volume_id)
+        another = self.add()
+        with self.assertRaisesRegex(exception.QuotaExceeded, "gigabytes_new"):
+            self.retype(another)
+        self.assertEqual((self.old, False), self.kept(another))
