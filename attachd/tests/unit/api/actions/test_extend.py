@@ -27,23 +27,23 @@ class ExtendTest(unittest.TestCase):
         rows.add_attachment(volume["id"], "attached")
         return volume
 
-    def test_a_free_volume_is_marked_and_sent(self):
+    def test_extend_available_volume_marks_and_sends(self):
         row = self.extend(rows.add_volume(), "2")
         self.assertEqual(("extending", 2), (row["status"], row["new_size_gib"]))
         self.manager_api.extend_volume.assert_called_once()
 
-    def test_a_volume_in_use_grows_from_3_42_on(self):
+    def test_extend_in_use_volume_since_3_42(self):
         volume = self.attached()
         with self.assertRaisesRegex(exception.InvalidVolume, "must be available to extend"):
             self.extend(volume, 2, version=mv.Version(3, 41))
         self.assertEqual("extending", self.extend(volume, 2, version=mv.Version(3, 42))["status"])
 
-    def test_only_a_larger_size_is_taken(self):
+    def test_extend_to_smaller_size_is_refused(self):
         for size in (2, 1):
             with self.assertRaisesRegex(exception.InvalidInput, "greater than current"):
                 self.extend(rows.add_volume(size_gib=2), size)
 
-    def test_other_states_are_named(self):
+    def test_extend_in_wrong_status_names_status(self):
         reserved = rows.add_volume()
         rows.add_attachment(reserved["id"])
         for volume in (reserved, *map(rows.add_volume, ("error", "creating", "extending"))):
@@ -52,17 +52,17 @@ class ExtendTest(unittest.TestCase):
                 self.extend(volume, 2)
         self.manager_api.extend_volume.assert_not_called()
 
-    def test_a_backend_has_to_have_room(self):
+    def test_extend_without_free_capacity_is_refused(self):
         volume = rows.add_volume()
         with self.assertRaisesRegex(exception.NoValidBackend, "GiB are asked for"):
             self.extend(volume, 200)
         self.assertEqual("available", rows.volume(volume["id"])["status"])
 
-    def test_a_reader_may_not(self):
+    def test_extend_for_reader_is_forbidden(self):
         with self.assertRaisesRegex(exception.Forbidden, "volume:extend"):
             self.extend(rows.add_volume(), 2, "reader")
 
-    def test_a_type_has_its_limits(self):
+    def test_extend_beyond_limits_of_type_is_refused(self):
         kind = asking.add_type(extra_specs={"provisioning:max_vol_size": "3"})
         volume = rows.add_volume(volume_type_id=kind["id"])
         with self.assertRaisesRegex(exception.InvalidInput, "at most 3 GiB"):
@@ -83,13 +83,13 @@ class CompletionTest(unittest.TestCase):
         self.assertEqual(before, rows.volume(volume_id))
         return str(caught.exception)
 
-    def test_a_volume_that_does_not_grow_is_told_with_its_status(self):
+    def test_complete_extend_of_volume_not_extending_names_status(self):
         self.assertIn("not being extended, its status is available", self.refused("ready"))
         self.assertIn("error_extending", self.refused("error_extending"))
 
-    def test_a_volume_that_grows_waits_for_nobody(self):
+    def test_complete_extend_of_extending_volume_is_refused(self):
         self.assertIn("needs no confirmation", self.refused("extending"))
 
-    def test_only_administrators_may_say_it(self):
+    def test_complete_extend_without_admin_is_forbidden(self):
         with self.assertRaisesRegex(exception.Forbidden, "extend_volume_completion"):
             extend.complete_extend(asking.context(), rows.add_volume("extending")["id"])

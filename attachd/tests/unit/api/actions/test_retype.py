@@ -36,7 +36,7 @@ class RetypeTest(unittest.TestCase):
         rows.add_attachment(volume["id"], "attached")
         return volume
 
-    def test_by_name_or_id_whatever_the_migration_policy(self):
+    def test_retype_by_name_or_id_ignores_migration_policy(self):
         gold = asking.add_type("gold")
         for to, policy, expected in (
             ("gold", {}, gold["id"]),
@@ -47,38 +47,38 @@ class RetypeTest(unittest.TestCase):
             row = self.retype(to, **policy)
             self.assertEqual((expected, "available"), (row["volume_type_id"], row["status"]))
 
-    def test_a_volume_in_use_gets_a_type_that_changes_nothing_for_its_hosts(self):
+    def test_retype_in_use_to_equivalent_type_succeeds(self):
         gold = asking.add_type("gold")
         self.assertEqual(gold["id"], self.retype("gold", volume=self.attached())["volume_type_id"])
 
-    def test_several_attachments_come_and_go_with_the_type_of_a_free_volume(self):
+    def test_retype_available_changes_multiattach(self):
         asking.add_type("shared", extra_specs=SEVERAL)
         self.assertIs(True, self.retype("shared")["multiattach"])
         self.assertIs(False, self.retype("plain")["multiattach"])
 
-    def test_several_attachments_are_no_change_for_a_volume_in_use(self):
+    def test_retype_in_use_changing_multiattach_is_refused(self):
         asking.add_type("shared", extra_specs=SEVERAL)
         self.refused(exception.InvalidInput, "how often", "shared", volume=self.attached())
 
-    def test_several_attachments_have_a_rule_of_their_own(self):
+    def test_retype_to_multiattach_without_permission_is_forbidden(self):
         asking.add_type("shared", extra_specs=SEVERAL)
         self.refused(exception.Forbidden, "volume:retype", "shared", "reader")
 
-    def test_the_same_type_is_refused(self):
+    def test_retype_to_same_type_is_refused(self):
         self.refused(exception.InvalidVolume, "that type already", "plain")
 
-    def test_an_unknown_type_and_another_projects_are_not_found(self):
+    def test_retype_to_unknown_or_private_type_is_not_found(self):
         asking.add_type("private", is_public=False)
         for to in ("nothing", asking.new_id(), "private"):
             self.refused(exception.VolumeTypeNotFound, to, to)
 
-    def test_other_statuses_are_told(self):
+    def test_retype_in_wrong_status_names_status(self):
         asking.add_type("gold")
         for state in ("creating", "error", "extending", "maintenance"):
             volume = rows.add_volume(state, volume_type_id=self.plain["id"])
             self.refused(exception.InvalidVolume, f"currently {state}", "gold", volume=volume)
 
-    def test_another_projects_volume_is_not_there(self):
+    def test_retype_of_other_project_is_not_found(self):
         strange = rows.add_volume(project_id=asking.OTHER_PROJECT)
         with self.assertRaises(exception.VolumeNotFound):
             self.retype("plain", volume=strange)
@@ -87,7 +87,7 @@ class RetypeTest(unittest.TestCase):
 ANY = ("available", "in-use")
 
 
-class FitTest(unittest.TestCase):
+class CheckRetypeTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -107,17 +107,17 @@ class FitTest(unittest.TestCase):
         specs = qos_specs.create(consumer, consumer, {"total_iops_sec": "1"})
         return asking.add_type(f"limited-{consumer}", qos_specs_id=specs["id"])
 
-    def test_what_changes_nothing_for_hosts_may_happen_at_any_time(self):
+    def test_check_retype_to_equivalent_type_allows_in_use(self):
         gold = asking.add_type("gold")
         for status in ANY:
             self.assertEqual((False, ANY), self.judge(gold, status))
 
-    def test_several_attachments_come_with_a_type_of_a_free_volume(self):
+    def test_check_retype_to_multiattach_allows_available_only(self):
         shared = asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
         self.assertEqual((True, ("available",)), self.judge(shared))
         self.refused("how often and by whom .* in-use", shared, "in-use")
 
-    def test_a_volume_in_use_may_have_another_type_that_is_attached_alike(self):
+    def test_check_retype_in_use_between_multiattach_types_succeeds(self):
         mine, other = (
             asking.add_type(name, extra_specs={"multiattach": "<is> True", "mode": "RO"})
             for name in ("mine", "other")
@@ -131,26 +131,26 @@ class FitTest(unittest.TestCase):
             self.refused("how often and by whom .* in-use", kind, "in-use", **of_mine)
             self.assertEqual((True, ("available",)), self.judge(kind, **of_mine))
 
-    def test_limits_at_the_host_change_only_for_a_free_volume(self):
+    def test_check_retype_changing_front_end_qos_allows_available_only(self):
         for consumer in ("front-end", "both"):
             kind = self.limited(consumer)
             self.assertEqual((False, ("available",)), self.judge(kind))
             self.refused("hosts limit it to", kind, "in-use")
 
-    def test_limits_at_the_backend_may_change_at_any_time(self):
+    def test_check_retype_changing_back_end_qos_allows_in_use(self):
         self.assertEqual((False, ANY), self.judge(self.limited("back-end"), "in-use"))
 
-    def test_what_the_backend_lacks_is_named(self):
+    def test_check_retype_with_missing_capability_names_it(self):
         gold = asking.add_type("gold", extra_specs={"colour": "gold"})
         self.refused("does not migrate.*asks for: colour", gold)
 
-    def test_another_zone_is_refused(self):
+    def test_check_retype_to_other_zone_is_refused(self):
         far = asking.add_type("far", extra_specs={"RESKEY:availability_zones": "far"})
         self.refused("does not migrate.*zone nova", far)
 
-    def test_a_backend_that_has_gone_is_told(self):
+    def test_check_retype_with_unknown_backend_is_refused(self):
         self.refused("has not reported", asking.add_type("gold"), host="gone@fake#p")
 
-    def test_a_size_that_the_type_does_not_have_is_refused(self):
+    def test_check_retype_with_size_outside_limits_is_refused(self):
         large = asking.add_type("large", extra_specs={"provisioning:min_vol_size": "100"})
         self.refused("at least 100 GiB", large)

@@ -64,40 +64,40 @@ class Case(unittest.TestCase):
         return row["state"]
 
 
-class FieldsTest(unittest.TestCase):
-    def test_it_can_be_asked_for_under_attachd_1_0_only(self):
+class CheckFieldsTest(unittest.TestCase):
+    def test_check_fields_without_attachd_version_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidInput, "host.*attachd 1.0"):
             agent_attach.check_fields({"host": HOST}, None)
         for connector in ({}, {"connector": None}, {"connector": {}}):
             agent_attach.check_fields({"host": HOST, **connector}, OWN)
 
-    def test_who_names_a_host_and_a_connector_is_told_both_names(self):
+    def test_check_fields_with_host_and_connector_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidInput, "connector.*attachment.host"):
             agent_attach.check_fields({"host": HOST, "connector": {"host": "x"}}, OWN)
 
 
-class CreateTest(Case):
+class CreateOnHostTest(Case):
     """POST /attachments with a host."""
 
     def create(self, ext_version=OWN, ctx=None, **fields):
         body = {"attachment": {"volume_uuid": self.volume.id, "host": HOST, **fields}}
         return handlers.create(ctx or self.ctx, body, ext_version)["attachment"]
 
-    def test_a_rule_of_its_own_is_asked(self):
+    def test_create_with_host_enforces_create_on_host_rule(self):
         self.assertEqual("attached", self.create()["status"])
         with self.assertRaisesRegex(exception.Forbidden, policy.CREATE_ON_HOST):
             self.create(ctx=asking.context())
         with self.assertRaisesRegex(exception.Forbidden, f"{policy.CREATE} "):
             self.create(ctx=asking.context("service"))
 
-    def test_a_wrong_field_is_refused_before_anything_is_loaded(self):
+    def test_create_with_invalid_host_field_loads_no_volume(self):
         with self.assertRaisesRegex(exception.InvalidInput, "attachment.host"):
             self.create(ext_version=None)
         self.assertEqual([], rows.attachments())
 
 
 class AttachTest(Case):
-    def test_the_answer_tells_the_device(self):
+    def test_attach_returns_device_of_agent(self):
         shown = self.ask()
         self.assertEqual(
             ("attached", HOST, "/dev/sdb"), (shown["status"], shown["agent"], shown["device"])
@@ -106,7 +106,7 @@ class AttachTest(Case):
         self.assertEqual(HOST, connector["host"])
         self.assertEqual(connector, rows.attachments()[0]["connector"])
 
-    def test_who_cannot_be_asked_gets_nothing_reserved(self):
+    def test_attach_with_unavailable_agent_reserves_nothing(self):
         agents.silence(HOST)
         with self.assertRaises(exception.AgentUnavailable):
             self.ask()
@@ -114,7 +114,7 @@ class AttachTest(Case):
             self.ask(host="node-2")
         self.assertEqual([], rows.attachments())
 
-    def test_a_volume_that_another_host_has_although_nobody_remembers_is_not_attached(self):
+    def test_attach_with_orphan_device_on_other_host_is_refused(self):
         device = {"attachment_id": "forgotten", "volume_id": self.volume.id}
         devices = [{**device, "path": "/dev/sdx", "size_bytes": 1}]
         agents.report("node-2", devices=devices)
@@ -124,20 +124,20 @@ class AttachTest(Case):
         agents.report("node-2")
         self.assertEqual("attached", self.ask()["status"])
 
-    def test_a_volume_that_may_be_attached_several_times_is(self):
+    def test_attach_of_multiattach_volume_with_other_host_succeeds(self):
         rows.change_volume(self.volume.id, multiattach=True)
         self.volume = Volume.get(self.ctx, self.volume.id)
         device = {"attachment_id": "forgotten", "volume_id": self.volume.id}
         agents.report("node-2", devices=[{**device, "path": "/dev/sdx", "size_bytes": 1}])
         self.assertEqual("attached", self.ask()["status"])
 
-    def test_a_reservation_that_no_manager_took_up_is_given_up(self):
+    def test_attach_with_failed_manager_call_cancels_reservation(self):
         self.attach.side_effect = exception.Unavailable(reason="nobody there")
         with self.assertRaisesRegex(exception.Unavailable, "nobody there"):
             self.ask()
         self.assertEqual([], rows.attachments())
 
-    def test_the_same_again_for_a_server_goes_on_with_it(self):
+    def test_repeated_attach_for_same_server_continues_attachment(self):
         first = self.ask(instance_uuid=SERVER)
         self.assertEqual(first, self.ask(instance_uuid=SERVER))
         self.reconcile.assert_called_once()
@@ -145,12 +145,12 @@ class AttachTest(Case):
         self.assertEqual(first, self.ask(instance_uuid=SERVER))
         self.attach.assert_called_once()
 
-    def test_what_the_agent_has_not_done_is_told_as_it_is(self):
+    def test_attach_without_agent_progress_returns_current_state(self):
         self.reconcile.side_effect = None
         shown = self.ask()
         self.assertEqual(("attaching", None), (shown["status"], shown["device"]))
 
-    def test_what_is_deleted_meanwhile_is_said_to_be(self):
+    def test_attach_deleted_meanwhile_raises_conflict(self):
         for state in ("withdrawing", "disconnecting", "disconnect_failed", None):
             self.volume = Volume.get(self.ctx, rows.add_volume()["id"])
 
@@ -164,7 +164,7 @@ class AttachTest(Case):
             with self.subTest(state), self.assertRaisesRegex(exception.Conflict, "deleted"):
                 self.ask()
 
-    def test_whose_answer_is_lost_may_have_done_it_all_the_same(self):
+    def test_attach_with_lost_answer_and_attached_state_succeeds(self):
         def reconcile(*args):
             self.work(*args)
             raise exception.AgentTimeout(host=HOST, attachment_id=args[2])
@@ -172,7 +172,7 @@ class AttachTest(Case):
         self.reconcile.side_effect = reconcile
         self.assertEqual("/dev/sdb", self.ask()["device"])
 
-    def test_trouble_with_a_device_that_is_there_takes_nothing_away(self):
+    def test_host_error_with_attached_state_keeps_attachment(self):
         def reconcile(*args):
             self.work(*args)
             raise exception.HostError(reason="It has not grown.")
@@ -181,7 +181,7 @@ class AttachTest(Case):
         self.assertEqual("/dev/sdb", self.ask()["device"])
         self.detach.assert_not_called()
 
-    def test_what_gets_its_device_while_it_is_taken_back_stays(self):
+    def test_attachment_attached_during_removal_stays(self):
         def reconcile(*args):
             rows.change_attachment(args[2], state="connected", agent=HOST)
             raise exception.HostError(reason="no session")
@@ -201,7 +201,7 @@ class AttachTest(Case):
             self.ask()
         self.assertEqual("attached", self.state())
 
-    def test_what_changes_under_the_agent_is_told_as_it_is(self):
+    def test_attach_with_concurrent_change_returns_new_state(self):
         def reconcile(_ctx, _host, identity):
             rows.remove_attachment(identity)
             raise exception.AttachmentNotFound(attachment_id=identity)
@@ -213,7 +213,7 @@ class AttachTest(Case):
         self.assertEqual("attaching", self.ask()["status"])
 
 
-class FailingTest(Case):
+class FailedAttachTest(Case):
     def fail(self, error):
         def reconcile(ctx, host, attachment_id):
             if rows.attachment(attachment_id)["state"] == "withdrawing":
@@ -222,14 +222,14 @@ class FailingTest(Case):
 
         self.reconcile.side_effect = reconcile
 
-    def test_what_the_host_cannot_do_is_taken_back(self):
+    def test_host_error_removes_attachment(self):
         self.fail(exception.MissingRequirements(host=HOST, what="iscsid"))
         with self.assertRaisesRegex(exception.MissingRequirements, "lacks: iscsid"):
             self.ask()
         self.assertEqual([], rows.attachments())
         self.assertEqual(2, self.reconcile.call_count)  # it is not to try again meanwhile
 
-    def test_what_cannot_be_taken_back_is_named_with_what_to_do(self):
+    def test_failed_removal_names_attachment_and_next_step(self):
         stuck = exception.DisconnectFailed(attachment_id="a", reason="The shelf burns.")
         self.fail(exception.HostError(reason="no session"))
         self.detach.side_effect = stuck
@@ -244,7 +244,7 @@ class FailingTest(Case):
         ):
             self.assertIn(part, str(raised.exception))
 
-    def test_what_is_gone_by_itself_is_taken_back(self):
+    def test_host_error_of_deleted_attachment_is_raised(self):
         def reconcile(_ctx, _host, attachment_id):
             rows.remove_attachment(attachment_id)
             raise exception.HostError(reason="no session")
@@ -253,7 +253,7 @@ class FailingTest(Case):
         with self.assertRaisesRegex(exception.HostError, "no session"):
             self.ask()
 
-    def test_what_nobody_can_tell_the_end_of_stays_and_is_named(self):
+    def test_unknown_outcome_keeps_and_names_attachment(self):
         for error in (
             exception.AgentTimeout(host=HOST, attachment_id="(id)"),
             exception.AgentUnavailable(host=HOST, since="since noon"),
@@ -268,7 +268,7 @@ class FailingTest(Case):
             self.assertRegex(str(raised.exception), rf"{row['id']}|\(id\)")
 
 
-class KeyTest(Case):
+class IdempotencyKeyTest(Case):
     """A request with a key goes on with what there is, and begins anew where nothing is left."""
 
     def setUp(self):
@@ -281,7 +281,7 @@ class KeyTest(Case):
             "digest", known.resource_id, known.repeated, known.made
         )
 
-    def test_who_did_not_wait_long_enough_gets_the_truth(self):
+    def test_repeated_request_after_timeout_returns_current_state(self):
         self.reconcile.side_effect = exception.AgentTimeout(host=HOST, attachment_id="x")
         with self.assertRaises(exception.AgentTimeout):
             self.ask(self.claim)
@@ -290,14 +290,14 @@ class KeyTest(Case):
         self.assertEqual("/dev/sdb", self.ask(self.next_claim())["device"])
         self.attach.assert_called_once()
 
-    def test_the_agent_is_asked_again(self):
+    def test_repeated_request_asks_agent_again(self):
         self.reconcile.side_effect = exception.AgentTimeout(host=HOST, attachment_id="x")
         with self.assertRaises(exception.AgentTimeout):
             self.ask(self.claim)
         self.reconcile.side_effect = self.work
         self.assertEqual(self.claim.resource_id, self.ask(self.next_claim())["id"])
 
-    def test_what_was_taken_back_may_be_made_anew(self):
+    def test_repeated_request_after_removal_reserves_again(self):
         self.reconcile.side_effect = self.refuse
         with self.assertRaises(exception.HostError):
             self.ask(self.claim)
@@ -310,7 +310,7 @@ class KeyTest(Case):
             return self.work(ctx, host, attachment_id)
         raise exception.HostError(reason="no session")
 
-    def test_what_was_deleted_since_is_not_made_again(self):
+    def test_repeated_request_after_deletion_raises_key_resource_gone(self):
         self.ask(self.claim)
         rows.change_attachment(self.claim.resource_id, state="withdrawing")
         with self.assertRaisesRegex(exception.Conflict, "is being deleted"):
@@ -320,12 +320,12 @@ class KeyTest(Case):
             self.ask(self.next_claim())
 
 
-class LaterTest(Case):
+class AsyncTest(Case):
     def setUp(self):
         super().setUp()
         self.async_response = mock.Mock()
 
-    def test_the_manager_is_told_and_nobody_waited_for(self):
+    def test_async_attach_notifies_manager_without_waiting(self):
         shown = self.ask(async_response=self.async_response)
         self.assertEqual(("attaching", HOST), (shown["status"], shown["agent"]))
         self.async_response.accept.assert_called_once_with("attachments", shown["id"])
@@ -333,7 +333,7 @@ class LaterTest(Case):
         self.assertEqual("connecting", self.state())
         self.reconcile.assert_not_called()
 
-    def test_what_is_connected_waits_for_the_agent(self):
+    def test_async_attach_of_connected_attachment_notifies_agent(self):
         identity = self.ask(async_response=self.async_response, instance_uuid=SERVER)["id"]
         rows.change_attachment(identity, state="connected")
         self.assertEqual(
@@ -342,14 +342,14 @@ class LaterTest(Case):
         self.request_reconcile.assert_called_once_with(self.ctx, HOST, identity)
         self.assertEqual(2, self.async_response.accept.call_count)
 
-    def test_what_is_attached_is_answered_at_once(self):
+    def test_async_attach_of_attached_attachment_answers_at_once(self):
         identity = self.ask(instance_uuid=SERVER)["id"]
         self.assertEqual(
             identity, self.ask(async_response=self.async_response, instance_uuid=SERVER)["id"]
         )
         self.async_response.accept.assert_not_called()
 
-    def test_a_refusal_leaves_nothing(self):
+    def test_refused_async_attach_leaves_no_reservation(self):
         refused = exception.AttachmentLimitExceeded(what="x", count=1, limit=1, name="y")
         with (
             mock.patch.object(connection.due, "connect", side_effect=refused),

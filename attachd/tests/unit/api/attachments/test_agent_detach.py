@@ -51,8 +51,8 @@ class Case(unittest.TestCase):
         return agent_detach.disconnect(self.ctx, attachment, allowed_states)
 
 
-class DisconnectedTest(Case):
-    def test_the_backend_is_asked_once_the_host_has_let_go(self):
+class DisconnectTest(Case):
+    def test_disconnect_revokes_access_after_agent_released_device(self):
         for state in WITH_DEVICE:
             mine = self.attachment(state)
             found = []
@@ -64,7 +64,7 @@ class DisconnectedTest(Case):
                 self.reconcile.assert_called_with(self.ctx, HOST, mine.id)
                 self.assertEqual(["disconnecting"], found)
 
-    def test_where_there_can_be_no_device_nobody_is_asked(self):
+    def test_disconnect_without_possible_device_skips_agent(self):
         for state in WITHOUT_DEVICE:
             mine = self.attachment(state)
             self.disconnect(mine)
@@ -72,7 +72,7 @@ class DisconnectedTest(Case):
         self.reconcile.assert_not_called()
         self.assertEqual(len(WITHOUT_DEVICE), self.detach.call_count)
 
-    def test_the_backend_shuts_nobody_out_who_has_got_a_device_meanwhile(self):
+    def test_disconnect_of_attachment_with_new_device_revokes_nothing(self):
         mine = self.attachment("connecting")
         allowed = []
 
@@ -90,20 +90,20 @@ class DisconnectedTest(Case):
             self.assertFalse(set(WITH_DEVICE) & {each.value for each in states})
         self.assertEqual("disconnecting", self.state(mine))
 
-    def test_what_the_guard_has_not_seen_is_not_withdrawn(self):
+    def test_disconnect_outside_allowed_states_is_refused(self):
         mine = self.attachment("attached")
         with self.assertRaisesRegex(exception.InvalidTransition, "has become attached"):
             self.disconnect(mine, frozenset({AttachmentState.RESERVED}))
         self.assertEqual("attached", self.state(mine))
         self.reconcile.assert_not_called()
 
-    def test_what_its_caller_connects_is_the_managers_alone(self):
+    def test_disconnect_without_agent_calls_manager_only(self):
         mine = self.attachment("attached", agent=None)
         self.disconnect(mine)
         self.detach.assert_called_once_with(self.ctx, mine, None)
         self.reconcile.assert_not_called()
 
-    def test_who_is_away_is_left_alone_and_force_is_named(self):
+    def test_disconnect_with_unavailable_agent_changes_nothing_and_names_force(self):
         agents.silence(HOST)
         for state in WITH_DEVICE:
             mine = self.attachment(state)
@@ -113,7 +113,7 @@ class DisconnectedTest(Case):
         self.reconcile.assert_not_called()
         self.detach.assert_not_called()
 
-    def test_a_device_in_use_is_told_and_stays(self):
+    def test_disconnect_with_device_in_use_keeps_attachment(self):
         mine = self.attachment("attached")
 
         def keep(_ctx, host, attachment_id):
@@ -126,7 +126,7 @@ class DisconnectedTest(Case):
         self.assertEqual("attached", self.state(mine))
         self.detach.assert_not_called()
 
-    def test_an_answer_without_the_deed_is_not_believed(self):
+    def test_disconnect_with_unproved_release_is_refused(self):
         mine = self.attachment("attached")
         self.reconcile.side_effect = None
         with self.assertRaisesRegex(exception.Conflict, "has not released"):
@@ -138,7 +138,7 @@ class DisconnectedTest(Case):
             self.disconnect(mine)
         self.detach.assert_not_called()
 
-    def test_who_does_not_answer_may_have_done_it_all_the_same(self):
+    def test_disconnect_with_lost_answer_and_released_device_succeeds(self):
         for error in (
             exception.AgentTimeout(host=HOST, attachment_id="a"),
             exception.AgentUnavailable(host=HOST, since="yet"),
@@ -156,7 +156,7 @@ class DisconnectedTest(Case):
             with self.subTest(type(error).__name__):
                 self.assertEqual({"attachments": []}, self.disconnect(mine))
 
-    def test_who_does_not_answer_goes_on_and_so_does_whoever_repeats_it(self):
+    def test_disconnect_with_lost_answer_can_be_repeated(self):
         for error in (
             exception.AgentTimeout(host=HOST, attachment_id="a"),
             exception.AgentUnavailable(host=HOST, since="yet"),
@@ -171,7 +171,7 @@ class DisconnectedTest(Case):
             self.disconnect(Attachment.get(self.ctx, mine.id))
             self.assertEqual("disconnecting", self.state(mine))
 
-    def test_what_has_changed_under_the_agent_is_looked_at_again(self):
+    def test_disconnect_with_concurrent_change_is_retried(self):
         mine = self.attachment("attached")
         changed = exception.InvalidTransition("It has changed.")
         self.reconcile.side_effect = [changed, changed, changed]
@@ -185,7 +185,7 @@ class DisconnectedTest(Case):
         self.reconcile.side_effect = reconcile
         self.assertEqual({"attachments": []}, self.disconnect(mine))
 
-    def test_whoever_is_faster_has_done_it(self):
+    def test_disconnect_deleted_by_other_request_succeeds(self):
         for faster in (
             lambda mine: rows.remove_attachment(mine.id),
             lambda mine: self.let_go(None, HOST, mine.id),
@@ -198,15 +198,15 @@ class DisconnectedTest(Case):
             found = self.disconnect(mine)["attachments"]
             self.assertIn(other, [each["id"] for each in found])
 
-    def test_what_was_gone_before_is_not_found(self):
+    def test_disconnect_of_deleted_attachment_is_not_found(self):
         mine = self.attachment("attached")
         rows.remove_attachment(mine.id)
         with self.assertRaises(exception.AttachmentNotFound):
             self.disconnect(mine)
 
 
-class LetGoTest(Case):
-    def test_the_host_lets_go_and_nothing_else_happens(self):
+class ReleaseDeviceTest(Case):
+    def test_release_device_calls_agent_and_not_manager(self):
         mine = self.attachment("attached")
         agent_detach.release_device(self.ctx, mine, None)
         self.assertEqual("disconnecting", self.state(mine))
@@ -214,13 +214,13 @@ class LetGoTest(Case):
         self.reconcile.assert_called_once_with(self.ctx, HOST, mine.id)
         self.detach.assert_not_called()
 
-    def test_what_goes_meanwhile_may_go(self):
+    def test_release_device_of_deleted_attachment_succeeds(self):
         mine = self.attachment("attached")
         self.reconcile.side_effect = lambda *_args: rows.remove_attachment(mine.id)
         agent_detach.release_device(self.ctx, mine, None)
 
 
-class LaterTest(Case):
+class AsyncTest(Case):
     def setUp(self):
         super().setUp()
         self.async_response = mock.Mock()
@@ -230,7 +230,7 @@ class LaterTest(Case):
             self.ctx, attachment, allowed_states, (1, 0), self.async_response
         )
 
-    def test_the_agent_is_told_and_not_waited_for(self):
+    def test_async_disconnect_notifies_agent_without_waiting(self):
         mine = self.attachment("attached")
         shown = self.disconnect(mine)["attachment"]
         self.assertEqual(("detaching", "/dev/sdb"), (shown["status"], shown["device"]))
@@ -240,7 +240,7 @@ class LaterTest(Case):
         self.process_pending.assert_not_called()
         self.assertEqual("withdrawing", self.state(mine))
 
-    def test_who_is_away_is_left_alone(self):
+    def test_async_disconnect_with_unavailable_agent_changes_nothing(self):
         mine = self.attachment("attached")
         agents.silence(HOST)
         with self.assertRaises(exception.AgentUnavailable):
@@ -248,14 +248,14 @@ class LaterTest(Case):
         self.assertEqual("attached", self.state(mine))
         self.async_response.accept.assert_not_called()
 
-    def test_without_a_device_it_is_the_managers_at_once(self):
+    def test_async_disconnect_without_device_notifies_manager(self):
         for mine in (self.attachment("connecting"), self.attachment("attached", agent=None)):
             self.disconnect(mine)
             self.assertEqual("disconnecting", self.state(mine))
         self.assertEqual(2, self.process_pending.call_count)
         self.request_reconcile.assert_not_called()
 
-    def test_what_gets_a_device_meanwhile_is_withdrawn(self):
+    def test_async_disconnect_of_attachment_with_new_device_withdraws_it(self):
         mine = self.attachment("connecting")
         rows.change_attachment(mine.id, state="connected")
         self.assertEqual("detaching", self.disconnect(mine)["attachment"]["status"])

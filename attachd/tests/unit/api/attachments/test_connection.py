@@ -12,7 +12,7 @@ CONNECTOR = {"host": "h"}
 CONNECTED = {"connection_info": test_view.ISCSI, "mode": "rw"}
 
 
-class ConnectingTest(unittest.TestCase):
+class ConnectionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         for name in ("Attachment", "agent_api", "manager_api", "view"):
@@ -32,7 +32,7 @@ class ConnectingTest(unittest.TestCase):
             self.ctx, self.attachment, CONNECTOR, "a:rule", None, async_response
         )
 
-    def test_at_once_the_manager_is_called_and_nothing_is_noted(self):
+    def test_sync_connect_calls_manager_and_records_nothing(self):
         self.assertIs(self.view.show_connected.return_value, self.beside(None))
         self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
         self.assertIs(self.view.show_connected.return_value, self.alone(None))
@@ -42,7 +42,7 @@ class ConnectingTest(unittest.TestCase):
         self.connect.assert_not_called()
         self.connect_alone.assert_not_called()
 
-    def test_later_it_is_noted_before_the_manager_is_told(self):
+    def test_async_connect_records_request_before_notifying_manager(self):
         calls = mock.Mock()
         calls.attach_mock(self.connect, "connect")
         calls.attach_mock(self.manager_api, "manager_api")
@@ -58,18 +58,18 @@ class ConnectingTest(unittest.TestCase):
         self.alone(self.async_response)
         self.connect_alone.assert_called_once_with("a1", "v1", CONNECTOR, "a:rule")
 
-    def test_what_is_connected_already_is_answered_at_once(self):
+    def test_async_connect_of_connected_attachment_answers_at_once(self):
         self.connect.side_effect = connection.due.Replay(CONNECTED)
         self.assertIs(self.view.show_connected.return_value, self.beside(self.async_response))
         self.async_response.accept.assert_not_called()
         self.manager_api.process_pending.assert_not_called()
 
-    def test_a_message_that_cannot_be_sent_is_no_failure(self):
+    def test_accept_with_failed_notification_succeeds(self):
         self.manager_api.process_pending.side_effect = exception.Unavailable(reason="away")
         self.beside(self.async_response)
         self.async_response.accept.assert_called_once_with("attachments", "a1")
 
-    def test_an_agent_is_told_instead_where_it_is_its_turn(self):
+    def test_accept_for_agent_notifies_agent(self):
         tell = (self.ctx, self.attachment, None, self.async_response, connection.notify_agent)
         self.assertIs(self.view.show_accepted.return_value, connection.accept(*tell))
         self.agent_api.request_reconcile.assert_called_once_with(self.ctx, "h", "a1")
@@ -80,11 +80,11 @@ class ConnectingTest(unittest.TestCase):
         connection.accept(*tell)
         self.assertEqual(2, self.async_response.accept.call_count)
 
-    def test_what_was_reserved_with_a_connector_is_connected_with_it(self):
+    def test_connect_uses_connector_of_reservation(self):
         connection.connect(self.ctx, self.attachment)
         self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
 
-    def test_a_refusal_is_told_and_nothing_sent(self):
+    def test_refused_async_connect_sends_no_message(self):
         self.disconnect.side_effect = exception.InvalidTransition("no")
         with self.assertRaisesRegex(exception.InvalidTransition, "no"):
             connection.disconnect_async(self.ctx, self.attachment, None, None, self.async_response)

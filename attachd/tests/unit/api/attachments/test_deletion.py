@@ -46,28 +46,28 @@ class DeleteTest(unittest.TestCase):
         self.enterContext(mock.patch.object(deletion, "is_force_requested", return_value=True))
         return self.enterContext(mock.patch.object(deletion, "force_delete"))
 
-    def test_a_reservation_is_given_up_without_the_manager(self):
+    def test_delete_reservation_skips_manager(self):
         self.reservation.cancel.return_value = [test_view.row(id="a2")]
         self.assertEqual(["a2"], [each["id"] for each in self.delete()["attachments"]])
         self.manager_api.detach.assert_not_called()
 
-    def test_whatever_may_be_connected_is_the_managers(self):
+    def test_delete_attached_calls_manager(self):
         self.attachment.wire_state = "attached"
         self.assertEqual({"attachments": []}, self.delete())
         self.manager_api.detach.assert_called_once_with(self.ctx, self.attachment, SEEN)
 
-    def test_a_reservation_that_somebody_connects_meanwhile_is_the_managers_too(self):
+    def test_delete_reservation_connected_meanwhile_calls_manager(self):
         self.assertEqual({"attachments": []}, self.delete())
         self.manager_api.detach.assert_called_once_with(self.ctx, self.attachment, SEEN)
 
-    def test_what_a_server_uses_stays(self):
+    def test_delete_of_attachment_in_use_is_refused(self):
         self.detach_guard.check.side_effect = exception.AttachmentInUse(reason="used")
         with self.assertRaises(exception.AttachmentInUse):
             self.delete()
         self.reservation.cancel.assert_not_called()
         self.manager_api.detach.assert_not_called()
 
-    def test_what_a_server_begins_to_use_at_this_moment_stays(self):
+    def test_delete_of_attachment_taken_into_use_meanwhile_is_refused(self):
         connecting = mock.Mock(wire_state="attaching")
         self.Attachment.get.side_effect = [self.attachment, connecting]
         self.detach_guard.check.side_effect = [None, exception.AttachmentInUse(reason="used")]
@@ -76,7 +76,7 @@ class DeleteTest(unittest.TestCase):
         self.detach_guard.check.assert_called_with(self.ctx, self.request, connecting)
         self.manager_api.detach.assert_not_called()
 
-    def test_under_attachd_1_0_those_are_answered_that_share_its_connection(self):
+    def test_delete_under_attachd_1_0_returns_sharing_attachments(self):
         answer = {"attachments": [], "shared_connections_by_attachment": []}
         view = self.enterContext(mock.patch.object(handlers, "view"))
         view.list_sharing.return_value = answer
@@ -85,7 +85,7 @@ class DeleteTest(unittest.TestCase):
         names = [name for name, _args, _kwargs in view.mock_calls]
         self.assertEqual(["SharedConnection", "list_sharing"], names)
 
-    def test_by_force_nobody_is_asked_but_the_policy(self):
+    def test_force_delete_checks_policy_without_guard(self):
         force_delete = self.request_force()
         self.delete()
         force_delete.assert_called_once_with(self.ctx, self.request, self.attachment)
@@ -93,14 +93,14 @@ class DeleteTest(unittest.TestCase):
         asked = [call.args[0] for call in self.ctx.authorize.call_args_list]
         self.assertEqual([policy.DELETE, policy.FORCE], asked)
 
-    def test_force_without_permission_changes_nothing(self):
+    def test_force_delete_without_permission_changes_nothing(self):
         force_delete = self.request_force()
         self.ctx.authorize.side_effect = [None, exception.Forbidden(action=policy.FORCE)]
         with self.assertRaisesRegex(exception.Forbidden, "attachment_delete_force"):
             self.delete()
         force_delete.assert_not_called()
 
-    def test_without_permission_nothing_happens(self):
+    def test_delete_without_permission_changes_nothing(self):
         self.ctx.authorize.side_effect = exception.Forbidden(action=policy.DELETE)
         with self.assertRaises(exception.Forbidden):
             self.delete()
@@ -116,23 +116,23 @@ def request(query="", **headers):
     return webob.Request.blank(f"/?{query}", headers=headers or OWN)
 
 
-class WantedTest(unittest.TestCase):
-    def test_it_is_asked_for_by_a_truth_value(self):
+class IsForceRequestedTest(unittest.TestCase):
+    def test_force_parameter_accepts_booleans(self):
         for query, expected in (("", False), ("force=true", True), ("force=0", False)):
             self.assertIs(expected, deletion.is_force_requested(request(query)), query)
 
-    def test_what_is_neither_true_nor_false_is_refused_by_name(self):
+    def test_invalid_force_parameter_is_refused_by_name(self):
         for value in ("", "maybe", "%20", "2"):
             with self.assertRaisesRegex(exception.InvalidInput, "force.*true or false"):
                 deletion.is_force_requested(request(f"force={value}"))
 
-    def test_without_the_opt_in_it_does_not_exist(self):
+    def test_force_parameter_without_attachd_version_is_ignored(self):
         plain = {"OpenStack-API-Version": "volume 3.71"}
         self.assertFalse(deletion.is_force_requested(request("force=true", **plain)))
         self.assertFalse(deletion.is_force_requested(request("force=maybe", **plain)))
 
 
-class RemoveTest(unittest.TestCase):
+class ForceDeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -153,26 +153,26 @@ class RemoveTest(unittest.TestCase):
     def told(self):
         return [row["facts"] for row in messages.page({}, Page(limit=9))]
 
-    def test_whatever_may_be_connected_is_the_managers_who_tells_its_owner(self):
+    def test_force_delete_of_attached_leaves_message_to_manager(self):
         seen = frozenset({"connect_failed"})
         attachment, answer = self.remove("attached", allowed_states=seen)
         self.detach.assert_called_once_with(self.ctx, attachment, seen)
         self.assertEqual({"attachments": []}, answer)
         self.assertEqual([], self.told())
 
-    def test_a_reservation_needs_no_manager_and_its_owner_is_told(self):
+    def test_force_delete_of_reservation_writes_message_without_manager(self):
         other = self.attachment("attached").id
         attachment, answer = self.remove("reserved")
         self.detach.assert_not_called()
         self.assertEqual([other], [each["id"] for each in answer["attachments"]])
         self.assertEqual([{"user_id": "u", "attachment_id": attachment.id}], self.told())
 
-    def test_an_owner_who_cannot_be_told_keeps_nothing(self):
+    def test_force_delete_with_failed_message_succeeds(self):
         with mock.patch.object(messages, "create", side_effect=ZeroDivisionError):
             self.remove("reserved")
         self.assertEqual([], rows.attachments(self.volume))
 
-    def test_it_is_logged(self):
+    def test_force_delete_is_logged(self):
         with self.assertLogs("attachd.api.attachments.deletion", "WARNING") as logged:
             attachment, _answer = self.remove("attached", "override_reason=burnt")
         (text,) = logged.output
@@ -180,7 +180,7 @@ class RemoveTest(unittest.TestCase):
                      "Reason: burnt"):  # fmt: skip
             self.assertIn(word, text)
 
-    def test_listeners_are_told(self):
+    def test_force_delete_sends_notification(self):
         heard = hearing.use(self)
         attachment, _answer = self.remove("attached", "override_reason=burnt")
         (message,) = heard.messages()
@@ -192,7 +192,7 @@ class RemoveTest(unittest.TestCase):
                     "reason": "burnt"}  # fmt: skip
         self.assertEqual(expected, message["payload"]["force"])
 
-    def test_a_reason_that_cannot_be_read_stops_it(self):
+    def test_force_delete_with_unreadable_reason_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidInput, "override_reason"):
             self.remove("attached", "override_reason=")
         self.detach.assert_not_called()

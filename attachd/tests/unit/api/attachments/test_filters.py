@@ -18,35 +18,35 @@ def read(query, version=mv.LATEST, ext_version=None, *, is_admin=False):
 
 
 class FiltersTest(unittest.TestCase):
-    def test_a_list_is_of_the_callers_project(self):
+    def test_list_is_limited_to_project_of_caller(self):
         self.assertEqual({"project_id": "p"}, read({}))
         self.assertEqual({"project_id": "p"}, read({"all_tenants": "1"}))
         self.assertEqual({}, read({"all_tenants": "1"}, is_admin=True))
 
-    def test_admins_pick_a_project(self):
+    def test_admin_filters_by_project(self):
         query = {"project_id": "q", "all_tenants": "1"}
         self.assertEqual({"project_id": "q"}, read(query, is_admin=True))
         with self.assertRaisesRegex(exception.BadRequest, "Invalid filters project_id"):
             read(query)
 
-    def test_others_find_nothing_of_another_project_even_if_they_may_ask(self):
+    def test_member_filter_by_other_project_matches_nothing(self):
         with mock.patch.object(register, "for_members", return_value=("project_id",)):
             self.assertEqual({"states": frozenset()}, read({"project_id": "q"}))
             self.assertEqual({"project_id": "p"}, read({"project_id": "p"}))
 
-    def test_names_on_the_wire_are_columns(self):
+    def test_wire_names_map_to_columns(self):
         query = {"volume_id": "v", "instance_id": "i", "attached_host": "h"}
         found = read(query, is_admin=True)
         self.assertEqual(
             {"project_id": "p", "volume_id": "v", "instance_uuid": "i", "host": "h"}, found
         )
 
-    def test_ids_are_found_however_they_are_written(self):
+    def test_id_filter_is_canonicalised(self):
         for name, column in (("volume_id", "volume_id"), ("instance_id", "instance_uuid")):
             for written in (SERVER, SERVER.upper(), SERVER.replace("-", "")):
                 self.assertEqual(SERVER, read({name: written})[column])
 
-    def test_a_status_is_one_of_the_wire(self):
+    def test_status_filter_takes_wire_states(self):
         for name in ("status", "attach_status"):
             attaching = {"held", "connecting", "connected"}
             self.assertEqual(attaching, read({name: "attaching"})["states"])
@@ -54,7 +54,7 @@ class FiltersTest(unittest.TestCase):
         both = read({"status": "attached", "attach_status": "reserved"})
         self.assertEqual(set(), both["states"])
 
-    def test_a_part_of_a_value_is_enough_since_3_34(self):
+    def test_like_filter_matches_substring_since_3_34(self):
         query = {"volume_id~": "v", "attached_host~": "h", "status~": "error"}
         found = read(query, is_admin=True)
         self.assertEqual({"volume_id": "v", "host": "h"}, found["like"])
@@ -64,18 +64,18 @@ class FiltersTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.BadRequest, "Invalid filters volume_id~"):
             read({"volume_id~": "v"}, LAST_OLD, is_admin=True)
 
-    def test_every_filter_is_understood(self):
+    def test_every_registered_filter_is_parsed(self):
         for name in register.ATTACHMENT.known:
             found = read({name: "x"}, is_admin=True)
             self.assertGreater(len(found), name != "project_id", name)
 
-    def test_every_sort_key_is_a_column_that_can_be_sorted_by(self):
+    def test_every_sort_key_is_sortable_column(self):
         from attachd.db.attachments import queries as attachment_queries
 
         self.assertLessEqual(set(filters.SORT_KEYS.values()), attachment_queries.SORTABLE)
 
 
-class OwnTest(unittest.TestCase):
+class ExtFiltersTest(unittest.TestCase):
     """Filters that only attachd has."""
 
     def refused(self, name, value):
@@ -83,12 +83,12 @@ class OwnTest(unittest.TestCase):
             read({name: value}, ext_version=mv.EXT_BASE)
         self.assertIn(f"attribute {name}", str(raised.exception))
 
-    def test_they_are_unknown_to_whoever_has_not_asked_for_them(self):
+    def test_ext_filters_without_attachd_version_are_unknown(self):
         for name in filters.EXT_FILTERS:
             with self.assertRaisesRegex(exception.BadRequest, f"Invalid filters {name}"):
                 read({name: "gt:2026-01-01"}, is_admin=True)
 
-    def test_times_and_agents_are_combined_with_the_others(self):
+    def test_time_and_agent_filters_combine_with_others(self):
         query = {
             "updated_at": "lt:2026-01-01T00:00:00",
             "attached_at": "gte:2025-01-01,neq:2025-06-01",
@@ -108,7 +108,7 @@ class OwnTest(unittest.TestCase):
         others = {"agent": "n1", "instance_uuid": "i", "project_id": "p", "states": attaching}
         self.assertEqual(others, found)
 
-    def test_what_makes_no_sense_is_named(self):
+    def test_invalid_ext_filter_is_refused_by_name(self):
         for name in ("created_at", "updated_at", "attached_at"):
             for value in (
                 "2026-01-01",

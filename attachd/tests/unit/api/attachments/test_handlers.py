@@ -32,7 +32,7 @@ class Case(unittest.TestCase):
 
 
 class UpdateTest(Case):
-    def test_it_suffers_no_other_connection(self):
+    def test_update_connects_exclusively(self):
         shown = handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
         self.assertEqual("reserved", shown["attachment"]["status"])
         self.manager_api.attach_exclusive.assert_called_once_with(
@@ -43,26 +43,26 @@ class UpdateTest(Case):
         )
         self.ctx.authorize.assert_called_once_with(policy.UPDATE, self.attachment)
 
-    def test_what_an_agent_connects_nobody_else_does(self):
+    def test_update_of_attachment_with_agent_is_refused(self):
         self.attachment.agent = "node-1"
         with self.assertRaisesRegex(exception.Conflict, "agent of host node-1"):
             handlers.update(self.ctx, "a1", {"attachment": {"connector": CONNECTOR}}, None)
         self.manager_api.attach_exclusive.assert_not_called()
 
-    def test_a_wrong_connector_is_refused_before_anything_is_loaded(self):
+    def test_update_with_invalid_connector_loads_nothing(self):
         with self.assertRaises(exception.InvalidInput):
             handlers.update(self.ctx, "a1", {"attachment": {"connector": {"x": 1}}}, None)
         self.Attachment.get.assert_not_called()
 
 
 class CompleteTest(Case):
-    def test_it_answers_nothing(self):
+    def test_complete_returns_nothing_and_notifies(self):
         self.assertIsNone(handlers.complete(self.ctx, "a1"))
         self.ctx.authorize.assert_called_once_with(policy.COMPLETE, self.attachment)
         self.attachment.complete.assert_called_once_with()
         self.notify.attach_completed.assert_called_once_with(self.attachment, "reserved")
 
-    def test_what_an_agent_completes_nobody_else_does(self):
+    def test_complete_of_attachment_with_agent_is_refused(self):
         self.attachment.agent = "node-1"
         with self.assertRaisesRegex(exception.Conflict, "agent of host node-1"):
             handlers.complete(self.ctx, "a1")
@@ -72,7 +72,7 @@ class CompleteTest(Case):
 
 
 class ShowTest(Case):
-    def test_it_authorises_on_the_attachment(self):
+    def test_show_authorises_on_attachment(self):
         self.assertEqual("v1", handlers.show(self.ctx, "a1", None)["attachment"]["volume_id"])
         self.ctx.authorize.assert_called_once_with(policy.SHOW, self.attachment)
 
@@ -99,7 +99,7 @@ class CreateTest(unittest.TestCase):
     def create(self, **fields):
         return handlers.create(self.ctx, {"attachment": {"volume_uuid": ID, **fields}}, None)
 
-    def test_without_a_connector_it_only_reserves(self):
+    def test_create_without_connector_only_reserves(self):
         for connector in ({}, {"connector": {}}, {"connector": None}):
             with self.subTest(connector):
                 shown = self.create(instance_uuid="i", mode="ro", **connector)["attachment"]
@@ -110,7 +110,7 @@ class CreateTest(unittest.TestCase):
                 )
         self.manager_api.attach.assert_not_called()
 
-    def test_it_authorises_before_it_reserves_and_reserves_before_it_connects(self):
+    def test_create_authorises_then_reserves_then_connects(self):
         shown = self.create(connector=CONNECTOR)["attachment"]
         self.assertEqual("iscsi", shown["connection_info"]["driver_volume_type"])
         names = [name for name, _, _ in self.calls.mock_calls if "()" not in name]
@@ -125,25 +125,25 @@ class CreateTest(unittest.TestCase):
         )
         self.ctx.authorize.assert_called_once_with(policy.CREATE, self.volume)
 
-    def test_a_wrong_connector_reserves_nothing(self):
+    def test_create_with_invalid_connector_reserves_nothing(self):
         with self.assertRaises(exception.InvalidInput):
             self.create(connector={"ip": "1"})
         self.reservation.get_or_create.assert_not_called()
 
-    def test_a_failed_connection_is_told(self):
+    def test_create_with_failed_connect_raises_connect_failed(self):
         self.manager_api.attach.side_effect = exception.ConnectFailed(
             attachment_id="a1", reason="no"
         )
         with self.assertRaisesRegex(exception.ConnectFailed, "Attachment a1"):
             self.create(connector=CONNECTOR)
 
-    def test_a_reservation_that_no_manager_took_up_is_given_up(self):
+    def test_create_with_unavailable_manager_abandons_reservation(self):
         self.manager_api.attach.side_effect = exception.Unavailable(reason="nobody there")
         with self.assertRaisesRegex(exception.Unavailable, "nobody there"):
             self.create(connector=CONNECTOR)
         self.reservation.abandon.assert_called_once_with(self.attachment, None)
 
-    def test_a_reservation_without_a_connector_stays(self):
+    def test_create_without_connector_keeps_reservation(self):
         self.create()
         self.reservation.abandon.assert_not_called()
 
@@ -157,19 +157,19 @@ class ListsTest(unittest.TestCase):
         self.db.page_in_full.return_value = [test_view.row()]
         self.ctx = mock.Mock(is_admin=False, project_id="p", service_roles=[])
 
-    def test_a_short_list_reads_no_secrets(self):
+    def test_index_reads_no_secrets(self):
         (shown,) = handlers.index(self.ctx, {"limit": "5"}, mv.LATEST, None)["attachments"]
         self.assertEqual({"id", "status", "instance", "volume_id"}, set(shown))
         self.db.page_in_full.assert_not_called()
         asked, page = self.db.page.call_args.args
         self.assertEqual(({"project_id": "p"}, 5), (asked, page.limit))
 
-    def test_a_full_list_is_one_query_too(self):
+    def test_detail_reads_one_query(self):
         (shown,) = handlers.detail(self.ctx, {}, mv.LATEST, None)["attachments"]
         self.assertIn("connection_info", shown)
         self.db.page_in_full.assert_called_once()
 
-    def test_both_take_the_filters_of_attachd(self):
+    def test_index_and_detail_take_ext_filters(self):
         query = {"agent": "node1"}
         for list_, asked in (
             (handlers.index, self.db.page),
@@ -186,7 +186,7 @@ SHOWN = {
 }
 
 
-class RecipeTest(unittest.TestCase):
+class IdempotencyTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         for name in ("Attachment", "view"):
@@ -202,21 +202,21 @@ class RecipeTest(unittest.TestCase):
             self.ctx, "a1", handlers.IDEMPOTENCY_SPEC.keep(answer)
         )
 
-    def test_a_reservation_is_answered_as_it_was(self):
+    def test_replay_of_reservation_returns_stored_answer(self):
         self.assertEqual(RESERVED, self.remade(RESERVED))
         self.view.show.assert_not_called()
 
-    def test_a_connection_is_read_again_and_stands_where_it_stood(self):
+    def test_replay_with_connection_reads_it_from_attachment(self):
         self.assertNotIn("auth_password", str(handlers.IDEMPOTENCY_SPEC.keep(SHOWN)))
         again = self.remade(SHOWN)["attachment"]
         self.assertEqual({**SHOWN["attachment"], "connection_info": {"now": 1}}, again)
         self.assertEqual(list(SHOWN["attachment"]), list(again))
 
-    def test_what_an_agent_sees_to_is_answered_as_it_is(self):
+    def test_replay_of_attachment_with_agent_returns_current_state(self):
         self.Attachment.get.return_value = mock.Mock(agent="node-1")
         self.assertEqual(self.view.show.return_value, self.remade(RESERVED))
 
-    def test_what_is_gone_is_said_to_be(self):
+    def test_replay_of_deleted_attachment_raises_key_resource_gone(self):
         self.Attachment.get.side_effect = exception.AttachmentNotFound(attachment_id="a1")
         for answer in (RESERVED, SHOWN):
             with self.assertRaisesRegex(idempotency.KeyResourceGone, "attachment a1, has been"):

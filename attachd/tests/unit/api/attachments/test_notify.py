@@ -8,7 +8,7 @@ from attachd.objects import Attachment, Volume
 from attachd.tests import asking, hearing, rows
 
 
-class TellingTest(unittest.TestCase):
+class NotifyTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -19,19 +19,19 @@ class TellingTest(unittest.TestCase):
         row = rows.add_attachment(self.volume, state)
         return Attachment.get(asking.context(), row["id"])
 
-    def test_the_end_of_an_attach_is_told(self):
+    def test_attach_completed_sends_attach_end(self):
         notify.attach_completed(self.attachment("attached"), "connected")
         self.assertEqual(["volume.attach.end"], self.heard.kinds())
 
-    def test_what_no_manager_has_begun_begins_with_its_end(self):
+    def test_attach_completed_of_reservation_sends_start_and_end(self):
         notify.attach_completed(self.attachment("attached"), "reserved")
         self.assertEqual(["volume.attach.start", "volume.attach.end"], self.heard.kinds())
 
-    def test_it_is_told_once(self):
+    def test_attach_completed_repeated_sends_nothing(self):
         notify.attach_completed(self.attachment("attached"), "attached")
         self.assertEqual([], self.heard.kinds())
 
-    def test_what_the_older_calls_say_is_told_once(self):
+    def test_legacy_attach_repeated_sends_nothing(self):
         volume = Volume.get(asking.context(), self.volume)
         notify.legacy_attach(volume)
         self.assertEqual(["volume.attach.start", "volume.attach.end"], self.heard.kinds())
@@ -39,7 +39,7 @@ class TellingTest(unittest.TestCase):
         notify.legacy_attach(Volume.get(asking.context(), self.volume))
         self.assertEqual(2, len(self.heard.kinds()))
 
-    def test_a_reservation_is_told_to_be_given_up(self):
+    def test_reservation_cancelled_sends_detach_start_and_end(self):
         given_up = self.attachment("reserved")
         rows.remove_all()
         notify.reservation_cancelled(given_up, [])

@@ -28,7 +28,7 @@ class Case(unittest.TestCase):
         self.attachment = mock.Mock(wire_state="reserved", **test_view.row())
 
 
-class MakeTest(Case):
+class GetOrCreateTest(Case):
     def setUp(self):
         super().setUp()
         for name in ("Attachment", "sharing_denied_rule", "check_requested_mode"):
@@ -39,7 +39,7 @@ class MakeTest(Case):
     def make(self, **wanted):
         return reservation.get_or_create(self.ctx, self.volume, wanted, None)
 
-    def test_it_is_told_what_is_asked_for_and_what_is_denied(self):
+    def test_get_or_create_passes_request_and_denied_rule(self):
         self.assertIs(self.Attachment.reserve.return_value, self.make(mode="ro"))
         self.Attachment.reserve.assert_called_with(
             self.ctx, self.volume, None, "ro", "a:rule", None, None, None, None
@@ -49,12 +49,12 @@ class MakeTest(Case):
             self.ctx, self.volume, "i", None, "a:rule", {"host": "h"}, None, None, None
         )
 
-    def test_whose_agent_makes_the_device_is_told(self):
+    def test_get_or_create_passes_agent(self):
         wanted = {"connector": {"host": "h"}}
         reservation.get_or_create(self.ctx, self.volume, wanted, None, None, "h")
         self.assertEqual("h", self.Attachment.reserve.call_args.args[-1])
 
-    def test_what_nobody_may_write_is_not_reserved_for_a_writer(self):
+    def test_get_or_create_of_read_only_volume_for_writing_is_refused(self):
         refusal = exception.InvalidVolumeAttachMode(volume_id="v", reason="x")
         self.check_requested_mode.side_effect = refusal
         with self.assertRaises(exception.InvalidVolumeAttachMode):
@@ -63,14 +63,14 @@ class MakeTest(Case):
         self.Attachment.reserve.assert_not_called()
 
 
-class AllowAnewTest(unittest.TestCase):
-    def test_who_has_a_key_may_make_it_anew(self):
+class ReleaseClaimTest(unittest.TestCase):
+    def test_release_claim_allows_repeated_request_to_create(self):
         idempotency_claim = mock.Mock(held=True)
         reservation.release_claim(idempotency_claim)
         idempotency_claim.release.assert_called_once_with()
         self.assertFalse(idempotency_claim.held)
 
-    def test_what_has_an_answer_by_now_keeps_it(self):
+    def test_release_claim_with_stored_answer_keeps_claim(self):
         idempotency_claim = mock.Mock(held=True)
         idempotency_claim.release.side_effect = reservation.AlreadyMade
         reservation.release_claim(idempotency_claim)
@@ -78,10 +78,10 @@ class AllowAnewTest(unittest.TestCase):
         reservation.release_claim(None)
 
 
-class DeniedTest(Case):
+class ReconnectDeniedRuleTest(Case):
     """What is asked again when a connect is repeated."""
 
-    def test_only_one_that_has_failed_is_asked_again(self):
+    def test_reconnect_denied_rule_applies_to_failed_attachments_only(self):
         for name in ("Volume", "sharing_denied_rule"):
             setattr(self, name, self.enterContext(mock.patch.object(reservation, name)))
         ctx = mock.Mock()
@@ -96,13 +96,13 @@ class DeniedTest(Case):
 
 
 class CancelTest(Case):
-    def test_it_is_told_and_the_others_are_returned(self):
+    def test_cancel_notifies_and_returns_remaining(self):
         remaining = test_view.row(id="a2")
         self.attachment_queries.brief_of_volumes.return_value = {"v1": [remaining]}
         self.assertEqual([remaining], reservation.cancel(self.attachment))
         self.notify.reservation_cancelled.assert_called_once_with(self.attachment, [remaining])
 
-    def test_what_is_more_than_a_reservation_stays(self):
+    def test_cancel_of_more_than_reservation_returns_none(self):
         for state in ("attaching", "attached", "detaching", "error_attaching", "error_detaching"):
             with self.subTest(state):
                 self.attachment.wire_state = state
@@ -110,13 +110,13 @@ class CancelTest(Case):
         self.attachment.cancel.assert_not_called()
         self.notify.reservation_cancelled.assert_not_called()
 
-    def test_what_has_just_become_more_stays(self):
+    def test_cancel_with_concurrent_change_returns_none(self):
         self.attachment.cancel.side_effect = MOVED
         self.assertIsNone(reservation.cancel(self.attachment))
 
 
-class GiveUpTest(Case):
-    def test_whatever_comes_of_it_is_no_error(self):
+class AbandonTest(Case):
+    def test_abandon_ignores_errors(self):
         away = exception.Unavailable(reason="no database")
         for outcome in (None, MOVED, away):
             self.attachment.cancel.reset_mock()
@@ -135,10 +135,10 @@ class SharingRuleTest(unittest.TestCase):
         ):
             return reservation.sharing_denied_rule(mock.Mock(), volume)
 
-    def test_whoever_may_is_denied_nothing(self):
+    def test_sharing_denied_rule_with_permission_returns_none(self):
         self.assertIsNone(self.denied(set(), bootable=True))
 
-    def test_a_rule_is_for_all_and_another_one_for_bootable_volumes(self):
+    def test_sharing_denied_rule_names_rule_for_bootable_volume(self):
         for rules, bootable, expected in (
             ({volume_policy.MULTIATTACH}, False, volume_policy.MULTIATTACH),
             ({policy.BOOTABLE}, False, None),
@@ -147,12 +147,12 @@ class SharingRuleTest(unittest.TestCase):
             with self.subTest(rules=rules, bootable=bootable):
                 self.assertEqual(expected, self.denied(rules, bootable=bootable))
 
-    def test_an_ordinary_volume_has_no_several(self):
+    def test_sharing_denied_rule_without_multiattach_returns_none(self):
         rules = {volume_policy.MULTIATTACH, policy.BOOTABLE}
         self.assertIsNone(self.denied(rules, multiattach=False, bootable=True))
 
 
-class ModeTest(unittest.TestCase):
+class CheckModeTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self, "sqlite")
@@ -162,7 +162,7 @@ class ModeTest(unittest.TestCase):
             values["volume_type_id"] = types.create({"name": "t", "extra_specs": specs})["id"]
         return Volume.from_row(None, rows.add_volume(**values))
 
-    def test_a_writer_is_refused_what_nobody_may_write(self):
+    def test_check_mode_of_read_only_volume_for_writing_is_refused(self):
         for volume, why in (
             (self.volume(admin_metadata={"readonly": "True"}), "it is read-only"),
             (self.volume({"mode": "RO"}), "its type says mode='RO'"),
@@ -172,7 +172,7 @@ class ModeTest(unittest.TestCase):
             reservation.check_requested_mode(volume, "ro")
             reservation.check_requested_mode(volume, None)
 
-    def test_who_the_writer_is_is_decided_later(self):
+    def test_check_mode_allows_writer_beside_others(self):
         reservation.check_requested_mode(
             self.volume({"mode": "RO", "multiattach": "<is> True"}), "rw"
         )
@@ -182,7 +182,7 @@ class ModeTest(unittest.TestCase):
 OWN = (1, 0)
 
 
-class MomentTest(unittest.TestCase):
+class ExpiryTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.now = timeutils.parse_isotime("2026-07-01T12:00:00Z").replace(tzinfo=None)
@@ -193,27 +193,27 @@ class MomentTest(unittest.TestCase):
         moment = reservation.expiry_time(wanted, ext_version)
         return None if moment is None else (moment - self.now).total_seconds()
 
-    def test_it_never_ends_unless_somebody_says_so(self):
+    def test_expiry_time_without_limit_is_none(self):
         self.assertIsNone(self._seconds({}))
         self.assertEqual(60, self._seconds({"expires_in": 60}))
 
-    def test_the_deployment_says_it_for_all(self):
+    def test_expiry_time_defaults_to_option(self):
         backends.override(self, "reservation_ttl", 600, "api")
         self.assertEqual(600, self._seconds({}, None))
         self.assertEqual(600, self._seconds({"connector": {"host": "here"}}, None))
         self.assertEqual(60, self._seconds({"expires_in": 60}))
         self.assertEqual(600, self._seconds({"expires_in": 600}))
 
-    def test_a_request_cannot_ask_for_more(self):
+    def test_expiry_time_above_limit_is_refused(self):
         backends.override(self, "reservation_ttl", 600, "api")
         with self.assertRaisesRegex(exception.InvalidInput, "expires_in.*601.*600 seconds"):
             reservation.expiry_time({"expires_in": 601}, OWN)
 
-    def test_it_can_be_asked_for_under_attachd_1_0_only(self):
+    def test_expiry_time_without_attachd_version_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidInput, "OpenStack-API-Version: attachd 1.0"):
             reservation.expiry_time({"expires_in": 60}, None)
 
-    def test_what_is_connected_at_once_does_not_end(self):
+    def test_expiry_time_with_connector_is_refused(self):
         wanted = {"expires_in": 60, "connector": {"host": "here"}}
         with self.assertRaisesRegex(exception.InvalidInput, "connected at once"):
             reservation.expiry_time(wanted, OWN)

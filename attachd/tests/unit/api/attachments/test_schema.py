@@ -9,7 +9,7 @@ from attachd.conf import CONF
 
 
 class IdentityTest(unittest.TestCase):
-    def test_it_is_read_as_rows_have_it(self):
+    def test_identity_is_canonicalised(self):
         stored = "abcdefab-cdef-4abc-8def-abcdefabcdef"
         wanted = {"a": stored.upper(), "b": stored.replace("-", "")}
         self.assertEqual([stored] * 2, [schema.identity(wanted, name) for name in wanted])
@@ -22,15 +22,15 @@ class ConnectorTest(unittest.TestCase):
         CONF.set_override("max_connector_size", 1024, group="api")
         self.addCleanup(CONF.clear_override, "max_connector_size", group="api")
 
-    def test_any_key_is_let_through(self):
+    def test_check_connector_allows_any_key(self):
         schema.check_connector(
             {"host": "h", "multipath": "False", "wwpns": ["1", "2"], "x": {"y": [None, 1.5]}}
         )
 
-    def test_what_cinderclient_sends_for_nothing_is_let_through(self):
+    def test_check_connector_allows_null_values_of_cinderclient(self):
         schema.check_connector({"host": "h", "mode": "null", "mountpoint": None, "ip": None})
 
-    def test_what_attachd_reads_is_checked_and_named(self):
+    def test_check_connector_with_invalid_field_names_it(self):
         cases = {
             "connector. .*'host' is a required .*attachment.connector": {"ip": "1"},
             "attribute host. .*in attachment.connector.host": {"host": ""},
@@ -45,7 +45,7 @@ class ConnectorTest(unittest.TestCase):
             with self.subTest(connector), self.assertRaisesRegex(exception.InvalidInput, message):
                 schema.check_connector(connector)
 
-    def test_its_size_has_a_limit_which_is_named(self):
+    def test_check_connector_above_size_limit_names_limit(self):
         schema.check_connector({"host": "h", "x": "y" * 1005})
         with self.assertRaisesRegex(exception.TooLarge, "connector .* 1024 bytes"):
             schema.check_connector({"host": "h", "x": "y" * 1006})

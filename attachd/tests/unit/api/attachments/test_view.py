@@ -47,23 +47,23 @@ class ViewTest(unittest.TestCase):
         super().setUp()
         asking.use(self)
 
-    def test_a_summary_has_four_keys(self):
+    def test_summary_has_four_keys(self):
         self.assertEqual(
             {"id": "a1", "status": "reserved", "instance": None, "volume_id": "v1"},
             view.summary(row(connection_info=ISCSI)),
         )
 
-    def test_what_there_is_not_is_empty(self):
+    def test_detail_of_reservation_has_empty_values(self):
         shown = view.detail(row())
         self.assertEqual(("", ""), (shown["attached_at"], shown["detached_at"]))
         self.assertEqual("null", shown["attach_mode"])
         self.assertEqual({}, shown["connection_info"])
 
-    def test_states_have_their_wire_names(self):
+    def test_status_is_wire_state(self):
         self.assertEqual("attaching", view.summary(row(state="connected"))["status"])
         self.assertEqual("error_detaching", view.summary(row(state="disconnect_failed"))["status"])
 
-    def test_the_connection_is_flat_and_complete(self):
+    def test_connection_info_is_flat_and_complete(self):
         connected = row(connection_info=ISCSI, mode="ro", attached_at=MOMENT)
         shown = view.detail(connected)
         self.assertEqual((MOMENT, "ro"), (shown["attached_at"], shown["attach_mode"]))
@@ -82,18 +82,18 @@ class ViewTest(unittest.TestCase):
             shown["connection_info"],
         )
 
-    def test_what_was_attached_by_a_mere_word_has_no_connection(self):
+    def test_legacy_attachment_has_null_connection_info(self):
         attached = row(state="attached", kind="legacy")
         self.assertIsNone(view.detail(attached)["connection_info"])
         self.assertEqual({}, view.detail(row(state="attached"))["connection_info"])
         (shown,) = view.list_details(asking.context("reader"), [attached], None)["attachments"]
         self.assertIsNone(shown["connection_info"])
 
-    def test_the_connector_says_whether_multipath_is_a_must(self):
+    def test_enforce_multipath_comes_from_connector(self):
         connected = row(connection_info=ISCSI, connector=MULTIPATH)
         self.assertIs(True, view.detail(connected)["connection_info"]["enforce_multipath"])
 
-    def test_what_was_just_connected_shows_the_state_before(self):
+    def test_show_connected_shows_previous_state(self):
         before = Attachment.from_row(None, row())
         answer = {"connection_info": ISCSI, "mode": "ro"}
         ctx = asking.context()
@@ -107,7 +107,7 @@ class ViewTest(unittest.TestCase):
         self.assertEqual("iscsi", shown["connection_info"]["driver_volume_type"])
         self.assertIs(True, shown["connection_info"]["enforce_multipath"])
 
-    def test_attachd_1_0_tells_where_it_is_and_who_shares_its_connection(self):
+    def test_ext_detail_shows_host_and_sharing_attachments(self):
         volume = rows.add_volume(multiattach=True)["id"]
         told = {"mountpoint": "/dev/vdb", "error": "The shelf burns."}
         told |= {"agent": "compute-1", "device": "/dev/sdc"}
@@ -131,7 +131,7 @@ class ViewTest(unittest.TestCase):
         plain = view.show(ctx, Attachment.get(ctx, mine["id"]), None)["attachment"]
         self.assertEqual(set(expected), set(shown) - set(plain))
 
-    def test_what_was_just_connected_is_where_its_connector_says(self):
+    def test_show_connected_shows_host_of_connector(self):
         volume = rows.add_volume()["id"]
         ctx = asking.context()
         before = Attachment.get(ctx, rows.add_attachment(volume)["id"])
@@ -144,7 +144,7 @@ class ViewTest(unittest.TestCase):
             )
             self.assertEqual([], shown["shared_connections_by_attachment"])
 
-    def test_remaining_attachments_need_none_of_their_secrets(self):
+    def test_list_remaining_reads_no_secrets(self):
         without = {key: row()[key] for key in ("id", "state", "instance_uuid", "volume_id")}
         shown = view.list_remaining([Attachment.from_row(None, without)])
         self.assertEqual({"attachments": [view.summary(row())]}, shown)
@@ -157,7 +157,7 @@ class ViewTest(unittest.TestCase):
         full = view.list_details(asking.context(), page, None)["attachments"]
         self.assertIn("connection_info", full[0])
 
-    def test_whoever_only_looks_sees_no_secrets(self):
+    def test_connection_info_for_reader_has_no_secrets(self):
         page = [row(connection_info=ISCSI), row(connection_info=ISCSI, project_id="other")]
         for roles, expected in (
             (("reader",), (False, False)),
@@ -186,8 +186,8 @@ CONNECTION = {
 }
 
 
-class SecretsTest(unittest.TestCase):
-    def test_what_is_no_secret_is_left(self):
+class RedactTest(unittest.TestCase):
+    def test_redact_keeps_other_values(self):
         self.assertEqual(
             {
                 "driver_volume_type": "iscsi",
@@ -206,7 +206,7 @@ class SecretsTest(unittest.TestCase):
         self.assertIsNone(view.redact(None))
 
 
-class SeerTest(unittest.TestCase):
+class SecretVisibilityTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -216,18 +216,18 @@ class SeerTest(unittest.TestCase):
         ctx.service_roles = list(service)
         return view.SecretVisibility(ctx).may_see(project, "u")
 
-    def test_those_who_connect_see_them(self):
+    def test_members_and_services_may_see_secrets(self):
         self.assertTrue(self.may_see("member", "reader"))
         self.assertTrue(self.may_see("admin", project="other"))
         self.assertTrue(self.may_see("service"))
         self.assertTrue(self.may_see("reader", service=["service"]))
 
-    def test_those_who_look_do_not(self):
+    def test_readers_may_not_see_secrets(self):
         self.assertFalse(self.may_see("reader"))
         self.assertFalse(self.may_see("guest", service=["guest"]))
         self.assertFalse(self.may_see("member", project="other"))
 
-    def test_a_page_of_one_project_is_decided_once(self):
+    def test_policy_is_asked_once_per_project(self):
         seer = view.SecretVisibility(asking.context())
         with mock.patch.object(policy, "allows", return_value=True) as allows:
             for _ in range(10):
@@ -239,7 +239,7 @@ class SeerTest(unittest.TestCase):
 KEY = "1" * 64
 
 
-class SharedTest(unittest.TestCase):
+class SharedConnectionTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -257,18 +257,18 @@ class SharedTest(unittest.TestCase):
     def beside(self, ctx):
         return view.sharing_ids(ctx, [self.mine])[self.mine["id"]]
 
-    def test_a_project_sees_its_own(self):
+    def test_member_sees_sharing_attachments_of_own_project(self):
         self.assertEqual([self.same["id"]], self.beside(asking.context()))
 
-    def test_an_administrator_sees_all(self):
+    def test_admin_sees_sharing_attachments_of_all_projects(self):
         self.assertEqual(self.all, self.beside(asking.context(*asking.ADMIN)))
 
-    def test_a_service_that_vouches_for_a_request_sees_all(self):
+    def test_service_token_sees_sharing_attachments_of_all_projects(self):
         ctx = asking.context()
         ctx.service_roles = ["service"]
         self.assertEqual(self.all, self.beside(ctx))
 
-    def test_a_connection_is_looked_at_when_its_attachment_is_gone(self):
+    def test_users_exclude_deleted_attachment(self):
         for ctx, expected in (
             (asking.context(), [self.same["id"]]),
             (asking.context(*asking.ADMIN), self.all),

@@ -20,16 +20,16 @@ class DefaultTypesTest(unittest.TestCase):
         body = {"default_type": {"volume_type": kind}}
         return handlers.put(self.admin, project, body)["default_type"]
 
-    def test_one_is_set_by_id_or_name_and_shown(self):
+    def test_put_by_id_or_name_sets_default_type(self):
         for wanted in ("gold", self.gold):
             expected = {"project_id": "p", "volume_type_id": self.gold}
             self.assertEqual(expected, self.put("p", wanted))
             self.assertEqual({"default_type": expected}, handlers.show("p"))
 
-    def test_it_may_be_private(self):
+    def test_put_takes_private_type(self):
         self.assertEqual(self.hidden, self.put("p", "hidden")["volume_type_id"])
 
-    def test_all_are_listed(self):
+    def test_index_lists_all_default_types(self):
         self.assertEqual({"default_types": []}, handlers.index())
         self.put("b", "gold")
         self.put("a", "hidden")
@@ -39,18 +39,18 @@ class DefaultTypesTest(unittest.TestCase):
              for each in handlers.index()["default_types"]],
         )  # fmt: skip
 
-    def test_it_is_unset_whether_there_was_one_or_not(self):
+    def test_delete_with_or_without_default_type_succeeds(self):
         self.put("p", "gold")
         for _ in range(2):
             handlers.delete("p")
         with self.assertRaises(exception.DefaultTypeNotFound):
             handlers.show("p")
 
-    def test_an_unknown_type_is_a_mistake_in_the_body(self):
+    def test_put_with_unknown_type_is_bad_request(self):
         for wanted in ("silver", asking.new_id()):
             with self.assertRaisesRegex(exception.BadRequest, wanted):
                 self.put("p", wanted)
 
-    def test_no_project_has_such_a_long_id(self):
+    def test_put_with_too_long_project_id_is_not_found(self):
         with self.assertRaises(exception.NotFound):
             self.put("p" * 65, "gold")

@@ -7,8 +7,8 @@ from attachd.tests import asking, rows
 from attachd.tests.unit.api.legacy import case
 
 
-class ThereTest(case.Case):
-    def test_each_row_is_where_it_belongs(self):
+class LoadTest(case.Case):
+    def test_load_sorts_rows_by_kind(self):
         self.volume_id = rows.add_volume(multiattach=True)["id"]
         failed = rows.add_attachment(self.volume_id, "connect_failed")["id"]
         rows.add_attachment(self.volume_id, "held", user_id="u")
@@ -22,8 +22,8 @@ class ThereTest(case.Case):
         self.assertNotIn("connector", holders.connections[0])
 
 
-class ListedTest(case.Case):
-    def test_those_that_count_are_named_with_their_states(self):
+class DescribeTest(case.Case):
+    def test_describe_lists_used_attachments_with_states(self):
         rows.add_attachment(self.volume_id, "connect_failed")
         first = rows.add_attachment(self.volume_id, "connected")["id"]
         second = rows.add_attachment(self.volume_id, "attached", instance_uuid="s")["id"]
@@ -33,7 +33,7 @@ class ListedTest(case.Case):
         )
 
 
-class OfWhomTest(case.Case):
+class ForCallerTest(case.Case):
     def setUp(self):
         super().setUp()
         self.volume_id = rows.add_volume(multiattach=True)["id"]
@@ -49,12 +49,12 @@ class OfWhomTest(case.Case):
         )
         return [row["id"] for row in (*holders.holds, *holders.connections)]
 
-    def test_users_give_back_what_is_theirs(self):
+    def test_for_caller_returns_rows_of_user(self):
         theirs, mine = self.begin("other"), self.begin("u")
         self.assertEqual(mine, self.narrowed(self.ctx))
         self.assertEqual(theirs, self.narrowed(self.somebody_else()))
 
-    def test_what_was_made_otherwise_is_no_use_of_what_they_opened(self):
+    def test_for_caller_ignores_other_attachments(self):
         rows.add_attachment(self.volume_id, "attached", user_id="u")
         holders = VolumeHolders.load(self.volume_id)
         ctx = self.ctx
@@ -65,7 +65,7 @@ class OfWhomTest(case.Case):
         )
         self.assertEqual(["legacy"], [row["kind"] for row in holders.used])
 
-    def test_administrators_give_back_what_others_have(self):
+    def test_for_caller_as_admin_returns_rows_of_hold_owner(self):
         theirs = self.begin("other")
         self.assertEqual([], self.narrowed(self.ctx))
         admin = asking.context(*asking.ADMIN)
@@ -73,7 +73,7 @@ class OfWhomTest(case.Case):
         mine = self.begin("u")
         self.assertEqual(mine, self.narrowed(admin))
 
-    def test_an_ordinary_volume_is_given_back_by_anybody(self):
+    def test_for_caller_without_multiattach_returns_all_rows(self):
         theirs = self.begin("other")
         rows.change_volume(self.volume_id, multiattach=False)
         self.assertEqual(theirs, self.narrowed(self.ctx))

@@ -21,11 +21,11 @@ class Case(case.Case):
         how(ctx, Volume.get(ctx, self.volume_id), VolumeHolders.load(self.volume_id))
 
 
-class AsBegunTest(Case):
+class ReleaseCallersTest(Case):
     def give_back(self, ctx=None):
         self.give(release.release_callers, ctx)
 
-    def test_with_the_only_hold_of_a_user_goes_what_they_opened(self):
+    def test_release_callers_with_only_hold_closes_connections(self):
         self.reserve()
         self.reserve(self.somebody_else())
         mine = self.connect()
@@ -34,19 +34,19 @@ class AsBegunTest(Case):
         self.assertEqual([(None, (), [mine])], self.closed())
         self.assertEqual(["hold", "connection", "connection"], self.kinds())
 
-    def test_without_a_hold_nothing_is_closed(self):
+    def test_release_callers_without_hold_closes_nothing(self):
         self.connect()
         self.give_back()
         self.assertEqual([], self.closed())
 
-    def test_a_hold_of_somebody_else_is_left_alone(self):
+    def test_release_callers_keeps_hold_of_other_user(self):
         self.reserve(self.somebody_else())
         self.give_back()
         self.assertEqual(["hold"], self.kinds())
         self.give_back(asking.context(*asking.ADMIN))
         self.assertEqual([], self.kinds())
 
-    def test_what_may_be_of_another_hold_or_attachment_stays_open(self):
+    def test_release_callers_with_ambiguous_connection_keeps_it(self):
         self.reserve()
         self.reserve()
         self.connect()
@@ -56,15 +56,15 @@ class AsBegunTest(Case):
         self.give_back()
         self.assertEqual([], self.closed())
 
-    def test_what_serves_an_attachment_stays_open(self):
+    def test_release_callers_keeps_connection_of_attachment(self):
         self.reserve()
         self.connect(serves="somebody's")
         self.give_back()
         self.assertEqual([], self.closed())
 
 
-class AllOfItTest(Case):
-    def test_nothing_is_left_whoever_has_begun_it(self):
+class ReleaseAllTest(Case):
+    def test_release_all_removes_rows_of_all_users(self):
         self.reserve()
         self.reserve(self.somebody_else())
         self.connect(user_id="other")

@@ -20,7 +20,7 @@ class SchemaTest(unittest.TestCase):
             with self.subTest(body), self.assertRaisesRegex(exception.BadRequest, says):
                 Validator(wanted).check(body)
 
-    def test_a_server_or_a_host_is_attached(self):
+    def test_attach_needs_server_or_host(self):
         self.passes(
             schema.ATTACH,
             {"mountpoint": "m", "instance_uuid": SERVER},
@@ -30,12 +30,12 @@ class SchemaTest(unittest.TestCase):
         self.fails(schema.ATTACH, "mountpoint", {"host_name": "h"}, {"host_name": "h"} | {
             "mountpoint": ""})  # fmt: skip
 
-    def test_an_attachment_may_be_named(self):
+    def test_detach_may_name_attachment(self):
         self.passes(schema.DETACH, None, {}, {"attachment_id": None}, {"attachment_id": SERVER})
         self.fails(schema.DETACH, "attachment_id", {"attachment_id": "x"}, {"attachment_id": 1})
         self.passes(schema.FORCE_DETACH, {}, {"connector": None, "attachment_id": "x"})
 
-    def test_ids_are_read_however_they_are_written(self):
+    def test_ids_are_canonicalised(self):
         for written in (SERVER.upper(), SERVER.replace("-", "")):
             self.assertEqual(SERVER, schema.instance_id({"instance_uuid": written}))
             self.assertEqual(SERVER, schema.attachment_id({"attachment_id": written}))
@@ -44,7 +44,7 @@ class SchemaTest(unittest.TestCase):
         for body in (None, {}, {"attachment_id": None}, {"attachment_id": ""}):
             self.assertIsNone(schema.attachment_id(body))
 
-    def test_a_connector_is_what_a_host_says_of_itself(self):
+    def test_connector_is_checked(self):
         self.passes(schema.INITIALIZE, {"connector": {"host": "h"}})
         self.fails(schema.INITIALIZE, "connector", {}, {"connector": None}, {"connector": "h"})
         self.fails(schema.INITIALIZE, "connector", {"connector": {}})

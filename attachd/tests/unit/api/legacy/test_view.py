@@ -9,7 +9,7 @@ STORED = {"driver_volume_type": "iscsi", "data": {"target_lun": 1, "encrypted": 
 
 
 class ConnectionTest(unittest.TestCase):
-    def test_what_the_driver_left_unsaid_is_added(self):
+    def test_connection_adds_defaults_to_driver_data(self):
         shown = view.connection({"connection_info": STORED, "mode": "rw"}, {"host": "h"})
         expected = {"target_lun": 1, "encrypted": True, "access_mode": "rw", "qos_specs": None,
                     "cacheable": False, "enforce_multipath": False}  # fmt: skip
@@ -22,7 +22,7 @@ class ConnectionTest(unittest.TestCase):
             shown["connection_info"],
         )
 
-    def test_the_connector_says_whether_multipath_is_a_must(self):
+    def test_enforce_multipath_comes_from_connector(self):
         answer = {"connection_info": STORED, "mode": "rw"}
         shown = view.connection(answer, {"enforce_multipath": True})["connection_info"]
         self.assertIs(True, shown["enforce_multipath"])

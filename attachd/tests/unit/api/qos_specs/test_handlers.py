@@ -24,7 +24,7 @@ class Case(unittest.TestCase):
 
 
 class SpecsTest(Case):
-    def test_what_is_given_is_shown(self):
+    def test_create_shows_given_specs(self):
         made = handlers.create(
             {"qos_specs": {"name": " gold ", "consumer": "both", "k": "v"}}, asking.links()
         )
@@ -35,18 +35,18 @@ class SpecsTest(Case):
         self.assertEqual(made, handlers.show(shown["id"], asking.links()))
         self.assertIn(f"/qos-specs/{shown['id']}", made["links"][0]["href"])
 
-    def test_who_does_not_say_who_sees_to_it_means_the_back_end(self):
+    def test_create_without_consumer_defaults_to_back_end(self):
         self.assertEqual("back-end", self.create()["consumer"])
 
-    def test_keys_of_null_are_left_out(self):
+    def test_create_leaves_out_null_keys(self):
         self.assertEqual({"b": "2"}, self.create(a=None, b="2")["specs"])
 
-    def test_a_name_is_taken_once(self):
+    def test_create_with_duplicate_name_is_refused(self):
         self.create()
         with self.assertRaises(exception.QosSpecsExist):
             self.create(name="gold ")
 
-    def test_keys_are_set_and_removed(self):
+    def test_update_and_delete_keys(self):
         one = self.create(a="1")
         body = {"qos_specs": {"b": "2", "consumer": "front-end"}}
         self.assertEqual(body, handlers.update(one["id"], body))
@@ -55,13 +55,13 @@ class SpecsTest(Case):
         handlers.delete_keys(one["id"], {"keys": ["a"]})
         self.assertEqual({"b": "2"}, self.show(one)["specs"])
 
-    def test_they_are_gone(self):
+    def test_delete_removes_specs(self):
         one = self.create()
         handlers.delete(one["id"], {})
         with self.assertRaises(exception.QosSpecsNotFound):
             self.show(one)
 
-    def test_nonsense_is_no_force(self):
+    def test_delete_with_invalid_force_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidInput, "force"):
             handlers.delete(self.create()["id"], {"force": "perhaps"})
 
@@ -70,7 +70,7 @@ class ListTest(Case):
     def index(self, version=mv.LATEST, **query):
         return handlers.index(query, version, asking.links())
 
-    def test_pages(self):
+    def test_list_is_paged(self):
         for name in "abc":
             self.create(name)
         first = self.index(sort="name:asc", limit="2")
@@ -79,7 +79,7 @@ class ListTest(Case):
         self.assertIn("/qos-specs?sort=name%3Aasc&limit=2&marker=", link["href"])
         self.assertNotIn("qos_specs_links", self.index())
 
-    def test_filters(self):
+    def test_list_applies_filters(self):
         self.create("a", consumer="both")
         self.create("b")
         for query in ({"name": "a"}, {"consumer": "both"}):
@@ -99,7 +99,7 @@ class AssociationsTest(unittest.TestCase):
     def listed(self):
         return handlers.list_associations(self.one)["qos_associations"]
 
-    def test_types_get_and_lose_them(self):
+    def test_associate_and_disassociate_types(self):
         self.assertEqual([], self.listed())
         handlers.associate(self.one, self.query)
         expected = {"association_type": "volume_type", "name": "fast", "id": self.kind}
@@ -110,26 +110,26 @@ class AssociationsTest(unittest.TestCase):
         handlers.disassociate_all(self.one)
         self.assertEqual([], self.listed())
 
-    def test_what_types_have_stays_unless_forced(self):
+    def test_delete_of_associated_specs_needs_force(self):
         handlers.associate(self.one, self.query)
         with self.assertRaises(exception.QosSpecsInUse):
             handlers.delete(self.one, {})
         handlers.delete(self.one, {"force": "True"})
 
-    def test_what_the_back_end_does_not_do_is_said(self):
+    def test_associate_with_back_end_consumer_logs_warning(self):
         other = qos_specs.create("iron", "back-end", {})["id"]
         with self.assertLogs("attachd.api.qos_specs.handlers", "WARNING") as logs:
             handlers.associate(other, self.query)
         self.assertIn("no backend limits anything", logs.output[0])
 
-    def test_a_type_is_needed(self):
+    def test_associate_without_type_is_refused(self):
         for act in (handlers.associate, handlers.disassociate):
             with self.assertRaisesRegex(exception.BadRequest, "Volume Type id"):
                 act(self.one, {})
             with self.assertRaises(exception.VolumeTypeNotFound):
                 act(self.one, {"vol_type_id": "gone"})
 
-    def test_what_is_gone_is_said_to_be(self):
+    def test_associate_of_unknown_specs_or_type_is_not_found(self):
         acts = (
             lambda: handlers.list_associations("gone"),
             lambda: handlers.associate("gone", self.query),

@@ -10,15 +10,15 @@ ROW = {"id": "q", "name": "n", "consumer": "both", "specs": {"k": "v"}, "created
 
 
 class ViewTest(unittest.TestCase):
-    def test_links_stand_beside(self):
+    def test_detail_has_links_beside_specs(self):
         shown = view.detail(ROW, asking.links())
         self.assertEqual({"qos_specs", "links"}, set(shown))
         self.assertEqual(view.summary(ROW), shown["qos_specs"])
 
-    def test_times_are_not_shown(self):
+    def test_summary_has_no_times(self):
         self.assertEqual({"id", "name", "consumer", "specs"}, set(view.summary(ROW)))
 
-    def test_an_association_names_a_type(self):
+    def test_association_names_type(self):
         self.assertEqual(
             {"association_type": "volume_type", "name": "gold", "id": "t"},
             view.association({"id": "t", "name": "gold"}),

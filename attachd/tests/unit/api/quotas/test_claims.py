@@ -9,7 +9,7 @@ from attachd.db import quotas
 from attachd.tests import asking, rows
 
 
-class ToldFirstTest(unittest.TestCase):
+class QuotaErrorFirstTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -19,11 +19,11 @@ class ToldFirstTest(unittest.TestCase):
             if error:
                 raise error
 
-    def test_that_there_is_no_room_is_told_within_the_quota(self):
+    def test_no_valid_backend_within_quota_is_raised(self):
         with self.assertRaises(exception.NoValidBackend):
             self.ask(exception.NoValidBackend(reason="full"))
 
-    def test_the_quota_is_told_first(self):
+    def test_quota_exceeded_wins_over_no_valid_backend(self):
         quotas.set_limits(rows.PROJECT, {"gigabytes": 4})
         with self.assertRaisesRegex(exception.QuotaExceeded, "5 more requested, 0 of 4"):
             self.ask(exception.NoValidBackend(reason="full"))

@@ -26,7 +26,7 @@ class Case(unittest.TestCase):
 
 
 class ShowTest(Case):
-    def test_all_that_clients_know_is_there(self):
+    def test_show_has_all_known_resources(self):
         CONF.set_override("quota_volumes", 10, group="quota")
         CONF.set_override("quota_gigabytes", 1000, group="quota")
         self.assertEqual(
@@ -43,7 +43,7 @@ class ShowTest(Case):
             self.show(),
         )
 
-    def test_each_type_has_limits(self):
+    def test_show_has_limits_of_each_type(self):
         asking.add_type("gold")
         quotas.set_limits(rows.PROJECT, {"volumes_gold": 3})
         shown = self.show()
@@ -51,14 +51,14 @@ class ShowTest(Case):
             [3, -1, -1], [shown[f"{part}_gold"] for part in ("volumes", "gigabytes", "snapshots")]
         )
 
-    def test_private_types_are_told_to_those_who_may_know_them(self):
+    def test_show_has_private_types_of_project_only(self):
         black = asking.add_type("black", is_public=False)["id"]
         self.assertNotIn("volumes_black", self.show())
         self.assertIn("volumes_black", self.show(*asking.ADMIN))
         types.add_access(black, rows.PROJECT)
         self.assertIn("volumes_black", self.show())
 
-    def test_what_is_used(self):
+    def test_show_with_usage(self):
         asking.add_type("gold")
         rows.add_volume("extending", size_gib=3, new_size_gib=5)
         shown = self.show(usage="True")
@@ -68,14 +68,14 @@ class ShowTest(Case):
         self.assertEqual({"limit": -1, "in_use": 0, "reserved": 0}, shown["volumes_gold"])
         self.assertEqual(rows.PROJECT, shown["id"])
 
-    def test_other_projects_are_for_administrators(self):
+    def test_show_of_other_project_needs_admin(self):
         with self.assertRaises(exception.Forbidden):
             self.show(project=asking.OTHER_PROJECT)
         self.assertEqual("x", self.show(*asking.ADMIN, project="x")["id"])
         with self.assertRaises(exception.Forbidden):
             handlers.defaults(asking.context(), asking.OTHER_PROJECT)
 
-    def test_defaults_are_without_what_was_set_for_the_project(self):
+    def test_defaults_ignore_quotas_of_project(self):
         quotas.set_class_limits("default", {"volumes": 5, "gigabytes": 6})
         quotas.set_limits(rows.PROJECT, {"volumes": 7})
         found = handlers.defaults(asking.context(), rows.PROJECT)["quota_set"]
@@ -84,7 +84,7 @@ class ShowTest(Case):
 
 
 class UpdateTest(Case):
-    def test_some_are_set_and_all_are_answered(self):
+    def test_update_sets_some_and_returns_all(self):
         shown = self.update(volumes=5, gigabytes="007", backups=-1, tenant_id="x", id="y")
         self.assertEqual((5, 7, -1), (shown["volumes"], shown["gigabytes"], shown["backups"]))
         self.assertNotIn("id", shown)
@@ -92,14 +92,14 @@ class UpdateTest(Case):
             {"volumes": 5, "gigabytes": 7, "backups": -1}, quotas.project_limits(rows.PROJECT)
         )
 
-    def test_what_is_not_limited_is_named(self):
+    def test_update_of_unknown_resource_is_refused_by_name(self):
         with self.assertRaisesRegex(exception.BadRequest, "quota set: 'cores', 'volumes_gold'$"):
             self.update(volumes=5, cores=1, volumes_gold=1)
         self.assertEqual({}, quotas.project_limits(rows.PROJECT))
         asking.add_type("gold")
         self.assertEqual(1, self.update(volumes_gold=1)["volumes_gold"])
 
-    def test_less_than_is_used_has_to_be_forced(self):
+    def test_update_below_usage_needs_force(self):
         rows.add_volume(size_gib=2)
         for query in ({}, {"skip_validation": "False"}):
             with self.assertRaisesRegex(exception.BadRequest, "2 are used already"):
@@ -107,13 +107,13 @@ class UpdateTest(Case):
         self.assertEqual(1, self.update({"skip_validation": "True"}, gigabytes=1)["gigabytes"])
         self.assertEqual(0, self.update(gigabytes=0, force=True)["gigabytes"])
 
-    def test_a_project_with_an_id_that_no_project_has(self):
+    def test_update_with_too_long_project_id_is_refused(self):
         with self.assertRaisesRegex(exception.InvalidInput, "at most 64 characters"):
             handlers.update(self.ctx, "x" * 65, {"quota_set": {"volumes": 1}}, {})
 
 
 class DeleteTest(Case):
-    def test_the_defaults_hold_again(self):
+    def test_delete_restores_defaults(self):
         self.update(volumes=5)
         handlers.delete(self.ctx, rows.PROJECT)
         handlers.delete(self.ctx, rows.PROJECT)
@@ -131,7 +131,7 @@ class ClassesTest(unittest.TestCase):
     def show(self, name):
         return handlers.show_class(name)["quota_class_set"]
 
-    def test_what_is_set_is_shown(self):
+    def test_update_class_is_shown(self):
         asking.add_type("gold")
         shown = self.update("default", volumes=5, gigabytes_gold="9")
         self.assertEqual((5, 9, -1), tuple(shown[name] for name in
@@ -139,26 +139,26 @@ class ClassesTest(unittest.TestCase):
         self.assertNotIn("id", shown)
         self.assertEqual({**shown, "id": "default"}, self.show("default"))
 
-    def test_what_a_class_does_not_set_is_what_holds_by_default(self):
+    def test_show_class_falls_back_to_defaults(self):
         self.update("default", volumes=5)
         self.update("big", gigabytes=7)
         shown = self.show("big")
         self.assertEqual((5, 7, "big"), (shown["volumes"], shown["gigabytes"], shown["id"]))
         self.assertEqual(-1, self.show("default")["gigabytes"])
 
-    def test_what_is_not_limited_is_named(self):
+    def test_update_class_of_unknown_resource_is_refused_by_name(self):
         with self.assertRaisesRegex(exception.BadRequest, "quota class set: 'id', 'volumes_x'$"):
             self.update("default", id=1, volumes_x=2)
 
 
 class LimitsTest(unittest.TestCase):
-    def test_numbers_are_read_from_text(self):
+    def test_requested_limits_converts_strings(self):
         self.assertEqual(
             {"a": -1, "b": 12},
             handlers.requested_limits({"a": "-1", "b": "012"}, "set", ["a", "b", "c"]),
         )
 
-    def test_what_nobody_knows_is_named_as_far_as_anybody_reads(self):
+    def test_requested_limits_with_unknown_names_lists_first_ones(self):
         many = {f"k{number}": 1 for number in range(100)}
         with self.assertRaises(exception.BadRequest) as caught:
             handlers.requested_limits({**many, "x" * 500: 1}, "quota set", [])

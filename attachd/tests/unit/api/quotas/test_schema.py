@@ -16,11 +16,11 @@ class LimitsTest(unittest.TestCase):
         ):
             validation.Validator(wanted).check({key: {"volumes": value}})
 
-    def test_whole_numbers_and_their_digits(self):
+    def test_limit_takes_integers_and_digits(self):
         for value in (0, -1, 2**31 - 1, "0", "-1", "0012", "2147483647", "1999999999"):
             self.check(value)
 
-    def test_nothing_else(self):
+    def test_limit_refuses_other_values(self):
         for value in (-2, 2**31, 1.5, True, None, [], {}, "", "-2", "1.5", " 1", "1\n", "²", "x",
                       "2147483648", "9999999999"):  # fmt: skip
             with self.subTest(value), self.assertRaises(exception.InvalidInput):

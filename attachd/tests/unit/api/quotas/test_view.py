@@ -9,14 +9,14 @@ from attachd.db.quotas import ResourceUsage
 
 
 class ViewTest(unittest.TestCase):
-    def test_each_type_adds_its_own(self):
+    def test_resource_names_include_those_of_types(self):
         plain = view.resource_names([])
         self.assertEqual(7, len(plain))
         self.assertEqual(
             ["volumes_a b", "gigabytes_a b", "snapshots_a b"], view.resource_names(["a b"])[7:]
         )
 
-    def test_the_last_that_says_something_counts(self):
+    def test_effective_prefers_last_limits(self):
         found = view.effective(
             ["volumes", "gigabytes", "volumes_x"],
             {"volumes": 1, "volumes_x": 2},
@@ -26,7 +26,7 @@ class ViewTest(unittest.TestCase):
         self.assertEqual({"volumes": 3, "gigabytes": gigabytes, "volumes_x": 2}, found)
         self.assertEqual({"volumes_x": -1}, view.effective(["volumes_x"]))
 
-    def test_a_limit_has_what_is_used_beside_it(self):
+    def test_with_usage_shows_limit_and_usage(self):
         found = view.with_usage({"gigabytes": 9, "groups": 10}, {"gigabytes": ResourceUsage(3, 2)})
         self.assertEqual(
             {

@@ -19,28 +19,28 @@ class AccessTest(unittest.TestCase):
     def listed(self):
         return access.index(self.admin, self.hidden)["volume_type_access"]
 
-    def test_projects_come_and_go(self):
+    def test_access_of_projects_is_added_listed_and_removed(self):
         self.assertEqual([], self.listed())
         access.add_access(self.admin, self.hidden, {"project": "p"})
         self.assertEqual([{"volume_type_id": self.hidden, "project_id": "p"}], self.listed())
         access.remove_access(self.admin, self.hidden, {"project": "p"})
         self.assertEqual([], self.listed())
 
-    def test_access_is_given_once_and_taken_away_once(self):
+    def test_duplicate_add_and_remove_are_refused(self):
         access.add_access(self.admin, self.hidden, {"project": "p"})
         with self.assertRaises(exception.TypeAccessExists):
             access.add_access(self.admin, self.hidden, {"project": "p"})
         with self.assertRaises(exception.TypeAccessNotFound):
             access.remove_access(self.admin, self.hidden, {"project": "q"})
 
-    def test_a_public_type_has_no_list(self):
+    def test_access_of_public_type_is_refused(self):
         with self.assertRaisesRegex(exception.NotFound, "public"):
             access.index(self.admin, self.public)
         for act in (access.add_access, access.remove_access):
             with self.assertRaisesRegex(exception.InvalidVolumeType, "public"):
                 act(self.admin, self.public, {"project": "p"})
 
-    def test_an_unknown_type_is_not_found(self):
+    def test_access_of_unknown_type_is_not_found(self):
         with self.assertRaises(exception.VolumeTypeNotFound):
             access.index(self.admin, asking.new_id())
         for act in (access.add_access, access.remove_access):

@@ -15,24 +15,24 @@ class EncryptionTest(unittest.TestCase):
         self.admin = asking.context(*asking.ADMIN)
         self.gold = asking.add_type("gold")["id"]
 
-    def test_there_is_none(self):
+    def test_index_returns_nothing(self):
         self.assertEqual({}, encryption.index(self.admin, self.gold))
 
-    def test_there_will_be_none(self):
+    def test_create_is_refused(self):
         with self.assertRaisesRegex(exception.BadRequest, "no encrypted volumes"):
             encryption.create(self.admin, self.gold)
 
-    def test_least_of_all_where_hosts_share_volumes(self):
+    def test_create_for_multiattach_type_names_reason(self):
         shared = asking.add_type("shared", extra_specs={"multiattach": "<is> True"})["id"]
         with self.assertRaisesRegex(exception.BadRequest, "no encrypted .* multiattach one"):
             encryption.create(self.admin, shared)
 
-    def test_what_is_not_there_is_not_found(self):
+    def test_missing_encryption_is_not_found(self):
         for act in (encryption.show, encryption.update, encryption.delete):
             with self.assertRaisesRegex(exception.NotFound, f"{self.gold} does not exist"):
                 act(self.admin, self.gold)
 
-    def test_an_unknown_type_is_not_found(self):
+    def test_encryption_of_unknown_type_is_not_found(self):
         for act in (encryption.index, encryption.show, encryption.create):
             with self.assertRaises(exception.VolumeTypeNotFound):
                 act(self.admin, asking.new_id())

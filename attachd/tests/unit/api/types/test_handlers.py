@@ -30,93 +30,93 @@ class Case(unittest.TestCase):
 
 
 class CreateTest(Case):
-    def test_what_is_given_is_shown(self):
+    def test_create_shows_given_fields(self):
         shown = self.create(description="d", extra_specs={"k": "v"}, **{PUBLIC: "False"})
         self.assertEqual(
             ("gold", "d", {"k": "v"}, False, False),
             tuple(shown[k] for k in ("name", "description", "extra_specs", "is_public", PUBLIC)),
         )
 
-    def test_little_is_needed(self):
+    def test_create_with_name_only_succeeds(self):
         shown = self.create(extra_specs=None)
         self.assertEqual(({}, True), (shown["extra_specs"], shown["is_public"]))
 
-    def test_a_name_is_taken_once(self):
+    def test_create_with_duplicate_name_is_refused(self):
         self.create()
         with self.assertRaises(exception.TypeExists):
             self.create()
 
 
 class ShowTest(Case):
-    def test_one(self):
+    def test_show_returns_type(self):
         kind = self.create()
         shown = handlers.show(self.admin, kind["id"])["volume_type"]
         self.assertEqual({**kind, "qos_specs_id": None}, shown)
 
-    def test_the_default_one(self):
+    def test_show_default_returns_default_type(self):
         with self.assertRaisesRegex(exception.NotFound, "Default volume type"):
             handlers.show(self.admin, "default")
         kind = self.create()
         override(self, "default_volume_type", "gold")
         self.assertEqual(kind["id"], handlers.show(self.admin, "default")["volume_type"]["id"])
 
-    def test_not_a_private_one(self):
+    def test_show_private_type_for_member_is_not_found(self):
         kind = self.create(**{PUBLIC: False})
         with self.assertRaises(exception.VolumeTypeNotFound):
             handlers.show(asking.context(), kind["id"])
 
 
 class UpdateTest(Case):
-    def test_what_is_given_and_nothing_else(self):
+    def test_update_changes_only_given_fields(self):
         kind = self.create(description="old")
         shown = self.update(kind["id"], name="silver", description=None)
         self.assertEqual(("silver", "old"), (shown["name"], shown["description"]))
 
-    def test_visibility_has_two_names(self):
+    def test_update_takes_both_names_of_is_public(self):
         kind = self.create()
         self.assertIs(False, self.update(kind["id"], is_public="false")["is_public"])
         self.assertIs(True, self.update(kind["id"], **{PUBLIC: True})["is_public"])
 
-    def test_the_answer_has_one_name_of_visibility(self):
+    def test_update_answer_has_one_name_of_is_public(self):
         self.assertNotIn(PUBLIC, self.update(self.create()["id"], name="n"))
 
-    def test_something_has_to_change(self):
+    def test_update_without_change_is_refused(self):
         kind = self.create()
         for fields in ({}, {"name": None}, {"name": None, "description": None}):
             with self.assertRaisesRegex(exception.BadRequest, "Specify"):
                 self.update(kind["id"], **fields)
 
-    def test_a_name_is_taken_once(self):
+    def test_update_with_duplicate_name_is_refused(self):
         self.create()
         other = self.create(name="silver")
         with self.assertRaises(exception.TypeExists):
             self.update(other["id"], name="gold")
 
-    def test_an_unknown_one_is_not_found(self):
+    def test_update_of_unknown_type_is_not_found(self):
         with self.assertRaises(exception.VolumeTypeNotFound):
             self.update(asking.new_id(), name="n")
 
 
 class DeleteTest(Case):
-    def test_it_is_gone(self):
+    def test_delete_removes_type(self):
         kind = self.create()
         handlers.delete(self.admin, kind["id"])
         with self.assertRaises(exception.VolumeTypeNotFound):
             handlers.delete(self.admin, kind["id"])
 
-    def test_not_while_volumes_have_it(self):
+    def test_delete_with_volumes_is_refused(self):
         kind = self.create()
         rows.add_volume(volume_type_id=kind["id"])
         with self.assertRaises(exception.TypeInUse):
             handlers.delete(self.admin, kind["id"])
 
-    def test_not_the_default_one(self):
+    def test_delete_configured_default_is_refused(self):
         kind = self.create()
         override(self, "default_volume_type", "gold")
         with self.assertRaises(exception.TypeIsDefault):
             handlers.delete(self.admin, kind["id"])
 
-    def test_not_the_default_one_of_a_project(self):
+    def test_delete_default_of_project_is_refused(self):
         kind = self.create()
         default_types.set_default("p", kind["id"])
         with self.assertRaises(exception.TypeIsDefault):
@@ -142,11 +142,11 @@ class ListTest(unittest.TestCase):
         found = self.index(*arguments, **query)["volume_types"]
         return {each["name"] for each in found}
 
-    def test_a_member_sees_public_ones_whatever_they_ask_for(self):
+    def test_list_for_member_shows_public_types_only(self):
         for query in ({}, {"is_public": "None"}, {"is_public": "False"}):
             self.assertEqual({"gold", "silver"}, self.names(**query))
 
-    def test_a_member_sees_private_ones_that_their_project_has_access_to(self):
+    def test_list_for_member_shows_accessible_private_types(self):
         types.add_access(self.hidden["id"], rows.PROJECT)
         self.assertEqual({"gold", "silver", "hidden"}, self.names())
         self.ctx = asking.context(*asking.ADMIN)
@@ -154,7 +154,7 @@ class ListTest(unittest.TestCase):
         self.ctx = asking.context(*asking.ADMIN, project=asking.OTHER_PROJECT)
         self.assertEqual({"gold", "silver"}, self.names())
 
-    def test_an_administrator_filters_by_more(self):
+    def test_list_for_admin_takes_any_filter(self):
         self.ctx = asking.context(*asking.ADMIN)
         for query in (
             {"id": self.hidden["id"]},
@@ -164,32 +164,32 @@ class ListTest(unittest.TestCase):
         ):
             self.assertEqual({"hidden"}, self.names(is_public="None", **query), query)
 
-    def test_an_administrator_chooses(self):
+    def test_list_for_admin_filters_by_visibility(self):
         self.ctx = asking.context(*asking.ADMIN)
         self.assertEqual({"gold", "silver"}, self.names())
         self.assertEqual({"hidden"}, self.names(is_public="False"))
         self.assertEqual({"gold", "silver", "hidden"}, self.names(is_public="None"))
         self.assertEqual({"hidden"}, self.names(is_public="none", name="hidden"))
 
-    def test_extra_specs_filter_from_3_52_on(self):
+    def test_list_filters_by_extra_specs_since_3_52(self):
         query = {"extra_specs": "{'multiattach': '<is> True'}"}
         self.assertEqual({"gold"}, self.names(**query))
         self.assertEqual({"gold", "silver"}, self.names(mv.Version(3, 51), **query))
         self.ctx = asking.context(*asking.ADMIN)
         self.assertEqual({"gold"}, self.names(mv.Version(3, 51), **query))
 
-    def test_what_is_hidden_cannot_be_guessed(self):
+    def test_list_filter_by_hidden_spec_matches_nothing(self):
         query = {"extra_specs": "{'inner': 'x'}"}
         self.assertEqual(set(), self.names(**query))
         self.ctx = asking.context(*asking.ADMIN)
         self.assertEqual({"gold"}, self.names(**query))
 
-    def test_unknown_filters_are_refused_from_3_52_on(self):
+    def test_list_with_unknown_filter_is_refused_since_3_52(self):
         self.assertEqual({"gold", "silver"}, self.names(mv.Version(3, 51), colour="red"))
         with self.assertRaisesRegex(exception.BadRequest, "colour"):
             self.names(colour="red")
 
-    def test_pages(self):
+    def test_list_is_paged(self):
         first = self.index(limit="1", sort="name:asc")
         (link,) = first["volume_types_links"]
         self.assertIn("/types?limit=1&sort=name%3Aasc&marker=", link["href"])

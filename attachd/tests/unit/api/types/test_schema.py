@@ -8,7 +8,7 @@ from attachd.api.types import schema
 
 
 class SpecsTest(unittest.TestCase):
-    def test_what_is_said_of_attaching_is_checked(self):
+    def test_multiattach_specs_are_checked(self):
         schema.check_specs({"multiattach": "<is> True", "colour": "red"})
         with self.assertRaisesRegex(exception.InvalidInput, "extra_specs.mode"):
             schema.check_specs({"mode": "red"})

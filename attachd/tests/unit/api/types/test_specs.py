@@ -20,7 +20,7 @@ class SpecsTest(unittest.TestCase):
     def all(self):
         return specs.index(self.admin, self.kind)["extra_specs"]
 
-    def test_a_member_sees_what_a_volume_can_do(self):
+    def test_index_for_member_shows_visible_specs(self):
         member = asking.context()
         shown = specs.index(member, self.kind)
         self.assertEqual({"extra_specs": {"multiattach": "<is> True"}}, shown)
@@ -29,28 +29,28 @@ class SpecsTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.NotFound, "inner"):
             specs.show(member, self.kind, "inner")
 
-    def test_some_are_set_and_the_others_kept(self):
+    def test_create_merges_specs(self):
         shown = specs.create(self.admin, self.kind, {"extra_specs": {"new": "1"}})
         self.assertEqual({"extra_specs": {"new": "1"}}, shown)
         self.assertEqual({**SPECS, "new": "1"}, self.all())
 
-    def test_one_is_set(self):
+    def test_update_sets_one_spec(self):
         self.assertEqual(
             {"inner": "y"}, specs.update(self.admin, self.kind, "inner", {"inner": "y"})
         )
         self.assertEqual("y", self.all()["inner"])
 
-    def test_the_key_of_url_and_body_are_the_same(self):
+    def test_update_with_different_key_in_body_is_refused(self):
         with self.assertRaisesRegex(exception.BadRequest, "mismatch"):
             specs.update(self.admin, self.kind, "inner", {"outer": "y"})
 
-    def test_one_is_removed(self):
+    def test_delete_removes_one_spec(self):
         specs.delete(self.admin, self.kind, "inner")
         self.assertEqual({"multiattach": "<is> True"}, self.all())
         with self.assertRaisesRegex(exception.NotFound, "inner"):
             specs.delete(self.admin, self.kind, "inner")
 
-    def test_nothing_changes_while_volumes_have_the_type(self):
+    def test_changes_with_volumes_of_type_are_refused(self):
         rows.add_volume(volume_type_id=self.kind)
         acts = (
             lambda: specs.create(self.admin, self.kind, {"extra_specs": {"new": "1"}}),
@@ -62,7 +62,7 @@ class SpecsTest(unittest.TestCase):
                 act()
         self.assertEqual(SPECS, self.all())
 
-    def test_an_unknown_type_is_not_found(self):
+    def test_specs_of_unknown_type_are_not_found(self):
         for act in (specs.index, lambda *args: specs.delete(*args, "k")):
             with self.assertRaises(exception.VolumeTypeNotFound):
                 act(self.admin, asking.new_id())

@@ -26,27 +26,27 @@ class ViewTest(unittest.TestCase):
     def shown(self, *roles):
         return view.detail(ROW, view.Viewer.from_context(asking.context(*roles)))
 
-    def test_a_member_sees_what_a_volume_can_do(self):
+    def test_detail_for_member_shows_visible_specs(self):
         shown = self.shown()
         self.assertEqual(KEYS | {view.IS_PUBLIC, "extra_specs"}, set(shown))
         self.assertEqual({"multiattach": "<is> True"}, shown["extra_specs"])
 
-    def test_an_administrator_sees_how_it_is_built(self):
+    def test_detail_for_admin_shows_all_specs(self):
         shown = self.shown(*asking.ADMIN)
         self.assertEqual(KEYS | {view.IS_PUBLIC, "extra_specs", "qos_specs_id"}, set(shown))
         self.assertEqual((SPECS, "q"), (shown["extra_specs"], shown["qos_specs_id"]))
 
-    def test_a_reader_sees_visibility_by_one_name(self):
+    def test_detail_for_reader_has_one_name_of_is_public(self):
         self.assertEqual(KEYS | {"extra_specs"}, set(self.shown("reader")))
 
-    def test_who_is_nobody_sees_no_extra_specs(self):
+    def test_detail_without_roles_has_no_extra_specs(self):
         self.assertEqual(KEYS, set(self.shown("guest")))
 
-    def test_an_update_shows_visibility_by_one_name(self):
+    def test_updated_has_one_name_of_is_public(self):
         viewer = view.Viewer.from_context(asking.context(*asking.ADMIN))
         self.assertNotIn(view.IS_PUBLIC, view.updated(ROW, viewer))
 
-    def test_what_was_changed_does_not_tell_its_qos(self):
+    def test_updated_has_no_qos_specs_id(self):
         viewer = view.Viewer.from_context(asking.context(*asking.ADMIN))
         for shown in (view.created(ROW, viewer), view.updated(ROW, viewer)):
             self.assertNotIn("qos_specs_id", shown)

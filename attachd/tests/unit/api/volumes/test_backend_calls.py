@@ -14,7 +14,7 @@ from attachd.tests import asking, rows
 AWAY = exception.Unavailable(reason="The message queue does not answer. Try again later.")
 
 
-class WorkTest(unittest.TestCase):
+class BackendCallsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -37,7 +37,7 @@ class WorkTest(unittest.TestCase):
         for name in ("create_volume", "delete_volume", "extend_volume"):
             getattr(self.manager_api, name).side_effect = fail
 
-    def test_the_row_is_there_before_the_message(self):
+    def test_create_stores_row_before_message(self):
         states = []
         self.manager_api.create_volume.side_effect = lambda _ctx, volume: states.append(
             (rows.volume(volume.id)["state"], rows.volume(volume.id)["owner"])
@@ -45,7 +45,7 @@ class WorkTest(unittest.TestCase):
         self.create()
         self.assertEqual([("creating", "here@fake")], states)
 
-    def test_a_volume_that_could_not_be_sent_is_in_error_and_named(self):
+    def test_create_with_failed_message_leaves_volume_in_error(self):
         self.failing()
         with self.assertRaises(exception.Unavailable) as caught:
             self.create()
@@ -55,7 +55,7 @@ class WorkTest(unittest.TestCase):
         self.assertIn(row["id"], str(caught.exception))
         self.assertEqual(503, caught.exception.code)
 
-    def test_a_frozen_backend_deletes_and_extends_nothing(self):
+    def test_frozen_backend_refuses_delete_and_extend(self):
         asking.report("here@fake")
         services.freeze(asking.BINARY, "here@fake")
         volume = self.loaded()
@@ -65,13 +65,13 @@ class WorkTest(unittest.TestCase):
         self.assertEqual("ready", rows.volume(volume.id)["state"])
         self.assertEqual([], self.manager_api.mock_calls)
 
-    def test_a_volume_that_was_made_all_the_same_stays_available(self):
+    def test_create_with_failed_message_and_created_volume_stays_available(self):
         self.failing(meanwhile=Event.CREATED)
         made = self.create()
         self.assertEqual(made.id, rows.volumes()[0]["id"])
         self.assertEqual("available", rows.volumes()[0]["status"])
 
-    def test_a_deletion_that_could_not_be_sent_can_be_repeated(self):
+    def test_delete_with_failed_message_can_be_repeated(self):
         volume = self.loaded()
         self.failing()
         with self.assertRaises(exception.Unavailable):
@@ -81,19 +81,19 @@ class WorkTest(unittest.TestCase):
         backend_calls.delete(self.ctx, Volume.get(self.ctx, volume.id))
         self.assertEqual("deleting", rows.volume(volume.id)["status"])
 
-    def test_a_volume_deleted_all_the_same_stays_gone(self):
+    def test_delete_with_failed_message_and_deleted_volume_succeeds(self):
         volume = self.loaded()
         self.failing(meanwhile=Event.DELETED)
         backend_calls.delete(self.ctx, volume)
         self.assertEqual([], rows.volumes())
 
-    def test_a_volume_that_grew_all_the_same_has_grown(self):
+    def test_extend_with_failed_message_and_extended_volume_succeeds(self):
         volume = self.loaded()
         self.failing(meanwhile=Event.EXTENDED)
         backend_calls.extend(self.ctx, volume, 5)
         self.assertEqual("available", rows.volume(volume.id)["status"])
 
-    def test_growing_is_marked_with_the_size(self):
+    def test_extend_records_new_size(self):
         volume = self.loaded()
         backend_calls.extend(self.ctx, volume, 5)
         row = rows.volume(volume.id)
@@ -102,7 +102,7 @@ class WorkTest(unittest.TestCase):
         )
         self.manager_api.extend_volume.assert_called_once_with(self.ctx, volume)
 
-    def test_a_volume_whose_growing_could_not_be_sent_is_as_it_was(self):
+    def test_extend_with_failed_message_restores_volume(self):
         volume = self.loaded()
         self.failing()
         with self.assertRaises(exception.Unavailable):
@@ -112,7 +112,7 @@ class WorkTest(unittest.TestCase):
             ("available", 1, None), (row["status"], row["size_gib"], row["new_size_gib"])
         )
 
-    def test_a_wrong_state_sends_nothing(self):
+    def test_delete_and_extend_in_wrong_state_send_nothing(self):
         volume = self.loaded("creating")
         for act in (
             lambda: backend_calls.delete(self.ctx, volume),

@@ -22,7 +22,7 @@ class Case(unittest.TestCase):
 
 
 class ValuesTest(Case):
-    def test_of_a_plain_volume(self):
+    def test_build_of_plain_volume(self):
         self.assertEqual(
             {
                 "name": "n",
@@ -43,18 +43,18 @@ class ValuesTest(Case):
             self.new(size="3", name=" n ", description=None),
         )
 
-    def test_old_names_of_texts_yield_to_new_ones(self):
+    def test_name_wins_over_display_name(self):
         wanted = {"display_name": "old", "name": "new", "display_description": "text"}
         self.assertEqual(
             {"name": "new", "description": "text"}, create_params.name_and_description(wanted)
         )
         self.assertEqual({}, create_params.name_and_description({}))
 
-    def test_what_clients_send_as_null_is_no_wish(self):
+    def test_null_fields_are_ignored(self):
         nothing = dict.fromkeys((*schema.REFUSED, "volume_type", "availability_zone", "metadata"))
         self.assertEqual(self.new(), self.new(**nothing, multiattach=None))
 
-    def test_of_a_copy(self):
+    def test_build_of_clone_takes_values_of_source(self):
         kind = asking.add_type("gold")
         source = rows.add_volume(
             host="here@shelf#p", size_gib=2, bootable=True, volume_type_id=kind["id"]
@@ -72,7 +72,7 @@ class ValuesTest(Case):
             expected.items(), {k: v for k, v in found.items() if k != "metadata"}.items()
         )
 
-    def test_what_there_is_not_is_refused_by_name(self):
+    def test_unsupported_field_is_refused_by_name(self):
         for field in schema.REFUSED:
             by_id = field in schema.FOUND_NOWHERE
             error = exception.NotFound if by_id else exception.BadRequest
@@ -81,18 +81,18 @@ class ValuesTest(Case):
             with self.subTest(field), self.assertRaisesRegex(exception.BadRequest, field):
                 self.new(**{field: "words"})
 
-    def test_a_size_is_needed(self):
+    def test_missing_size_is_refused(self):
         for wanted in ({"size": None}, {}):
             with self.assertRaisesRegex(exception.InvalidInput, "volume.size"):
                 create_params.build(self.ctx, wanted)
 
-    def test_nothing_fits(self):
+    def test_build_without_fitting_backend_is_refused(self):
         with self.assertRaisesRegex(exception.NoValidBackend, "101 GiB"):
             self.new(size=101)
 
 
 class TypesTest(Case):
-    def test_a_type_is_named_by_name_or_id(self):
+    def test_type_is_found_by_name_or_id(self):
         kind = asking.add_type("gold")
         for wanted in (kind["id"], "gold"):
             found = self.new(volume_type=wanted)
@@ -100,17 +100,17 @@ class TypesTest(Case):
                 (kind["id"], "gold"), (found["volume_type_id"], found["volume_type_name"])
             )
 
-    def test_the_default_type_is_taken_where_none_is_named(self):
+    def test_default_type_applies_without_type(self):
         kind = asking.add_type("usual")
         override(self, "default_volume_type", "usual")
         for wanted in (None, ""):
             self.assertEqual(kind["id"], self.new(volume_type=wanted)["volume_type_id"])
 
-    def test_an_unknown_type_is_not_found(self):
+    def test_unknown_type_is_not_found(self):
         with self.assertRaises(exception.VolumeTypeNotFound):
             self.new(volume_type="gold")
 
-    def test_a_private_type_is_for_administrators(self):
+    def test_private_type_for_member_is_not_found(self):
         asking.add_type("hidden", is_public=False)
         with self.assertRaises(exception.VolumeTypeNotFound):
             self.new(volume_type="hidden")
@@ -118,16 +118,16 @@ class TypesTest(Case):
             "hidden", self.new(*asking.ADMIN, volume_type="hidden")["volume_type_name"]
         )
 
-    def test_a_type_makes_a_volume_multiattach(self):
+    def test_multiattach_type_makes_volume_multiattach(self):
         asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
         self.assertIs(True, self.new(volume_type="shared")["multiattach"])
 
-    def test_a_reader_may_not_have_a_multiattach_volume(self):
+    def test_multiattach_type_for_reader_is_forbidden(self):
         asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
         with self.assertRaisesRegex(exception.Forbidden, "volume:multiattach"):
             self.new("reader", volume_type="shared")
 
-    def test_a_request_does_not_make_a_volume_multiattach(self):
+    def test_multiattach_in_request_is_refused(self):
         for value in (True, "True", "1"):
             with self.assertRaisesRegex(exception.BadRequest, "multiattach"):
                 self.new(multiattach=value)
@@ -156,11 +156,11 @@ class SourcesTest(unittest.TestCase):
         )
         return create_params.source_volume(ctx or self.ctx, {"source_volid": row["id"]})
 
-    def test_no_source_is_none(self):
+    def test_source_without_source_volid_is_none(self):
         for wanted in ({}, {"source_volid": None}, {"source_volid": ""}):
             self.assertIsNone(create_params.source_volume(self.ctx, wanted))
 
-    def test_only_what_is_available_or_in_use_is_a_source(self):
+    def test_source_must_be_available_or_in_use(self):
         volume = rows.add_volume()["id"]
         rows.add_attachment(volume, "attached")
         self.assertEqual(
@@ -171,13 +171,13 @@ class SourcesTest(unittest.TestCase):
             with self.assertRaisesRegex(exception.InvalidVolume, f"currently {state}"):
                 self.source(state)
 
-    def test_another_projects_volume_is_not_there(self):
+    def test_source_of_other_project_is_not_found(self):
         with self.assertRaises(exception.VolumeNotFound):
             self.source(project_id=asking.OTHER_PROJECT)
         admin = asking.context(*asking.ADMIN)
         self.assertIsNotNone(self.source(ctx=admin, project_id=asking.OTHER_PROJECT))
 
-    def test_the_type_is_the_sources_unless_another_one_is_asked_for(self):
+    def test_type_defaults_to_type_of_source(self):
         asking.add_type("silver")
         source = self.source()
         self.assertEqual("gold", create_params.requested_type(self.ctx, {}, source)["name"])
@@ -188,21 +188,21 @@ class SourcesTest(unittest.TestCase):
         )
         self.assertIsNone(create_params.requested_type(self.ctx, {}, None))
 
-    def test_the_size_is_the_sources_or_more(self):
+    def test_size_is_at_least_size_of_source(self):
         source = self.source()
         self.assertEqual(3, create_params.requested_size({}, source))
         self.assertEqual(4, create_params.requested_size({"size": "4"}, source))
         with self.assertRaisesRegex(exception.InvalidInput, "at least its 3 GiB"):
             create_params.requested_size({"size": 2}, source)
 
-    def test_the_place_is_the_sources(self):
+    def test_destination_is_backend_of_source(self):
         for host in ("here@shelf", "there@shelf"):
             source = self.source(host=f"{host}#p")
             for zone in (None, "nova"):
                 found = create_params.select_destination(source, 1, {}, zone)
                 self.assertEqual(f"{host}#shelf", found.host)
 
-    def test_another_zone_or_what_its_backend_lacks_is_refused(self):
+    def test_destination_with_other_zone_or_missing_capability_is_refused(self):
         source = self.source()
         with self.assertRaisesRegex(exception.InvalidInput, "in nova"):
             create_params.select_destination(source, 1, {}, "far")
@@ -211,7 +211,7 @@ class SourcesTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.NoValidBackend, "200 GiB are asked for"):
             create_params.select_destination(source, 200, {})
 
-    def test_a_source_whose_backend_is_down_is_not_copied(self):
+    def test_destination_with_source_backend_down_is_refused(self):
         asking.report("here@shelf", up=False)
         with self.assertRaisesRegex(exception.NoValidBackend, "down"):
             create_params.select_destination(self.source(), 1, {})

@@ -28,34 +28,34 @@ class Case(unittest.TestCase):
         return str(caught.exception)
 
 
-class WhoTest(Case):
-    def test_everybody_sees_their_own_project(self):
+class ProjectTest(Case):
+    def test_list_is_limited_to_project_of_caller(self):
         for ctx in (self.member, self.admin):
             self.assertEqual(OWN, filters.parse(ctx, {}, mv.LATEST))
 
-    def test_all_projects_are_for_administrators(self):
+    def test_all_tenants_needs_admin(self):
         query = {"all_tenants": "1"}
         self.assertEqual({}, filters.parse(self.admin, query, mv.LATEST))
         self.assertEqual(OWN, filters.parse(self.member, query, mv.LATEST))
 
-    def test_administrators_say_clearly_whether_they_want_all(self):
+    def test_all_tenants_with_invalid_value_is_refused(self):
         query = {"all_tenants": "perhaps"}
         self.assertIn("all_tenants", self.refused(self.admin, query))
         self.assertEqual(OWN, filters.parse(self.member, query, mv.LATEST))
 
-    def test_another_project_needs_all_projects(self):
+    def test_filter_by_other_project_without_all_tenants_matches_nothing(self):
         query = {"project_id": "x"}
         self.assertIsNone(filters.parse(self.admin, query, mv.LATEST))
         found = filters.parse(self.admin, {**query, "all_tenants": "True"}, mv.LATEST)
         self.assertEqual({"project_id": "x"}, found)
 
-    def test_a_member_cannot_ask_for_a_project(self):
+    def test_member_filter_by_project_is_refused_since_3_31(self):
         self.assertIn("project_id", self.refused(self.member, {"project_id": "x"}))
         self.assertEqual(OWN, filters.parse(self.member, {"project_id": "x"}, mv.BASE))
 
 
-class KnownTest(Case):
-    def test_an_unknown_filter_is_refused_since_3_31_and_ignored_before(self):
+class KnownFiltersTest(Case):
+    def test_unknown_filter_is_refused_since_3_31_and_ignored_before(self):
         for ctx in (self.member, self.admin):
             self.assertIn("colour", self.refused(ctx, {"colour": "red"}, mv.Version(3, 31)))
         before = mv.Version(3, 30)
@@ -63,7 +63,7 @@ class KnownTest(Case):
         # What an administrator looks for, no volume has.
         self.assertIsNone(filters.parse(self.admin, {"colour": "red"}, before))
 
-    def test_later_filters_were_ignored_before_3_31(self):
+    def test_later_filters_are_ignored_before_3_31(self):
         cases = {"created_at": "gt:x", "updated_at": "gt:x", "consumes_quota": "false"}
         for name, text in cases.items():
             for ctx in (self.member, self.admin):
@@ -72,20 +72,20 @@ class KnownTest(Case):
         self.assertEqual(OWN, filters.parse(self.member, query, mv.Version(3, 9)))
         self.assertIsNone(filters.parse(self.member, query, mv.Version(3, 10)))
 
-    def test_before_3_2_anything_but_false_was_bootable(self):
+    def test_bootable_before_3_2_means_anything_but_false(self):
         for text, expected in (("false", False), ("FALSE", False), ("0", True), ("x", True)):
             found = filters.parse(self.member, {"bootable": text}, mv.Version(3, 1))
             self.assertEqual({**OWN, "bootable": expected}, found, text)
         self.assertIn("bootable", self.refused(self.member, {"bootable": "x"}, mv.Version(3, 2)))
 
-    def test_a_part_of_a_name_matches_since_3_34(self):
+    def test_like_filter_matches_substring_since_3_34(self):
         query = {"name~": "x"}
         found = filters.parse(self.admin, query, mv.Version(3, 34))
         self.assertEqual({**OWN, "like": {"name": "x"}}, found)
         self.refused(self.admin, query, mv.Version(3, 33))
         self.refused(self.member, query)
 
-    def test_every_filter_is_one_that_the_database_knows(self):
+    def test_every_registered_filter_is_known_to_database(self):
         sample = {
             "metadata": "{}",
             "glance_metadata": "{}",
@@ -97,7 +97,7 @@ class KnownTest(Case):
             found = filters.parse(self.admin, query, mv.LATEST) or {}
             self.assertLessEqual(found.keys(), Filters.__annotations__.keys(), name)
 
-    def test_image_metadata_is_a_filter_since_3_4_and_since_3_31_for_administrators(self):
+    def test_image_metadata_filter_since_3_4_and_for_admins_since_3_31(self):
         query = {"glance_metadata": "{'os_type': 'linux'}"}
         asked = {**OWN, "image_metadata": {"os_type": "linux"}}
         for ctx in (self.member, self.admin):
@@ -113,23 +113,23 @@ class ValuesTest(Case):
         found = filters.parse(self.member, query, mv.LATEST)
         return None if found is None else {k: v for k, v in found.items() if k not in OWN}
 
-    def test_plain_ones(self):
+    def test_plain_filters_are_passed_on(self):
         query = {"name": "n", "status": "available", "availability_zone": "z"}
         self.assertEqual(query, self.found(**query))
 
-    def test_converted_ones(self):
+    def test_typed_filters_are_converted(self):
         self.assertEqual(
             {"size_gib": 5, "bootable": True, "metadata": {"a": "b"}},
             self.found(size="5", bootable="1", metadata="{'a': 'b'}"),
         )
 
-    def test_what_no_volume_has_finds_none(self):
+    def test_filter_by_unsupported_field_matches_nothing(self):
         self.assertIsNone(self.found(migration_status="migrating"))
         self.assertIsNone(self.found(group_id="g"))
         self.assertIsNone(self.found(consumes_quota="false"))
         self.assertEqual({}, self.found(consumes_quota="true"))
 
-    def test_times(self):
+    def test_time_filters_are_comparisons(self):
         moment = datetime.datetime.fromisoformat("2026-01-31T11:00:00")
         self.assertEqual(
             {
@@ -141,7 +141,7 @@ class ValuesTest(Case):
             self.found(created_at="gt:2026-01-31T12:00:00+01:00,lte:2026-02-01"),
         )
 
-    def test_wrong_values_are_named(self):
+    def test_invalid_filter_value_is_refused_by_name(self):
         wrong = {
             "size": ("x", "-1", "1" * 20, "1.5", "²"),
             "bootable": ("maybe", ""),

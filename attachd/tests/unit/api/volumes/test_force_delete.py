@@ -12,7 +12,7 @@ from attachd.objects import Volume
 from attachd.tests import asking, rows
 
 
-class ForcedTest(unittest.TestCase):
+class ForceDeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -28,7 +28,7 @@ class ForcedTest(unittest.TestCase):
         ctx = asking.context(*asking.ADMIN)
         force_delete.delete(ctx, Volume.get(ctx, volume_id), webob.Request.blank("/"))
 
-    def test_what_is_attached_is_named_and_stays(self):
+    def test_force_delete_of_attached_volume_is_refused_by_name(self):
         volume = rows.add_volume(multiattach=True)
         rows.add_attachment(volume["id"], "connecting")
         attached = rows.add_attachment(volume["id"], "attached")["id"]
@@ -37,7 +37,7 @@ class ForcedTest(unittest.TestCase):
         self.manager_api.detach.assert_not_called()
         self.assertEqual(2, len(rows.attachments(volume["id"])))
 
-    def test_what_an_agent_may_have_a_device_of_stays(self):
+    def test_force_delete_with_possible_agent_device_is_refused(self):
         for state in ("connected", "attached", "withdrawing"):
             volume = rows.add_volume()
             mine = rows.add_attachment(volume["id"], state, agent="node-1")["id"]
@@ -45,7 +45,7 @@ class ForcedTest(unittest.TestCase):
                 self.delete(volume["id"])
         self.manager_api.detach.assert_not_called()
 
-    def test_what_an_agent_may_get_a_device_of_meanwhile_is_left_then(self):
+    def test_force_delete_with_agent_device_made_meanwhile_is_refused(self):
         volume = rows.add_volume()
         rows.add_attachment(volume["id"], "connecting", agent="node-1")
         allowed = []
@@ -59,7 +59,7 @@ class ForcedTest(unittest.TestCase):
         self.assertIn("connecting", allowed)
         self.assertFalse({"connected", "attached", "withdrawing"} & set(allowed))
 
-    def test_force_takes_back_what_did_not_come_to_its_end(self):
+    def test_force_delete_removes_unfinished_attachments(self):
         volume = rows.add_volume()
         unfinished = ("connecting", "connected", "disconnecting", "connect_unknown")
         mine = [rows.add_attachment(volume["id"], state)["id"] for state in unfinished]
@@ -71,7 +71,7 @@ class ForcedTest(unittest.TestCase):
         self.assertEqual(["connect_failed"], left)
         self.assertEqual("deleting", rows.volume(volume["id"])["status"])
 
-    def test_a_host_that_keeps_its_access_keeps_the_volume(self):
+    def test_force_delete_with_host_still_connected_keeps_volume(self):
         volume = rows.add_volume()
         rows.add_attachment(volume["id"], "disconnect_failed")
         stuck = exception.DisconnectFailed(attachment_id="a", reason="It is stuck.")
@@ -81,7 +81,7 @@ class ForcedTest(unittest.TestCase):
         self.assertEqual("error", rows.volume(volume["id"])["status"])
         self.manager_api.delete_volume.assert_not_called()
 
-    def test_an_attachment_that_goes_by_itself_does_not_matter(self):
+    def test_force_delete_with_attachment_deleted_meanwhile_succeeds(self):
         volume = rows.add_volume()
         mine = rows.add_attachment(volume["id"], "disconnecting")["id"]
 

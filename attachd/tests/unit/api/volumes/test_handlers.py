@@ -31,7 +31,7 @@ class Case(unittest.TestCase):
 
 
 class CreateTest(Case):
-    def test_it_stores_sends_and_shows(self):
+    def test_create_stores_sends_and_shows_volume(self):
         body = {"volume": {"size": 2, "name": "n", "metadata": {"k": "v"}}}
         shown = self.call(handlers.create, body)
         self.assertEqual(
@@ -42,7 +42,7 @@ class CreateTest(Case):
         self.assertEqual(shown["id"], sent.id)
         self.assertEqual("here@fake#fake", rows.volume(shown["id"])["host"])
 
-    def test_a_refused_wish_stores_nothing(self):
+    def test_refused_create_stores_nothing(self):
         with self.assertRaises(exception.NoValidBackend):
             self.call(handlers.create, {"volume": {"size": 10**6}})
         self.assertEqual([], rows.volumes())
@@ -50,14 +50,14 @@ class CreateTest(Case):
 
 
 class ShowTest(Case):
-    def test_it_shows_attachments(self):
+    def test_show_includes_attachments(self):
         volume = rows.add_volume()
         attachment = rows.add_attachment(volume["id"], "attached")
         shown = self.call(handlers.show, volume["id"])
         self.assertEqual("in-use", shown["status"])
         self.assertEqual([attachment["id"]], [a["attachment_id"] for a in shown["attachments"]])
 
-    def test_others_do_not_see_it(self):
+    def test_show_for_other_project_is_not_found(self):
         volume = rows.add_volume()
         with self.assertRaises(exception.VolumeNotFound):
             self.call(
@@ -69,7 +69,7 @@ class UpdateTest(Case):
     def update(self, volume, **changes):
         return self.call(handlers.update, volume["id"], {"volume": changes})
 
-    def test_it_changes_what_is_given_and_nothing_else(self):
+    def test_update_changes_only_given_fields(self):
         volume = rows.add_volume(name="old", description="text")
         volume_metadata.merge(volume["id"], {"k": "v"})
         shown = self.update(volume, name="new")
@@ -79,26 +79,26 @@ class UpdateTest(Case):
         )
         self.assertIsNotNone(shown["updated_at"])
 
-    def test_texts_can_be_taken_away(self):
+    def test_update_clears_name_and_description(self):
         shown = self.update(
             rows.add_volume(name="old", description="d"), name=None, description=""
         )
         self.assertEqual((None, ""), (shown["name"], shown["description"]))
 
-    def test_metadata_is_replaced(self):
+    def test_update_replaces_metadata(self):
         volume = rows.add_volume()
         volume_metadata.merge(volume["id"], {"a": "1", "b": "2"})
         self.assertEqual({"b": "3"}, self.update(volume, metadata={"b": "3"})["metadata"])
 
-    def test_not_in_maintenance(self):
+    def test_update_in_maintenance_is_refused(self):
         with self.assertRaises(exception.InvalidVolume):
             self.update(rows.add_volume("maintenance"), name="n")
 
-    def test_the_answer_lacks_the_extended_attributes(self):
+    def test_update_answer_lacks_extended_attributes(self):
         self.assertNotIn("os-vol-tenant-attr:tenant_id", self.update(rows.add_volume(), name="n"))
 
 
-class DescriptionTest(unittest.TestCase):
+class ApplyUpdateTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -110,12 +110,12 @@ class DescriptionTest(unittest.TestCase):
         volume = Volume.get(asking.context(), self.volume)
         return volume.name, volume.description, volume.metadata
 
-    def test_what_is_not_named_stays(self):
+    def test_apply_update_keeps_other_fields(self):
         self.assertEqual(("disk", "mine", {}), self.changed(description="mine"))
         self.assertEqual(("disk", "mine", {"a": "b"}), self.changed(metadata={"a": "b"}))
         self.assertEqual(("new", "mine", {"a": "b"}), self.changed(name="new"))
 
-    def test_it_is_told(self):
+    def test_apply_update_sends_notifications(self):
         self.changed(name="new")
         told = [each["payload"]["display_name"] for each in self.heard.messages()]
         self.assertEqual(["disk", "new"], told)
@@ -144,8 +144,8 @@ class ListCase(unittest.TestCase):
         return "".join(each["name"] for each in self.list(**query)["volumes"])
 
 
-class OwnTest(ListCase):
-    def test_attachd_1_0_tells_how_many_times_each_is_attached(self):
+class ExtListTest(ListCase):
+    def test_index_under_attachd_1_0_counts_attachments(self):
         often = self.add("a", multiattach=True)["id"]
         self.add("b")
         for _each in range(3):
@@ -163,10 +163,10 @@ class PagesTest(ListCase):
         for name in "abcde":
             self.add(name)
 
-    def test_newest_first(self):
+    def test_list_is_sorted_newest_first(self):
         self.assertEqual("edcba", self.names())
 
-    def test_a_link_leads_through_all_pages(self):
+    def test_next_links_lead_through_all_pages(self):
         for handler, path in ((handlers.index, "volumes"), (handlers.detail, "volumes/detail")):
             query, seen = {"limit": "2", "consumes_quota": "true"}, ""
             while query:
@@ -180,7 +180,7 @@ class PagesTest(ListCase):
                     self.assertIn("consumes_quota", query)
             self.assertEqual("edcba", seen)
 
-    def test_links_stay_right_while_volumes_come_and_go(self):
+    def test_next_links_stay_valid_with_concurrent_changes(self):
         ids = {row["name"]: row["id"] for row in rows.volumes()}
         answer = self.list(limit="2")
         self.assertEqual(["e", "d"], [each["name"] for each in answer["volumes"]])
@@ -190,22 +190,22 @@ class PagesTest(ListCase):
         url = urllib.parse.urlsplit(answer["volumes_links"][0]["href"])
         self.assertEqual("ca", self.names(**dict(urllib.parse.parse_qsl(url.query))))
 
-    def test_a_link_whose_marker_is_gone_says_to_start_again(self):
+    def test_link_with_deleted_marker_is_refused(self):
         query = {"limit": "2", "marker": rows.volumes()[1]["id"]}
         self.remove(query["marker"])
         with self.assertRaisesRegex(exception.MarkerNotFound, "start again"):
             self.list(**query)
 
-    def test_the_last_page_has_no_link(self):
+    def test_last_page_has_no_link(self):
         self.assertNotIn("volumes_links", self.list(limit="6"))
 
-    def test_a_count_is_of_all_pages_and_of_the_filters(self):
+    def test_with_count_counts_all_pages_of_filter(self):
         answer = self.list(limit="2", with_count="True")
         self.assertEqual((2, 5), (len(answer["volumes"]), answer["count"]))
         self.assertEqual(1, self.list(name="c", with_count="1")["count"])
         self.assertEqual(0, self.list(group_id="g", with_count="1")["count"])
 
-    def test_a_count_is_refused_from_3_31_and_ignored_before(self):
+    def test_with_count_before_3_45_is_refused_since_3_31(self):
         query = {"with_count": "True"}
         self.assertNotIn("count", self.list(version=mv.Version(3, 30), **query))
         for minor in (31, 44):
@@ -213,13 +213,13 @@ class PagesTest(ListCase):
                 self.list(version=mv.Version(3, minor), **query)
         self.assertNotIn("count", self.list())
 
-    def test_a_page_is_three_statements(self):
+    def test_detail_page_takes_three_statements(self):
         volume_metadata.merge(rows.volumes()[0]["id"], {"k": "v"})
         before = session.counters().statements
         self.list()
         self.assertEqual(3, session.counters().statements - before)
 
-    def test_sizes_do_not_make_more_statements(self):
+    def test_page_size_adds_no_statements(self):
         for number in range(50):
             volume = self.add(str(number))
             volume_metadata.merge(volume["id"], {"k": "v"})
@@ -229,8 +229,8 @@ class PagesTest(ListCase):
         self.assertEqual(3, session.counters().statements - before)
 
 
-class OrderTest(ListCase):
-    def test_by_what_clients_call_the_columns(self):
+class SortTest(ListCase):
+    def test_sort_keys_are_wire_names(self):
         self.add("b", size_gib=1)
         self.add("a", size_gib=3)
         self.add("c", size_gib=2)
@@ -238,14 +238,14 @@ class OrderTest(ListCase):
         self.assertEqual("abc", self.names(sort_key="display_name", sort_dir="asc"))
         self.assertEqual("acb", self.names(sort="size"))
 
-    def test_not_by_where_volumes_are(self):
+    def test_sort_by_host_is_refused(self):
         for key in ("host", "size_gib", "nonsense", ""):
             with self.assertRaisesRegex(exception.BadRequest, "sort key"):
                 self.list(sort=key)
 
 
 class FiltersTest(ListCase):
-    def test_what_is_found(self):
+    def test_index_applies_filters(self):
         self.add("free", availability_zone="z")
         shared = self.add("used", size_gib=7)
         rows.add_attachment(shared["id"], "attached")
@@ -271,7 +271,7 @@ class SummaryTest(ListCase):
     def summary(self, version=mv.LATEST, **query):
         return handlers.summary(self.ctx, query, version)["volume-summary"]
 
-    def test_of_the_own_project(self):
+    def test_summary_covers_project_of_caller(self):
         for size in (1, 2):
             volume = self.add("v", size_gib=size)
             volume_metadata.merge(volume["id"], {"k": str(size)})
@@ -282,14 +282,14 @@ class SummaryTest(ListCase):
         self.ctx = asking.context(*asking.ADMIN)
         self.assertEqual((3, 7), tuple(self.summary(all_tenants="1").values())[:2])
 
-    def test_its_metadata_came_with_3_36(self):
+    def test_summary_has_metadata_since_3_36(self):
         self.assertNotIn("metadata", self.summary(mv.Version(3, 35)))
 
-    def test_of_nothing(self):
+    def test_summary_without_volumes_is_zero(self):
         self.assertEqual({"total_count": 0, "total_size": 0, "metadata": {}}, self.summary())
 
 
-class DeletionTest(unittest.TestCase):
+class DeleteTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -299,7 +299,7 @@ class DeletionTest(unittest.TestCase):
         request = webob.Request.blank("/")
         handlers.delete(asking.context(*roles), volume_id, query, version, request)
 
-    def test_a_free_volume_is_marked_and_sent(self):
+    def test_delete_available_volume_marks_and_sends(self):
         for state in ("ready", "error", "error_deleting", "error_extending"):
             with self.subTest(state):
                 volume = rows.add_volume(state)
@@ -308,47 +308,47 @@ class DeletionTest(unittest.TestCase):
                 self.assertEqual(("deleting", "here@fake"), (found["status"], found["owner"]))
                 self.assertEqual(volume["id"], self.manager_api.delete_volume.call_args.args[1].id)
 
-    def test_what_it_goes_through_is_named(self):
+    def test_delete_in_wrong_status_names_status(self):
         for state in ("creating", "extending", "deleting", "maintenance"):
             volume = rows.add_volume(state)
             with self.subTest(state), self.assertRaisesRegex(exception.InvalidVolume, state):
                 self.delete(volume["id"])
         self.manager_api.delete_volume.assert_not_called()
 
-    def test_attachments_are_named(self):
+    def test_delete_with_attachments_names_them(self):
         volume = rows.add_volume()
         attachment = rows.add_attachment(volume["id"], "attached")
         with self.assertRaisesRegex(exception.InvalidVolume, attachment["id"]):
             self.delete(volume["id"])
         self.assertEqual("in-use", rows.volume(volume["id"])["status"])
 
-    def test_force_is_for_administrators(self):
+    def test_force_delete_without_admin_is_forbidden(self):
         volume = rows.add_volume("creating")
         with self.assertRaisesRegex(exception.Forbidden, "volume:force_delete"):
             self.delete(volume["id"], force="True")
         self.delete(volume["id"], *asking.ADMIN, force="True")
         self.assertEqual("deleting", rows.volume(volume["id"])["status"])
 
-    def test_force_is_ignored_before_3_23(self):
+    def test_force_before_3_23_is_ignored(self):
         volume = rows.add_volume("creating")
         with self.assertRaises(exception.InvalidVolume):
             self.delete(volume["id"], *asking.ADMIN, version=mv.Version(3, 22), force="True")
 
-    def test_force_does_not_delete_what_is_attached(self):
+    def test_force_delete_of_attached_volume_is_refused(self):
         volume = rows.add_volume()
         rows.add_attachment(volume["id"], "attached")
         with self.assertRaises(exception.InvalidVolume):
             self.delete(volume["id"], *asking.ADMIN, force="True")
         self.assertEqual("in-use", rows.volume(volume["id"])["status"])
 
-    def test_nonsense_is_refused_before_anything_is_done(self):
+    def test_delete_with_invalid_parameter_changes_nothing(self):
         volume = rows.add_volume()
         for query in ({"force": "perhaps"}, {"cascade": ""}):
             with self.assertRaises(exception.InvalidInput):
                 self.delete(volume["id"], **query)
         self.assertEqual("available", rows.volume(volume["id"])["status"])
 
-    def test_who_may_delete(self):
+    def test_delete_by_other_project_or_reader_is_refused(self):
         volume = rows.add_volume()
         with self.assertRaises(exception.Forbidden):
             self.delete(volume["id"], "reader")
@@ -364,17 +364,17 @@ class EncryptionTest(unittest.TestCase):
         self.loaded = patched.start()
         self.addCleanup(patched.stop)
 
-    def test_there_is_no_key(self):
+    def test_show_encryption_has_no_key(self):
         self.assertEqual(
             {"encryption_key_id": None}, handlers.show_encryption(mock.sentinel.ctx, "v")
         )
 
-    def test_the_volume_has_to_be_the_callers(self):
+    def test_show_encryption_of_other_project_is_not_found(self):
         self.loaded.side_effect = exception.VolumeNotFound(volume_id="v")
         with self.assertRaises(exception.VolumeNotFound):
             handlers.show_encryption_field(mock.sentinel.ctx, "v", "encryption_key_id")
 
-    def test_another_field_is_not_there(self):
+    def test_show_unknown_encryption_field_is_not_found(self):
         self.assertIsNone(
             handlers.show_encryption_field(mock.sentinel.ctx, "v", "encryption_key_id")
         )

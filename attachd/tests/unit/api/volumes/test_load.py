@@ -18,28 +18,28 @@ class LoadTest(unittest.TestCase):
         self.mine = rows.add_volume()["id"]
         self.strange = rows.add_volume(project_id=asking.OTHER_PROJECT)["id"]
 
-    def test_the_own_ones(self):
+    def test_get_returns_volume_of_own_project(self):
         found = load.get(asking.context(), self.mine, policy.UPDATE)
         self.assertEqual(self.mine, found.id)
 
-    def test_those_of_others_are_not_there_but_for_administrators(self):
+    def test_get_of_other_project_is_not_found_except_for_admin(self):
         with self.assertRaises(exception.VolumeNotFound):
             load.get(asking.context(), self.strange, policy.GET)
         found = load.get(asking.context(*asking.ADMIN), self.strange, policy.GET)
         self.assertEqual(self.strange, found.id)
 
-    def test_a_reader_may_not_change_anything(self):
+    def test_get_writable_for_reader_is_forbidden(self):
         load.get(asking.context("reader"), self.mine, policy.GET)
         with self.assertRaisesRegex(exception.Forbidden, "volume:update"):
             load.get(asking.context("reader"), self.mine, policy.UPDATE)
 
-    def test_nothing_is_changed_in_maintenance(self):
+    def test_get_writable_in_maintenance_is_refused(self):
         volume = rows.add_volume("maintenance")["id"]
         with self.assertRaisesRegex(exception.InvalidVolume, "maintenance"):
             load.get_writable(asking.context(), volume, policy.UPDATE)
         load.get_writable(asking.context(), self.mine, policy.UPDATE)
 
-    def test_what_is_shown_with_a_page_is_one_statement(self):
+    def test_from_rows_with_details_takes_one_statement(self):
         ids = [rows.add_volume()["id"] for _ in range(3)]
         rows.add_attachment(ids[1], "attached")
         volume_metadata.merge_image_metadata(ids[2], {"os_type": "linux"})
@@ -50,7 +50,7 @@ class LoadTest(unittest.TestCase):
         self.assertEqual([0, 1, 0], [len(each.attachments) for each in found])
         self.assertEqual([{"os_type": "linux"}, {}, {}], [each.image_metadata for each in found])
 
-    def test_what_is_shown_with_a_volume(self):
+    def test_with_details_adds_attachments_and_image_metadata(self):
         rows.add_attachment(self.mine, "attached")
         volume_metadata.merge_image_metadata(self.mine, {"os_type": "linux"})
         found = load.with_details(load.get(asking.context(), self.mine, policy.GET))

@@ -37,31 +37,31 @@ class Case(unittest.TestCase):
 
 
 class PairsTest(Case):
-    def test_merging_keeps_the_others(self):
+    def test_merge_keeps_other_pairs(self):
         shown = metadata.merge(self.ctx, self.volume, {"metadata": {"b": "3", "c": "4"}})
         self.assertEqual({"metadata": {"a": "1", "b": "3", "c": "4"}}, shown)
 
-    def test_replacing_removes_the_others(self):
+    def test_replace_removes_other_pairs(self):
         self.assertEqual({"metadata": {"c": "4"}}, self.replace({"c": "4"}))
         self.assertEqual({"c": "4"}, self.read()[0])
 
-    def test_one_pair(self):
+    def test_show_and_update_one_pair(self):
         self.assertEqual({"meta": {"a": "1"}}, metadata.show(self.ctx, self.volume, "a"))
         self.assertEqual({"meta": {"a": "9"}}, self.put("a", {"a": "9"}))
         metadata.delete(self.ctx, self.volume, "b")
         self.assertEqual({"a": "9"}, self.read()[0])
 
-    def test_the_key_of_url_and_body_are_the_same(self):
+    def test_update_with_different_key_in_body_is_refused(self):
         with self.assertRaisesRegex(exception.BadRequest, "mismatch"):
             self.put("a", {"b": "9"})
 
-    def test_an_unknown_key_is_not_found(self):
+    def test_show_unknown_key_is_not_found(self):
         for act in (metadata.show, metadata.delete):
             with self.assertRaisesRegex(exception.NotFound, "zz") as caught:
                 act(self.ctx, self.volume, "zz")
             self.assertEqual(404, caught.exception.code)
 
-    def test_nothing_is_written_in_maintenance(self):
+    def test_write_in_maintenance_is_refused(self):
         rows.change_volume(self.volume, state="maintenance", status="maintenance")
         acts = (
             lambda: metadata.merge(self.ctx, self.volume, {"metadata": {}}),
@@ -74,7 +74,7 @@ class PairsTest(Case):
                 act()
         self.assertEqual({"a": "1", "b": "2"}, self.read()[0])
 
-    def test_a_reader_only_reads(self):
+    def test_reader_may_only_read(self):
         self.ctx = asking.context("reader")
         self.read()
         with self.assertRaisesRegex(exception.Forbidden, "delete_volume_metadata"):
@@ -82,28 +82,28 @@ class PairsTest(Case):
 
 
 class EtagTest(Case):
-    def test_it_changes_with_the_pairs_and_only_with_them(self):
+    def test_etag_changes_only_with_pairs(self):
         before = self.read()[1]
         self.assertEqual(before, self.read()[1])
         self.put("a", {"a": "9"})
         self.assertNotEqual(before, self.read()[1])
 
-    def test_it_came_with_3_15(self):
+    def test_etag_is_sent_since_3_15(self):
         self.assertIsNone(self.read(mv.Version(3, 14))[1])
         self.assertIsNotNone(self.read(mv.Version(3, 15))[1])
 
-    def test_whoever_has_read_the_latest_may_write(self):
+    def test_write_with_current_etag_succeeds(self):
         etag = self.read()[1]
         self.replace({"c": "3"}, etag)
         self.put("c", {"c": "4"}, self.read()[1])
         self.assertEqual({"c": "4"}, self.read()[0])
 
-    def test_forms_of_the_header(self):
+    def test_if_match_accepts_all_header_forms(self):
         etag = self.read()[1]
         for form in (etag, etag.strip('"'), f'"other", {etag}', f"W/{etag}", "*"):
             self.replace({"a": "1", "b": "2"}, form)
 
-    def test_whoever_has_not_is_told(self):
+    def test_write_with_outdated_etag_is_refused(self):
         etag = self.read()[1]
         self.put("a", {"a": "9"})
         for act in (lambda: self.replace({}, etag), lambda: self.put("a", {"a": "0"}, etag)):
@@ -112,6 +112,6 @@ class EtagTest(Case):
             self.assertEqual(412, caught.exception.code)
         self.assertEqual({"a": "9", "b": "2"}, self.read()[0])
 
-    def test_before_3_15_the_header_means_nothing(self):
+    def test_if_match_before_3_15_is_ignored(self):
         self.replace({}, "other", mv.Version(3, 14))
         self.assertEqual({}, self.read()[0])

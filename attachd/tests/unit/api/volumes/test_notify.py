@@ -9,7 +9,7 @@ from attachd.objects import Volume
 from attachd.tests import asking, hearing, rows
 
 
-class TellingTest(unittest.TestCase):
+class NotifyTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -17,19 +17,19 @@ class TellingTest(unittest.TestCase):
         row = rows.add_volume(name="before")
         self.volume = Volume.get(asking.context(), row["id"])
 
-    def test_it_is_told_as_it_was_and_as_it_is(self):
+    def test_change_sends_state_before_and_after(self):
         with notify.change(self.volume, "update"):
             rows.change_volume(self.volume.id, name="after")
         told = [(each["event_type"], each["payload"]["display_name"])
                 for each in self.heard.messages()]  # fmt: skip
         self.assertEqual([("volume.update.start", "before"), ("volume.update.end", "after")], told)
 
-    def test_a_change_that_fails_has_no_end(self):
+    def test_failed_change_sends_no_end(self):
         with self.assertRaises(exception.BadRequest), notify.change(self.volume, "update"):
             raise exception.BadRequest(reason="no")
         self.assertEqual(["volume.update.start"], self.heard.kinds())
 
-    def test_another_type_is_told_once_it_is_there(self):
+    def test_retype_sends_new_type(self):
         notify.retype(self.volume, "gold")
         (message,) = self.heard.messages()
         self.assertEqual("volume.retype", message["event_type"])

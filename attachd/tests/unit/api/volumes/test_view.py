@@ -74,7 +74,7 @@ class Case(unittest.TestCase):
 
 
 class KeysTest(Case):
-    def test_what_each_microversion_adds(self):
+    def test_detail_keys_of_each_microversion(self):
         added = {
             (3, 13): {"group_id"},
             (3, 48): {"shared_targets", "service_uuid"},
@@ -87,7 +87,7 @@ class KeysTest(Case):
             with self.subTest(str(row.version)):
                 self.assertEqual(expected, set(self.detail(row.version)))
 
-    def test_what_administrators_see_besides(self):
+    def test_detail_keys_for_admin(self):
         added = {(3, 21): {"provider_id"}, (3, 61): {"cluster_name"}}
         expected = set(FOR_ADMINS)
         for row in mv.table():
@@ -96,7 +96,7 @@ class KeysTest(Case):
                 shown = set(self.detail(row.version, *asking.ADMIN))
                 self.assertEqual(expected, shown - set(self.detail(row.version)))
 
-    def test_a_volume_just_created_lacks_what_is_added_to_it_later(self):
+    def test_created_volume_lacks_extended_attributes(self):
         for roles in (asking.MEMBER, asking.ADMIN):
             shown = view.created(volume(), self.viewer(mv.LATEST, *roles))
             missing = set(self.detail(mv.LATEST, *roles)) - set(shown)
@@ -105,26 +105,26 @@ class KeysTest(Case):
             self.assertIs(True, shown["shared_targets"])
             self.assertIsNone(shown["service_uuid"])
 
-    def test_a_volume_just_created_has_no_later_fields_in_an_early_version(self):
+    def test_created_volume_in_early_version_lacks_later_fields(self):
         shown = view.created(volume(), self.viewer(mv.Version(3, 47)))
         self.assertNotIn("shared_targets", shown)
 
-    def test_in_a_short_list(self):
+    def test_summary_keys(self):
         self.assertEqual({"id", "name", "links"}, set(view.summary(volume(), self.viewer())))
 
 
 class ValuesTest(Case):
-    def test_truth_values_are_strings_and_truth_values(self):
+    def test_bootable_is_string_and_multiattach_is_boolean(self):
         self.assertEqual("false", self.detail()["bootable"])
         self.assertEqual("true", self.detail(bootable=True)["bootable"])
         self.assertIs(False, self.detail()["multiattach"])
         self.assertIs(False, self.detail()["encrypted"])
 
-    def test_a_type_is_shown_by_name_and_id(self):
+    def test_type_is_shown_by_name_and_id(self):
         shown = self.detail()
         self.assertEqual(("gold", "t"), (shown["volume_type"], shown["volume_type_id"]))
 
-    def test_the_service_is_named_by_its_backend_and_not_by_the_pool(self):
+    def test_service_uuid_depends_on_backend_and_not_pool(self):
         def named(host):
             return self.detail(host=host)["service_uuid"]
 
@@ -132,30 +132,30 @@ class ValuesTest(Case):
         self.assertNotEqual(named("h@b#p"), named("h@c#p"))
         self.assertIsNone(named(None))
 
-    def test_whether_hosts_take_turns_is_told_as_it_could_be(self):
+    def test_shared_targets_before_tristate_shows_true_for_null(self):
         for shared, before in ((True, True), (False, False), (None, True)):
             for version, expected in (((3, 48), before), ((3, 68), before), ((3, 69), shared)):
                 shown = self.detail(mv.Version(*version), shared_targets=shared)
                 self.assertIs(expected, shown["shared_targets"], (shared, version))
 
-    def test_where_it_was_copied_from_is_told(self):
+    def test_source_volid_is_shown(self):
         self.assertEqual("other", self.detail(source_volid="other")["source_volid"])
 
-    def test_what_administration_tells_users_is_among_their_metadata(self):
+    def test_visible_admin_metadata_is_shown_in_metadata(self):
         told = {"readonly": "True", "attached_mode": "ro"}
         shown = self.detail(admin_metadata={**told, "secret": "s"})["metadata"]
         self.assertEqual({"k": "v", **told}, shown)
 
-    def test_image_metadata_is_shown_where_there_is_any(self):
+    def test_image_metadata_is_shown_if_present(self):
         self.assertNotIn("volume_image_metadata", self.detail())
         shown = self.detail(image={"os_type": "linux"})
         self.assertEqual({"os_type": "linux"}, shown["volume_image_metadata"])
 
-    def test_image_metadata_is_not_for_everybody(self):
+    def test_image_metadata_without_permission_is_hidden(self):
         shown = self.detail(mv.LATEST, "stranger", image={"os_type": "linux"})
         self.assertNotIn("volume_image_metadata", shown)
 
-    def test_links_lead_to_the_volume(self):
+    def test_links_point_to_volume(self):
         hrefs = [link["href"] for link in self.detail()["links"]]
         self.assertEqual(
             [
@@ -167,7 +167,7 @@ class ValuesTest(Case):
 
 
 class AttachmentsTest(Case):
-    def test_only_attached_ones_are_listed(self):
+    def test_attachments_lists_only_attached(self):
         others = ("reserved", "connecting", "connected", "disconnecting", "connect_unknown")
         shown = self.detail(attachments=[attachment(), *map(attachment, others)])
         (only,) = shown["attachments"]
@@ -184,7 +184,7 @@ class AttachmentsTest(Case):
             only,
         )
 
-    def test_attachd_1_0_lists_all_and_counts_those_that_are_attached(self):
+    def test_attachments_under_attachd_1_0_lists_all_and_counts_attached(self):
         states = ("reserved", "attached", "connect_failed", "disconnecting", "attached")
         held = [attachment(state, mode="ro", created_at=NOW) for state in states]
         shown = self.detail(attachments=held, ext_version=mv.EXT_BASE)
@@ -198,12 +198,12 @@ class AttachmentsTest(Case):
         first = shown["attachments"][0]
         self.assertEqual(expected, {key: first[key] for key in expected})
 
-    def test_attachd_1_0_counts_in_short_lists_too(self):
+    def test_summary_under_attachd_1_0_counts_attached(self):
         viewer = self.viewer(ext_version=mv.EXT_BASE)
         shown = view.summary_with_count(volume(), 3, viewer)
         self.assertEqual({**view.summary(volume(), viewer), "attachment_count": 3}, shown)
 
-    def test_hosts_are_told_to_administrators_and_services(self):
+    def test_host_name_is_shown_to_admins_and_services(self):
         for roles, expected in (
             (asking.MEMBER, None),
             (asking.ADMIN, "compute"),
@@ -212,7 +212,7 @@ class AttachmentsTest(Case):
             (shown,) = self.detail(mv.LATEST, *roles, attachments=[attachment()])["attachments"]
             self.assertEqual(expected, shown["host_name"], roles)
 
-    def test_a_connector_without_mountpoint_is_at_na(self):
+    def test_attachment_without_mountpoint_shows_na(self):
         for host, expected in (("compute", "na"), (None, None)):
             held = attachment(mountpoint=None, host=host)
             (shown,) = self.detail(attachments=[held])["attachments"]
