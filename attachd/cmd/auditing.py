@@ -11,7 +11,7 @@ from attachd.conf import CONF
 from attachd.manager import backends
 from attachd.manager.audit import runner
 from attachd.manager.audit.rules import REPAIRED, Difference
-from attachd.manager.audit.runner import Findings
+from attachd.manager.audit.runner import AuditResult
 from attachd.manager.ha.membership import Membership
 
 AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
@@ -30,7 +30,7 @@ def run() -> int:
     return _code(found)
 
 
-def _findings(names: Sequence[str]) -> Iterator[Findings]:
+def _findings(names: Sequence[str]) -> Iterator[AuditResult]:
     """Audit one backend after the other, as a process whose leases count."""
     membership = Membership()
     chosen = _chosen(backends.load(membership), names)
@@ -58,7 +58,7 @@ def _chosen(loaded: Sequence[backends.Backend], names: Sequence[str]) -> list[ba
     return [each for each in loaded if not names or each.name in names]
 
 
-def _code(found: Sequence[Findings]) -> int:
+def _code(found: Sequence[AuditResult]) -> int:
     outcomes = [difference.outcome for each in found for difference in each.differences]
     if any(each.not_compared for each in found):
         return NOT_COMPARED
@@ -67,7 +67,7 @@ def _code(found: Sequence[Findings]) -> int:
     return ALL_REPAIRED if all(each == REPAIRED for each in outcomes) else DIFFERENT
 
 
-def _write_json(found: Iterable[Findings]) -> None:
+def _write_json(found: Iterable[AuditResult]) -> None:
     told = [
         {
             "backend": each.backend,
@@ -79,7 +79,7 @@ def _write_json(found: Iterable[Findings]) -> None:
     printing.print_json(told)
 
 
-def _write_csv(found: Iterable[Findings]) -> None:
+def _write_csv(found: Iterable[AuditResult]) -> None:
     rows = [
         {"backend": each.backend, **_as_json(difference)}
         for each in found
@@ -99,7 +99,7 @@ def _as_json(difference: Difference) -> dict[str, str | None]:
     }
 
 
-def _write_table(found: Iterable[Findings]) -> None:
+def _write_table(found: Iterable[AuditResult]) -> None:
     rows = [
         (each.backend, difference.volume_id or "-", difference.kind.value, difference)
         for each in found

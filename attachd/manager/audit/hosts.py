@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare attachments with what the agents of hosts say of their devices; for audit.py.
+"""Compare attachments with the devices that the agents of hosts report.
 
-A report is a little older than the rows that it is compared with.  So a difference is one only if
-the next report of that host says so again, of an attachment that nobody has moved meanwhile.
+A report is a little older than the rows that it is compared with.  So a difference counts only if
+the next report of that host shows it again, for an attachment that has not changed meanwhile.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,19 +13,19 @@ from typing import NamedTuple
 from attachd.conf import CONF
 from attachd.db import audit as db
 from attachd.db.agents import store as agents
-from attachd.manager.audit.rules import MEANINGS, Difference, Found, Kind
+from attachd.manager.audit.rules import MEANINGS, Difference, Finding, Kind
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState
 
-_NAP = 0.5
-_REPORTS = 3
-"""How many intervals between reports the next one is waited for."""
+_POLL_INTERVAL = 0.5
+_REPORT_INTERVALS = 3
+"""How many intervals between reports to wait for the next report."""
 
 
-class Verdict(NamedTuple):
-    """What was found out about hosts.
+class HostResult(NamedTuple):
+    """The result of the comparison with hosts.
 
-    :ivar not_compared: whose devices nobody knows, and why, each in a sentence
+    :ivar not_compared: the hosts without a recent report, each in a sentence with the reason
     """
 
     differences: list[Difference]
@@ -33,35 +33,35 @@ class Verdict(NamedTuple):
 
 
 class _Suspicion(NamedTuple):
-    """Two reports that say the same of the same row are believed."""
+    """A possible difference; it is confirmed by an equal one from the next report."""
 
     host: str
     volume_id: str
-    found: Found
-    touched: datetime.datetime | None
+    finding: Finding
+    changed_at: datetime.datetime | None
 
 
-def compare(backend: Backend) -> Verdict:
-    """Find devices that are lacking at hosts with an agent, and those that nobody wants there.
+def compare(backend: Backend) -> HostResult:
+    """Find devices that are missing at hosts with an agent, and devices without an attachment.
 
-    Nothing is repaired: an agent does that by itself with each report, and where it cannot, the
+    Nothing is repaired: an agent repairs its devices with each report, and if it cannot, the
     reason is at the host.
 
     :raises Unavailable: the database does not answer
     """
     known = {row["host"]: row for row in agents.list_all()}
-    wanted = {row["agent"] for row in db.list_attachments(backend.host) if row["agent"]}
-    away = {each for each in wanted if each not in known or not known[each]["alive"]}
+    used = {row["agent"] for row in db.list_attachments(backend.host) if row["agent"]}
+    away = {host for host in used if host not in known or not known[host]["alive"]}
     suspicions = set(_suspicions(backend, known.values()))
     if suspicions:
-        heard = {each.host: known[each.host]["seen_at"] for each in suspicions}
-        _wait_until(lambda: not _silent_since(heard))
-        away |= (silent := _silent_since(heard))
-        again = [row for row in agents.list_all() if row["host"] not in silent]
-        suspicions &= set(_suspicions(backend, again))
-    return Verdict(
+        last_reports = {each.host: known[each.host]["seen_at"] for each in suspicions}
+        _wait_until(lambda: not _silent_since(last_reports))
+        away |= (silent := _silent_since(last_reports))
+        next_reports = [row for row in agents.list_all() if row["host"] not in silent]
+        suspicions &= set(_suspicions(backend, next_reports))
+    return HostResult(
         [_difference(backend, each) for each in sorted(suspicions, key=lambda one: one[:3])],
-        [_unheard(each, known.get(each)) for each in sorted(away)],
+        [_no_report(host, known.get(host)) for host in sorted(away)],
     )
 
 
@@ -72,40 +72,42 @@ def _suspicions(backend: Backend, reports: Iterable[agents.Row]) -> Iterator[_Su
     for report in reports:
         if not report["alive"]:
             continue
-        devices = {each["attachment_id"]: each for each in report["devices"] or ()}
+        host = report["host"]
+        devices = {device["attachment_id"]: device for device in report["devices"] or ()}
         for row in rows.values():
-            if row["agent"] == report["host"] and row["state"] == AttachmentState.ATTACHED:
-                yield from _lacking(row, devices.get(row["id"]))
-        for attachment_id, each in devices.items():
-            if attachment_id not in rows and each["path"] and each["volume_id"] in volumes:
-                what = f"Host {report['host']} has {each['path']} of attachment {attachment_id}."
-                found = Kind.LEFTOVER_DEVICE, what
-                yield _Suspicion(report["host"], each["volume_id"], found, None)
+            if row["agent"] == host and row["state"] == AttachmentState.ATTACHED:
+                yield from _missing(row, devices.get(row["id"]))
+        for attachment_id, device in devices.items():
+            if attachment_id not in rows and device["path"] and device["volume_id"] in volumes:
+                text = f"Host {host} has {device['path']} of attachment {attachment_id}."
+                finding = Kind.LEFTOVER_DEVICE, text
+                yield _Suspicion(host, device["volume_id"], finding, None)
 
 
-def _lacking(row: db.Row, device: agents.Row | None) -> Iterator[_Suspicion]:
+def _missing(row: db.Row, device: agents.Row | None) -> Iterator[_Suspicion]:
     if device is None or device["path"] is None:
-        what = f"Host {row['agent']} has no device of attachment {row['id']}."
-        touched = row["updated_at"]
-        yield _Suspicion(row["agent"], row["volume_id"], (Kind.MISSING_DEVICE, what), touched)
+        text = f"Host {row['agent']} has no device of attachment {row['id']}."
+        finding = Kind.MISSING_DEVICE, text
+        yield _Suspicion(row["agent"], row["volume_id"], finding, row["updated_at"])
 
 
 def _silent_since(before: Mapping[str, datetime.datetime]) -> set[str]:
-    now = {row["host"]: row["seen_at"] for row in agents.list_all()}
-    return {host for host, seen_at in before.items() if now.get(host, seen_at) == seen_at}
+    current = {row["host"]: row["seen_at"] for row in agents.list_all()}
+    return {host for host, seen_at in before.items() if current.get(host, seen_at) == seen_at}
 
 
-def _wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _REPORTS * CONF.agent.report_interval
-    while not true() and time.monotonic() < deadline:
-        time.sleep(_NAP)
+def _wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _REPORT_INTERVALS * CONF.agent.report_interval
+    while not is_true() and time.monotonic() < deadline:
+        time.sleep(_POLL_INTERVAL)
 
 
-def _difference(backend: Backend, each: _Suspicion) -> Difference:
-    kind, what = each.found
-    return Difference(kind, backend.host, each.volume_id, what, MEANINGS[kind].action)
+def _difference(backend: Backend, suspicion: _Suspicion) -> Difference:
+    kind, text = suspicion.finding
+    return Difference(kind, backend.host, suspicion.volume_id, text, MEANINGS[kind].action)
 
 
-def _unheard(host: str, row: agents.Row | None) -> str:
-    since = "since ever" if row is None or row["seen_at"] is None else f"since {row['seen_at']}"
-    return f"Host {host}: its agent has not been heard of {since}."
+def _no_report(host: str, row: agents.Row | None) -> str:
+    if row is None or row["seen_at"] is None:
+        return f"Host {host}: its agent has never reported."
+    return f"Host {host}: its agent has not reported since {row['seen_at']}."

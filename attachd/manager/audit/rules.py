@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is a difference between database and backend, where it comes from and what helps.
+"""The kinds of differences between database and backend, their causes and repairs.
 
-Read by audit.py, which looks for them, and by whoever wants to know what one means.  Nothing is
-asked of anybody here, but the driver's plain functions.
+The functions here call only the driver's pure functions, and neither database nor backend.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from attachd.drivers.base import AccessMode, BackendExport, Driver, Export, Volu
 
 
 class Kind(enum.StrEnum):
-    """What sort of difference it is; for programs, and an anchor in the documentation."""
+    """The kind of a difference; for programs, and an anchor in the documentation."""
 
     LEFTOVER_EXPORT = "leftover-export"
     WRONG_MODE = "wrong-mode"
@@ -35,11 +34,11 @@ class Kind(enum.StrEnum):
 
 
 class Meaning(NamedTuple):
-    """What one sort of difference means.
+    """The meaning of one kind of difference.
 
-    :ivar cause: where it usually comes from
+    :ivar cause: its usual cause
     :ivar action: what is safe to do about it
-    :ivar safe: whether an audit may do it by itself
+    :ivar safe: whether an audit may do so itself
     """
 
     cause: str
@@ -50,83 +49,82 @@ class Meaning(NamedTuple):
 MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
     {
         Kind.LEFTOVER_EXPORT: Meaning(
-            "No attachment wants this export: its row was removed behind the manager's back, or "
-            "the export was made by hand.",
+            "No attachment needs this export: its row was removed without the manager, or the "
+            "export was made by hand.",
             "Revoke it.",
             safe=True,
         ),
         Kind.WRONG_MODE: Meaning(
-            "The attachment says another mode than the one its host was let in with.",
+            "The mode of the attachment differs from the one in which its host has access.",
             "Revoke it in this mode, and grant it in the one of the attachment.",
             safe=True,
         ),
         Kind.EXTRA_HOST: Meaning(
-            "A host may get in that has no attachment: its row was removed behind the manager's "
-            "back, or the host was added by hand.",
-            "Shut the host out, and end its sessions.",
+            "A host without an attachment has access: its row was removed without the manager, or "
+            "the host was added by hand.",
+            "Revoke its access, and end its sessions.",
             safe=True,
         ),
         Kind.EXTRA_PART: Meaning(
-            "Something was made for a host that has no attachment, such as a CHAP account.",
+            "An object, such as a CHAP account, was made for a host that has no attachment.",
             "Remove it.",
             safe=True,
         ),
         Kind.SESSION: Meaning(
-            "A host is in that may not get in any more.",
+            "A host is logged in, and has no access any more.",
             "End its session.",
             safe=True,
         ),
         Kind.MISSING_EXPORT: Meaning(
-            "The backend has lost it: it was restarted, or somebody removed it by hand.",
+            "The backend has lost it: it was restarted, or the export was removed by hand.",
             "Grant it again.",
             safe=True,
         ),
         Kind.STATUS: Meaning(
-            "Somebody has changed the row, or those of its attachments, with SQL.",
-            "Store what follows from the volume's own state and its attachments.",
+            "The row, or those of its attachments, were changed with SQL.",
+            "Store the status that follows from the volume's own state and its attachments.",
             safe=True,
         ),
         Kind.HALF_WAY: Meaning(
-            "Whoever worked on it has died.",
+            "The manager that worked on it has died.",
             "None: a running manager of this backend finishes or undoes it. Is there one?",
             safe=False,
         ),
         Kind.VOLUME_WITHOUT_DATA: Meaning(
             "The backend does not have the data of this volume: it was removed there, or the "
             "backend's storage is not mounted.",
-            "Look for the data before anything else. Nothing is done here.",
+            "Find the data first. An audit does not repair this.",
             safe=False,
         ),
         Kind.DATA_WITHOUT_VOLUME: Meaning(
-            "The backend has data of a volume that the database does not know: its row was "
-            "removed behind the manager's back, or this is not the database it belongs to.",
-            "Find out whose it is. Data is never removed here.",
+            "The backend has data of a volume that is not in the database: its row was removed "
+            "without the manager, or the data belongs to another database.",
+            "Find out which database it belongs to. An audit never removes data.",
             safe=False,
         ),
         Kind.SIZE: Meaning(
-            "The volume was resized behind the manager's back.",
+            "The volume was resized without the manager.",
             "Find out which size is right: extend the volume, or correct its row.",
             safe=False,
         ),
         Kind.ELSEWHERE: Meaning(
             "The database says that this volume is at another backend.",
-            "Find out which of them is right. Nothing is done here.",
+            "Find out which of them is right. An audit does not repair this.",
             safe=False,
         ),
         Kind.UNPLACED: Meaning(
-            "It was left by whoever died while a host was let in or shut out, and its row is "
-            "gone.",
+            "A manager died while it granted or revoked access, and the row is removed.",
             "",
             safe=False,
         ),
         Kind.MISSING_DEVICE: Meaning(
-            "The host has lost the device, and its agent could not make it again.",
+            "The host has lost the device, and its agent could not restore it.",
             "None: the agent tries with each report. Look at its error, and at its log.",
             safe=False,
         ),
         Kind.LEFTOVER_DEVICE: Meaning(
-            "The attachment was deleted by force, and the agent could not take the device away.",
-            "None: the agent tries with each report. Find out who uses the device there.",
+            "The attachment was deleted by force, and the agent could not remove the device.",
+            "None: the agent tries with each report. Find out which process uses the device.",
             safe=False,
         ),
     }
@@ -135,13 +133,13 @@ MEANINGS: Mapping[Kind, Meaning] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One thing that database and backend do not agree about.
+    """One difference between database and backend.
 
     :ivar backend: ``host@backend``
-    :ivar volume_id: "" where it is of no volume that could be told
-    :ivar found: what it is, in one sentence
+    :ivar volume_id: "" if it belongs to no known volume
+    :ivar found: what differs, in one sentence
     :ivar action: what is safe to do about it
-    :ivar outcome: what was done: "" nothing was tried, REPAIRED, or why it could not be
+    :ivar outcome: the result of a repair: "" none was tried, REPAIRED, or why it failed
     """
 
     kind: Kind
@@ -153,22 +151,24 @@ class Difference:
 
     @property
     def cause(self) -> str:
-        """Where it usually comes from."""
+        """Its usual cause."""
         return MEANINGS[self.kind].cause
 
 
 REPAIRED = "repaired"
 
-Found = tuple[Kind, str]
+Finding = tuple[Kind, str]
+"""The kind, and one sentence about what differs."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Sides:
-    """What database and backend have of a volume's exports.
+class ExportComparison:
+    """The exports of a volume in the database and at the backend.
 
-    :ivar certain: what the rows say that hosts reach
-    :ivar doubtful: what they may reach: somebody is at it, or an error has left it open
-    :ivar exported: what the backend has
+    :ivar certain: exports that hosts have according to the rows
+    :ivar doubtful: exports that they may have: an operation is in progress, or an error has left
+        that open
+    :ivar exported: exports that the backend has
     """
 
     volume: VolumeRef
@@ -177,58 +177,63 @@ class Sides:
     exported: Sequence[BackendExport]
 
     @property
-    def staying(self) -> list[Export]:
-        """What must not be taken away."""
+    def kept(self) -> list[Export]:
+        """The exports that must not be revoked."""
         return [*self.certain, *self.doubtful]
 
 
-def excess(driver: Driver, sides: Sides) -> Iterator[Found]:
-    """Find what the backend has and no row wants."""
-    allowed = _by_mode(driver.expected_exports(sides.volume, sides.staying))
-    for each in sides.exported:
-        wanted = allowed.get(each.mode)
-        elsewhere = {who for mode in allowed.values() for who in mode.holders}
-        if wanted is None:
-            moved = each.holders and each.holders <= elsewhere
-            yield (Kind.WRONG_MODE if moved else Kind.LEFTOVER_EXPORT), _described(each)
+def find_unexpected(driver: Driver, comparison: ExportComparison) -> Iterator[Finding]:
+    """Find what the backend has without a row that needs it."""
+    allowed = _by_mode(driver.expected_exports(comparison.volume, comparison.kept))
+    allowed_hosts = {host for export in allowed.values() for host in export.holders}
+    for export in comparison.exported:
+        mode = _mode_suffix(export.mode)
+        expected = allowed.get(export.mode)
+        if expected is None:
+            moved = export.holders and export.holders <= allowed_hosts
+            yield (Kind.WRONG_MODE if moved else Kind.LEFTOVER_EXPORT), _describe(export)
             continue
-        for who in sorted(each.holders - wanted.holders):
-            kind = Kind.WRONG_MODE if who in elsewhere else Kind.EXTRA_HOST
-            yield kind, f"{who} may get in{_in(each.mode)}."
-        for part in sorted(each.parts - wanted.parts):
-            yield Kind.EXTRA_PART, f"There is {part}{_in(each.mode)}."
-        for who in sorted(each.sessions - each.holders):
-            yield Kind.SESSION, f"{who} is logged in{_in(each.mode)}."
+        for host in sorted(export.holders - expected.holders):
+            kind = Kind.WRONG_MODE if host in allowed_hosts else Kind.EXTRA_HOST
+            yield kind, f"{host} has access{mode}."
+        for part in sorted(export.parts - expected.parts):
+            yield Kind.EXTRA_PART, f"There is {part}{mode}."
+        for host in sorted(export.sessions - export.holders):
+            yield Kind.SESSION, f"{host} is logged in{mode}."
 
 
-def lacking(driver: Driver, sides: Sides) -> Iterator[tuple[Export, Found]]:
-    """Find what the rows want and the backend does not have, with whom it is to be granted to."""
-    there = _by_mode(sides.exported)
-    for export in sides.certain:
+def find_missing(driver: Driver, comparison: ExportComparison) -> Iterator[tuple[Export, Finding]]:
+    """Find what the rows need and the backend does not have, with the export to grant."""
+    present = _by_mode(comparison.exported)
+    for export in comparison.certain:
         missing = []
-        for wanted in driver.expected_exports(sides.volume, [export]):
-            has = there.get(wanted.mode, BackendExport(sides.volume.id, wanted.mode))
-            missing += [f"{who} cannot get in{_in(wanted.mode)}"
-                        for who in sorted(wanted.holders - has.holders)]  # fmt: skip
-            missing += [f"there is no {part.removeprefix('the ')}{_in(wanted.mode)}"
-                        for part in sorted(wanted.parts - has.parts)]  # fmt: skip
+        for expected in driver.expected_exports(comparison.volume, [export]):
+            mode = _mode_suffix(expected.mode)
+            actual = present.get(expected.mode, BackendExport(comparison.volume.id, expected.mode))
+            missing += [
+                f"{host} has no access{mode}" for host in sorted(expected.holders - actual.holders)
+            ]
+            missing += [
+                f"there is no {part.removeprefix('the ')}{mode}"
+                for part in sorted(expected.parts - actual.parts)
+            ]
         if missing:
-            found = f"Of attachment {export.attachment_id}: {', '.join(missing)}."
-            yield export, (Kind.MISSING_EXPORT, found)
+            text = f"Of attachment {export.attachment_id}: {', '.join(missing)}."
+            yield export, (Kind.MISSING_EXPORT, text)
 
 
-def _by_mode(exported: Iterable[BackendExport]) -> dict[AccessMode | None, BackendExport]:
-    return {each.mode: each for each in exported}
+def _by_mode(exports: Iterable[BackendExport]) -> dict[AccessMode | None, BackendExport]:
+    return {export.mode: export for export in exports}
 
 
-def _in(mode: AccessMode | None) -> str:
+def _mode_suffix(mode: AccessMode | None) -> str:
     return f" ({mode})" if mode else ""
 
 
-def _described(each: BackendExport) -> str:
-    names = [
-        *(f"{who} may get in" for who in sorted(each.holders)),
-        *(f"there is {part}" for part in sorted(each.parts)),
-        *(f"{who} is logged in" for who in sorted(each.sessions)),
+def _describe(export: BackendExport) -> str:
+    clauses = [
+        *(f"{host} has access" for host in sorted(export.holders)),
+        *(f"there is {part}" for part in sorted(export.parts)),
+        *(f"{host} is logged in" for host in sorted(export.sessions)),
     ]
-    return f"It is exported{_in(each.mode)}: {', '.join(names) or 'to nobody'}."
+    return f"It is exported{_mode_suffix(export.mode)}: {', '.join(clauses) or 'to no host'}."

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare database and backend, and repair what is safe to repair; for attachd-manage audit.
+"""Audit one backend: compare it with the database, and repair what is safe to repair.
 
-A first look, without any lock, only raises suspicions: while it lasts, hosts are let in and shut
-out.  Each suspicious volume is looked at once more under its lock, with rows and exports read
-anew, and only what differs then is a difference.  So a clean system is found clean, however busy
-it is.  Repairs happen under that same lock.
+A first comparison, without any lock, only finds suspects: meanwhile hosts are granted access and
+lose it.  Each suspect volume is compared once more under its lock, with rows and exports read
+again, and only what differs then is a difference.  So a consistent system has no differences,
+however busy it is.  Repairs happen under that same lock.
 
-What hosts themselves say of their devices is compared by hosts.py.
+hosts.py compares what the agents of hosts report of their devices.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,25 +18,34 @@ from attachd.db import audit as db
 from attachd.drivers.base import AccessMode, BackendExport, Export, VolumeRef
 from attachd.manager import driver_args, flow_runner
 from attachd.manager.audit import hosts, rules
-from attachd.manager.audit.rules import MEANINGS, REPAIRED, Difference, Found, Kind, Sides
+from attachd.manager.audit.rules import (
+    MEANINGS,
+    REPAIRED,
+    Difference,
+    ExportComparison,
+    Finding,
+    Kind,
+)
 from attachd.manager.backends import Backend
 from attachd.states import AttachmentState, VolumeState, VolumeStatus
 
 GIB = 2**30
 
 _WITH_DATA = frozenset({VolumeState.READY, VolumeState.EXTENDING, VolumeState.ERROR_EXTENDING})
-_GOING = frozenset({VolumeState.CREATING, VolumeState.EXTENDING, VolumeState.DELETING})
-_HALF_WAY = frozenset({AttachmentState.CONNECTING, AttachmentState.DISCONNECTING})
-_EVICTED = frozenset(
+_VOLUME_IN_PROGRESS = frozenset(
+    {VolumeState.CREATING, VolumeState.EXTENDING, VolumeState.DELETING}
+)
+_ATTACHMENT_IN_PROGRESS = frozenset({AttachmentState.CONNECTING, AttachmentState.DISCONNECTING})
+_NEEDS_REVOKE = frozenset(
     {Kind.LEFTOVER_EXPORT, Kind.WRONG_MODE, Kind.EXTRA_HOST, Kind.EXTRA_PART, Kind.SESSION}
 )
 _MODES: tuple[AccessMode, ...] = ("rw", "ro")
-_LOOKS_AT_UNPLACED = 3
+_ORPHAN_CHECKS = 3
 
 
 @dataclasses.dataclass
-class Findings:
-    """What an audit of one backend has found.
+class AuditResult:
+    """The result of an audit of one backend.
 
     :ivar backend: ``host@backend``
     :ivar differences: those that were confirmed
@@ -49,12 +58,12 @@ class Findings:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Look:
-    """All that database and backend have of one volume.
+class _Snapshot:
+    """What database and backend have of one volume.
 
-    :ivar row: of the volume, whichever backend it says; None: there is none
+    :ivar row: of the volume, whichever backend it names; None: there is none
     :ivar size: bytes that the backend has of it; None: none
-    :ivar status: what is stored of its status, and what should be
+    :ivar status: the stored status and the derived one
     """
 
     volume_id: str
@@ -65,8 +74,8 @@ class _Look:
     status: tuple[VolumeStatus, VolumeStatus] | None = None
 
     @property
-    def sides(self) -> Sides:
-        """What is to be compared of its exports; of a volume without a row nothing is wanted."""
+    def exports(self) -> ExportComparison:
+        """The exports to compare; a volume without a row must have none."""
         volume = driver_args.volume_ref(self.row) if self.row else VolumeRef(self.volume_id, 0)
         certain: list[Export] = []
         doubtful: list[Export] = []
@@ -75,23 +84,23 @@ class _Look:
             if row["connector"] is None or state in states.INACTIVE:
                 continue
             (certain if state in states.WITH_ACCESS else doubtful).append(driver_args.export(row))
-        return Sides(volume, certain, doubtful, self.exported)
+        return ExportComparison(volume, certain, doubtful, self.exported)
 
 
-Act = Callable[[Backend, _Look, Sequence[Found]], str]
-"""Does something about what was found that is safe; returns why it could not be done, or ""."""
+Repair = Callable[[Backend, _Snapshot, Sequence[Finding]], str]
+"""Repairs findings that are safe to repair; returns why it failed, or ""."""
 
 
-def compare(backend: Backend) -> Findings:
+def compare(backend: Backend) -> AuditResult:
     """Find the differences of one backend, and leave them as they are.
 
-    :param backend: set up; where that has failed, nothing is compared
+    :param backend: set up; if that has failed, nothing is compared
     :raises Unavailable: the database does not answer
     """
     return _audit(backend, None)
 
 
-def repair(backend: Backend) -> Findings:
+def repair(backend: Backend) -> AuditResult:
     """Find the differences of one backend, and repair what is safe to repair.
 
     :raises: as :func:`compare`
@@ -99,109 +108,118 @@ def repair(backend: Backend) -> Findings:
     return _audit(backend, _repair)
 
 
-def _audit(backend: Backend, act: Act | None) -> Findings:
-    findings = Findings(backend.host)
+def _audit(backend: Backend, repair_with: Repair | None) -> AuditResult:
+    result = AuditResult(backend.host)
     if backend.error is not None:
-        findings.not_compared.append(f"Backend {backend.name} is down: {backend.error}")
-        return findings
+        result.not_compared.append(f"Backend {backend.name} is down: {backend.error}")
+        return result
     try:
         for volume_id in _suspects(backend):
             try:
-                findings.differences += _confirmed(backend, volume_id, act)
+                result.differences += _confirm(backend, volume_id, repair_with)
             except (exception.BackendError, exception.Unavailable) as error:
-                findings.not_compared.append(f"Volume {volume_id}: {flow_runner.reason(error)}")
-        findings.differences += _unplaced(backend)
+                result.not_compared.append(f"Volume {volume_id}: {flow_runner.reason(error)}")
+        result.differences += _find_orphans(backend)
         at_hosts = hosts.compare(backend)
-        findings.differences += at_hosts.differences
-        findings.not_compared += at_hosts.not_compared
+        result.differences += at_hosts.differences
+        result.not_compared += at_hosts.not_compared
     except exception.BackendError as error:
-        findings.not_compared.append(f"Backend {backend.name}: {flow_runner.reason(error)}")
-    return findings
+        result.not_compared.append(f"Backend {backend.name}: {flow_runner.reason(error)}")
+    return result
 
 
 def _suspects(backend: Backend) -> list[str]:
-    """Return the volumes that do not look right, which on a busy system need not mean much."""
+    """Return the volumes that seem to differ; on a busy system many of them do not."""
     exported: dict[str, list[BackendExport]] = {}
-    for each in backend.driver.list_exports():
-        exported.setdefault(each.volume_id, []).append(each)
+    for export in backend.driver.list_exports():
+        exported.setdefault(export.volume_id, []).append(export)
     stored = backend.driver.list_volumes()
     known = {row["id"]: row for row in db.list_volumes(backend.host)}
     attached: dict[str, list[db.Row]] = {}
     for row in db.list_attachments(backend.host):
         attached.setdefault(row["volume_id"], []).append(row)
     living = db.list_living_ids()
-    looks = []
-    for each in dict.fromkeys([*known, *exported, *stored]):
-        found, rows = known.get(each), attached.get(each, [])
-        seen = exported.get(each, []), stored.get(each)
-        looks.append(_Look(each, found, rows, *seen, _status(found, rows) if found else None))
+    snapshots = []
+    for volume_id in dict.fromkeys([*known, *exported, *stored]):
+        volume, rows = known.get(volume_id), attached.get(volume_id, [])
+        seen = exported.get(volume_id, []), stored.get(volume_id)
+        status = _status(volume, rows) if volume else None
+        snapshots.append(_Snapshot(volume_id, volume, rows, *seen, status))
     return [
-        look.volume_id
-        for look in looks
-        if _is_abandoned(look, living) or any(_found(backend, look))
+        snapshot.volume_id
+        for snapshot in snapshots
+        if _is_abandoned(snapshot, living) or any(_find(backend, snapshot))
     ]
 
 
 def _status(row: db.Row, rows: Iterable[db.Row]) -> tuple[VolumeStatus, VolumeStatus]:
-    return db.compute_statuses(row, [AttachmentState(each["state"]) for each in rows])[:2]
+    return db.compute_statuses(row, [AttachmentState(attachment["state"]) for attachment in rows])[
+        :2
+    ]
 
 
-def _confirmed(backend: Backend, volume_id: str, act: Act | None) -> list[Difference]:
-    """Look at a volume again, so that nobody changes anything meanwhile."""
+def _confirm(backend: Backend, volume_id: str, repair_with: Repair | None) -> list[Difference]:
+    """Compare a volume again, under its lock."""
     rows = db.list_attachments_of_volume(volume_id)
-    before = _Look(volume_id, db.find_volume(volume_id), rows, (), None)
+    before = _Snapshot(volume_id, db.find_volume(volume_id), rows, (), None)
     if _is_abandoned(before, db.list_living_ids()):
-        # Its lease is left to the one who is going to finish it; the rest is compared after that.
+        # Its lease is left to the manager that will finish it; the rest is compared after that.
         return [_difference(backend, volume_id, _half_way(before))]
     try:
         with backend.lock(volume_id):
-            return _settled(backend, volume_id, act)
+            return _resolve(backend, volume_id, repair_with)
     except exception.VolumeNotFound:
-        # Nobody works on what has no row, and no row comes back.
-        return _settled(backend, volume_id, act)
+        # No operation runs on a volume without a row, and a deleted row is never added again.
+        return _resolve(backend, volume_id, repair_with)
 
 
-def _settled(backend: Backend, volume_id: str, act: Act | None) -> list[Difference]:
-    """Tell what differs, after what can be done about it was done."""
-    look = _look(backend, volume_id)
-    found = list(_found(backend, look))
-    # Data without a row: perhaps this is not the database that the backend belongs to.
-    strange = look.row is None and look.size is not None
-    safe = [each for each in found if MEANINGS[each[0]].safe and not strange]
-    if act is None or not safe:
-        return [_difference(backend, volume_id, each) for each in found]
-    trouble = act(backend, look, safe)
-    left = set(_found(backend, _look(backend, volume_id)))
-    outcomes = {each: trouble or "It is still so." if each in left else REPAIRED for each in safe}
-    return [_difference(backend, volume_id, each, outcomes.get(each, "")) for each in found]
+def _resolve(backend: Backend, volume_id: str, repair_with: Repair | None) -> list[Difference]:
+    """Return the differences, after those that are safe to repair were repaired."""
+    snapshot = _take_snapshot(backend, volume_id)
+    findings = list(_find(backend, snapshot))
+    # Data without a row: this may not be the database that the backend belongs to.
+    unknown = snapshot.row is None and snapshot.size is not None
+    safe = [finding for finding in findings if MEANINGS[finding[0]].safe and not unknown]
+    if repair_with is None or not safe:
+        return [_difference(backend, volume_id, finding) for finding in findings]
+    trouble = repair_with(backend, snapshot, safe)
+    remaining = set(_find(backend, _take_snapshot(backend, volume_id)))
+    outcomes = {
+        finding: trouble or "It is still so." if finding in remaining else REPAIRED
+        for finding in safe
+    }
+    return [
+        _difference(backend, volume_id, finding, outcomes.get(finding, "")) for finding in findings
+    ]
 
 
-def _look(backend: Backend, volume_id: str) -> _Look:
-    # The rows first: what has no row has nothing at the backend either, and never gets it.
+def _take_snapshot(backend: Backend, volume_id: str) -> _Snapshot:
+    # The rows first: a volume without a row has nothing at the backend, and never gets it.
     row = db.find_volume(volume_id)
     attachments = db.list_attachments_of_volume(volume_id)
     ref = driver_args.volume_ref(row) if row else VolumeRef(volume_id, 0)
     exported = list(backend.driver.list_volume_exports(ref))
     size = backend.driver.list_volumes().get(volume_id)
-    # Reservations come and go without the lock of the volume, so this is of one transaction.
-    return _Look(volume_id, row, attachments, exported, size, db.get_statuses(volume_id))
+    # Reservations come and go without the volume's lock, so this is of one transaction.
+    return _Snapshot(volume_id, row, attachments, exported, size, db.get_statuses(volume_id))
 
 
-def _found(backend: Backend, look: _Look) -> Iterator[Found]:
+def _find(backend: Backend, snapshot: _Snapshot) -> Iterator[Finding]:
     """Find all that differs of one volume."""
-    row = look.row
+    row = snapshot.row
     if row is not None and not _is_here(backend, row):
-        if look.exported or look.size is not None:
+        if snapshot.exported or snapshot.size is not None:
             yield Kind.ELSEWHERE, f"It is here, and its row says {row['host']}."
         return
-    yield from rules.excess(backend.driver, look.sides)
-    yield from (found for _to, found in rules.lacking(backend.driver, look.sides))
+    yield from rules.find_unexpected(backend.driver, snapshot.exports)
+    missing = rules.find_missing(backend.driver, snapshot.exports)
+    yield from (finding for _export, finding in missing)
     if row is None:
-        if look.size is not None:
-            yield Kind.DATA_WITHOUT_VOLUME, f"There are {look.size} bytes of it."
+        if snapshot.size is not None:
+            yield Kind.DATA_WITHOUT_VOLUME, f"There are {snapshot.size} bytes of it."
         return
-    yield from _of_data(row, look.size)
-    yield from _of_status(look.status)
+    yield from _compare_data(row, snapshot.size)
+    yield from _compare_status(snapshot.status)
 
 
 def _is_here(backend: Backend, row: db.Row) -> bool:
@@ -209,7 +227,7 @@ def _is_here(backend: Backend, row: db.Row) -> bool:
     return host.partition("#")[0] == backend.host
 
 
-def _of_data(row: db.Row, size: int | None) -> Iterator[Found]:
+def _compare_data(row: db.Row, size: int | None) -> Iterator[Finding]:
     state = VolumeState(row["state"])
     if state not in _WITH_DATA:
         return
@@ -219,91 +237,107 @@ def _of_data(row: db.Row, size: int | None) -> Iterator[Found]:
         yield Kind.SIZE, f"It has {size} bytes, and its row says {row['size_gib']} GiB."
 
 
-def _of_status(status: tuple[VolumeStatus, VolumeStatus] | None) -> Iterator[Found]:
+def _compare_status(status: tuple[VolumeStatus, VolumeStatus] | None) -> Iterator[Finding]:
     if status is not None and status[0] != status[1]:
-        said, true = (f"{each.status} and {each.attach_status}" for each in status)
-        yield Kind.STATUS, f"Its status and attach_status are {said}, and should be {true}."
+        stored, derived = (f"{each.status} and {each.attach_status}" for each in status)
+        yield (
+            Kind.STATUS,
+            f"Its status and attach_status are {stored}, and should be {derived}.",
+        )
 
 
-def _is_abandoned(look: _Look, living: set[str]) -> bool:
-    """Tell whether somebody should be at work on a volume, and nobody is."""
-    if look.row is None or not _going(look):
+def _is_abandoned(snapshot: _Snapshot, living: set[str]) -> bool:
+    """Return whether an operation on a volume was begun, and no process works on it."""
+    if snapshot.row is None or not _in_progress(snapshot):
         return False
-    holder = look.row["lease_holder"]
+    holder = snapshot.row["lease_holder"]
     if holder is not None:
         return holder not in living
-    # A message may be under way.
-    rows = [look.row, *look.attachments]
-    return bool(min(db.seconds_unchanged(each) for each in rows) > CONF.rpc.attach_timeout)
+    # A message may still be in the queue.
+    rows = [snapshot.row, *snapshot.attachments]
+    return bool(min(db.seconds_unchanged(row) for row in rows) > CONF.rpc.attach_timeout)
 
 
-def _going(look: _Look) -> list[str]:
-    """Name what is half-way."""
-    rows = [each for each in look.attachments if each["state"] in _HALF_WAY]
-    named = [f"Attachment {each['id']} is {each['state']}" for each in rows]
-    if look.row is not None and look.row["state"] in _GOING:
-        named.append(f"The volume is {look.row['state']}")
-    return named
+def _in_progress(snapshot: _Snapshot) -> list[str]:
+    """Return the rows in transitional states, each in a clause."""
+    clauses = [
+        f"Attachment {row['id']} is {row['state']}"
+        for row in snapshot.attachments
+        if row["state"] in _ATTACHMENT_IN_PROGRESS
+    ]
+    if snapshot.row is not None and snapshot.row["state"] in _VOLUME_IN_PROGRESS:
+        clauses.append(f"The volume is {snapshot.row['state']}")
+    return clauses
 
 
-def _half_way(look: _Look) -> Found:
-    return Kind.HALF_WAY, f"{'; '.join(_going(look))}; and nobody is at work on it."
+def _half_way(snapshot: _Snapshot) -> Finding:
+    return Kind.HALF_WAY, f"{'; '.join(_in_progress(snapshot))}; and no manager works on it."
 
 
-def _repair(backend: Backend, look: _Look, found: Sequence[Found]) -> str:
-    """Do what is safe, in the order in which access is taken away first."""
-    kinds = {kind for kind, _what in found}
-    driver, sides, trouble = backend.driver, look.sides, []
-    rows = {row["id"]: row for row in look.attachments}
+def _repair(backend: Backend, snapshot: _Snapshot, findings: Sequence[Finding]) -> str:
+    """Repair what is safe; access is revoked before it is granted."""
+    kinds = {kind for kind, _text in findings}
+    driver, comparison, trouble = backend.driver, snapshot.exports, []
+    rows = {row["id"]: row for row in snapshot.attachments}
 
-    def grant_all() -> None:
-        there = list(driver.list_volume_exports(sides.volume))
-        for export, _what in rules.lacking(driver, dataclasses.replace(sides, exported=there)):
+    def grant_missing() -> None:
+        exported = list(driver.list_volume_exports(comparison.volume))
+        current = dataclasses.replace(comparison, exported=exported)
+        for export, _finding in rules.find_missing(driver, current):
             secret = driver_args.export_with_secret(rows[export.attachment_id]).secret
-            driver.grant(sides.volume, dataclasses.replace(export, secret=secret))
+            driver.grant(comparison.volume, dataclasses.replace(export, secret=secret))
 
     steps: list[tuple[bool, Callable[[], object]]] = [
-        (bool(kinds & _EVICTED), lambda: driver.revoke_all_except(sides.volume, sides.staying)),
-        (bool(kinds & {Kind.MISSING_EXPORT, *_EVICTED}), grant_all),
-        (Kind.STATUS in kinds, lambda: db.repair_status(look.volume_id)),
+        (
+            bool(kinds & _NEEDS_REVOKE),
+            lambda: driver.revoke_all_except(comparison.volume, comparison.kept),
+        ),
+        (bool(kinds & {Kind.MISSING_EXPORT, *_NEEDS_REVOKE}), grant_missing),
+        (Kind.STATUS in kinds, lambda: db.repair_status(snapshot.volume_id)),
     ]
-    for is_due, step in steps:
+    for is_needed, step in steps:
         try:
-            if is_due:
+            if is_needed:
                 step()
         except (exception.BackendError, exception.SecretUnreadable) as error:
             trouble.append(flow_runner.reason(error))
     return " ".join(trouble)
 
 
-def _unplaced(backend: Backend) -> list[Difference]:
-    """Find what is of no volume; looked for several times, as no lock keeps others from it."""
-    found = {each.name: each for each in backend.driver.list_orphans()}
-    for _ in range(_LOOKS_AT_UNPLACED):
-        if not found:
+def _find_orphans(backend: Backend) -> list[Difference]:
+    """Find objects of no volume; several times, as no lock protects them from changes."""
+    orphans = {orphan.name: orphan for orphan in backend.driver.list_orphans()}
+    for _ in range(_ORPHAN_CHECKS):
+        if not orphans:
             break
-        wanted = _wanted_parts(backend)
-        still = {each.name for each in backend.driver.list_orphans()}
-        found = {name: found[name] for name in found if name in still and name not in wanted}
+        expected = _expected_parts(backend)
+        present = {orphan.name for orphan in backend.driver.list_orphans()}
+        orphans = {
+            name: orphan
+            for name, orphan in orphans.items()
+            if name in present and name not in expected
+        }
     return [
-        Difference(Kind.UNPLACED, backend.host, "", f"There is {each.name}.", each.remedy)
-        for each in found.values()
+        Difference(Kind.UNPLACED, backend.host, "", f"There is {orphan.name}.", orphan.remedy)
+        for orphan in orphans.values()
     ]
 
 
-def _wanted_parts(backend: Backend) -> set[str]:
-    """Return all that may be there of the attachments that there are, whatever their modes."""
+def _expected_parts(backend: Backend) -> set[str]:
+    """Return all parts that the present attachments may have, in either mode."""
     volumes = {row["id"]: driver_args.volume_ref(row) for row in db.list_volumes(backend.host)}
-    wanted: set[str] = set()
+    parts: set[str] = set()
     for row in db.list_attachments(backend.host):
         if row["connector"] is None or row["volume_id"] not in volumes:
             continue
         both = [dataclasses.replace(driver_args.export(row), mode=mode) for mode in _MODES]
-        for each in backend.driver.expected_exports(volumes[row["volume_id"]], both):
-            wanted |= each.parts
-    return wanted
+        for export in backend.driver.expected_exports(volumes[row["volume_id"]], both):
+            parts |= export.parts
+    return parts
 
 
-def _difference(backend: Backend, volume_id: str, found: Found, outcome: str = "") -> Difference:
-    kind, what = found
-    return Difference(kind, backend.host, volume_id, what, MEANINGS[kind].action, outcome)
+def _difference(
+    backend: Backend, volume_id: str, finding: Finding, outcome: str = ""
+) -> Difference:
+    kind, text = finding
+    return Difference(kind, backend.host, volume_id, text, MEANINGS[kind].action, outcome)

@@ -9,7 +9,7 @@ import unittest
 
 from attachd.cmd import auditing
 from attachd.manager.audit.rules import REPAIRED, Difference, Kind
-from attachd.manager.audit.runner import Findings
+from attachd.manager.audit.runner import AuditResult
 
 
 def findings(*outcomes, **more):
@@ -17,7 +17,7 @@ def findings(*outcomes, **more):
         Difference(Kind.SESSION, "here@tgt", "v" * 36, "x is logged in.", "End it.", each)
         for each in outcomes
     ]
-    return Findings("here@tgt", differences, **more)
+    return AuditResult("here@tgt", differences, **more)
 
 
 def printed(write, *found):

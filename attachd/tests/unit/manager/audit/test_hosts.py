@@ -17,7 +17,7 @@ class HostsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
-        self.enterContext(mock.patch.object(hosts, "_NAP", 0.0))
+        self.enterContext(mock.patch.object(hosts, "_POLL_INTERVAL", 0.0))
         # Agents report in time, except where one falls silent, however slow all is.
         backends.override(self, "report_interval", 3600, "agent")
         self.volume = rows.add_volume()["id"]
@@ -99,7 +99,7 @@ class HostsTest(unittest.TestCase):
         backends.override(self, "report_interval", 1, "agent")
         verdict = hosts.compare(self.backend)
         self.assertEqual([], verdict.differences)
-        self.assertRegex(verdict.not_compared[0], "^Host h1: its agent has not been heard of")
+        self.assertRegex(verdict.not_compared[0], "^Host h1: its agent has not reported since")
 
     def test_a_host_whose_agent_is_away_is_named(self):
         with mock.patch.object(models, "now", return_value=datetime.datetime(2020, 1, 1)):  # noqa: DTZ001

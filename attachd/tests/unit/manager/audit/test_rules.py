@@ -6,7 +6,7 @@ from unittest import mock
 
 from attachd.drivers import base
 from attachd.manager.audit import rules
-from attachd.manager.audit.rules import MEANINGS, Kind, Sides
+from attachd.manager.audit.rules import MEANINGS, ExportComparison, Kind
 
 VOLUME = base.VolumeRef("v", 1)
 DATA = {Kind.VOLUME_WITHOUT_DATA, Kind.DATA_WITHOUT_VOLUME, Kind.SIZE, Kind.ELSEWHERE}
@@ -34,12 +34,12 @@ class RulesTest(unittest.TestCase):
         self.driver.expected_exports.side_effect = expected
 
     def excess(self, *exported, certain=(), doubtful=()):
-        sides = Sides(VOLUME, certain, doubtful, exported)
-        return list(rules.excess(self.driver, sides))
+        sides = ExportComparison(VOLUME, certain, doubtful, exported)
+        return list(rules.find_unexpected(self.driver, sides))
 
     def lacking(self, *exported, certain=(), doubtful=()):
-        sides = Sides(VOLUME, certain, doubtful, exported)
-        found = list(rules.lacking(self.driver, sides))
+        sides = ExportComparison(VOLUME, certain, doubtful, exported)
+        found = list(rules.find_missing(self.driver, sides))
         return [(to.attachment_id, kind, what) for to, (kind, what) in found]
 
     def test_what_agrees_is_no_difference(self):
@@ -56,16 +56,16 @@ class RulesTest(unittest.TestCase):
         ((kind, what),) = self.excess(listed("a", sessions="a"))
         self.assertEqual(Kind.LEFTOVER_EXPORT, kind)
         self.assertEqual(
-            "It is exported (rw): a may get in, there is account a, a is logged in.", what
+            "It is exported (rw): a has access, there is account a, a is logged in.", what
         )
         ((kind, what),) = self.excess(listed())
-        self.assertEqual((Kind.LEFTOVER_EXPORT, "It is exported (rw): to nobody."), (kind, what))
+        self.assertEqual((Kind.LEFTOVER_EXPORT, "It is exported (rw): to no host."), (kind, what))
 
     def test_what_is_too_much_beside_others_is_named_one_by_one(self):
         there = listed("a", "b", sessions=("a", "b", "c"))
         self.assertEqual(
             [
-                (Kind.EXTRA_HOST, "b may get in (rw)."),
+                (Kind.EXTRA_HOST, "b has access (rw)."),
                 (Kind.EXTRA_PART, "There is account b (rw)."),
                 (Kind.SESSION, "c is logged in (rw)."),
             ],
@@ -82,7 +82,7 @@ class RulesTest(unittest.TestCase):
     def test_whoever_lacks_something_is_named_with_all_of_it(self):
         self.assertEqual(
             [("a", Kind.MISSING_EXPORT,
-              "Of attachment a: a cannot get in (rw), there is no account a (rw).")],
+              "Of attachment a: a has no access (rw), there is no account a (rw).")],
             self.lacking(listed("b"), certain=[export("a"), export("b")]),
         )  # fmt: skip
         ((to, _kind, what),) = self.lacking(listed("a", parts=()), certain=[export("a")])
