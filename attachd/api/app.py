@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the WSGI application together; called by wsgi.api and by tests.
+"""The WSGI application of the API; built by wsgi.api and by tests.
 
-From outside to inside: request ids and the last net for errors, proxy headers, health check,
-then what identifies callers, then pecan with its one controller, which does the rest.
+From outside to inside: request ids and the fallback for unexpected errors, proxy headers, health
+check, authentication, then pecan with its one controller.
 """
 
 from collections.abc import Iterable
@@ -30,16 +30,16 @@ _REQUEST_ID = re.compile(request_id.ID_FORMAT)
 
 
 class Response(webob.Response):
-    """An answer in JSON unless it says otherwise."""
+    """A response, in JSON by default."""
 
     default_content_type = "application/json"
 
 
 class Dispatcher(pecan.core.ExplicitPecan):
-    """Pecan with one controller, which has a table of the URLs and reads bodies itself.
+    """Pecan with one controller, which has its own route table and reads bodies itself.
 
-    Pecan would look for it along the parts of the URL, and parse parameters and body on the way,
-    with other errors than ours: half of what an answer from memory costs.
+    Stock pecan looks up a controller by the parts of the URL and parses parameters and body
+    before, with other errors than the API's, which doubles the CPU time of a simple GET.
     """
 
     def find_controller(self, state: Any) -> tuple[Any, list[Any], dict[str, Any]]:
@@ -49,19 +49,19 @@ class Dispatcher(pecan.core.ExplicitPecan):
         return state.controller, [state.request, state.response], {}
 
     def _handle_empty_response_body(self, state: Any) -> None:
-        # Pecan would make a 204 of each 200 without a body; clients wait for their 200.
-        if state.response.status_int == 204:  # noqa: PLR2004  HTTP: nothing to be of a type
+        # Pecan turns a 200 without a body into a 204; clients expect the 200.
+        if state.response.status_int == 204:  # noqa: PLR2004  HTTP: no content type without content
             state.response.content_type = None
 
 
 class FaultMiddleware:
-    """Gives each request an id, and an answer even when everything inside fails."""
+    """Middleware that assigns a request id and answers unexpected errors with a fault."""
 
     def __init__(self, inner: Application) -> None:
         self._inner = inner
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
+        """Handle one request."""
         identity = oslo_context.generate_request_id()
         environ[request_id.ENV_REQUEST_ID] = identity
         said = environ.get("HTTP_X_OPENSTACK_REQUEST_ID")
@@ -74,7 +74,7 @@ class FaultMiddleware:
 
         try:
             return self._inner(environ, start)
-        except Exception as error:  # noqa: BLE001  each of them is answered, and logged there
+        except Exception as error:  # noqa: BLE001  errors.fault() logs and answers all of them
             fault = errors.fault(error, identity)
             response = Response(fault.body, fault.status, list(fault.headers.items()))
             response.content_type = "application/json"
@@ -83,10 +83,10 @@ class FaultMiddleware:
 
 
 def make_app() -> Application:
-    """Return the API as a WSGI application, as the configuration is now.
+    """Return the API as a WSGI application for the current configuration.
 
-    :raises ConfigurationError: callers cannot be identified as it is configured, or a file of
-        policies or filters is broken
+    :raises ConfigurationError: authentication cannot be set up as configured, or a file of
+        policies or filters is invalid
     """
     policy.patch_oslo_policy_cache()
     policy.load()
@@ -113,18 +113,18 @@ def make_app() -> Application:
 
 
 def load_strategy() -> identity.Strategy:
-    """Return what identifies callers.
+    """Return the configured authentication strategy.
 
-    Only the one that is used is imported: Keystone's middleware takes its time.
+    Only this one is imported, because keystonemiddleware takes long to import.
     """
     strategy: Any = importlib.import_module(f"attachd.api.{CONF.api.auth_strategy}")
     return cast("identity.Strategy", strategy)
 
 
 def patch_pecan_cache() -> None:
-    """Have pecan look at the signature of a controller once, not at each request.
+    """Cache the signatures of controllers, which pecan inspects at each request.
 
-    Where pecan is not the one we know, it stays as it is.
+    An unknown version of pecan is left unchanged.
     """
     known = getattr(pecan.util, "_getargspec", None)
     if known is not None and not hasattr(known, "cache_info") and inspect.isfunction(known):

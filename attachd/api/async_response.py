@@ -48,7 +48,7 @@ def _names(sent: str) -> set[str]:
     names, position = set(), 0
     while position <= len(sent):
         found = _PREFERENCE.match(sent, position)
-        assert found is not None  # it matches nothing as well
+        assert found is not None  # the pattern also matches the empty string
         names.add(found[1].lower())
         position = found.end() + 1
     return names

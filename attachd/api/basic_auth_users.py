@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has an account, from two files that are read again when they change; used by http_basic.
+"""Users of HTTP basic authentication, from two files that are reloaded when they change.
 
-One has names and bcrypt hashes, as ``htpasswd -B`` writes them, the other says in YAML which
-project and roles they have.
+One file has names and bcrypt hashes, as ``htpasswd -B`` writes them.  The other is YAML and has
+the project and the roles of each user.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ LOG = log.getLogger(__name__)
 
 _ENTRY: Final = re.compile(r"([^\s:]{1,64}):(\$2[aby]\$([0-3][0-9])\$[./A-Za-z0-9]{53})")
 _MAX_PASSWORD: Final = 72
-"""Bytes; bcrypt does not look further."""
+"""Bytes; bcrypt ignores the rest of a longer password."""
 _IMPLIED: Final[Mapping[str, tuple[str, ...]]] = {
     "admin": ("manager", "member", "reader"),
     "manager": ("member", "reader"),
     "member": ("reader",),
 }
-"""The roles that come with others, as Keystone has it."""
+"""The roles that a role implies, as in Keystone."""
 _MAX_VERIFIED: Final = 1000
 _ROLES: Final = {
     "type": "object",
@@ -51,7 +51,7 @@ _ROLES: Final = {
 
 
 class User(NamedTuple):
-    """Somebody who may come in."""
+    """A user and what it may do."""
 
     name: str
     project_id: str
@@ -59,7 +59,7 @@ class User(NamedTuple):
 
 
 class _Loaded(NamedTuple):
-    """What was read: accounts and hashes by name, and a hash that fits no password."""
+    """The content of both files: users and hashes by name, and a hash that matches no password."""
 
     users: Mapping[str, User]
     hashes: Mapping[str, bytes]
@@ -67,12 +67,12 @@ class _Loaded(NamedTuple):
 
 
 class UserStore:
-    """The accounts of two files, and what they were when the files were last good."""
+    """The users of two files, as of the last time that both files were valid."""
 
     def __init__(self, user_file: Path, roles_file: Path) -> None:
-        """Read the files.
+        """Load the files.
 
-        :raises ConfigurationError: they cannot be used
+        :raises ConfigurationError: a file is missing or invalid
         """
         self._files = (user_file, roles_file)
         self._reading = threading.Lock()
@@ -82,9 +82,9 @@ class UserStore:
         self._loaded = self._read()
 
     def find(self, name: str, password: bytes) -> User | None:
-        """Return the account that a name and its password belong to.
+        """Return the user with this name and password, or None.
 
-        How long it takes does not tell whether there is such a name.
+        An unknown name takes as long as a wrong password, so that names cannot be probed.
         """
         self._refresh()
         known = self._loaded
@@ -96,7 +96,7 @@ class UserStore:
         if proof not in self._verified_cache:
             if not _password_matches(password, hashed):
                 return None
-            # bcrypt is slow for whoever guesses, not for whoever is known.
+            # bcrypt is slow on purpose: it runs once for each correct password, then the cache.
             if len(self._verified_cache) >= _MAX_VERIFIED:
                 self._verified_cache.clear()
             self._verified_cache[proof] = None
@@ -106,30 +106,36 @@ class UserStore:
         return [_stat(each) for each in self._files]
 
     def _refresh(self) -> None:
-        """Read files that have changed; as long as they are wrong, all stays as it was."""
+        """Reload changed files; invalid ones leave the users unchanged."""
         seen = self._stat_files()
         if seen == self._file_state or not self._reading.acquire(blocking=False):
             return
         try:
             self._file_state = seen
             self._loaded = self._read()
-            LOG.info("%s and %s were read again", *self._files)
+            LOG.info("Users reloaded from %s and %s", *self._files)
         except exception.ConfigurationError as error:
-            LOG.error("All accounts stay as they were before: %s", error)  # noqa: TRY400
+            LOG.error("Users not reloaded, the previous ones stay: %s", error)  # noqa: TRY400
         finally:
             self._reading.release()
 
     def _read(self) -> _Loaded:
         user_file, roles_file = self._files
         hashes, cost = _read_hashes(user_file)
-        users = _read_accounts(roles_file)
+        users = _read_users(roles_file)
         for name in hashes.keys() - users.keys():
             LOG.warning(
-                "%s has %r, who is not in %s and cannot come in", user_file, name, roles_file
+                "%s has user %r, but %s does not: this user cannot log in",
+                user_file,
+                name,
+                roles_file,
             )
         for name in users.keys() - hashes.keys():
             LOG.warning(
-                "%s has %r, who is not in %s and cannot come in", roles_file, name, user_file
+                "%s has user %r, but %s does not: this user cannot log in",
+                roles_file,
+                name,
+                user_file,
             )
         return _Loaded(users, hashes, bcrypt.gensalt(cost) + b"." * 31)
 
@@ -148,34 +154,34 @@ def _password_matches(password: bytes, hashed: bytes) -> bool:
 
 
 def _read_hashes(path: Path) -> tuple[dict[str, bytes], int]:
-    """Return hashes by name, and the highest of their costs."""
+    """Return hashes by name, and the highest bcrypt cost among them."""
     hashes: dict[str, bytes] = {}
     cost = 4
-    text = _read_private(path, stat.S_IRWXO, "hold it back from others: chmod o= ")
+    text = _read_private(path, stat.S_IRWXO, "others must have no access: chmod o= ")
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         found = _ENTRY.fullmatch(line.strip())
         if found is None:
-            raise _error(path, f"line {number} is no NAME:HASH as htpasswd -B makes them")
+            raise _error(path, f"line {number} is not NAME:HASH as htpasswd -B writes it")
         if found[1] in hashes:
-            raise _error(path, f"line {number} has {found[1]!r} again")
+            raise _error(path, f"line {number} repeats the name {found[1]!r}")
         hashes[found[1]] = found[2].encode()
         cost = max(cost, int(found[3]))
     return hashes, cost
 
 
-def _read_accounts(path: Path) -> dict[str, User]:
-    text = _read_private(path, stat.S_IWOTH, "let no others write to it: chmod o-w ")
+def _read_users(path: Path) -> dict[str, User]:
+    text = _read_private(path, stat.S_IWOTH, "others must not write to it: chmod o-w ")
     try:
         said: Any = yaml.safe_load(text) or {}
         jsonschema.validate(said, _ROLES)
     except yaml.YAMLError as error:
-        raise _error(path, f"is no YAML: {error}") from error
+        raise _error(path, f"is not YAML: {error}") from error
     except jsonschema.ValidationError as error:
         where = ".".join(map(str, error.absolute_path))
         raise _error(
-            path, f"{where}: {error.message}; quote what only looks like a number"
+            path, f"{where}: {error.message}; quote values that look like numbers"
         ) from error
     return {name: _user(path, name, **values) for name, values in said.items()}
 
@@ -191,7 +197,7 @@ def _user(path: Path, name: str, project: str, roles: list[str]) -> User:
 
 
 def _read_private(path: Path, forbidden: int, advice: str) -> str:
-    """Read a file which is not for everybody."""
+    """Read a file with restricted permissions."""
     try:
         with path.open(encoding="utf-8") as file:
             if os.fstat(file.fileno()).st_mode & forbidden:

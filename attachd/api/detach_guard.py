@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may delete an attachment that a server uses; called by every call that would do so.
+"""Protection of attachments that a server uses from deletion (OSSA-2023-003).
 
-Taking the volume away under a server that has its disk leaves a device on its host which may
-show, later, what is somebody else's (OSSA-2023-003).  So users detach through Compute, which
-comes back with a service token; a user's own call is only let through when Compute says that
-the server does not have the volume by this attachment.  Where there is no Compute, nobody has
-to be asked.
+If a volume is disconnected while a server has its disk, a device remains on the host that may
+later show the data of another project.  Users therefore detach through Nova, which calls the API
+with a service token.  A user's own call passes only if Nova answers that the server does not have
+the volume by this attachment, or in a deployment without Nova.
 
-An administrator may go on without Compute: see override.py.
+An administrator may override the check: see override.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from attachd.states import INACTIVE, WITH_ACCESS, AttachmentState
 LOG = log.getLogger(__name__)
 
 AllowedStates = frozenset[AttachmentState] | None
-"""The states in which an attachment may be deleted; None: whatever its state is by then."""
+"""The states in which the manager may delete an attachment; None: any state."""
 
 HARMLESS: Final = INACTIVE | {AttachmentState.RESERVED}
 """States in which no host reaches the volume by the attachment."""
@@ -38,11 +37,12 @@ _NO_DEVICE: Final = frozenset(AttachmentState) - WITH_ACCESS
 
 
 def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -> AllowedStates:
-    """Let the deletion of an attachment go on.
+    """Check that an attachment may be deleted.
 
-    :returns: an argument of manager_api.detach(): the attachment may change after this check
+    :returns: ``allowed_states`` of manager_api.detach(), as the attachment may change after this
+        check
     :raises AttachmentInUse: a server uses the volume by it
-    :raises Unavailable: Compute cannot tell
+    :raises Unavailable: Nova cannot be asked
     """
     held = AttachmentRef.of(attachment)
     if _may_be_in_use(held):
@@ -55,12 +55,13 @@ def check(ctx: RequestContext, request: webob.Request, attachment: Attachment) -
 def check_volume(
     ctx: RequestContext, request: webob.Request, volume_id: str, attachment_id: str | None
 ) -> Mapping[str, AllowedStates]:
-    """Let a legacy call go on, which may name no attachment: then the only one is meant.
+    """Check that a legacy call may detach a volume; without an attachment id, the only one.
 
-    :returns: as :func:`check`, by the id of the attachment; what is not there may always go
-    :raises AttachmentInUse: a server uses the volume, or one of several may
+    :returns: as :func:`check`, by the id of the attachment; an id without an entry may be deleted
+        in any state
+    :raises AttachmentInUse: a server uses the volume, or may use one of several attachments
     :raises InvalidInput: the attachment is one of another volume
-    :raises Unavailable: Compute cannot tell
+    :raises Unavailable: Nova cannot be asked
     """
     if is_service(ctx) or _has_no_compute(ctx, request):
         return {}
@@ -75,7 +76,7 @@ def check_volume(
 
 
 def without_device(allowed_states: AllowedStates) -> AllowedStates:
-    """Return those of the states in which no agent of a host has a device: not yet, or no more."""
+    """Return those states in which no agent has a device: not yet, or no longer."""
     return _NO_DEVICE if allowed_states is None else allowed_states & _NO_DEVICE
 
 
@@ -83,7 +84,7 @@ def _has_no_compute(ctx: RequestContext, request: webob.Request) -> bool:
     try:
         return nova.find_compute(ctx, request.environ) is None
     except exception.Unavailable:
-        return False  # which matters only if there is something to be asked
+        return False  # Nova exists but cannot be asked; this matters only for a used volume.
 
 
 def _attachment_ref(row: Mapping[str, Any]) -> AttachmentRef:
@@ -91,7 +92,7 @@ def _attachment_ref(row: Mapping[str, Any]) -> AttachmentRef:
 
 
 def _check_other_volume(ctx: RequestContext, volume_id: str, attachment_id: str) -> None:
-    """Find out what an attachment is that the volume does not have; what is gone may go."""
+    """Check that an attachment that the volume does not have is not one of another volume."""
     try:
         found = Attachment.get(ctx, attachment_id)
     except exception.AttachmentNotFound:
@@ -104,10 +105,9 @@ def _check_other_volume(ctx: RequestContext, volume_id: str, attachment_id: str)
 
 
 def _may_be_in_use(held: AttachmentRef) -> bool:
-    """Tell whether a server may have the disk.
+    """Return whether a server may have the disk.
 
-    What counts is the state, and not whether a connection was noted down: an interrupted
-    connect may have let the host in.
+    The state decides, not a stored connection: an interrupted connect may have granted access.
     """
     return held.instance_uuid is not None and AttachmentState(held.state) not in HARMLESS
 
@@ -130,7 +130,7 @@ def _check_in_use(
 
 
 def _check_nova_view(ctx: RequestContext, held: AttachmentRef, volume_use: nova.VolumeUse) -> None:
-    """Decide by what Compute says.
+    """Compare the attachment with what Nova says.
 
     :raises AttachmentInUse: the server uses the volume by this attachment
     """
@@ -147,8 +147,8 @@ def _check_nova_view(ctx: RequestContext, held: AttachmentRef, volume_use: nova.
         )
     instead = f"has it by attachment {volume_use.attachment_id}"
     LOG.warning(
-        "Attachment %s of volume %s is deleted for user %s: Compute says that server %s %s. The "
-        "host %s may be left with a device of it",
+        "Attachment %s of volume %s is deleted for user %s: Nova says that server %s %s. Host %s "
+        "may be left with a device",
         held.id,
         held.volume_id,
         ctx.user_id,
@@ -159,12 +159,12 @@ def _check_nova_view(ctx: RequestContext, held: AttachmentRef, volume_use: nova.
 
 
 def is_service(ctx: RequestContext) -> bool:
-    """Tell whether a service vouches for the request, with a token of its own."""
+    """Return whether the request carries a service token with a role of a service."""
     return bool(ctx.service_roles) and not _service_roles().isdisjoint(ctx.service_roles)
 
 
 def _service_roles() -> set[str]:
     try:
         return set(CONF.keystone_authtoken.service_token_roles)
-    except cfg.NoSuchOptError:  # nobody checks service tokens
+    except cfg.NoSuchOptError:  # keystonemiddleware is not loaded, so service tokens are unchecked
         return {"service"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declares what the API answers to; handlers are written with it, root looks calls up in it.
+"""Declaration of the endpoints of the API, and the call of their handlers.
 
 ::
 
@@ -18,17 +18,17 @@
     @action("/snacks/{snack_id}/action", "os-eat", policy=policy.EAT, body=schema.EAT)
     def eat(ctx: RequestContext, snack_id: str, body: Any) -> None: ...
 
-A handler is called with those of these arguments that it names: the variable parts of its path;
-``ctx``; ``body``, as its schema lets it through, for an action what its name stands for;
-``query``, a dictionary of strings; ``version``, the microversion; ``ext_version``, the version of
-attachd's own API, or None where nothing of it may show; ``links``; ``request`` and ``response``,
-for their headers, and for a status other than the declared one; ``idempotency_claim``, the right
-to create the resource of an idempotency key, or None without a key; ``async_response``, the
-preference for an asynchronous response, or None.  It returns what is sent as JSON, or None, and
-raises exceptions of attachd.exception.
+A handler takes, by name, any of these arguments: the variable parts of its path; ``ctx``;
+``body``, validated by its schema (of an action: the value of its key); ``query``, a dictionary of
+strings; ``version``, the microversion; ``ext_version``, the version of attachd's own API, or None
+if the request did not ask for it; ``links``; ``request`` and ``response``, for headers and for
+another status than the declared one; ``idempotency_claim``, the right to create the resource of an
+idempotency key, or None without a key; ``async_response``, the preference for an asynchronous
+response, or None.  A handler returns what is sent as JSON, or None, and raises exceptions of
+attachd.exception.
 
-``doc`` is what clients get to know of it: see attachd.api.openapi.  Tests hold it against what is
-answered.
+``doc`` describes the endpoint in the OpenAPI document: see attachd.api.openapi.  Tests compare
+it with real responses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ from attachd.context import RequestContext
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
 Steps = validation.Schema | Sequence[tuple[mv.Version, validation.Schema]]
-"""One schema, or schemas with the microversion since which each of them holds."""
+"""One schema, or schemas by the microversion that introduced each of them."""
 
 NOUNS = (
     "attachments",
@@ -69,7 +69,7 @@ NOUNS = (
     "clusters",
     "info",
 )
-"""The folders beside this file: their modules declare endpoints, policy.py has their RULES."""
+"""The packages beside this module: their modules declare endpoints, policy.py has their RULES."""
 
 _ARGUMENTS = frozenset(
     {
@@ -81,11 +81,11 @@ _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
 class EndpointDoc(NamedTuple):
-    """What clients are told of an endpoint, and nothing checks when it is called.
+    """Documentation of an endpoint for the OpenAPI document; not enforced at run time.
 
-    :ivar response: the body of a response: a TypedDict, or the types of its keys; None: not told
-    :ivar parameters: of the URL, with the schema of each
-    :ivar faults: statuses of errors, beside those that any endpoint can answer
+    :ivar response: the body of the response: a TypedDict, or the types of its keys; None: no body
+    :ivar parameters: query parameters, with the schema of each
+    :ivar faults: statuses of errors, besides those that any endpoint can answer
     """
 
     response: Any = None
@@ -98,7 +98,7 @@ NO_DOC = EndpointDoc()
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """One thing that the API answers to."""
+    """One method of one path, or one action, with its handler."""
 
     method: str
     path: str
@@ -117,7 +117,7 @@ class Endpoint:
 
     @property
     def operation(self) -> str:
-        """What a rule's operations call this: "POST /snacks/{snack_id}/action (os-eat)"."""
+        """The name of the endpoint in policies: "POST /snacks/{snack_id}/action (os-eat)"."""
         suffix = f" ({self.action})" if self.action else ""
         return f"{self.method} {self.path}{suffix}"
 
@@ -127,7 +127,7 @@ class Endpoint:
         return tuple(_VARIABLE.findall(self.path))
 
     def exists_for(self, call: "Call") -> bool:
-        """Tell whether it is there in the versions that a request asks for."""
+        """Return whether the endpoint exists in the requested versions."""
         is_there = self.since <= call.version <= self.until
         return is_there and (
             self.ext_since is None
@@ -150,7 +150,7 @@ class Call:
 
 
 REGISTER: list[Endpoint] = []
-"""All endpoints, in the order in which they were declared."""
+"""All endpoints, in the order of their declaration."""
 
 
 def load() -> list[Endpoint]:
@@ -177,17 +177,18 @@ def endpoint(
     ext_since: mv.Version | None = None,
     doc: EndpointDoc = NO_DOC,
 ) -> Callable[[H], H]:
-    """Declare what a handler answers to.
+    """Declare the endpoint of a handler.
 
-    :param path: below ``/v3`` or ``/v3/{project_id}``, which it serves alike
+    :param path: below ``/v3`` and ``/v3/{project_id}``, both of which it serves
     :param since: the first microversion that has it; ``until``: the last one
     :param policy: the rule that is checked for the caller's own project, before the handler
-    :param body: how the body has to be; None: none is read
-    :param query: how the parameters of the URL have to be; None: anyhow
-    :param status: of the answer, unless something is raised
-    :param idempotent: how the answer to a request with a key is kept; None: keys are ignored
-    :param ext_since: the first version of attachd's own API that has it; None: it needs none
-    :param doc: what clients are told of it besides
+    :param body: the schema of the body; None: the body is not read
+    :param query: the schema of the query parameters; None: any
+    :param status: of a successful response
+    :param idempotent: how a response is stored for its idempotency key; None: keys are ignored
+    :param ext_since: the first version of attachd's own API that has it; None: it belongs to the
+        Block Storage API
+    :param doc: its documentation
     """
 
     def declare(handler: H) -> H:
@@ -224,10 +225,10 @@ def action(
     status: int = 202,
     doc: EndpointDoc = NO_DOC,
 ) -> Callable[[H], H]:
-    """Declare what a handler does when it is asked to POST ``{name: ...}``.
+    """Declare the handler of an action: POST of ``{name: ...}``.
 
-    :param body: how that what the name stands for has to be; None: anyhow
-    :param doc: what clients are told of it besides
+    :param body: the schema of the value; None: any
+    :param doc: its documentation
     """
     steps: Steps = {} if body is None else body
 
@@ -257,15 +258,15 @@ def _wanted(handler: Handler, path: str) -> tuple[str, ...]:
     names = tuple(inspect.signature(handler).parameters)
     variables = set(_VARIABLE.findall(path))
     if unknown := set(names) - variables - _ARGUMENTS:
-        raise TypeError(f"{handler.__qualname__} wants {sorted(unknown)}: nothing like that")
+        raise TypeError(f"{handler.__qualname__} has unknown arguments {sorted(unknown)}")
     return names
 
 
 def choose(candidates: Sequence[Endpoint], call: Call) -> Endpoint:
-    """Read the body and pick, among the endpoints of one method and path, the one asked for.
+    """Read the body and select the endpoint of one method and path that the request means.
 
     :raises VersionNotFound: none of them exists in this microversion
-    :raises BadRequest: the body is broken, or names no action
+    :raises BadRequest: the body is malformed, or names no known action
     """
     if candidates[0].action is not None:
         candidates = _of_action(candidates, call)
@@ -302,9 +303,9 @@ def _readable(name: str) -> str:
 
 
 def answer(chosen: Endpoint, call: Call) -> Any:
-    """Check body, parameters and policy, and have the handler answer.
+    """Check body, parameters and policy, then call the handler.
 
-    :returns: what is to be sent in JSON, or None
+    :returns: what is sent as JSON, or None
     """
     if chosen.body is not None:
         chosen.body.check(call.body, call.version, chosen.action or "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions become fault bodies here, and nowhere else; called by root and by app.
+"""Conversion of exceptions into fault bodies; used by root and app.
 
 ``{"badRequest": {"code": 400, "message": "..."}}``: clients read the only value, whatever its
 key.
@@ -32,13 +32,13 @@ FAULT_NAMES = MappingProxyType(
         503: "serviceUnavailable",
     }
 )
-"""What the Block Storage API calls the faults of a status; all others are a computeFault."""
+"""The names of faults in the Block Storage API, by status; other statuses are a computeFault."""
 
 RETRYABLE = frozenset({exception.Unavailable.code, exception.ManagerTimeout.code})
-"""What is answered while something else than the request is wrong: the same may work later."""
+"""Statuses for a temporary failure outside of the request: the response has a Retry-After."""
 
 MAX_RETRY_AFTER = 3600
-"""Seconds: a caller who is told to wait for longer might as well be told never."""
+"""Upper limit of Retry-After, in seconds."""
 
 UNDECODABLE = "The URL or the body holds bytes that are not UTF-8."
 UNEXPECTED_ERROR = (
@@ -48,7 +48,7 @@ UNEXPECTED_ERROR = (
 
 
 class Fault(NamedTuple):
-    """What is answered instead of a result."""
+    """An error response."""
 
     status: int
     body: bytes
@@ -56,11 +56,11 @@ class Fault(NamedTuple):
 
 
 def fault(error: Exception, request_id: str) -> Fault:
-    """Turn what was raised into what is answered; logs what its reader has to see to."""
+    """Convert an exception into a response, and log it if it is the server's fault."""
     if isinstance(error, UnicodeDecodeError):
         return _fault(400, UNDECODABLE)
     if not isinstance(error, exception.AttachdError):
-        LOG.error("Unforeseen error in request %s", request_id, exc_info=error)
+        LOG.error("Unexpected error in request %s", request_id, exc_info=error)
         return _fault(500, UNEXPECTED_ERROR.format(request_id=request_id))
     if error.code >= 500:  # noqa: PLR2004  HTTP: the server's own fault
         LOG.warning("Request %s failed: %s", request_id, error)
@@ -68,13 +68,13 @@ def fault(error: Exception, request_id: str) -> Fault:
 
 
 def _retry_after(error: exception.AttachdError) -> int:
-    """Tell after how long it makes sense to try again."""
+    """Return the value of Retry-After, in seconds."""
     said: float = error.details.get("retry_after", CONF.api.retry_after)
     return min(max(1, math.ceil(said)), MAX_RETRY_AFTER)
 
 
 def _fault(code: int, message: str, seconds: int = 0) -> Fault:
-    if code == 401:  # noqa: PLR2004  as Keystone's middleware, which answers it elsewhere
+    if code == 401:  # noqa: PLR2004  in the form of keystonemiddleware
         error = {"code": code, "title": "Unauthorized", "message": message}
         return Fault(code, _encode({"error": error}), {"WWW-Authenticate": "attachd"})
     content: dict[str, Any] = {"code": code, "message": message}
@@ -87,7 +87,7 @@ def _fault(code: int, message: str, seconds: int = 0) -> Fault:
 
 
 def key(code: int) -> str:
-    """Return what the fault of a status is called."""
+    """Return the name of the fault of a status."""
     return FAULT_NAMES.get(code, "computeFault")
 
 

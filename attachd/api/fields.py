@@ -51,19 +51,19 @@ METADATA: Final[Schema] = {
 
 
 _MAX_PAIRS: Final = 32
-"""How many one filter may ask for: a database needs seconds to see what to do about more."""
+"""Upper limit for one filter: more keys cost the database seconds to plan the query."""
 
 
 def wrapped(key: str, inner: Schema, **beside: Schema) -> Schema:
-    """Describe a body that has all of it under one key.
+    """Return the schema of a body whose content is under one key.
 
-    :param beside: further keys that may be there
+    :param beside: further keys, which are optional
     """
     return fields({key: inner, **beside}, key)
 
 
 def fields(properties: Mapping[str, Schema], *required: str) -> Schema:
-    """Describe an object that has these fields and no others."""
+    """Return the schema of an object that has these fields and no others."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -73,18 +73,18 @@ def fields(properties: Mapping[str, Schema], *required: str) -> Schema:
 
 
 def query_text(text: str) -> Schema:
-    """Tell clients of a parameter of the URL."""
+    """Return the schema of a query parameter that is text."""
     return {"type": "string", "description": text}
 
 
 def query_flag(text: str) -> Schema:
-    """Tell clients of a parameter of the URL that is true or false; see :func:`truth`."""
+    """Return the schema of a query parameter that is true or false; see :func:`parse_bool`."""
     words = [each for each in BOOLEAN["enum"] if isinstance(each, str)]
     return {"enum": words, "description": text}
 
 
 def parse_bool(name: str, value: object) -> bool:
-    """Read a truth value as clients write it in bodies and URLs.
+    """Parse a boolean as clients write it in bodies and URLs.
 
     :raises InvalidInput: it is neither true nor false
     """
@@ -97,7 +97,7 @@ def parse_bool(name: str, value: object) -> bool:
 
 
 def canonical(identity: str) -> str:
-    """Return a UUID as rows have it, in lower case and with hyphens; other text as it is."""
+    """Return a UUID as the database stores it, lower case with hyphens; other text unchanged."""
     try:
         return str(uuid.UUID(identity))
     except ValueError:
@@ -105,16 +105,16 @@ def canonical(identity: str) -> str:
 
 
 def parse_pairs(name: str, text: str) -> dict[str, str]:
-    """Read ``{'key': 'value'}`` in a URL: clients send what Python prints of a dictionary.
+    """Parse ``{'key': 'value'}`` in a URL: clients send Python's repr() of a dictionary.
 
-    :raises InvalidInput: it is something else
+    :raises InvalidInput: the text has another form
     """
     found: Any
     try:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         found = None
-    # What Python prints may hold, escaped, what no text in a URL may.
+    # A repr() can hold, escaped, characters that a URL cannot.
     if not isinstance(found, dict) or not all(
         isinstance(each, str) and each.isprintable() for pair in found.items() for each in pair
     ):

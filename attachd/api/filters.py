@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The register of what lists can be filtered by, and who may; asked by each list.
+"""The filters of each list, and which callers may use them.
 
-``GET /resource_filters`` prints this register, so what is said and what is taken are the same.
-Each list turns the filters that it is asked for, which are strings, into what its table is
-asked; a name that ends in a tilde matches a part of the value.
+``GET /resource_filters`` shows this register.  Each list converts the requested filters, which are
+strings, into conditions of its query; a filter whose name ends in a tilde matches a part of the
+value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,15 +28,15 @@ from attachd.db.engine.paging import OPERATORS, Comparison
 LOG = log.getLogger(__name__)
 
 LIKE: Final = "~"
-"""What ends the name of a filter, from 3.34 on, that matches a part of the value."""
+"""The suffix, since 3.34, of a filter that matches a part of the value."""
 
 
 class Resource(NamedTuple):
-    """What one list can be filtered by.
+    """The filters of one list.
 
-    :ivar usual: by everybody, unless the operator's file says something else
-    :ivar others: by administrators, and by everybody if the operator's file says so
-    :ivar limits_admins: whether administrators have no more than everybody
+    :ivar default: for all callers, unless the operator's file lists others
+    :ivar admin_only: for administrators, and for all callers if the operator's file lists them
+    :ivar limits_admins: whether administrators have the same filters as other callers
     """
 
     name: str
@@ -51,7 +51,7 @@ class Resource(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, fields.Schema]:
-        """What clients are told of its filters."""
+        """The documentation of its filters as query parameters."""
         requested = {
             name: f"Those whose {name} is this." for name in (*self.default, *self.admin_only)
         }
@@ -129,18 +129,18 @@ def requested(
 ) -> dict[str, str]:
     """Return the filters among the parameters of a request.
 
-    :raises BadRequest: one is not known, or not for the caller; such were ignored before 3.31
+    :raises BadRequest: a filter is unknown or not allowed; before 3.31 it is ignored
     """
     return paging.filters(query, allowed(ctx, resource, version), version)
 
 
 def allowed(ctx: RequestContext, resource: Resource, version: mv.Version) -> frozenset[str]:
-    """Return what the caller may filter a list by."""
+    """Return the filters of a list that the caller may use."""
     if ctx.is_admin and not resource.limits_admins:
         found = resource.known
     else:
         found = frozenset(for_members(resource))
-        # Whoever may ask for a part of a value may ask for all of it.
+        # A filter on a part of the value includes the filter on the whole value.
         found |= resource.known & {name.removesuffix(LIKE) for name in found}
     if version < mv.LIKE_FILTER:
         return frozenset(name for name in found if not name.endswith(LIKE))
@@ -148,21 +148,21 @@ def allowed(ctx: RequestContext, resource: Resource, version: mv.Version) -> fro
 
 
 def for_members(resource: Resource) -> tuple[str, ...]:
-    """Return what everybody may filter a list by."""
+    """Return the filters of a list that callers other than administrators may use."""
     chosen = _file.chosen()
     return resource.default if chosen is None else chosen.get(resource.name, ())
 
 
 def load() -> None:
-    """Read the operator's file, if there is one, so that a mistake in it shows at the start.
+    """Read the operator's file, if there is one, to report a mistake at the start.
 
-    :raises ConfigurationError: naming what is wrong with it
+    :raises ConfigurationError: naming the mistake
     """
     _file.chosen()
 
 
 class _File:
-    """What the operator's file says, read once by each process."""
+    """The content of the operator's file, read once by each process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -170,7 +170,7 @@ class _File:
         self._chosen: Mapping[str, tuple[str, ...]] | None = None
 
     def chosen(self) -> Mapping[str, tuple[str, ...]] | None:
-        """Return filters by resource, as far as they are known; None: there is no file."""
+        """Return the known filters by resource; None without a file."""
         if not self._read:
             with self._lock:
                 path = CONF.api.resource_query_filters_file
@@ -183,7 +183,7 @@ _file = _File()
 
 
 def reset() -> None:
-    """Read the file anew when it is needed; for tests that change the configuration."""
+    """Read the file again at the next use; for tests that change the configuration."""
     global _file  # noqa: PLW0603  one set of filters per process is the point
     _file = _File()
 
@@ -191,8 +191,8 @@ def reset() -> None:
 def read(path: Path) -> Mapping[str, tuple[str, ...]]:
     """Read an operator's file.
 
-    :returns: filters by resource; what no list here knows is left out, with a warning
-    :raises ConfigurationError: there is no such file, or it is not such a file
+    :returns: filters by resource; unknown ones are left out, with a warning
+    :raises ConfigurationError: the file is missing or malformed
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -217,7 +217,7 @@ def _is_list_of_names(value: Any) -> bool:
 
 def _known(path: Path, name: str, wanted: Sequence[str]) -> tuple[str, ...]:
     if name not in RESOURCES:
-        return ()  # a list that this service has not
+        return ()  # a list that this service does not have
     known = RESOURCES[name].known
     if unknown := sorted(set(wanted) - known):
         LOG.warning("%s: %s has no filters %s", path, name, ", ".join(unknown))
@@ -225,14 +225,14 @@ def _known(path: Path, name: str, wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 _MOST: Final = 100
-"""How many one filter may compare with; SQLite refuses statements with many more."""
+"""Upper limit of comparisons in one filter; SQLite limits the size of a statement."""
 
 
 def compare_times(name: str, text: str) -> list[Comparison]:
-    """Read ``gt:2026-01-01T00:00:00,lte:2026-02-01T00:00:00``.
+    """Parse ``gt:2026-01-01T00:00:00,lte:2026-02-01T00:00:00``.
 
-    :param name: the filter's, which is that of the column as well
-    :raises InvalidInput: it is something else
+    :param name: of the filter and of the column
+    :raises InvalidInput: the text has another form
     """
     parts = text.split(",")
     if len(parts) > _MOST:

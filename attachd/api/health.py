@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers /healthcheck: in short to everybody, in detail to whom it concerns.
+"""The health check at /healthcheck: a short response for all callers, details for some networks.
 
-The short answer is that of oslo.middleware, with the checks that [healthcheck]backends names.
-The detail has all checks, whatever the short answer depends on.
+The short response is that of oslo.middleware, with the checks of [healthcheck]backends, which are
+plug-ins in this module.  The detailed one has all checks, whatever the short one depends on.
+
+Each probe is run by one thread at a time and its result is cached for some seconds: any number of
+health checks costs a statement or a message now and then, and none of them waits for long.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +31,7 @@ from attachd.telemetry.cached_probe import Answer, Probe, ProbeTimeout
 PATH = "/healthcheck"
 
 DEFAULT_CHECKS = ["attachd_database"]
-"""A balancer takes an API out that cannot reach the database, and no other one."""
+"""A load balancer removes an API that cannot reach the database, and no other one."""
 
 _FORWARDED = ("HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP")
 
@@ -36,29 +39,29 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def set_defaults() -> None:
-    """Give the options of oslo.middleware our defaults; the generator of samples calls it too."""
+    """Set our defaults of options of oslo.middleware; also used by the sample generator."""
     cfg.set_defaults(opts.HEALTHCHECK_OPTS, backends=DEFAULT_CHECKS)
 
 
 class HealthCheck:
-    """Answers /healthcheck, which is neither versioned nor authenticated."""
+    """Middleware that answers /healthcheck, without version and authentication."""
 
     def __init__(self, inner: Application) -> None:
         """Read the configuration.
 
-        :raises ConfigurationError: [api]health_detail_sources has something else than networks, or
-            [healthcheck]backends a check that there is not
+        :raises ConfigurationError: [api]health_detail_sources has an invalid network, or
+            [healthcheck]backends an unknown check
         """
         set_defaults()
         forget()
         self._inner = inner
         self._sources = _networks()
-        # By the name of a project it would read the files in the usual places, whatever we read.
+        # With a project name oslo.middleware would read the configuration files again.
         self._healthy: Application = healthcheck.Healthcheck(None, CONF)
         _refuse_unknown(CONF.healthcheck.backends)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
+        """Handle one request."""
         if environ.get("PATH_INFO") != PATH:
             return self._inner(environ, start_response)
         if not (_wants_detail(environ) and self._may_see(environ)):
@@ -70,9 +73,9 @@ class HealthCheck:
         return told
 
     def _may_see(self, environ: Environ) -> bool:
-        """Tell whether a request comes from where it says, and from whom the detail is for.
+        """Return whether a request comes directly from a network that may see the details.
 
-        What comes through a proxy may come from everywhere.
+        The source of a request that came through a proxy is unknown.
         """
         if any(header in environ for header in _FORWARDED):
             return False
@@ -84,12 +87,12 @@ class HealthCheck:
 
 
 def _refuse_unknown(wanted: Iterable[str]) -> None:
-    """Raise ConfigurationError for what oslo.middleware would leave out, and answer OK."""
+    """Raise ConfigurationError for unknown checks, which oslo.middleware would ignore."""
     there = metadata.entry_points(group=healthcheck.Healthcheck.NAMESPACE).names
     if unknown := sorted(set(wanted) - there):
         raise exception.ConfigurationError(
-            reason=f"[healthcheck]backends: there is no check of this name: {', '.join(unknown)}. "
-            f"There are {', '.join(sorted(there))}."
+            reason=f"[healthcheck]backends: there is no check {', '.join(unknown)}, only "
+            f"{', '.join(sorted(there))}."
         )
 
 
@@ -110,9 +113,9 @@ def _wants_detail(environ: Environ) -> bool:
 
 
 def _detail(*, well: bool) -> dict[str, Any]:
-    """Return all that is known.
+    """Return the detailed response.
 
-    :param well: as the short answer says
+    :param well: whether the short response is OK
     """
     known = health()
     found = [known.database(), known.broker(), *known.backends()]
@@ -132,18 +135,18 @@ def _detail(*, well: bool) -> dict[str, Any]:
 
 
 PATIENCE = 2.0
-"""Seconds that a probe waits for the database, or for the message queue."""
+"""Timeout in seconds of a probe of the database or the message queue."""
 
 ROWS_FRESH = 3.0
 PING_FRESH = 10.0
-"""Seconds that an answer is kept."""
+"""Seconds for which a result is cached."""
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at.
+    """The result of one check.
 
     :ivar reason: what is wrong, without secrets; None: nothing
-    :ivar since: since when, UTC, as far as this process knows
+    :ivar since: time of the last change, UTC, as far as this process knows
     """
 
     name: str
@@ -157,7 +160,7 @@ class Finding(NamedTuple):
 
 
 class Health:
-    """What one process knows of database, message queue and backends."""
+    """The state of database, message queue and backends, as this process knows it."""
 
     def __init__(self) -> None:
         self._rows = Probe(lambda: services.page({}), ROWS_FRESH, PATIENCE)
@@ -165,15 +168,15 @@ class Health:
         self._since: dict[str, tuple[bool, datetime.datetime]] = {}
 
     def database(self) -> Finding:
-        """Tell whether the database answers."""
+        """Check whether the database answers."""
         return _finding("database", self._rows.answer())
 
     def broker(self) -> Finding:
-        """Tell whether the message queue takes messages."""
+        """Check whether the message queue takes messages."""
         return _finding("broker", self._ping.answer())
 
     def backends(self) -> list[Finding]:
-        """Tell how each backend is, as of its last report; nothing without the database."""
+        """Return the state of each backend by its last report; nothing without the database."""
         found = self._rows.answer()
         rows = found.value if found.error is None else None
         return [self._backend(row) for row in rows or ()]
@@ -188,7 +191,7 @@ class Health:
         return Finding(name, reason, self._since_when(row, reason is None))
 
     def _since_when(self, row: services.Row, well: bool) -> datetime.datetime:  # noqa: FBT001
-        """Return when it has become so: the rows tell that of silent ones only."""
+        """Return the time of the last change; a row has it only for a backend without reports."""
         if not row["alive"]:
             seen: datetime.datetime = row["seen_at"]
             return seen
@@ -204,7 +207,7 @@ def _finding(name: str, answer: Answer[Any]) -> Finding:
 
 
 def _reason(name: str, error: Exception | None) -> str | None:
-    """Say what is wrong; the text of an error that nobody foresaw may hold an address."""
+    """Return what is wrong; the text of an unexpected error is left out, it may have a secret."""
     if error is None:
         return None
     if isinstance(error, ProbeTimeout):
@@ -219,48 +222,48 @@ class _Here:
 
 
 def health() -> Health:
-    """Return what this process knows."""
+    """Return the health of this process."""
     return _Here.health
 
 
 def forget() -> None:
-    """Begin anew, with a configuration that has just been read."""
+    """Start again with the present configuration."""
     _Here.health = Health()
 
 
 class _Check(pluginbase.HealthcheckBaseExtension):
-    """A name for [healthcheck]backends."""
+    """A check that [healthcheck]backends can name."""
 
     def healthcheck(self, server_port: int) -> pluginbase.HealthcheckResult:  # noqa: ARG002
-        """Return what oslo.middleware tells."""
+        """Return the result in the form of oslo.middleware."""
         wrong = [each for each in self.findings() if not each.well]
         reasons = (f"{each.name}: {each.reason}" for each in wrong)
         return pluginbase.HealthcheckResult(not wrong, " ".join(reasons) or "OK")
 
     def findings(self) -> Sequence[Finding]:
-        """Return what this is about."""
+        """Return the results that the check depends on."""
         raise NotImplementedError
 
 
 class DatabaseCheck(_Check):
-    """``attachd_database``: without it the API can answer nothing."""
+    """``attachd_database``: without it no request succeeds."""
 
     def findings(self) -> Sequence[Finding]:
-        """See above."""
+        """Return the state of the database."""
         return [health().database()]
 
 
 class BrokerCheck(_Check):
-    """``attachd_broker``: without it the API can only show."""
+    """``attachd_broker``: without it only reading requests succeed."""
 
     def findings(self) -> Sequence[Finding]:
-        """See above."""
+        """Return the state of the message queue."""
         return [health().broker()]
 
 
 class BackendsCheck(_Check):
-    """``attachd_backends``: each of them, for who has no others."""
+    """``attachd_backends``: all backends, for deployments where each of them is essential."""
 
     def findings(self) -> Sequence[Finding]:
-        """See above."""
+        """Return the state of each backend."""
         return health().backends()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks for name and password: [api]auth_strategy = http_basic; loaded by app.
+"""HTTP basic authentication: [api]auth_strategy = http_basic; loaded by app.
 
 Source: RFC 7617.  The users are those of :mod:`attachd.api.basic_auth_users`.
 """
@@ -27,14 +27,14 @@ _SHOWN: Final = 64
 
 
 class BasicAuthMiddleware:
-    """Lets in whoever has an account."""
+    """Middleware that checks name and password."""
 
     def __init__(self, application: Application, users: UserStore) -> None:
         self._inner = application
         self._users = users
 
     def __call__(self, environ: Environ, start_response: identity.StartResponse) -> Any:
-        """Answer one request."""
+        """Handle one request."""
         if identity.needs_auth(environ):
             user = self._authenticate(environ)
             if user is None:
@@ -44,14 +44,14 @@ class BasicAuthMiddleware:
 
     def _authenticate(self, environ: Environ) -> User | None:
         try:
-            # This takes the password out of what others see.
+            # parse_header() also removes the password from what the application sees.
             name, password = basic_auth.parse_token(basic_auth.parse_header(environ))
         except exc.HTTPClientError:
             return None
         user = self._users.find(name, password)
         if user is None:
             LOG.warning(
-                "No account fits the name %r and the password of a request from %s",
+                "Login failed: name %r from %s",
                 name[:_SHOWN],
                 environ.get("REMOTE_ADDR"),
             )
@@ -66,19 +66,19 @@ def _refuse(environ: Environ, start_response: identity.StartResponse) -> Any:
 
 
 def wrap(application: Application) -> Application:
-    """Ask for name and password in front.
+    """Put the check of name and password in front of an application.
 
-    :raises ConfigurationError: the files with accounts cannot be used
+    :raises ConfigurationError: the files with users are invalid
     """
     users = UserStore(Path(CONF.api.http_basic_user_file), Path(CONF.api.http_basic_roles_file))
     return BasicAuthMiddleware(application, users)
 
 
 def identify(environ: Environ, url_project: str | None) -> RequestContext:
-    """Return who asks, as the guard has found it.
+    """Return the context of the user that the middleware has authenticated.
 
-    :raises Unauthorized: it has not looked at this request
-    :raises BadRequest: the URL is of another project than the account
+    :raises Unauthorized: the middleware has not seen this request
+    :raises BadRequest: the URL is of another project than the user
     """
     user = environ.get(_USER_KEY)
     if user is None:

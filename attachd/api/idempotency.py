@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that are done once however often they are sent: Idempotency-Key; asked by endpoint.
+"""Idempotency keys: a request that is sent several times is executed once; used by endpoint.
 
-Source: draft-ietf-httpapi-idempotency-key-header.  What an endpoint answered finally is answered
-again: success, and refusals too, as the draft and services such as Stripe have it, since a copy
-of a request that was under way for long must not do what its sender believes to be refused.
-Failures of the service, 5xx, are no answer: the next run goes on where the last one ended.
+Source: draft-ietf-httpapi-idempotency-key-header.  The final response of an endpoint is stored and
+repeated: success, and refusals, too, as the draft and Stripe's API do, since a delayed duplicate
+must not succeed after its sender was told that it failed.  Failures of the service, 5xx, are not
+final: the next run continues where the last one ended.
 
-Runs at the same time do not wait for each other here.  Each goes on with the one resource of its
-key, and where that is being connected the manager keeps them in turn.
+Concurrent runs do not wait for each other here.  Each continues with the one resource of its key,
+and the manager's volume lock orders them while that is connected.
 """
 
 from collections.abc import Callable
@@ -44,20 +44,20 @@ T = TypeVar("T")
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
-"""Says in an answer that it is an earlier one; the draft has no name for it, Stripe has this."""
+"""The header of a repeated response; the draft has no name for it, this one is Stripe's."""
 
 _MAX_KEY_LENGTH: Final = 255
 _MAX_RUNS: Final = 3
 _REFUSED: Final = 400
 _SERVERS_FAULT: Final = 500
-# RFC 8941, 3.3.3: a string
+# RFC 8941, 3.3.3: a quoted string
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
-# As most clients send it.  A comma stands between the values of two headers.
+# A string without quotes, which most clients send.  A comma would separate two headers.
 _BARE: Final = re.compile(r"[!#-+\--\[\]-~](?:[ !#-+\--\[\]-~]*[!#-+\--\[\]-~])?")
 
 
 class KeyInUse(exception.Conflict):
-    """Another request with this key is running: repeat it a little later."""
+    """Another request with this key is running."""
 
     msg_fmt = (
         "A request with this Idempotency-Key is still being worked on. Repeat it in a few seconds "
@@ -66,7 +66,7 @@ class KeyInUse(exception.Conflict):
 
 
 class KeyReused(exception.AttachdError):
-    """The key belongs to another request: draw a new one for each."""
+    """The key was used for another request."""
 
     code = 422
     msg_fmt = (
@@ -76,7 +76,7 @@ class KeyReused(exception.AttachdError):
 
 
 class KeyResourceGone(exception.NotFound):
-    """What the first request with this key made is there no longer."""
+    """The resource of this key was deleted."""
 
     msg_fmt = (
         "What was made for this Idempotency-Key, %(kind)s %(id)s, has been deleted since. Use a "
@@ -85,10 +85,10 @@ class KeyResourceGone(exception.NotFound):
 
 
 class IdempotencySpec(NamedTuple):
-    """How an endpoint's answer is kept, and made again.
+    """How the response of an endpoint is stored and repeated.
 
-    :ivar keep: of the answer what is no secret
-    :ivar remake: (ctx, id of the resource, what was kept) -> the answer; raises NotFound
+    :ivar keep: (response) -> the part of it that is stored, without secrets
+    :ivar remake: (ctx, id of the resource, stored part) -> the response; raises NotFound
     """
 
     keep: Callable[[Any], Any]
@@ -98,7 +98,7 @@ class IdempotencySpec(NamedTuple):
 class KeyUse(NamedTuple):
     """One use of a key.
 
-    :ivar digest: of the key and whose it is: keys of others are other keys
+    :ivar digest: of the key and its owner, so that equal keys of two users differ
     :ivar fingerprint: of the request
     """
 
@@ -107,7 +107,7 @@ class KeyUse(NamedTuple):
 
     @classmethod
     def of(cls, ctx: RequestContext, key: str, *request: Any) -> "KeyUse":
-        """Return what is stored of a key and of all that makes its request another one."""
+        """Hash a key, and everything that distinguishes its request from others."""
         return cls(_hashed(ctx.project_id, ctx.user_id, key), _hashed(*request))
 
 
@@ -117,9 +117,9 @@ def _hashed(*values: Any) -> str:
 
 
 def read_key(request: webob.Request) -> str | None:
-    """Return the key of a request; None: it has none.
+    """Return the key of a request, or None.
 
-    :raises BadRequest: it has something else
+    :raises BadRequest: the header is malformed
     """
     sent: str | None = request.headers.get(HEADER)
     if sent is None:
@@ -143,12 +143,12 @@ def run_once(
     spec: IdempotencySpec,
     run: Callable[[IdempotencyClaim], Any],
 ) -> Any:
-    """Have a request done, or answer what was answered before.
+    """Execute a request, or repeat the stored response of its key.
 
-    :param response: has the status that a run ends with, and gets that of the answer
-    :param run: does it
-    :raises KeyReused: the key is one of another request
-    :raises KeyInUse: another run is faster than this one, again and again
+    :param response: its status is that of a run, or becomes that of the stored response
+    :param run: executes the request
+    :raises KeyReused: the key was used for another request
+    :raises KeyInUse: concurrent runs were faster, several times
     """
     for _ in range(_MAX_RUNS):
         known = db.claim(use.digest, use.fingerprint, CONF.api.idempotency_key_ttl)
@@ -164,7 +164,7 @@ def run_once(
             return _run(response, spec, run, idempotency_claim)
         except AlreadyMade:
             LOG.info(
-                "A request for %s is done by two at the same time", idempotency_claim.resource_id
+                "Duplicate requests for %s run at the same time", idempotency_claim.resource_id
             )
     raise KeyInUse
 
@@ -181,14 +181,14 @@ def _run(
         raise
     except exception.AttachdError as error:
         if idempotency_claim.held and isinstance(error, exception.NotFound):
-            # Another run had made it, and gave it up while this one went on with it.
+            # Another run had created it, and gave it up while this run continued with it.
             raise AlreadyMade from error
         if error.code < _SERVERS_FAULT:
             refusal = {"error": type(error).__name__, "message": str(error)}
             if not (
                 _keep(db.refuse, idempotency_claim, error.code, refusal) or idempotency_claim.held
             ):
-                # What this one was refused another one got meanwhile.
+                # Another run has succeeded in the meantime.
                 raise AlreadyMade from error
         raise
     _keep(
@@ -206,15 +206,15 @@ def _keep(
     status: int,
     answer: Any,
 ) -> bool:
-    """Keep an answer, or let the next run find out: what was done is tied to the key anyway.
+    """Store a response.  A failure is only logged: the next run finds the resource of the key.
 
-    :returns: False if there is another answer, or the resource was made
+    :returns: False if another response is stored, or the resource was created
     """
     try:
         return how(idempotency_claim.digest, status, answer)
     except exception.AttachdError as error:
         LOG.warning(
-            "The answer about %s could not be kept: %s", idempotency_claim.resource_id, error
+            "Response about %s could not be stored: %s", idempotency_claim.resource_id, error
         )
         return True
 
@@ -232,11 +232,11 @@ def _answered(
 def find_created(
     idempotency_claim: IdempotencyClaim | None, kind: str, load: Callable[[], T]
 ) -> T | None:
-    """Return what an earlier run of a request has made; None: nothing.
+    """Return the resource that an earlier run of a request has created, or None.
 
-    :param kind: of resource, for people
+    :param kind: of resource, for messages
     :param load: loads it; raises NotFound
-    :raises KeyOutlived: it is gone
+    :raises KeyResourceGone: it was deleted
     """
     if idempotency_claim is None or not idempotency_claim.repeated:
         return None
@@ -251,9 +251,9 @@ def find_created(
 
 
 def load_created(resource_id: str, kind: str, load: Callable[[], T]) -> T:
-    """Return what was made for a key, for its answer to be made again.
+    """Return the resource of a key, to repeat a response.
 
-    :raises KeyOutlived: it is gone
+    :raises KeyResourceGone: it was deleted
     """
     try:
         return load()

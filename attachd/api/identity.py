@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all ways to identify callers share; each [api]auth_strategy is a module of its name here.
+"""Common parts of the authentication strategies; each [api]auth_strategy is a module in api/.
 
-Such a module has two functions, used by app and root: ``wrap(application)`` returns the
-application behind what checks callers, ``identify(environ, url_project)`` returns who asks.
+Such a module has two functions, used by app and root: ``wrap(application)`` puts the
+authentication middleware in front of an application, ``identify(environ, url_project)`` returns
+the context of the caller.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,32 +18,32 @@ StartResponse = Callable[..., Any]
 Application = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 AUTHENTICATED_PATH: Final = "/v3"
-"""Only discovery at / and the health check are there for everybody."""
+"""Requests below this path are authenticated; discovery at / and the health check are not."""
 UNAUTHENTICATED: Final = "The request you have made requires authentication."
 
 
 class Strategy(Protocol):
-    """What a module of this kind looks like."""
+    """The interface of a strategy module."""
 
     @staticmethod
     def wrap(application: Application) -> Application:
-        """Put what checks callers in front.
+        """Put the authentication middleware in front of an application.
 
-        :raises ConfigurationError: it cannot work as it is configured
+        :raises ConfigurationError: the configuration is incomplete or invalid
         """
 
     @staticmethod
     def identify(environ: Environ, url_project: str | None) -> RequestContext:
-        """Return who asks.
+        """Return the context of the caller.
 
         :param url_project: the project id in the URL
-        :raises Unauthorized: nobody knows
+        :raises Unauthorized: the request is not authenticated
         :raises BadRequest: the URL is of another project than the caller
         """
 
 
 def needs_auth(environ: Environ) -> bool:
-    """Tell whether a request is for those only who say who they are."""
+    """Return whether a request has to be authenticated."""
     path = environ.get("PATH_INFO", "")
     return bool(path == AUTHENTICATED_PATH or path.startswith(f"{AUTHENTICATED_PATH}/"))
 
@@ -50,7 +51,7 @@ def needs_auth(environ: Environ) -> bool:
 def context(environ: Environ, url_project: str | None, **who: Any) -> RequestContext:
     """Return the context of a caller in one project.
 
-    :param who: what RequestContext knows of a caller, with ``project_id``
+    :param who: the caller's attributes of RequestContext, with ``project_id``
     :raises BadRequest: the URL is of another project
     """
     if url_project not in {None, who["project_id"]}:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Believes Keystone: [api]auth_strategy = keystone; loaded by app.
+"""Keystone authentication: [api]auth_strategy = keystone; loaded by app.
 
-keystonemiddleware checks the tokens of user and service, as [keystone_authtoken] tells it to.
-Who asks is read from what it has checked, never from headers, which anybody can send.
+keystonemiddleware validates the tokens of user and service, as [keystone_authtoken] configures it.
+The caller is read from the validated token, never from headers, which any client can send.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ LOG = log.getLogger(__name__)
 
 GROUP: Final = "keystone_authtoken"
 DEFAULT_OVERRIDES: Final = {
-    # A request waits for Keystone in a thread that others could use.
+    # A request that waits for Keystone occupies a worker thread.
     "http_connect_timeout": 5,
     "http_request_max_retries": 1,
-    # As in the catalogue: access rules of application credentials name it.
+    # The service type in the catalogue, which access rules of application credentials name.
     "service_type": "block-storage",
 }
-"""What we would rather have than keystonemiddleware's own defaults."""
+"""Defaults that replace those of keystonemiddleware."""
 
 _CHECKED: Final = "keystone.token_auth"
 _CONFIRMED: Final = "Confirmed"
@@ -47,19 +47,19 @@ _KEYSTONE_UNAVAILABLE: Final = (
 
 
 class Request(auth_token.BaseAuthProtocol.__call__.RequestClass):
-    """A request without headers about its caller, which cost time and which nobody reads."""
+    """A request without the headers about its caller, which cost time and have no reader."""
 
     def set_user_headers(self, _access: Any) -> None:
-        """Leave it at what has been checked; see identify()."""
+        """Set no header: identify() reads the validated token."""
 
     set_service_headers = set_service_catalog_headers = set_user_headers
 
 
 class KeystoneMiddleware(auth_token.AuthProtocol):
-    """keystonemiddleware, with a 503 for all that is wrong with Keystone."""
+    """keystonemiddleware that answers 503 for all failures of Keystone."""
 
     def __call__(self, environ: Environ, start_response: identity.StartResponse) -> Any:
-        """Answer one request; what the application answers is not looked at."""
+        """Handle one request; the response of the application is passed on unchanged."""
         try:
             refusal = self.process_request(Request(environ))
         except exc.HTTPException as raised:
@@ -67,33 +67,33 @@ class KeystoneMiddleware(auth_token.AuthProtocol):
         return (refusal or self._app)(environ, start_response)
 
     def fetch_token(self, token: str, **kwargs: Any) -> Any:
-        """Return what Keystone says of a token; nothing else may be sent on in a header."""
+        """Return what Keystone says of a token; reject what cannot be sent in a header."""
         if not _TOKEN.fullmatch(token):
             raise auth_token.InvalidToken
         return super().fetch_token(token, **kwargs)
 
     def process_request(self, request: webob.Request) -> webob.Response | None:
-        """Check the tokens of one request.
+        """Validate the tokens of one request.
 
-        :raises HTTPUnauthorized: they are not valid
-        :raises UnicodeDecodeError: the URL is none
-        :raises Unavailable: Keystone cannot be asked
+        :raises HTTPUnauthorized: a token is invalid
+        :raises UnicodeDecodeError: the URL is malformed
+        :raises Unavailable: Keystone does not answer
         """
         try:
             return super().process_request(request)
         except (exc.HTTPUnauthorized, UnicodeDecodeError):
             raise
-        except exc.HTTPServiceUnavailable as error:  # the reason is in the log already
+        except exc.HTTPServiceUnavailable as error:  # keystonemiddleware has logged the reason
             raise exception.Unavailable(reason=_KEYSTONE_UNAVAILABLE) from error
         except Exception as error:
-            LOG.exception("Keystone cannot be asked")
+            LOG.exception("Token validation failed: Keystone does not answer as expected")
             raise exception.Unavailable(reason=_KEYSTONE_UNAVAILABLE) from error
 
 
 def wrap(application: Application) -> Application:
-    """Put keystonemiddleware in front.
+    """Put keystonemiddleware in front of an application.
 
-    :raises ConfigurationError: [keystone_authtoken] lacks something
+    :raises ConfigurationError: [keystone_authtoken] is incomplete
     """
     options = CONF[GROUP]
     for name, value in DEFAULT_OVERRIDES.items():
@@ -103,7 +103,7 @@ def wrap(application: Application) -> Application:
             reason=f"[{GROUP}] has no auth_type: say there, with auth_type = password and what it "
             "takes, as whom attachd asks Keystone about tokens."
         )
-    # Whether a caller is let in is decided here and nowhere further inside.
+    # A request without a valid token is rejected here, not by the application.
     overrides: dict[str, Any] = {"delay_auth_decision": False}
     tokens = None
     if not (options.memcached_servers or options.cache):
@@ -124,9 +124,9 @@ def wrap(application: Application) -> Application:
 
 
 def identify(environ: Environ, url_project: str | None) -> RequestContext:
-    """Return who asks, as keystonemiddleware has found it.
+    """Return the context of the caller that keystonemiddleware has authenticated.
 
-    :raises Unauthorized: it has not looked at this request, or found nobody
+    :raises Unauthorized: it has not seen this request, or found no user
     :raises BadRequest: the URL is of another project than the token
     """
     checked = environ.get(_CHECKED)
@@ -156,7 +156,7 @@ def identify(environ: Environ, url_project: str | None) -> RequestContext:
 
 
 def _service(service: Any, environ: Environ) -> dict[str, Any]:
-    """Return whom the request came through, if that is one of the services."""
+    """Return the attributes of the service that sent the request, if it has a service token."""
     if service is None or environ.get("HTTP_X_SERVICE_IDENTITY_STATUS") != _CONFIRMED:
         return {}
     return {
@@ -173,7 +173,7 @@ def _service(service: Any, environ: Environ) -> dict[str, Any]:
 def list_opts() -> list[tuple[str, Sequence[cfg.Opt]]]:
     """Return the options of [keystone_authtoken] with our defaults, for sample configurations.
 
-    Those of auth_type = password are among them: nearly everybody needs exactly these.
+    Those of auth_type = password are included, because most deployments need exactly these.
     """
     ((group, listed),) = auth_token.list_opts()
     password = loading.get_auth_plugin_conf_options("password")
@@ -186,13 +186,16 @@ def list_opts() -> list[tuple[str, Sequence[cfg.Opt]]]:
 
 
 MOST: Final = 2000
-"""Tokens.  One takes some KiB, most of which is the catalogue."""
+"""Tokens.  An entry takes some KiB, most of it the catalogue."""
 
 
 class TokenCache:
-    """As much of a memcached client as keystonemiddleware uses; shared by all threads.
+    """The part of a memcached client that keystonemiddleware uses; shared by all threads.
 
-    All entries are kept for the same time, so the oldest one is also the first to end.
+    Used where there is no memcached.  keystonemiddleware has such a cache, too, but one for each
+    thread, without a limit, and it searches all of it with each request.
+
+    All entries have the same time to live, so the oldest one is also the first to expire.
     """
 
     def __init__(self, most: int = MOST) -> None:
@@ -201,12 +204,12 @@ class TokenCache:
         self._using = threading.Lock()
 
     def get(self, key: str) -> bytes | None:
-        """Return what is kept, as long as it is."""
+        """Return a value that has not expired, or None."""
         end, value = self._kept.get(key, (0.0, None))
         return value if monotonic() < end else None
 
     def set(self, key: str, value: bytes, time: int = 0) -> None:
-        """Keep something for a time in seconds; not at all where that is not positive."""
+        """Store a value for a time in seconds; not at all if the time is not positive."""
         if time <= 0:
             return
         now = monotonic()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links in answers, built for one request; a handler gets them as its argument ``links``."""
+"""Links in responses, built for one request; a handler takes them as its argument ``links``."""
 
 from collections.abc import Mapping
 import re
@@ -19,14 +19,14 @@ class Link(TypedDict):
 
 
 class Links:
-    """Makes links with the project id in them, if the request had it in its URL."""
+    """Builder of links, which have the project id if the URL of the request has it."""
 
     def __init__(self, request: webob.Request, url_project: str | None) -> None:
         self._request = request
         self._project = f"/{url_project}" if url_project else ""
 
     def of(self, collection: str, identity: str) -> list[Link]:
-        """Return the links of one thing: ``of("volumes", volume.id)``."""
+        """Return the links of one resource: ``of("volumes", volume.id)``."""
         path = f"{self._project}/{collection}/{identity}"
         base = root(self._request)
         return [
@@ -38,7 +38,7 @@ class Links:
         """Return the link to the page after ``marker``.
 
         :param path: of the collection, as in its endpoint: "/volumes/detail"
-        :param query: the parameters of the present request
+        :param query: the query parameters of the present request
         """
         left_out = {"marker", "offset"}
         parameters = {key: text for key, text in query.items() if key not in left_out}
@@ -48,7 +48,7 @@ class Links:
 
 
 def root(request: webob.Request) -> str:
-    """Return the URL above ``/v3``, without a slash at its end."""
+    """Return the URL above ``/v3``, without a trailing slash."""
     public: str | None = CONF.api.public_endpoint
     url = public or str(request.application_url)
     return re.sub(r"/v3/?$", "", url).rstrip("/")

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The microversions, one ordered table, and how a request asks for one; read by endpoints.
+"""The table of microversions, and their negotiation.
 
-A handler compares the version it was asked in with a name of the table::
+A handler compares the requested version with a name of the table::
 
     if version >= mv.ATTACHMENT_CREATE_MODE_ARG:
         ...
 
-Block Storage API versions are those of Cinder, so that clients of it need not know us.  What is
-ours alone has versions of its own, asked for in the same header beside the others:
-``OpenStack-API-Version: volume 3.71, attachd 1.0``.  A handler that has something of it takes an
+The versions of the Block Storage API are those of Cinder, so that its clients work unchanged.
+attachd's own API has versions of its own, requested in the same header beside the others:
+``OpenStack-API-Version: volume 3.71, attachd 1.0``.  A handler that differs by it takes the
 argument ``ext_version``.
 
 Source: the Block Storage API's REST API version history; the microversion specification of the
@@ -25,13 +25,13 @@ HEADER = "OpenStack-API-Version"
 SERVICE = "volume"
 EXT_SERVICE = "attachd"
 UPDATED = "2023-08-31T00:00:00Z"
-"""When the latest version of the Block Storage API was fixed."""
+"""Time of the latest version of the Block Storage API."""
 
 _NUMBER = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})", re.ASCII)
 
 
 class Version(NamedTuple):
-    """A microversion; compares as one would read it: 3.9 < 3.10."""
+    """A microversion; compares by numbers: 3.9 < 3.10."""
 
     major: int
     minor: int
@@ -41,7 +41,7 @@ class Version(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row of the table, for those who print it."""
+    """One row of the table, for documents."""
 
     version: Version
     name: str
@@ -49,16 +49,16 @@ class Row(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What one request wants to be answered in.
+    """The versions that one request asks for.
 
-    :ivar ext_version: None: nothing of what is attachd's alone may show
+    :ivar ext_version: of attachd's own API; None: the response has nothing of it
     """
 
     volume: Version
     ext_version: Version | None = None
 
     def header(self) -> str:
-        """Return the header of the answer."""
+        """Return the version header of the response."""
         plain = f"{SERVICE} {self.volume}"
         return plain if self.ext_version is None else f"{plain}, {EXT_SERVICE} {self.ext_version}"
 
@@ -80,82 +80,82 @@ def _ext_row(major: int, minor: int, sentence: str) -> Version:
     return version
 
 
-BASE = _row(0, "What there was before there were microversions.")
+BASE = _row(0, "The API before microversions.")
 UPLOAD_IMAGE_PARAMS = _row(1, "Uploading to an image takes visibility and protected.")
 VOLUME_LIST_BOOTABLE = _row(2, "Volumes can be filtered by bootable, true or false.")
-MESSAGES = _row(3, "Messages tell users what went wrong in the background.")
+MESSAGES = _row(3, "Messages show users what went wrong in the background.")
 VOLUME_LIST_GLANCE_METADATA = _row(4, "Volumes can be filtered by image metadata.")
 MESSAGES_PAGINATION = _row(5, "Messages come in pages.")
 CG_UPDATE_BLANK_PROPERTIES = _row(6, "Consistency groups may lose name and description.")
-CLUSTER_SUPPORT = _row(7, "Clusters of managers; services tell theirs.")
+CLUSTER_SUPPORT = _row(7, "Clusters of managers; services show theirs.")
 MANAGE_EXISTING_LIST = _row(8, "What a backend has and could be managed can be listed.")
 BACKUP_UPDATE = _row(9, "Backups can be renamed.")
 VOLUME_LIST_GROUP = _row(10, "Volumes can be filtered by group.")
 GROUP_TYPE = _row(11, "Group types.")
 VOLUME_SUMMARY = _row(12, "A summary counts and sums up volumes.")
-GROUP_VOLUME = _row(13, "Groups of volumes; a volume tells its group_id.")
+GROUP_VOLUME = _row(13, "Groups of volumes; a volume shows its group_id.")
 GROUP_SNAPSHOTS = _row(14, "Snapshots of groups.")
 ETAGS = _row(15, "Metadata answers carry an ETag.")
 VOLUME_MIGRATE_CLUSTER = _row(16, "A volume can be migrated to a cluster.")
 MANAGE_EXISTING_CLUSTER = _row(17, "What could be managed can be listed by cluster.")
-BACKUP_PROJECT = _row(18, "A backup tells its project.")
+BACKUP_PROJECT = _row(18, "A backup shows its project.")
 GROUP_SNAPSHOT_RESET_STATUS = _row(19, "The status of a group's snapshot can be reset.")
 GROUP_VOLUME_RESET_STATUS = _row(20, "The status of a group can be reset.")
 VOLUME_DETAIL_PROVIDER_ID = _row(21, "Admins see a volume's provider_id.")
 SNAPSHOT_LIST_METADATA_FILTER = _row(22, "Snapshots can be filtered by metadata.")
 VOLUME_DELETE_FORCE = _row(23, "Deleting a volume takes force.")
-WORKERS_CLEANUP = _row(24, "Admins can have left-over work cleaned up.")
+WORKERS_CLEANUP = _row(24, "Admins can have unfinished work cleaned up.")
 GROUP_VOLUME_LIST = _row(25, "A group lists its volumes.")
 REPLICATION_CLUSTER = _row(26, "A cluster can fail over; clusters have more filters.")
 NEW_ATTACH = _row(27, "Attachments: reserve, connect, look at, delete.")
 POOL_FILTER = _row(28, "Pools can be filtered.")
 GROUP_SNAPSHOT_PAGINATION = _row(29, "Group snapshots come in pages.")
 SNAPSHOT_SORT = _row(30, "Snapshots can be sorted by name.")
-RESOURCE_FILTER = _row(31, "A filter that a list does not know is refused.")
+RESOURCE_FILTER = _row(31, "An unknown filter of a list is refused.")
 LOG_LEVEL = _row(32, "Admins read and set log levels.")
 RESOURCE_FILTER_CONFIG = _row(33, "The filters of each list can be asked for.")
 LIKE_FILTER = _row(34, "A filter key~=value matches a part of the value.")
 POOL_TYPE_FILTER = _row(35, "Pools can be filtered by volume type.")
-VOLUME_SUMMARY_METADATA = _row(36, "The summary of volumes tells their metadata.")
+VOLUME_SUMMARY_METADATA = _row(36, "The summary of volumes shows their metadata.")
 BACKUP_SORT_NAME = _row(37, "Backups can be sorted by name.")
 GROUP_REPLICATION = _row(38, "Groups can be replicated.")
 LIMITS_ADMIN_FILTER = _row(39, "Admins read another project's limits.")
 VOLUME_REVERT = _row(40, "A volume can go back to its latest snapshot.")
-SNAPSHOT_LIST_USER_ID = _row(41, "A snapshot tells its user.")
+SNAPSHOT_LIST_USER_ID = _row(41, "A snapshot shows its user.")
 VOLUME_EXTEND_INUSE = _row(42, "A volume can grow while it is in use.")
 BACKUP_METADATA = _row(43, "Backups have metadata.")
-NEW_ATTACH_COMPLETION = _row(44, "An attachment is completed by the one who uses it.")
-SUPPORT_COUNT_INFO = _row(45, "Lists tell their full count when asked.")
+NEW_ATTACH_COMPLETION = _row(44, "An attachment is completed by its user.")
+SUPPORT_COUNT_INFO = _row(45, "Lists show their full count when asked.")
 SUPPORT_NOVA_IMAGE = _row(46, "A volume can be made of an image without data.")
 VOLUME_CREATE_FROM_BACKUP = _row(47, "A volume can be made of a backup.")
 VOLUME_SHARED_TARGETS_AND_SERVICE_FIELDS = _row(
-    48, "A volume tells shared_targets and service_uuid."
+    48, "A volume shows shared_targets and service_uuid."
 )
-BACKEND_STATE_REPORT = _row(49, "Services tell their backend's state.")
+BACKEND_STATE_REPORT = _row(49, "Services show their backend's state.")
 MULTIATTACH_VOLUMES = _row(50, "Volumes can be attached several times at once.")
 BACKUP_AZ = _row(51, "A backup can be made in another availability zone.")
 SUPPORT_VOLUME_TYPE_FILTER = _row(52, "Volume types can be filtered by extra specs.")
 SUPPORT_VOLUME_SCHEMA_CHANGES = _row(
-    53, "Creating and updating a volume refuse fields that they do not know."
+    53, "Creating and updating a volume refuse fields that are unknown."
 )
 ATTACHMENT_CREATE_MODE_ARG = _row(54, "Creating an attachment takes a mode, rw or ro.")
 TRANSFER_WITH_SNAPSHOTS = _row(55, "A transfer may include snapshots.")
-BACKUP_PROJECT_USER_ID = _row(56, "A backup tells its user.")
-TRANSFER_WITH_HISTORY = _row(57, "A transfer tells both projects and whether it was accepted.")
-GROUP_GROUPSNAPSHOT_PROJECT_ID = _row(58, "Groups and their snapshots tell their project.")
+BACKUP_PROJECT_USER_ID = _row(56, "A backup shows its user.")
+TRANSFER_WITH_HISTORY = _row(57, "A transfer shows both projects and whether it was accepted.")
+GROUP_GROUPSNAPSHOT_PROJECT_ID = _row(58, "Groups and their snapshots show their project.")
 SUPPORT_TRANSFER_PAGINATION = _row(59, "Transfers come in pages.")
 VOLUME_TIME_COMPARISON_FILTER = _row(60, "Volumes can be filtered by comparing times.")
 VOLUME_CLUSTER_NAME = _row(61, "Admins see a volume's cluster_name.")
 DEFAULT_TYPE_OVERRIDES = _row(62, "A project can have a default volume type of its own.")
-VOLUME_TYPE_ID_IN_VOLUME_DETAIL = _row(63, "A volume tells its volume_type_id.")
-ENCRYPTION_KEY_ID_IN_DETAILS = _row(64, "A volume tells its encryption_key_id.")
-USE_QUOTA = _row(65, "A volume tells consumes_quota, and can be filtered by it.")
+VOLUME_TYPE_ID_IN_VOLUME_DETAIL = _row(63, "A volume shows its volume_type_id.")
+ENCRYPTION_KEY_ID_IN_DETAILS = _row(64, "A volume shows its encryption_key_id.")
+USE_QUOTA = _row(65, "A volume shows consumes_quota, and can be filtered by it.")
 SNAPSHOT_IN_USE = _row(66, "Snapshots of a volume in use need no force.")
 PROJECT_ID_OPTIONAL_IN_URL = _row(67, "URLs need no project id.")
 SUPPORT_REIMAGE_VOLUME = _row(68, "A volume can get the content of another image.")
 SHARED_TARGETS_TRISTATE = _row(69, "shared_targets may be null.")
 TRANSFER_ENCRYPTED_VOLUME = _row(70, "Encrypted volumes can be transferred.")
-EXTEND_VOLUME_COMPLETION = _row(71, "Who uses a growing volume says when it has grown.")
+EXTEND_VOLUME_COMPLETION = _row(71, "The user of a volume that is extended confirms the new size.")
 
 MINIMUM = BASE
 LATEST = next(reversed(_sentences))
@@ -163,7 +163,7 @@ LATEST = next(reversed(_sentences))
 EXT_BASE = _ext_row(
     1,
     0,
-    "Attachments tell where they are and what shares their connection, volumes tell of all their "
+    "Attachments show where they are and what shares their connection, volumes tell of all their "
     "attachments, and an administrator may delete an attachment although Compute uses it, or by "
     "force.",
 )
@@ -175,21 +175,21 @@ def table() -> list[Row]:
     names: dict[Version, str] = {}
     for name, value in globals().items():
         if isinstance(value, Version):
-            names.setdefault(value, name)  # MINIMUM and LATEST come later
+            names.setdefault(value, name)  # MINIMUM and LATEST are aliases, defined later
     return [Row(version, names[version], text) for version, text in _sentences.items()]
 
 
 def ext_versions() -> list[Version]:
-    """Return all versions of what is attachd's own, oldest first."""
+    """Return all versions of attachd's own API, oldest first."""
     return list(_ext_sentences)
 
 
 @functools.lru_cache(maxsize=256)
 def negotiate(header: str | None) -> Asked:
-    """Read the header of a request; without one it is answered in the oldest version.
+    """Parse the version header of a request; without one, the oldest version applies.
 
-    :raises BadRequest: a version is malformed, or none of ours is named
-    :raises NotAcceptable: there is no such version
+    :raises BadRequest: a version is malformed, or the header names no version of this service
+    :raises NotAcceptable: the version does not exist
     """
     if header is None:
         return Asked(MINIMUM)
@@ -209,7 +209,7 @@ def negotiate(header: str | None) -> Asked:
 
 
 def _parts(header: str) -> list[tuple[str, str]]:
-    """Split ``volume 3.71, attachd 1.0``; the first mention of a service counts."""
+    """Split ``volume 3.71, attachd 1.0``; the first entry of a service counts."""
     pairs = [part.split(None, 1) for part in header.split(",")]
     return [
         (pair[0].lower(), pair[1].strip() if len(pair) > 1 else "")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Believes what callers say of themselves: [api]auth_strategy = noauth; loaded by app.
+"""No authentication: [api]auth_strategy = noauth, for tests and trusted networks; loaded by app.
 
-No token at all means the project in the URL and every role.  So do tokens without a colon, of
-which stock clients have several for "there is no authentication here".  A token
-``user:project`` is what cinderclient's noauth sends; ``user:project:role,role`` restricts the
-roles, which serves to try policies out.
+A request without a token has the project of the URL and every role.  So has a token without a
+colon, which several stock clients send for "no authentication".  A token ``user:project``, as
+cinderclient's noauth sends it, sets user and project; ``user:project:role,role`` restricts the
+roles, to try policies.
 """
 
 import re
@@ -14,7 +14,7 @@ from attachd.api import identity
 from attachd.context import RequestContext
 
 DEFAULT_PROJECT = "0" * 32
-"""The project where neither token nor URL name one."""
+"""The project if neither token nor URL name one."""
 USER = "noauth"
 ROLES = ("admin", "member", "reader")
 
@@ -22,12 +22,12 @@ _TOKEN = re.compile(r"([!-9;-~]{1,64}):([!-9;-~]{1,64})(?::([!-9;-~]*))?")
 
 
 def wrap(application: identity.Application) -> identity.Application:
-    """Let everybody through."""
+    """Return the application unchanged."""
     return application
 
 
 def identify(environ: identity.Environ, url_project: str | None) -> RequestContext:
-    """Return who asks.
+    """Return the context of the caller.
 
     :raises Unauthorized: the token has another form
     :raises BadRequest: the URL is of another project than the token

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks Compute, with the caller's own token, who uses a volume; called by detach_guard.py.
+"""Queries to Nova, with the caller's own token, about which server uses a volume.
 
-Where Compute is: in [nova], else in the catalogue of the caller's token.  One request, which
-takes a bounded time; connections are not kept, because it is asked rarely.
+The URL of Nova is that of [nova], else that of the catalogue of the caller's token.  A query is
+one request with a timeout; connections are not kept, because queries are rare.
 
 Source: the Compute API, "Show a detail of a volume attachment", 2.89.
 """
@@ -24,7 +24,7 @@ from attachd.context import RequestContext
 LOG = log.getLogger(__name__)
 
 MICROVERSION: Final = "2.89"
-"""The first one that tells the id of the attachment."""
+"""The first one that has the id of the attachment."""
 
 _SERVICE: Final = "compute"
 _SHOWN: Final = 200
@@ -41,10 +41,10 @@ _REFUSALS: Final[Mapping[int, str]] = {
 
 
 class VolumeUse(NamedTuple):
-    """What Compute says of one server and one volume.
+    """What Nova says of one server and one volume.
 
-    :ivar attachment_id: by which the server has the volume; None: it does not have it
-    :ivar words: Compute's own reason for the latter
+    :ivar attachment_id: of the attachment by which the server has the volume; None: it does not
+    :ivar message: Nova's own reason if it does not
     """
 
     attachment_id: str | None
@@ -52,21 +52,21 @@ class VolumeUse(NamedTuple):
 
 
 class ComputeApi(Protocol):
-    """Somebody who can be asked."""
+    """An interface to Nova."""
 
     def volume_use(self, server_id: str, volume_id: str) -> VolumeUse:
-        """Tell by which attachment a server has a volume.
+        """Return by which attachment a server has a volume.
 
-        :raises Unavailable: there is no answer, or none of Compute
-        :raises Forbidden: the caller may not know
+        :raises Unavailable: there is no response, or none of Nova
+        :raises Forbidden: Nova denies the query to the caller
         """
 
 
 def find_compute(context: RequestContext, environ: Mapping[str, Any]) -> ComputeApi | None:
-    """Return whom to ask; None in a deployment without Compute.
+    """Return the interface to Nova; None in a deployment without Nova.
 
     :param environ: of the request, as keystonemiddleware left it
-    :raises Unavailable: nobody can tell whether there is a Compute
+    :raises Unavailable: it cannot be determined whether there is a Nova
     """
     if CONF.nova.endpoint_override:
         return _HttpCompute(_plugin(CONF.nova.endpoint_override, context.auth_token))
@@ -90,7 +90,7 @@ def _plugin(url: str, token: str | None) -> Any:
 
 
 def _catalogue_url(access: Any) -> str | None:
-    """Return Compute's URL; None where the catalogue does not know Compute at all."""
+    """Return Nova's URL; None if the catalogue has no compute service."""
     if access is None or not access.has_service_catalog():
         raise _unavailable(
             "the token of this request has no service catalogue to find it in. Its operator sets "
@@ -111,18 +111,18 @@ def _endpoint_filter() -> dict[str, Any]:
 
 
 class _HttpCompute:
-    """Compute, over HTTP."""
+    """Nova over HTTP."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
 
     def volume_use(self, server_id: str, volume_id: str) -> VolumeUse:
-        """See Compute.holding()."""
+        """See ComputeApi.volume_use()."""
         server, volume = (urllib.parse.quote(each, safe="") for each in (server_id, volume_id))
         try:
             answer = self._get(f"/servers/{server}/os-volume_attachments/{volume}")
         except (auth_exceptions.ClientException, OSError) as error:
-            LOG.warning("Compute cannot be asked: %s", error)  # which the caller need not know
+            LOG.warning("Nova cannot be asked: %s", error)  # The response has no such details.
             raise _unavailable(_explain(error)) from error
         return _read(answer.status_code, answer.content)
 
@@ -163,7 +163,7 @@ def _explain(error: Exception) -> str:
 
 
 def _read(status: int, content: bytes) -> VolumeUse:
-    """Believe only what is surely an answer of Compute: a 404 may be of anybody."""
+    """Parse a response; a 404 may come from another server than Nova, and proves nothing then."""
     if status == _FORBIDDEN:
         raise exception.Forbidden(
             "Compute does not tell this caller whether a server uses the volume, so the "

@@ -139,16 +139,16 @@ class FilesTest(Case):
             "a b:",
         ):
             self.write(self.users, f"\n{line}\n")
-            said = self.assert_refused("line 2 is no NAME:HASH")
+            said = self.assert_refused("line 2 is not NAME:HASH")
             self.assertNotIn("VBP", said)
 
     def test_a_name_is_there_once(self):
         self.write(self.users, f"alice:{hashed(ALICE)}\nalice:{hashed(b'other')}\n")
-        self.assert_refused("line 2 has 'alice' again")
+        self.assert_refused("line 2 repeats the name .alice.")
 
     def test_wrong_roles_are_explained(self):
         for text, words in (
-            ("alice: [", "is no YAML"),
+            ("alice: [", "is not YAML"),
             ("- alice", "is not of type 'object'"),
             ("alice: {roles: []}", "alice: 'project' is a required property"),
             (
