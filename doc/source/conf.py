@@ -30,7 +30,7 @@ html_theme = "openstackdocs"
 html_theme_options = {"display_badge": False, "show_other_versions": False}
 graphviz_output_format = "svg"
 
-# What is generated from the code, so that it cannot tell anything else than the code does.
+# Pages that are generated from the code.
 config_generator_config_file = [("../../etc/attachd/config-generator.conf", "_static/attachd")]
 policy_generator_config_file = [("../../etc/attachd/policy-generator.conf", "_static/attachd")]
 

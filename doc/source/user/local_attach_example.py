@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a file to a volume: python local_attach_example.py VOLUME FOLDER."""
+"""Write a file to a volume: python local_attach_example.py VOLUME FOLDER."""
 
 from pathlib import Path
 import sys
@@ -14,6 +14,6 @@ with openstack.connect() as cloud:
     attached = client.attach(volume, mountpoint=folder, mkfs="ext4")
     Path(folder, "letter").write_text("kept", encoding="utf-8")
     print(f"{attached.path} is attached by {attached.attachment_id}")
-    for each in client.attached():
-        print(each.volume_id, each.status)
+    for attachment in client.attached():
+        print(attachment.volume_id, attachment.status)
     client.detach(volume)

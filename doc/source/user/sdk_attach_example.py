@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attaches a volume to a host and detaches it: python sdk_attach_example.py VOLUME."""
+"""Attach a volume to a host and detach it: python sdk_attach_example.py VOLUME."""
 
 import sys
 
@@ -17,7 +17,7 @@ with openstack.connect() as cloud:
         # Make the device here, then:
         storage.complete_attachment(attachment)
         print("the volume is", storage.get_volume(volume.id).status)
-        # Use it, and take the device away again.
+        # Use the volume, and remove the device.
     finally:
         storage.delete_attachment(attachment)
     print("the volume is", storage.get_volume(volume.id).status)
