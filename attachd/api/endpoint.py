@@ -54,7 +54,6 @@ Steps = validation.Schema | Sequence[tuple[mv.Version, validation.Schema]]
 NOUNS = (
     "attachments",
     "volumes",
-    "actions",
     "legacy",
     "types",
     "default_types",

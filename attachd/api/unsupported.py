@@ -12,9 +12,8 @@ from typing import Final, NamedTuple, NoReturn
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api.actions import policy
 from attachd.api.endpoint import Endpoint, action
-from attachd.api.volumes import load
+from attachd.api.volumes import load, policy
 from attachd.context import RequestContext
 
 ACTION_PATH: Final = "/volumes/{volume_id}/action"

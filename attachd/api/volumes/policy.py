@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy rules of volumes and their metadata."""
+"""Policy rules of volumes, their metadata and their actions."""
 
 from attachd.api import policy
 
@@ -20,10 +20,27 @@ DELETE_METADATA = "volume:delete_volume_metadata"
 SHOW_IMAGE_METADATA = "volume_extension:volume_image_metadata:show"
 ENCRYPTION = "volume_extension:volume_encryption_metadata"
 
+EXTEND = "volume:extend"
+EXTEND_ATTACHED = "volume:extend_attached_volume"
+RETYPE = "volume:retype"
+RESET_STATUS = "volume_extension:volume_admin_actions:reset_status"
+UPDATE_READONLY = "volume:update_readonly_flag"
+FORCE_DELETE_ACTION = "volume_extension:volume_admin_actions:force_delete"
+EXTEND_COMPLETION = "volume_extension:volume_admin_actions:extend_volume_completion"
+MIGRATE = "volume_extension:volume_admin_actions:migrate_volume"
+MIGRATE_COMPLETION = "volume_extension:volume_admin_actions:migrate_volume_completion"
+UNMANAGE = "volume_extension:volume_unmanage"
+UPLOAD_IMAGE = "volume_extension:volume_actions:upload_image"
+REIMAGE = "volume:reimage"
+REVERT = "volume:revert_to_snapshot"
+SET_IMAGE_METADATA = "volume_extension:volume_image_metadata:set"
+REMOVE_IMAGE_METADATA = "volume_extension:volume_image_metadata:remove"
+
 _ITEM = "/volumes/{volume_id}"
 _PAIRS = f"{_ITEM}/metadata"
 _PAIR = f"{_PAIRS}/{{key}}"
 _SHOWN = (f"GET {_ITEM}", "GET /volumes/detail")
+_ACTION = f"POST {_ITEM}/action"
 
 RULES = [
     policy.rule(CREATE, policy.MEMBER, "Create a volume.", "POST /volumes"),
@@ -33,11 +50,11 @@ RULES = [
         "Create a multiattach volume, and attach it while it has other attachments. Existing "
         "attachments stay when the rule is changed.",
         "POST /volumes",
-        f"POST {_ITEM}/action (os-retype)",
+        f"{_ACTION} (os-retype)",
         "POST /attachments",
-        f"POST {_ITEM}/action (os-reserve)",
-        f"POST {_ITEM}/action (os-attach)",
-        f"POST {_ITEM}/action (os-initialize_connection)",
+        f"{_ACTION} (os-reserve)",
+        f"{_ACTION} (os-attach)",
+        f"{_ACTION} (os-initialize_connection)",
     ),
     policy.rule(GET, policy.READER, "Show a volume.", f"GET {_ITEM}"),
     policy.rule(
@@ -53,7 +70,7 @@ RULES = [
         policy.MEMBER,
         "Change a volume's name or description, or whether it is bootable.",
         f"PUT {_ITEM}",
-        f"POST {_ITEM}/action (os-set_bootable)",
+        f"{_ACTION} (os-set_bootable)",
     ),
     policy.rule(DELETE, policy.MEMBER, "Delete a volume.", f"DELETE {_ITEM}"),
     policy.rule(
@@ -79,7 +96,7 @@ RULES = [
         "Show a volume's metadata.",
         f"GET {_PAIRS}",
         f"GET {_PAIR}",
-        f"POST {_ITEM}/action (os-show_image_metadata)",
+        f"{_ACTION} (os-show_image_metadata)",
     ),
     policy.rule(CREATE_METADATA, policy.MEMBER, "Add to a volume's metadata.", f"POST {_PAIRS}"),
     policy.rule(
@@ -101,5 +118,84 @@ RULES = [
         "See how a volume is encrypted: no volume is.",
         "GET /volumes/{volume_id}/encryption",
         "GET /volumes/{volume_id}/encryption/{key}",
+    ),
+    policy.rule(EXTEND, policy.MEMBER, "Extend a volume.", f"{_ACTION} (os-extend)"),
+    policy.rule(
+        EXTEND_ATTACHED,
+        policy.MEMBER,
+        "Extend a volume while it is attached.",
+        f"{_ACTION} (os-extend)",
+    ),
+    policy.rule(RETYPE, policy.MEMBER, "Give a volume another type.", f"{_ACTION} (os-retype)"),
+    policy.rule(
+        RESET_STATUS,
+        policy.ADMIN,
+        "Reset a volume's status.",
+        f"{_ACTION} (os-reset_status)",
+    ),
+    policy.rule(
+        UPDATE_READONLY,
+        policy.MEMBER,
+        "Make a volume read-only, or writable again.",
+        f"{_ACTION} (os-update_readonly_flag)",
+    ),
+    policy.rule(
+        SET_IMAGE_METADATA,
+        policy.MEMBER,
+        "Set the image metadata of a volume.",
+        f"{_ACTION} (os-set_image_metadata)",
+    ),
+    policy.rule(
+        REMOVE_IMAGE_METADATA,
+        policy.MEMBER,
+        "Remove image metadata of a volume.",
+        f"{_ACTION} (os-unset_image_metadata)",
+    ),
+    policy.rule(
+        FORCE_DELETE_ACTION,
+        policy.ADMIN,
+        "Delete a volume in any status, unless it is attached.",
+        f"{_ACTION} (os-force_delete)",
+    ),
+    policy.rule(
+        EXTEND_COMPLETION,
+        policy.ADMIN,
+        "Confirm that the user of a volume has seen its new size.",
+        f"{_ACTION} (os-extend_volume_completion)",
+    ),
+    # These actions are refused.  The rules decide who gets that answer, and keep policy files
+    # of other deployments valid.
+    policy.rule(
+        MIGRATE, policy.ADMIN, "Migrate a volume: refused.", f"{_ACTION} (os-migrate_volume)"
+    ),
+    policy.rule(
+        MIGRATE_COMPLETION,
+        policy.ADMIN,
+        "Complete the migration of a volume: refused.",
+        f"{_ACTION} (os-migrate_volume_completion)",
+    ),
+    policy.rule(
+        UNMANAGE,
+        policy.ADMIN,
+        "Stop managing a volume without deleting its data: refused.",
+        f"{_ACTION} (os-unmanage)",
+    ),
+    policy.rule(
+        UPLOAD_IMAGE,
+        policy.MEMBER,
+        "Create an image from a volume: refused.",
+        f"{_ACTION} (os-volume_upload_image)",
+    ),
+    policy.rule(
+        REIMAGE,
+        policy.MEMBER,
+        "Write an image to a volume: refused.",
+        f"{_ACTION} (os-reimage)",
+    ),
+    policy.rule(
+        REVERT,
+        policy.MEMBER,
+        "Revert a volume to its latest snapshot: refused.",
+        f"{_ACTION} (revert)",
     ),
 ]

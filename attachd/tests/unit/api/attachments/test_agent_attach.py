@@ -352,7 +352,7 @@ class AsyncTest(Case):
     def test_refused_async_attach_leaves_no_reservation(self):
         refused = exception.AttachmentLimitExceeded(what="x", count=1, limit=1, name="y")
         with (
-            mock.patch.object(connection.due, "connect", side_effect=refused),
+            mock.patch.object(connection.async_requests, "connect_shared", side_effect=refused),
             self.assertRaises(exception.AttachmentLimitExceeded),
         ):
             self.ask(async_response=self.async_response)

@@ -17,8 +17,10 @@ class ConnectionTest(unittest.TestCase):
         super().setUp()
         for name in ("Attachment", "agent_api", "manager_api", "view"):
             setattr(self, name, self.enterContext(mock.patch.object(connection, name)))
-        for name in ("connect", "connect_alone", "disconnect"):
-            setattr(self, name, self.enterContext(mock.patch.object(connection.due, name)))
+        for name in ("connect_shared", "connect_exclusive", "disconnect"):
+            setattr(
+                self, name, self.enterContext(mock.patch.object(connection.async_requests, name))
+            )
         self.ctx, self.async_response = mock.Mock(), mock.Mock()
         self.attachment = mock.Mock(id="a1", volume_id="v1", agent="h", connector=CONNECTOR)
 
@@ -39,12 +41,12 @@ class ConnectionTest(unittest.TestCase):
         self.manager_api.attach_exclusive.assert_called_once_with(
             self.ctx, self.attachment, CONNECTOR, "a:rule"
         )
-        self.connect.assert_not_called()
-        self.connect_alone.assert_not_called()
+        self.connect_shared.assert_not_called()
+        self.connect_exclusive.assert_not_called()
 
     def test_async_connect_records_request_before_notifying_manager(self):
         calls = mock.Mock()
-        calls.attach_mock(self.connect, "connect")
+        calls.attach_mock(self.connect_shared, "connect")
         calls.attach_mock(self.manager_api, "manager_api")
         self.assertIs(self.view.show_accepted.return_value, self.beside(self.async_response))
         self.assertEqual(
@@ -56,10 +58,10 @@ class ConnectionTest(unittest.TestCase):
         )
         self.async_response.accept.assert_called_once_with("attachments", "a1")
         self.alone(self.async_response)
-        self.connect_alone.assert_called_once_with("a1", "v1", CONNECTOR, "a:rule")
+        self.connect_exclusive.assert_called_once_with("a1", "v1", CONNECTOR, "a:rule")
 
     def test_async_connect_of_connected_attachment_answers_at_once(self):
-        self.connect.side_effect = connection.due.Replay(CONNECTED)
+        self.connect_shared.side_effect = connection.async_requests.AlreadyConnected(CONNECTED)
         self.assertIs(self.view.show_connected.return_value, self.beside(self.async_response))
         self.async_response.accept.assert_not_called()
         self.manager_api.process_pending.assert_not_called()

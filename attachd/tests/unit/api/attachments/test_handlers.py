@@ -154,26 +154,26 @@ class ListsTest(unittest.TestCase):
         CONF([], project="attachd", default_config_files=[])
         self.db = self.enterContext(mock.patch.object(handlers, "attachment_queries"))
         self.db.page.return_value = [test_view.row()]
-        self.db.page_in_full.return_value = [test_view.row()]
+        self.db.page_with_secrets.return_value = [test_view.row()]
         self.ctx = mock.Mock(is_admin=False, project_id="p", service_roles=[])
 
     def test_index_reads_no_secrets(self):
         (shown,) = handlers.index(self.ctx, {"limit": "5"}, mv.LATEST, None)["attachments"]
         self.assertEqual({"id", "status", "instance", "volume_id"}, set(shown))
-        self.db.page_in_full.assert_not_called()
+        self.db.page_with_secrets.assert_not_called()
         asked, page = self.db.page.call_args.args
         self.assertEqual(({"project_id": "p"}, 5), (asked, page.limit))
 
     def test_detail_reads_one_query(self):
         (shown,) = handlers.detail(self.ctx, {}, mv.LATEST, None)["attachments"]
         self.assertIn("connection_info", shown)
-        self.db.page_in_full.assert_called_once()
+        self.db.page_with_secrets.assert_called_once()
 
     def test_index_and_detail_take_ext_filters(self):
         query = {"agent": "node1"}
         for list_, asked in (
             (handlers.index, self.db.page),
-            (handlers.detail, self.db.page_in_full),
+            (handlers.detail, self.db.page_with_secrets),
         ):
             asked.return_value = []
             list_(self.ctx, query, mv.LATEST, mv.EXT_BASE)

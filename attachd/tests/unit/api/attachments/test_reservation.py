@@ -98,7 +98,7 @@ class ReconnectDeniedRuleTest(Case):
 class CancelTest(Case):
     def test_cancel_notifies_and_returns_remaining(self):
         remaining = test_view.row(id="a2")
-        self.attachment_queries.brief_of_volumes.return_value = {"v1": [remaining]}
+        self.attachment_queries.list_of_volumes.return_value = {"v1": [remaining]}
         self.assertEqual([remaining], reservation.cancel(self.attachment))
         self.notify.reservation_cancelled.assert_called_once_with(self.attachment, [remaining])
 

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Actions of volumes, besides those that attach (api/legacy).
+
+No backend needs the confirmation of an extended size by the volume's user: the manager extends the
+volume, also online, before the new size is shown.  Storage that only its user can enlarge, such as
+an image file that a hypervisor has open, would need one.
+
+Retype keeps a volume on its backend.  The backend must provide what the new type asks for, or the
+type is refused, with any ``migration_policy``: volumes do not move to other backends here.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, NoReturn
+
+import webob
+
+from attachd import exception, multiattach, scheduler
+from attachd.api import fields
+from attachd.api import microversions as mv
+from attachd.api.endpoint import EndpointDoc, action
+from attachd.api.types import lookup, size_limits
+from attachd.api.volumes import backend_calls, load, notify, policy, schema
+from attachd.api.volumes import force_delete as forced
+from attachd.context import RequestContext
+from attachd.db.attachments import legacy
+from attachd.db.types import qos_specs
+from attachd.db.types import store as types
+from attachd.db.volumes import metadata as volume_metadata
+from attachd.db.volumes import store as volumes
+from attachd.db.volumes import updates as volume_updates
+from attachd.objects import Volume
+
+PATH = "/volumes/{volume_id}/action"
+
+_ALLOWED_VALUES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        # A manager sets the states of its pending work.
+        "status": frozenset(volumes.RESET_STATES) - {"deleting", "error_deleting", "detaching"},
+        "attach_status": frozenset({"attached", "detached"}),
+        "migration_status": frozenset({"none"}),
+    }
+)
+"""The values that an administrator may set; volumes do not migrate here."""
+
+
+@action(PATH, "os-reset_status", policy=policy.RESET_STATUS, body=schema.RESET)
+def reset_status(ctx: RequestContext, volume_id: str, body: Mapping[str, str | None]) -> None:
+    """Set a volume's status, unless its attachments contradict it."""
+    volume = load.get(ctx, volume_id, policy.RESET_STATUS)
+    claims = {field: text.lower() for field, text in body.items() if text}
+    if not claims:
+        raise exception.BadRequest(
+            reason="Must specify 'status', 'attach_status' or 'migration_status' for update."
+        )
+    for field, claim in claims.items():
+        if claim not in _ALLOWED_VALUES[field]:
+            raise exception.InvalidInput(
+                field=f"os-reset_status.{field}",
+                value=claim,
+                reason=f"It can be reset to {', '.join(sorted(_ALLOWED_VALUES[field]))}.",
+            )
+    with notify.change(volume, "reset_status"):
+        if claims.get("status") == "attaching" and volume.status == "available":
+            volumes.reset(
+                volume.id, None, claims.get("attach_status")
+            )  # a hold contradicts nothing
+            # The status "attaching" without an attachment is that of a hold, as of os-reserve.
+            legacy.reserve(volume.id, volume.project_id, ctx.user_id)
+        volumes.reset(volume.id, claims.get("status"), claims.get("attach_status"))
+
+
+@action(
+    PATH,
+    "os-force_delete",
+    policy=policy.FORCE_DELETE_ACTION,
+    doc=EndpointDoc(faults=(409, 504)),
+)
+def force_delete(ctx: RequestContext, volume_id: str, request: webob.Request) -> None:
+    """Delete a volume by force; the value under the action's name is ignored."""
+    forced.delete(ctx, load.get(ctx, volume_id, policy.FORCE_DELETE_ACTION), request)
+
+
+@action(
+    PATH,
+    "os-set_bootable",
+    policy=policy.UPDATE,
+    body=schema.SET_BOOTABLE,
+    status=200,
+)
+def set_bootable(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
+    """Record whether servers may boot from a volume."""
+    volume = load.get_writable(ctx, volume_id, policy.UPDATE)
+    volumes.update(volume.id, {"bootable": fields.parse_bool("bootable", body["bootable"])})
+
+
+@action(PATH, "os-update_readonly_flag", policy=policy.UPDATE_READONLY, body=schema.READONLY)
+def update_readonly_flag(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
+    """Make later attachments of a volume read-only, or writable again."""
+    volume = load.get(ctx, volume_id, policy.UPDATE_READONLY)
+    if fields.parse_bool("readonly", body["readonly"]):
+        volume_updates.set_read_only(volume.id)
+    else:
+        volume_updates.set_writable(volume.id)
+
+
+Body = dict[str, Any]
+
+_METADATA_DOC = EndpointDoc({"metadata": dict[str, str]})
+
+
+@action(
+    PATH,
+    "os-set_image_metadata",
+    policy=policy.SET_IMAGE_METADATA,
+    body=schema.SET_IMAGE_METADATA,
+    status=200,
+    doc=_METADATA_DOC,
+)
+def set_image_metadata(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> Body:
+    """Set some pairs, keep the others, and return all."""
+    volume = load.get_writable(ctx, volume_id, policy.SET_IMAGE_METADATA)
+    return {"metadata": volume_metadata.merge_image_metadata(volume.id, body["metadata"])}
+
+
+@action(
+    PATH,
+    "os-unset_image_metadata",
+    policy=policy.REMOVE_IMAGE_METADATA,
+    body=schema.UNSET_IMAGE_METADATA,
+    status=200,
+)
+def unset_image_metadata(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
+    """Remove one pair."""
+    volume = load.get_writable(ctx, volume_id, policy.REMOVE_IMAGE_METADATA)
+    volume_metadata.delete_image_metadata(volume.id, body["key"])
+
+
+@action(
+    PATH,
+    "os-show_image_metadata",
+    policy=policy.GET_METADATA,
+    status=200,
+    doc=_METADATA_DOC,
+)
+def show_image_metadata(ctx: RequestContext, volume_id: str) -> Body:
+    """Return all pairs; the value under the action's name is ignored.
+
+    :raises NotFound: there are none
+    """
+    volume = load.get(ctx, volume_id, policy.GET_METADATA)
+    pairs = volume_metadata.get_image_metadata(volume.id)
+    if not pairs:
+        raise exception.NotFound(f"Volume {volume.id} has no image metadata.")
+    return {"metadata": pairs}
+
+
+@action(PATH, "os-extend", policy=policy.EXTEND, body=schema.EXTEND)
+def extend(
+    ctx: RequestContext, volume_id: str, body: Mapping[str, Any], version: mv.Version
+) -> None:
+    """Mark a volume and have its backend extend it; from 3.42 on also in use."""
+    volume = load.get(ctx, volume_id, policy.EXTEND)
+    size = int(body["new_size"])
+    if size <= volume.size_gib:
+        raise exception.InvalidInput(
+            field="os-extend.new_size",
+            value=size,
+            reason="New size for extend must be greater than current size. "
+            f"(current: {volume.size_gib}, extended: {size}).",
+        )
+    allowed = ["available", "in-use"] if version >= mv.VOLUME_EXTEND_INUSE else ["available"]
+    refusal = exception.InvalidVolume(
+        reason=f"Volume {volume.id} status must be {' or '.join(allowed)} to extend, "
+        f"currently {volume.status}."
+    )
+    if volume.status not in allowed:
+        raise refusal
+    if volume.status == "in-use":
+        ctx.authorize(policy.EXTEND_ATTACHED, volume)
+    if volume.volume_type_id:
+        size_limits.check(types.get(volume.volume_type_id), size)
+    try:
+        backend_calls.extend(ctx, volume, size)
+    except exception.InvalidTransition as error:
+        raise refusal from error
+
+
+@action(
+    PATH,
+    "os-extend_volume_completion",
+    policy=policy.EXTEND_COMPLETION,
+    body=schema.EXTEND_COMPLETION,
+)
+def complete_extend(ctx: RequestContext, volume_id: str) -> NoReturn:
+    """Refuse a confirmation, because no volume waits for one.
+
+    Versions before 3.71 answer the same; 3.71 only shows clients that they may call this.
+    """
+    volume = load.get(ctx, volume_id, policy.EXTEND_COMPLETION)
+    if volume.status != "extending":
+        raise exception.InvalidVolume(
+            reason=f"Volume {volume.id} is not being extended, its status is {volume.status}."
+        )
+    raise exception.InvalidVolume(
+        reason=f"Volume {volume.id} is extended by its backend, which needs no confirmation."
+    )
+
+
+@action(
+    PATH,
+    "os-retype",
+    policy=policy.RETYPE,
+    body=schema.RETYPE,
+    doc=EndpointDoc(faults=(409,)),
+)
+def retype(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None:
+    """Give a volume another type; the change is complete when the answer is sent."""
+    volume = load.get(ctx, volume_id, policy.RETYPE)
+    volume_type = lookup.get_by_id_or_name(ctx, body["new_type"])
+    if volume_type["id"] == volume.volume_type_id:
+        raise exception.InvalidVolume(reason=f"Volume {volume.id} has that type already.")
+    future = check_retype(volume, volume_type)
+    if future.multiattach and not volume.multiattach:
+        ctx.authorize(policy.MULTIATTACH, volume)
+    judged = volume_type["extra_specs"]
+    wanted = volume_updates.RetypeRequest(
+        volume.volume_type_id, volume_type["id"], judged, future.statuses
+    )
+    volume_updates.retype(volume.id, volume.project_id, wanted)
+    notify.retype(volume, volume_type["id"])
+
+
+_AVAILABLE_ONLY: Final = ("available",)
+_AVAILABLE_OR_IN_USE: Final = ("available", "in-use")
+_AT_THE_HOST: Final = frozenset({"front-end", "both"})
+
+
+class RetypeResult(NamedTuple):
+    """A volume with its new type.
+
+    :ivar multiattach: whether it is multiattach
+    :ivar statuses: the statuses in which it may be retyped
+    """
+
+    multiattach: bool
+    statuses: tuple[str, ...]
+
+
+def check_retype(volume: Volume, volume_type: lookup.Row) -> RetypeResult:
+    """Check that a volume can have another type; return what it will be.
+
+    :raises InvalidInput: its size does not fit the type; or it is in use, and its users would have
+        to apply the change
+    :raises BadRequest: its backend does not have what the type asks for
+    """
+    size_limits.check(volume_type, volume.size_gib)
+    before, after = _sharing(volume), multiattach.parse(volume_type["extra_specs"])
+    changed = []
+    if after != before:
+        changed.append("how often and by whom it can be attached")
+    if _front_end_qos(volume.volume_type_id) != _front_end_qos(volume_type["id"]):
+        changed.append("what its hosts limit it to")
+    if changed and volume.status != "available":
+        raise exception.InvalidInput(
+            field="os-retype.new_type",
+            value=volume_type["name"],
+            reason=f"It changes {' and '.join(changed)}, which is only possible while a volume "
+            f"is available; the status of volume {volume.id} is {volume.status}.",
+        )
+    _check_backend_fits(volume, volume_type)
+    return RetypeResult(after.multiattach, _AVAILABLE_ONLY if changed else _AVAILABLE_OR_IN_USE)
+
+
+def _sharing(volume: Volume) -> multiattach.MultiattachSpec:
+    if volume.volume_type_id is None:
+        return multiattach.MultiattachSpec()
+    return multiattach.parse(types.get(volume.volume_type_id)["extra_specs"])
+
+
+def _front_end_qos(type_id: str | None) -> str | None:
+    """Return the id of a type's QoS specs if hosts apply them, else None."""
+    specs_id: str | None = types.get(type_id)["qos_specs_id"] if type_id else None
+    if specs_id is None or qos_specs.get(specs_id)["consumer"] not in _AT_THE_HOST:
+        return None
+    return specs_id
+
+
+def _check_backend_fits(volume: Volume, volume_type: lookup.Row) -> None:
+    try:
+        scheduler.check_extra_specs(
+            volume.host, volume_type["extra_specs"], volume.availability_zone
+        )
+    except exception.NoValidBackend as error:
+        raise exception.BadRequest(
+            reason=f"Volume {volume.id} cannot have the type {volume_type['name']} where it is, "
+            f"and this service does not migrate volumes to other backends. {error}"
+        ) from error
