@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel tells of a block device, whatever it is made of; for connectors."""
+"""Block devices of this host, as the kernel's sysfs shows them."""
 
 import contextlib
 import ctypes
@@ -10,9 +10,9 @@ from attachd import exception
 from attachd.agent import commands
 
 _BLOCK = Path("/sys/class/block")
-# The kernel's unit, whatever the device's own.
+# The kernel's unit, independent of the device's own.
 _SECTOR = 512
-# What multipathd calls its devices by, in contrast to LVM.
+# The prefix of multipathd's devices, in contrast to those of LVM.
 _MULTIPATH = "mpath-"
 
 
@@ -44,64 +44,67 @@ def make_read_only(path: str) -> None:
         )
 
 
-def flush(path: str, seconds: float = commands.SECONDS) -> None:
-    """Have everything that was written to a device or file on its disk.
+def flush(path: str, timeout: float = commands.DEFAULT_TIMEOUT) -> None:
+    """Write all pages of a device or file to its disk.
 
-    :raises HostError: it is not, or nobody can tell
+    :param timeout: in seconds
+    :raises HostError: not all is written, or the result is unknown
     """
     # A process of its own: this can hang in the kernel when the backend is gone.
-    commands.run("sync", path, seconds=seconds)
+    commands.run("sync", path, timeout=timeout)
 
 
 def check_written(path: str) -> None:
-    """Have all of a device's pages written, as far as they can be, and tell if some were not.
+    """Write all pages of a device as far as possible, and check that none was lost.
 
-    Unlike a flush it succeeds on a device with nobody behind it to whom nothing is left to say.
+    Unlike a flush it succeeds on a device without a backend if nothing is left to write.
 
-    :raises HostError: something that was written is lost
+    :raises HostError: data that was written is lost
 
     Source: sync_file_range(2), whose flags are used all together.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    everything = ctypes.c_int64(0)
+    whole_device = ctypes.c_int64(0)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise exception.HostError(reason=f"{path} cannot be opened: {error}.") from error
     try:
-        failed = libc.sync_file_range(descriptor, everything, everything, ctypes.c_uint(7))
+        failed = libc.sync_file_range(descriptor, whole_device, whole_device, ctypes.c_uint(7))
         number = ctypes.get_errno()
     finally:
         os.close(descriptor)
     if failed:
-        raise exception.HostError(reason=f"{path} did not take it: {os.strerror(number)}.")
+        raise exception.HostError(reason=f"{path} could not be written: {os.strerror(number)}.")
 
 
 def identity(path: str) -> str:
-    """Return what a disk is known by wherever it shows up, such as its WWID; "" if by nothing.
+    """Return the identifier of a disk that is the same at every path, such as its WWID.
+
+    :returns: "" if it has none
 
     Source: the kernel's sysfs, of SCSI, NVMe and device mapper.
     """
-    folder = _BLOCK / Path(path).resolve().name
+    directory = _BLOCK / Path(path).resolve().name
     for name in ("device/wwid", "wwid", "dm/uuid"):
         with contextlib.suppress(OSError):
-            if found := (folder / name).read_text().strip():
-                return found
+            if text := (directory / name).read_text().strip():
+                return text
     return ""
 
 
-def parts(path: str) -> list[Path]:
+def list_components(path: str) -> list[Path]:
     """List the devices that a device is made of, such as the paths of a multipath device."""
-    folder = _BLOCK / Path(path).resolve().name / "slaves"
-    return [Path("/dev") / each.name for each in folder.glob("*")]
+    directory = _BLOCK / Path(path).resolve().name / "slaves"
+    return [Path("/dev") / component.name for component in directory.glob("*")]
 
 
-def whole(path: str) -> str:
+def parent_disk(path: str) -> str:
     """Return the multipath device that a device is a path of; itself if it is of none."""
-    for each in sorted((_BLOCK / Path(path).resolve().name / "holders").glob("dm-*")):
+    for holder in sorted((_BLOCK / Path(path).resolve().name / "holders").glob("dm-*")):
         with contextlib.suppress(OSError):
-            if (each / "dm" / "uuid").read_text().startswith(_MULTIPATH):
-                return f"/dev/{each.name}"
+            if (holder / "dm" / "uuid").read_text().startswith(_MULTIPATH):
+                return f"/dev/{holder.name}"
     return path
 
 
@@ -110,9 +113,9 @@ def exists(path: str) -> bool:
     return Path(path).is_block_device() or Path(path).is_file()
 
 
-def _read(path: str, fact: str) -> str:
+def _read(path: str, attribute: str) -> str:
     try:
-        return (_BLOCK / Path(path).resolve().name / fact).read_text().strip()
+        return (_BLOCK / Path(path).resolve().name / attribute).read_text().strip()
     except OSError as error:
         raise exception.HostError(
             reason=f"{path} is no block device of this host: {error}."

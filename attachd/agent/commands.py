@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the commands of a host in bounded time; for whatever is done there.
+"""Commands of the host, with timeouts.
 
-No secret is ever given to a command: its line can be read by everybody on the host.
+No secret is ever passed to a command: every user of the host can read its command line.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+import contextlib
 from dataclasses import dataclass
 import os
 from pathlib import Path
@@ -15,115 +16,123 @@ from typing import Any
 
 from attachd import exception
 
-SECONDS = 60.0
-"""What a command has, unless somebody says otherwise."""
+DEFAULT_TIMEOUT = 60.0
+"""Seconds after which a command is killed."""
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a command answered.
+class CommandResult:
+    """The end of a command.
 
-    :ivar code: its exit code; negative: the signal that ended it
-    :ivar output: its standard output
-    :ivar complaint: its standard error, in one line
+    :ivar exit_code: negative: the signal that ended it
+    :ivar stdout: its standard output
+    :ivar stderr: its standard error, in one line
     """
 
-    code: int
-    output: str
-    complaint: str
+    exit_code: int
+    stdout: str
+    stderr: str
 
 
-def run(*line: str, seconds: float = SECONDS, keeping: Sequence[int] = ()) -> str:
+def run(*line: str, timeout: float = DEFAULT_TIMEOUT, pass_fds: Sequence[int] = ()) -> str:
     """Run a command that has to succeed, and wait for its end.
 
-    :param seconds: as :func:`outcome` has it
-    :param keeping: file descriptors that it keeps open, so that a lock lasts until its end also
+    :param timeout: as :func:`execute` takes it
+    :param pass_fds: file descriptors that it keeps open, so that a lock lasts until its end also
         when this process is killed
     :returns: its standard output
     :raises HostError: it is missing, failed or was killed
     """
-    ended = outcome(line, seconds, keeping)
-    if ended.code:
-        said = ended.complaint or f"exit code {ended.code}"
-        raise exception.HostError(reason=f"'{' '.join(line)}' failed: {said}")
-    return ended.output
+    result = execute(line, timeout, pass_fds)
+    if result.exit_code:
+        reason = result.stderr or f"exit code {result.exit_code}"
+        raise exception.HostError(reason=f"'{' '.join(line)}' failed: {reason}")
+    return result.stdout
 
 
-def outcome(line: Sequence[str], seconds: float, keeping: Sequence[int] = ()) -> Outcome:
-    """Run a command and wait for its end.
+def execute(line: Sequence[str], timeout: float, pass_fds: Sequence[int] = ()) -> CommandResult:
+    """Run a command and wait for its end; any exit code is a result.
 
-    Its messages are in English, and a Ctrl-C in the terminal does not reach it: what was begun is
-    finished.
+    Its messages are in English.  A Ctrl-C in the terminal does not reach it, so that it finishes
+    what it has begun.
 
-    :param seconds: after which it is killed; one that hangs in the kernel may live on
-    :param keeping: file descriptors that it keeps open
-    :raises HostError: it is missing, or was killed and may have had effect; any exit code is an
-        answer
+    :param timeout: seconds after which it is killed; one that hangs in the kernel may live on
+    :param pass_fds: file descriptors that it keeps open
+    :raises HostError: it is missing, or was killed and may have had effect
     """
     try:
         process = subprocess.Popen(  # noqa: S603 (a list of arguments, no shell)
             line,
-            pass_fds=keeping,
+            pass_fds=pass_fds,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            **settings(),
+            **_popen_settings(),
         )
     except (OSError, ValueError) as error:
-        raise not_run(line[0], error) from error
+        raise _not_run(line[0], error) from error
     try:
-        output, complaint = process.communicate(timeout=seconds)
+        stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as error:
-        _give_up(process)
+        _kill(process)
         raise exception.HostError(
-            reason=f"'{' '.join(line)}' did not end in {seconds:g} s."
+            reason=f"'{' '.join(line)}' did not end in {timeout:g} s."
         ) from error
-    return Outcome(process.returncode, output, one_line(complaint))
+    return CommandResult(process.returncode, stdout, _one_line(stderr))
 
 
-def settings() -> dict[str, Any]:
-    """Return how commands are started whose output is read."""
-    return {
-        "env": environment(),
-        "errors": "replace",
-        "process_group": 0,
-        "stdin": subprocess.DEVNULL,
-        "text": True,
-    }
+def run_long(line: Sequence[str], on_wait: Callable[[], None]) -> CommandResult:
+    """Run a command that may take hours, and that is killed if this process dies.
+
+    :param on_wait: called about once a second; if it raises, the command is killed
+    :raises HostError: it is missing; any exit code is a result
+    """
+    if which(line[0]) is None:
+        raise _not_run(line[0], FileNotFoundError("it is not installed"))
+    try:
+        process = subprocess.Popen(  # noqa: S603 (a list of arguments, no shell)
+            [*_DIE_WITH_PARENT, *line],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **_popen_settings(),
+        )
+    except (OSError, ValueError) as error:
+        raise _not_run(line[0], error) from error
+    with process:
+        try:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    stdout, stderr = process.communicate(timeout=1)
+                    return CommandResult(process.returncode, stdout, _one_line(stderr))
+                on_wait()
+        except BaseException:
+            process.kill()
+            raise
 
 
-def one_line(complaint: str) -> str:
-    """Return what a command said, in one line."""
-    return " ".join(complaint.split())
+def start_daemon(*line: str, directory: Path, log: Path) -> None:
+    """Start a daemon that outlives this process and is not its child.
 
+    It gets a session of its own and none of the files of this process.  From the return of this
+    function until its end it can be found in /proc, by its command line and its directory.
 
-def not_run(command: str, error: Exception) -> exception.HostError:
-    """Return the error about a command that could not be run."""
-    return exception.HostError(reason=f"{command} could not be run: {error}.")
-
-
-def start(*line: str, folder: Path, log: Path) -> None:
-    """Start a daemon that outlives this process; nobody waits for it.
-
-    It gets a session of its own and none of our files.  From the return of this function until
-    its end it can be found in /proc, by its line and its folder.
-
-    :param folder: where it works
-    :param log: what it prints is written there, for root alone
+    :param directory: its working directory
+    :param log: the file for its output, readable by root alone
     :raises HostError: it could not be started
     """
     file = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         subprocess.run(  # noqa: S603 (a list of arguments, no shell)
-            ["setsid", "--fork", *line],  # noqa: S607 (on the path of environment())
+            ["setsid", "--fork", *line],  # noqa: S607 (on the path of _environment())
             check=True,
-            cwd=folder,
-            env=environment(),
+            cwd=directory,
+            env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
-            timeout=SECONDS,
+            timeout=DEFAULT_TIMEOUT,
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise exception.HostError(reason=f"{line[0]} could not be started: {error}.") from error
@@ -131,22 +140,41 @@ def start(*line: str, folder: Path, log: Path) -> None:
         os.close(file)
 
 
-def missing(packages: Mapping[str, str]) -> list[str]:
-    """Name the commands that are not there.
+def which(command: str) -> str | None:
+    """Return the path of a command, also of one that only root has on its path."""
+    return shutil.which(command, path=_environment()["PATH"])
+
+
+def list_missing(packages: Mapping[str, str]) -> list[str]:
+    """List the commands that are not installed.
 
     :param packages: Debian's packages by command
     :returns: such as ``iscsiadm (package open-iscsi)``
     """
-    path = environment()["PATH"]
     return [
-        f"{name} (package {package})"
-        for name, package in packages.items()
-        if not shutil.which(name, path=path)
+        f"{command} (package {package})"
+        for command, package in packages.items()
+        if which(command) is None
     ]
 
 
-def _give_up(process: subprocess.Popen[str]) -> None:
-    """Kill a process; one that hangs in the kernel is waited for by somebody else."""
+def _popen_settings() -> dict[str, Any]:
+    return {
+        "env": _environment(),
+        "errors": "replace",
+        "process_group": 0,
+        "stdin": subprocess.DEVNULL,
+        "text": True,
+    }
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of commands: where commands are, and English messages."""
+    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:{_PATH}", "LC_ALL": "C"}
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill a process; a thread waits for one that hangs in the kernel."""
     process.kill()
     for pipe in (process.stdout, process.stderr):
         assert pipe is not None
@@ -154,6 +182,9 @@ def _give_up(process: subprocess.Popen[str]) -> None:
     threading.Thread(target=process.wait, daemon=True).start()
 
 
-def environment() -> dict[str, str]:
-    """Return what commands are told: where commands are, and to speak English."""
-    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:{_PATH}", "LC_ALL": "C"}
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _not_run(command: str, error: Exception) -> exception.HostError:
+    return exception.HostError(reason=f"{command} could not be run: {error}.")

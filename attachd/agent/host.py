@@ -47,7 +47,7 @@ def make_connector(
 
 
 def _detect_type() -> str:
-    kernel = _SCSI.is_dir() and not commands.missing({"iscsiadm": "open-iscsi"})
+    kernel = _SCSI.is_dir() and not commands.list_missing({"iscsiadm": "open-iscsi"})
     return BrickConnector.TYPE if kernel or missing_tools() else QemuConnector.TYPE
 
 

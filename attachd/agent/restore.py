@@ -162,10 +162,10 @@ def _is_mounted(entry: Entry) -> bool:
 def _unknown(host: Host, entries: list[Entry]) -> Iterator[Finding]:
     """Tell of user-space devices that run, and are of no entry."""
     infos = (each.connection_info for each in entries)
-    known = {state_dir.of(host.journal.folder, info) for info in infos if info is not None}
+    known = {state_dir.path_for(host.journal.folder, info) for info in infos if info is not None}
     for folder in sorted((host.journal.folder.resolve() / "devices").glob("*")):
         image = storage_daemon.image_file(folder)
-        devices, running = loop_devices.over(image), storage_daemon.find(folder)
+        devices, running = loop_devices.list_over(image), storage_daemon.list_running(folder)
         if folder in known or not (devices or running):
             continue
         words = [["losetup", "--detach", each.path] for each in devices]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block devices by os-brick and the kernel's initiators; host.py chooses it.
+"""The connector for os-brick and the kernel's initiators.
 
-The only importer of os-brick, which takes its time and is therefore imported late.
+It is the only importer of os-brick.  That import is slow and is therefore done late.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from oslo_concurrency import lockutils, processutils
 from oslo_config import cfg
-from oslo_utils import importutils
+from oslo_utils import importutils, strutils
 
 from attachd import exception
-from attachd.agent import block_device, commands, secrecy
+from attachd.agent import block_device, commands
 from attachd.agent.connectors import interfaces, local
 from attachd.agent.connectors.base import (
     IDENTITY,
@@ -28,82 +28,87 @@ from attachd.agent.connectors.base import (
 
 _RBD = Path("/dev/rbd")
 _SYS = Path("/sys/class")
-_SCSI: Final = "SCSI in the kernel (choose connector type user-space, or another kernel)"
-_NEEDS: Final[Mapping[str, tuple[dict[str, str], str, str]]] = {
-    "iscsi": ({"iscsiadm": "open-iscsi"}, "scsi_host", _SCSI),
-    "iser": ({"iscsiadm": "open-iscsi"}, "scsi_host", _SCSI),
+_KERNEL_SCSI: Final = "SCSI in the kernel (choose connector type user-space, or another kernel)"
+_REQUIREMENTS: Final[Mapping[str, tuple[dict[str, str], str, str]]] = {
+    "iscsi": ({"iscsiadm": "open-iscsi"}, "scsi_host", _KERNEL_SCSI),
+    "iser": ({"iscsiadm": "open-iscsi"}, "scsi_host", _KERNEL_SCSI),
     "fibre_channel": ({"sg_scan": "sg3-utils"}, "fc_host", "a Fibre Channel adapter"),
     "nvmeof": ({"nvme": "nvme-cli"}, "", ""),
     "rbd": ({"rbd": "ceph-common"}, "", ""),
 }
-"""By protocol: commands with their packages, a folder of /sys/class, and what that stands for."""
+"""By protocol: commands with their packages, a directory of /sys/class, and what it stands for."""
 
-_SOMEBODY: Final = "attachd-shared-targets"
-"""Who takes turns with whom where the service of a volume is not told."""
+_DEFAULT_LOCK_NAME: Final = "attachd-shared-targets"
+"""The lock for volumes whose service is not known."""
+
+_SECRET_KEYS = ("password", "secret", "keyring", "_key", "token")
+# Shorter values are no secrets, and their replacement would garble any text.
+_MIN_SECRET_LENGTH = 4
 
 
 class BrickConnector(HostConnector):
     """os-brick as root, in this process, with locks of its own.
 
-    :param folder: the host's
-    :param name: the iSCSI name of the host; None: that of the machine.  The kernel logs in with
-        the machine's, so that it has to be the same
+    :param state_path: the host's
+    :param initiator: the iSCSI name of the host; None: that of the machine.  The kernel logs in
+        with the machine's name, so both must be the same
     """
 
     TYPE = "kernel"
 
-    def __init__(self, folder: Path, name: str | None = None) -> None:
-        self._locks = folder.absolute() / "locks"
-        self._name = name
+    def __init__(self, state_path: Path, initiator: str | None = None) -> None:
+        self._locks = state_path.absolute() / "locks"
+        self._initiator = initiator
 
     @staticmethod
     def has_library() -> bool:
-        """Tell whether os-brick is installed; it is not imported for that."""
+        """Tell whether os-brick is installed, without importing it."""
         return importlib.util.find_spec("os_brick") is not None
 
     def missing_requirements(self, protocol: str | None = None) -> Sequence[str]:
-        """Look for os-brick, commands and the kernel's part; local needs nothing."""
+        """Check os-brick, commands and kernel support; "local" needs nothing."""
         protocol = protocol and protocol.lower()
         if protocol == local.PROTOCOL:
             return []
-        lacking = commands.missing({"blockdev": "util-linux", "sync": "coreutils"})
+        missing = commands.list_missing({"blockdev": "util-linux", "sync": "coreutils"})
         if not self.has_library():
-            lacking.append("os-brick (pip install 'attachd[host]')")
-        tools, folder, what = _NEEDS.get(protocol or "", ({}, "", ""))
-        lacking += commands.missing(tools)
-        if folder and not (_SYS / folder).is_dir():
-            lacking.append(what)
-        return lacking
+            missing.append("os-brick (pip install 'attachd[host]')")
+        tools, directory, what = _REQUIREMENTS.get(protocol or "", ({}, "", ""))
+        missing += commands.list_missing(tools)
+        if directory and not (_SYS / directory).is_dir():
+            missing.append(what)
+        return missing
 
     def get_connector_properties(self, host: str, options: Options) -> ConnectorProperties:
-        """Ask os-brick."""
-        address = interfaces.address(options.nic)
-        brick = self._brick()
-        with _told({}, "This host cannot tell what it is to a backend"):
-            told: ConnectorProperties = brick.get_connector_properties(
+        """Return the properties that os-brick finds."""
+        address = interfaces.get_address(options.nic)
+        brick = self._load_brick()
+        with _host_errors({}, "The connector properties of this host could not be found"):
+            properties: ConnectorProperties = brick.get_connector_properties(
                 None, address, options.multipath, options.enforce_multipath, host=host
             )
-        if self._name is not None and told.get("initiator", self._name) != self._name:
+        initiator = properties.get("initiator", self._initiator)
+        if self._initiator is not None and initiator != self._initiator:
             raise exception.HostError(
-                reason=f"The kernel of this host logs in as {told['initiator']}, not as "
-                f"{self._name}. Change /etc/iscsi/initiatorname.iscsi and restart iscsid, or "
+                reason=f"The kernel of this host logs in as {initiator}, not as "
+                f"{self._initiator}. Change /etc/iscsi/initiatorname.iscsi and restart iscsid, or "
                 "choose connector type user-space."
             )
-        return told
+        return properties
 
     def connect(self, info: ConnectionInfo, options: Options) -> Device:
-        """Let os-brick find the device; a read-only one is told to the kernel as well."""
+        """Connect by os-brick; a read-only device is set read-only in the kernel as well."""
         if local.is_local(info):
             return local.connect(info)
         connector = self._connector(info, options)
-        with self._turn(info), _told(info, "The volume could not be connected"):
-            found = connector.connect_volume(dict(info))
-        path = _text(found["path"])
-        known = {each: _text(found[each]) for each in found}
-        device = Device(path, {**known, IDENTITY: block_device.identity(path)})
+        with self._shared_target_guard(info), _host_errors(info, "Connect failed"):
+            answer = connector.connect_volume(dict(info))
+        path = _text(answer["path"])
+        device_info = {key: _text(value) for key, value in answer.items()}
+        device = Device(path, {**device_info, IDENTITY: block_device.identity(path)})
         if info.get("access_mode") == "ro":
             try:
-                # Disks do not always tell the kernel that they refuse writes.
+                # Not every disk tells the kernel that it refuses writes.
                 block_device.make_read_only(device.path)
             except exception.HostError:
                 self.disconnect(info, options, device)
@@ -113,81 +118,83 @@ class BrickConnector(HostConnector):
     def disconnect(
         self, info: ConnectionInfo, options: Options, device: Device | None, *, force: bool = False
     ) -> None:
-        """Let os-brick flush and remove the device; it ends sessions that nothing else needs."""
+        """Flush and remove the device by os-brick, which ends sessions that are not needed."""
         if local.is_local(info):
             local.disconnect(info, force=force)
             return
         connector = self._connector(info, options)
-        known = {**device.info} if device else {}
-        known.pop(IDENTITY, None)
-        with self._turn(info), _told(info, "The volume could not be disconnected"):
-            connector.disconnect_volume(dict(info), known, force=force, ignore_errors=force)
+        device_info = {**device.info} if device else {}
+        device_info.pop(IDENTITY, None)
+        with self._shared_target_guard(info), _host_errors(info, "Disconnect failed"):
+            connector.disconnect_volume(dict(info), device_info, force=force, ignore_errors=force)
 
     def extend(self, info: ConnectionInfo, options: Options, device: Device) -> int:
-        """Let os-brick have the kernel look again."""
+        """Let the kernel read the size of the volume again."""
         if local.is_local(info):
             return local.extend(info)
         connector = self._connector(info, options)
-        with _told(info, "The device could not be extended"):
+        with _host_errors(info, "Extend failed"):
             size = connector.extend_volume(dict(info))
         return int(size) if size else block_device.size(device.path)
 
     def is_present(self, info: ConnectionInfo, device: Device) -> bool:
-        """Look for the device, and compare it with the paths that os-brick knows."""
+        """Compare the device with the paths that os-brick knows for the volume."""
         if local.is_local(info):
             return local.is_present(info, device)
         if not block_device.exists(device.path):
             return False
-        found = {Path(each).resolve() for each in self._paths(info)}
-        return bool(found & {Path(device.path).resolve(), *block_device.parts(device.path)})
+        volume_paths = {Path(path).resolve() for path in self._volume_paths(info)}
+        components = block_device.list_components(device.path)
+        return bool(volume_paths & {Path(device.path).resolve(), *components})
 
     def find_device_paths(self, info: ConnectionInfo) -> Sequence[str]:
-        """Ask os-brick, which removes a device whether it is used or not."""
+        """Return the paths that os-brick knows: it removes a device also while it is in use."""
         if local.is_local(info):
             return []
-        found = [each for each in self._paths(info) if block_device.exists(each)]
-        return list(dict.fromkeys(map(block_device.whole, found)))
+        paths = [path for path in self._volume_paths(info) if block_device.exists(path)]
+        return list(dict.fromkeys(map(block_device.parent_disk, paths)))
 
-    def _paths(self, info: ConnectionInfo) -> list[str]:
+    def _volume_paths(self, info: ConnectionInfo) -> list[str]:
         if str(info.get("driver_volume_type")).lower() == "rbd":
-            # os-brick does not know; udev's rule of Ceph names them like this.
+            # os-brick does not know them; this is the name that Ceph's udev rule gives.
             return [f"{_RBD / str(info.get('name'))}"]
-        with _told(info, "Nobody can tell whether the device is there"):
-            found = self._connector(info, Options()).get_volume_paths(dict(info))
-        return [_text(each) for each in found]
+        with _host_errors(info, "The paths of the volume could not be found"):
+            paths = self._connector(info, Options()).get_volume_paths(dict(info))
+        return [_text(path) for path in paths]
 
     def _connector(self, info: ConnectionInfo, options: Options) -> Any:
         protocol = str(info.get("driver_volume_type"))
-        brick = self._brick()
-        with _told(info, f"os-brick cannot be used for {protocol}"):
+        brick = self._load_brick()
+        with _host_errors(info, f"os-brick cannot be used for {protocol}"):
             return brick.InitiatorConnector.factory(
                 protocol, None, use_multipath=options.multipath, do_local_attach=True
             )
 
     @contextlib.contextmanager
-    def _turn(self, info: ConnectionInfo) -> Iterator[None]:
-        """Take turns with others of this host where volumes share a session, as Compute does.
+    def _shared_target_guard(self, info: ConnectionInfo) -> Iterator[None]:
+        """Hold a lock of this host where volumes share a session, as Compute does.
 
-        ``shared_targets`` and ``service_uuid`` of the volume tell: True where the backend has
-        such sessions, which matters if the initiator scans by itself; None always.
+        ``shared_targets`` of the volume decides: True: the backend has such sessions, which
+        matters if the initiator scans by itself; None: always; False: never.  ``service_uuid``
+        names the lock.
         """
-        self._brick()
+        self._load_brick()
         guard = importutils.import_module("os_brick.initiator.utils").guard_connection
         shared = info.get("shared_targets", False)
-        service = info.get("service_uuid") or _SOMEBODY
+        service = info.get("service_uuid") or _DEFAULT_LOCK_NAME
         with guard({"shared_targets": shared, "service_uuid": service}):
             yield
 
-    def _brick(self) -> Any:
+    def _load_brick(self) -> Any:
         """Return os_brick.initiator.connector, set up."""
         try:
             self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # It registers options which setup() reads, and has to come before.
+            # It registers options that setup() reads, so it has to come first.
             lockutils.set_defaults(str(self._locks))
             os_brick = importutils.import_module("os_brick")
             os_brick.setup(cfg.CONF)
             privileged = importutils.import_module("os_brick.privileged")
-            # We are root, and need no helper that is.
+            # This process is root and needs no privileged helper.
             privileged.default.set_client_mode(False)
             privileged.brick_privsep_hide_output.set_client_mode(False)
             return importutils.import_module("os_brick.initiator.connector")
@@ -199,8 +206,8 @@ class BrickConnector(HostConnector):
 
 
 @contextlib.contextmanager
-def _told(info: ConnectionInfo, what: str) -> Iterator[None]:
-    """Tell what os-brick complains of, without secrets, and what to do about it."""
+def _host_errors(info: ConnectionInfo, what: str) -> Iterator[None]:
+    """Convert os-brick's errors to HostError, without secrets and with a remedy."""
     errors = importutils.import_module("os_brick.exception")
     try:
         yield
@@ -215,21 +222,41 @@ def _told(info: ConnectionInfo, what: str) -> Iterator[None]:
         NotImplementedError,
     ) as error:
         # Not chained: the error may hold command lines with secrets.
-        why = secrecy.hidden(_complaint(error), info)
+        reason = redact(_error_message(error), info)
         raise exception.HostError(
-            reason=f"{what}: {why}. Look whether the backend can be reached and iscsid or "
+            reason=f"{what}: {reason}. Check that the backend can be reached and that iscsid or "
             "multipathd run where they are needed (journalctl), then repeat the command."
         ) from None
 
 
-def _complaint(error: BaseException) -> str:
+def _error_message(error: BaseException) -> str:
     if isinstance(error, processutils.ProcessExecutionError):
-        said = error.stderr or error.stdout or error.description or f"exit {error.exit_code}"
+        message = error.stderr or error.stdout or error.description or f"exit {error.exit_code}"
         tool = str(error.cmd or "").split(" ")[0] or "a command"
-        return f"{tool}: {' '.join(str(said).split())}"
+        return f"{tool}: {' '.join(str(message).split())}"
     lines = str(error).strip().splitlines()
     # Of several errors, with their traces, the last line is the last message.
     return f"{type(error).__name__} {lines[-1].strip() if lines else ''}".strip(" .")
+
+
+def redact(text: str, info: Mapping[str, Any]) -> str:
+    """Return a text with asterisks in place of secrets.
+
+    :param info: the connection whose secrets are replaced
+    """
+    for secret in sorted(_secrets(info), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return strutils.mask_password(text)
+
+
+def _secrets(info: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in info.items():
+        if isinstance(value, Mapping):
+            yield from _secrets(value)
+        elif isinstance(value, str) and any(part in key.lower() for part in _SECRET_KEYS):
+            # A keyring is a text with a secret among other words.
+            words = {value, *value.split()}
+            yield from (word for word in words if len(word) >= _MIN_SECRET_LENGTH)
 
 
 def _text(value: Any) -> Any:

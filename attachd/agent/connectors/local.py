@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that are devices of this host already, "local" connections; for all connectors."""
+"""Connections of the protocol "local": the volume is a device of this host already."""
 
 from typing import Final
 
@@ -16,14 +16,14 @@ def is_local(info: ConnectionInfo) -> bool:
 
 
 def connect(info: ConnectionInfo) -> Device:
-    """Take the device as it is.
+    """Return the device as it is.
 
-    It may be a plain file, which mount(8) takes as well, but only for writing: it refuses
-    nobody.  A device is not made read-only either, since others may have it for writing.
+    It may be a plain file, which mount(8) accepts as well, but only for writing, because a file
+    cannot refuse writes.  A device is not made read-only: another attachment may write to it.
 
-    :raises HostError: it is not there, or accepts writes that it should refuse
+    :raises HostError: there is no device, or it accepts writes that it should refuse
     """
-    path = _path(info)
+    path = _device_path(info)
     if not block_device.exists(path):
         raise exception.HostError(
             reason=f"{path} does not exist on this host. A local volume can only be attached on "
@@ -38,11 +38,11 @@ def connect(info: ConnectionInfo) -> Device:
 
 
 def disconnect(info: ConnectionInfo, *, force: bool = False) -> None:
-    """Have all that was written on its disk; the backend takes the device away.
+    """Flush what was written to the device; the backend removes the device.
 
-    :raises HostError: something is not, unless forced
+    :raises HostError: the flush failed, and ``force`` is not set
     """
-    path = _path(info)
+    path = _device_path(info)
     try:
         if block_device.exists(path):
             block_device.flush(path)
@@ -52,8 +52,8 @@ def disconnect(info: ConnectionInfo, *, force: bool = False) -> None:
 
 
 def extend(info: ConnectionInfo) -> int:
-    """Return the size in bytes; the backend has told the device."""
-    return block_device.size(_path(info))
+    """Return the size in bytes; the backend has extended the device already."""
+    return block_device.size(_device_path(info))
 
 
 def is_present(info: ConnectionInfo, device: Device) -> bool:
@@ -61,7 +61,7 @@ def is_present(info: ConnectionInfo, device: Device) -> bool:
     return info.get("device_path") == device.path and block_device.exists(device.path)
 
 
-def _path(info: ConnectionInfo) -> str:
+def _device_path(info: ConnectionInfo) -> str:
     path = info.get("device_path")
     if not isinstance(path, str) or not path:
         raise exception.HostError(

@@ -11,7 +11,7 @@ import re
 import time
 
 from attachd import exception
-from attachd.agent import outcomes
+from attachd.agent import commands
 from attachd.agent.mount import open_handles, probe
 from attachd.agent.mount.probe import Progress
 
@@ -114,7 +114,7 @@ def check_makeable(device: str, kind: str) -> None:
     :raises HostError: the host does not have mkfs.KIND, or there is no such kind
     """
     command = command_for(kind)
-    if outcomes.which(command) is None:
+    if commands.which(command) is None:
         raise exception.HostError(reason=f"This host does not have the command {command}.")
     open_handles.check_unused(device)
 
@@ -128,10 +128,10 @@ def make(device: str, kind: str, progress: Progress, uuid: str | None) -> None:
         progress(f"{command} on {device}: {time.monotonic() - began:.0f} s")
 
     named = [_UUID_OPTIONS[kind].format(uuid)] if uuid and kind in _UUID_OPTIONS else []
-    outcome = outcomes.run_long([command, *named, device], waiting)
-    if outcome.code:
+    outcome = commands.run_long([command, *named, device], waiting)
+    if outcome.exit_code:
         raise exception.HostError(
-            reason=f"{command} failed on {device} ({outcome.code}): {outcome.complaint}"
+            reason=f"{command} failed on {device} ({outcome.exit_code}): {outcome.stderr}"
         )
     _flush(device)
     found = filesystem(device)
@@ -162,6 +162,6 @@ def _was_mounted(device: str, kind: str) -> bool:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    outcome = outcomes.run(arguments, _TIMEOUT)
-    if outcome.code:
-        raise exception.HostError(reason=f"{' '.join(arguments)} failed: {outcome.complaint}")
+    outcome = commands.execute(arguments, _TIMEOUT)
+    if outcome.exit_code:
+        raise exception.HostError(reason=f"{' '.join(arguments)} failed: {outcome.stderr}")

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from attachd import exception
-from attachd.agent import outcomes
+from attachd.agent import commands
 from attachd.agent.mount import device_nodes, mountinfo, open_handles, probe
 from attachd.agent.mount.filesystems import filesystem as filesystem  # noqa: PLC0414
 from attachd.agent.mount.filesystems import make_filesystem as make_filesystem  # noqa: PLC0414
@@ -66,7 +66,7 @@ _EXT_RECOVER = 0x4
 
 def missing_tools(tools: Sequence[str]) -> list[str]:
     """Name those commands that this host does not have, each with its Debian package if known."""
-    missing = (each for each in tools if outcomes.which(each) is None)
+    missing = (each for each in tools if commands.which(each) is None)
     return [
         f"{each} (package {_PACKAGES[each]})" if each in _PACKAGES else each for each in missing
     ]
@@ -94,7 +94,7 @@ def mount(device: str, folder: str, *, mode: str) -> None:
             "is mounted there. Choose another folder."
         )
     options = _options(device, kind, mode)
-    outcome = outcomes.run(
+    outcome = commands.execute(
         ["mount", *options, "-t", kind, "--", device, os.path.realpath(folder)], _TIMEOUT
     )
     # Also after a failure: a mount whose caller was killed may have been faster.
@@ -130,14 +130,14 @@ def unmount(folder: str, *, device: str | None = None) -> None:
     if found is None or (device is not None and not _is_of(found, device)):
         return
     check_unmountable(folder)
-    outcome = outcomes.run(["umount", "--", found.folder], _TIMEOUT)
+    outcome = commands.execute(["umount", "--", found.folder], _TIMEOUT)
     left = mountinfo.at(folder)
     if left is None or left.number != found.number:
         return
     busy = open_handles.of_mount(left) or open_handles.of_file_system(left)
     if busy:
         raise exception.DeviceBusy(device=left.folder, users=open_handles.told(busy))
-    raise exception.HostError(reason=f"{left.folder} is still mounted: {outcome.complaint}")
+    raise exception.HostError(reason=f"{left.folder} is still mounted: {outcome.stderr}")
 
 
 def _is_mounted(device: str, folder: str, mode: str) -> bool:
@@ -219,8 +219,8 @@ def _must_recover(device: str) -> bool:
     return bool(int.from_bytes(features, "little") & _EXT_RECOVER)
 
 
-def _why_not(device: str, folder: str, options: list[str], outcome: outcomes.Outcome) -> str:
-    what = f"{device} cannot be mounted at {folder} ({' '.join(options)}): {outcome.complaint}"
+def _why_not(device: str, folder: str, options: list[str], outcome: commands.CommandResult) -> str:
+    what = f"{device} cannot be mounted at {folder} ({' '.join(options)}): {outcome.stderr}"
     if options[-1] != _NETWORK:
         return (
             f"{what} The device is only to be read, so the journal of its file system could not "

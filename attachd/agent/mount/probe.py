@@ -19,7 +19,7 @@ import os
 import time
 
 from attachd import exception
-from attachd.agent import outcomes
+from attachd.agent import commands
 
 Progress = Callable[[str], None]
 """Is told, about once a second, how far something is that takes long."""
@@ -56,14 +56,14 @@ def probe(device: str) -> Contents | None:
     with _opened(device) as file, mmap.mmap(-1, _PART) as page:
         # blkid takes what it cannot read for nothing.
         _read(file, page, 0, min(_SAMPLE, os.lseek(file, 0, os.SEEK_END)))
-    outcome = outcomes.run(["blkid", "-p", "-o", "export", device], _TIMEOUT)
-    if outcome.code == _NOTHING:
+    outcome = commands.execute(["blkid", "-p", "-o", "export", device], _TIMEOUT)
+    if outcome.exit_code == _NOTHING:
         return None
-    if outcome.code == _AMBIVALENT:
+    if outcome.exit_code == _AMBIVALENT:
         return Contents(None, "", "signatures of several kinds (see wipefs --no-act)")
-    if outcome.code:
+    if outcome.exit_code:
         raise exception.HostError(reason=f"blkid cannot tell what is on {device}: {outcome}.")
-    found = dict(line.partition("=")[::2] for line in outcome.output.splitlines())
+    found = dict(line.partition("=")[::2] for line in outcome.stdout.splitlines())
     return _contents(found)
 
 
@@ -74,9 +74,9 @@ def check_empty(device: str, progress: Progress) -> None:
     """
     if found := probe(device):
         raise exception.HostError(reason=_refused(device, found.name))
-    listed = outcomes.run(["wipefs", "--no-act", "--noheadings", device], _TIMEOUT)
-    if listed.code or listed.output.strip():
-        what = listed.output.strip() or listed.complaint
+    listed = commands.execute(["wipefs", "--no-act", "--noheadings", device], _TIMEOUT)
+    if listed.exit_code or listed.stdout.strip():
+        what = listed.stdout.strip() or listed.stderr
         raise exception.HostError(reason=_refused(device, f"something (wipefs says: {what})"))
     with _opened(device) as file:
         place = _first_data(file, _Telling(device, progress))

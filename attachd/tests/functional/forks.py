@@ -2,8 +2,8 @@
 """Copies of this process that kill themselves at a chosen point of what a client does.
 
 A point is before each write of the journal, each request that changes something, each call of a
-way and each command that changes a device or a mount; so each is also after the one before.  One
-more is where a request was sent and the service works on it.  A copy needs no start of Python,
+connector and each command that changes a device or a mount; so each is also after the one before.
+One more is where a request was sent and the service works on it.  A copy needs no start of Python,
 which makes it cheap to try them all.
 """
 
@@ -20,7 +20,7 @@ from unittest import mock
 import requests
 import urllib3
 
-from attachd.agent import journal, outcomes
+from attachd.agent import commands, journal
 from attachd.agent.connectors.brick import BrickConnector
 from attachd.agent.connectors.qemu.connector import QemuConnector
 
@@ -62,8 +62,8 @@ class Death:
                 (journal.Journal, "remove", lambda *_a, **_k: "journal: remove"),
                 (requests.Session, "send", _request),
                 (urllib3.connection.HTTPConnection, "getresponse", _answer),
-                (outcomes, "run", _command),
-                (outcomes, "run_long", _command),
+                (commands, "execute", _command),
+                (commands, "run_long", _command),
                 *(
                     (connector, verb, lambda *_a, verb=verb, **_k: f"connector: {verb}")
                     for connector in (BrickConnector, QemuConnector)

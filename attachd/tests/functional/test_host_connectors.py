@@ -251,7 +251,7 @@ class TroubleTest(DeviceCase):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         hasty = fixtures.MonkeyPatch(
-            "attachd.agent.connectors.qemu.loop_devices._DETACH_SECONDS", 0.1
+            "attachd.agent.connectors.qemu.loop_devices.DETACH_TIMEOUT", 0.1
         )
         with hasty, Path(device.path).open("rb"):
             error = self.assertRaises(
@@ -268,7 +268,10 @@ class TroubleTest(DeviceCase):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         self.write_late(device)
-        for name in ("commands.SECONDS", "connectors.qemu.volume_device._FORCED_FLUSH_SECONDS"):
+        for name in (
+            "commands.DEFAULT_TIMEOUT",
+            "connectors.qemu.volume_device.FORCED_FLUSH_TIMEOUT",
+        ):
             self.useFixture(fixtures.MonkeyPatch(f"attachd.agent.{name}", 0.3))
         error = self.assertRaises(
             exception.HostError, self.connector.disconnect, info, OPTIONS, device
@@ -284,7 +287,7 @@ class TroubleTest(DeviceCase):
         _export, info = self.export()
         device = self.connector.connect(info, OPTIONS)
         self.write_late(device)
-        with fixtures.MonkeyPatch("attachd.agent.commands.SECONDS", 0.3):
+        with fixtures.MonkeyPatch("attachd.agent.commands.DEFAULT_TIMEOUT", 0.3):
             self.assertRaises(
                 exception.HostError, self.connector.disconnect, info, OPTIONS, device
             )
@@ -310,7 +313,7 @@ class TroubleTest(DeviceCase):
             self.assertIsNone(late.poll())
 
     def kill_daemon(self, info):
-        (daemon,) = storage_daemon.find(state_dir.of(self.folder, info))
+        (daemon,) = storage_daemon.list_running(state_dir.path_for(self.folder, info))
         self.assertTrue(daemon.end(signal.SIGKILL, 60))
 
 

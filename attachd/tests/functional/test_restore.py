@@ -168,14 +168,14 @@ class RestoringTest(DeviceCase):
         subprocess.run(["umount", self.there], check=False, capture_output=True)
         folder = self.place_of(entry)
         image = storage_daemon.image_file(folder)
-        for each in loop_devices.over(image):
+        for each in loop_devices.list_over(image):
             subprocess.run(["losetup", "--detach", each.path], check=True)
         storage_daemon.kill(folder)
         subprocess.run(["umount", "--lazy", image], check=False, capture_output=True)
         wait_until(lambda: not self.tgtd.sessions())
 
     def place_of(self, entry):
-        return state_dir.of(self.folder, entry.connection_info)
+        return state_dir.path_for(self.folder, entry.connection_info)
 
     def restore(self):
         return restore.restore_host(self.host, lambda each: each.connection_info, self.told.append)

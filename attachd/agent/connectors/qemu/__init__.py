@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block devices without the kernel's initiators: QEMU's storage daemon and a loop device."""
+"""A connector without the kernel's initiators: QEMU's storage daemon and a loop device."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of this host that are known by what they do, not by numbers that are reused.
+"""Processes of this host, by directory and command line; used by storage_daemon.py.
 
-For storage_daemon.py.
+A process is not known by its number alone, which is reused.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,90 +13,89 @@ import select
 import signal
 
 _PROC = Path("/proc")
-# Field 22, of which the first two are not counted, as the second may have spaces.
-_STARTED = 22 - 3
+# Field 22; the first two are not counted, because the second may contain spaces.
+_START_TIME = 22 - 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Process:
     """One process.
 
-    :ivar started: when, in the kernel's ticks; stays when it becomes another command
-    :ivar line: its command line; empty while it becomes another command
+    :ivar started: its start time in the kernel's ticks; execve() does not change it
+    :ivar line: its command line; empty during an execve()
     """
 
     id: int
     started: int
     line: Sequence[str] = ()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait for its end; returns whether it has ended."""
-        with self._held() as handle:
-            return handle is None or _ended(handle, seconds)
+    def wait(self, timeout: float) -> bool:
+        """Wait for its end for some seconds; returns whether it has ended."""
+        with self._pidfd() as pidfd:
+            return pidfd is None or _has_ended(pidfd, timeout)
 
-    def end(self, how: signal.Signals, seconds: float) -> bool:
+    def end(self, number: signal.Signals, timeout: float) -> bool:
         """Send it a signal and wait for its end; returns whether it has ended."""
-        with self._held() as handle:
-            if handle is None:
+        with self._pidfd() as pidfd:
+            if pidfd is None:
                 return True
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(handle, how)
-            return _ended(handle, seconds)
+                signal.pidfd_send_signal(pidfd, number)
+            return _has_ended(pidfd, timeout)
 
     @contextlib.contextmanager
-    def _held(self) -> Iterator[int | None]:
-        """Give a handle of the process that no other one can get; None: it has ended."""
+    def _pidfd(self) -> Iterator[int | None]:
+        """Open a descriptor of exactly this process; None: it has ended."""
         try:
-            handle = os.pidfd_open(self.id)
+            pidfd = os.pidfd_open(self.id)
         except OSError:
             yield None
             return
         try:
-            # Only now the number is this handle's; it may have been another one's.
-            yield handle if _started(self.id) == self.started else None
+            # From now on the number cannot be reused; before, it may have been.
+            yield pidfd if _start_time(self.id) == self.started else None
         finally:
-            os.close(handle)
+            os.close(pidfd)
 
 
-def find(folder: Path, wanted: Callable[[Sequence[str]], bool]) -> list[Process]:
-    """List the processes that work in a folder and whose command lines are wanted.
+def find(directory: Path, matches: Callable[[Sequence[str]], bool]) -> list[Process]:
+    """List the processes that work in a directory and whose command lines match.
 
-    One that is just becoming another command has no line, and is listed.  One that starts
-    another and ends may be missed while it does: so nobody is believed to be missing who was
-    looked for once.
+    A process during an execve() has no command line, and is listed.  One that starts another
+    process and ends may be missed by one scan; so a scan without result is repeated.
 
     Source: proc(5), cwd, cmdline and stat.
     """
-    return _scan(folder, wanted) or _scan(folder, wanted)
+    return _scan(directory, matches) or _scan(directory, matches)
 
 
-def _scan(folder: Path, wanted: Callable[[Sequence[str]], bool]) -> list[Process]:
+def _scan(directory: Path, matches: Callable[[Sequence[str]], bool]) -> list[Process]:
     found = []
-    for each in _PROC.iterdir():
-        if each.name.isdigit():
+    for path in _PROC.iterdir():
+        if path.name.isdigit():
             with contextlib.suppress(OSError):
-                # What has ended works nowhere.
-                if (each / "cwd").readlink() == folder:
-                    number = int(each.name)
-                    found.append(Process(number, _started(number), _line(number)))
-    return [each for each in found if not each.line or wanted(each.line)]
+                # A process that has ended has no working directory.
+                if (path / "cwd").readlink() == directory:
+                    number = int(path.name)
+                    found.append(Process(number, _start_time(number), _command_line(number)))
+    return [process for process in found if not process.line or matches(process.line)]
 
 
-def _line(number: int) -> Sequence[str]:
+def _command_line(number: int) -> Sequence[str]:
     line = (_PROC / f"{number}" / "cmdline").read_bytes()
     return tuple(os.fsdecode(line).split("\0")[:-1])
 
 
-def _started(number: int) -> int:
-    """Return when a process has started; -1 if it is gone."""
+def _start_time(number: int) -> int:
+    """Return the start time of a process; -1 if it has ended."""
     try:
         stat = (_PROC / f"{number}" / "stat").read_bytes()
     except OSError:
         return -1
-    return int(stat.rpartition(b")")[2].split()[_STARTED])
+    return int(stat.rpartition(b")")[2].split()[_START_TIME])
 
 
-def _ended(handle: int, seconds: float) -> bool:
+def _has_ended(pidfd: int, timeout: float) -> bool:
     poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(timeout * 1000))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU's storage daemons, each of which shows one volume as a file; for qemu/connector.py.
+"""QEMU's storage daemons: each exports one volume as a file (FUSE); used by volume_device.py.
 
-A daemon has a folder, and everything about it follows from the folder's path, so that whoever
-comes later finds it: by its command line, which names the folder.
+A daemon has a directory, and all its names follow from the path of that directory.  Any process
+can find the daemon by its command line, which contains the path.
 """
 
 from collections.abc import Sequence
@@ -12,204 +12,290 @@ import os
 from pathlib import Path
 import re
 import signal
+import socket
 import time
+from types import TracebackType
+from typing import Any, Self
 
 from attachd import exception
 from attachd.agent import commands
-from attachd.agent.connectors.qemu import fusemounts, processes, qmp
-from attachd.agent.connectors.qemu.blockdev import SECRET, Image
+from attachd.agent.connectors.qemu import processes
+from attachd.agent.connectors.qemu.blockdev import SECRET, VolumePath
+from attachd.agent.mount import mountinfo
 
 TOOL = "qemu-storage-daemon"
 
-START_SECONDS = 60.0
-END_SECONDS = 30.0
-KILL_SECONDS = 10.0
-_NAP = 0.02
-_SIZE_SECONDS = 30.0
+START_TIMEOUT = 60.0
+END_TIMEOUT = 30.0
+KILL_TIMEOUT = 10.0
+_QMP_TIMEOUT = 60.0
+_RESIZE_TIMEOUT = 30.0
+_POLL_INTERVAL = 0.02
 _NODE = "volume"
-_LOG_CHARACTERS = 600
+_MAX_LOG_CHARACTERS = 600
 _ARGUMENT = re.compile(r"--\w+ \{.*\}: ")
 
 
-def image_file(folder: Path) -> Path:
-    """Return the file that is the volume while the daemon runs."""
-    return folder / "image"
+def image_file(directory: Path) -> Path:
+    """Return the path of the file that is the volume while the daemon runs."""
+    return directory / "image"
 
 
-def command(folder: Path, image: Image) -> list[str]:
+def command_line(directory: Path, path: VolumePath) -> list[str]:
     """Return the command line of the daemon; there is no secret in it."""
-    blockdev = image.blockdev | {"node-name": _NODE}
+    blockdev = path.blockdev | {"node-name": _NODE}
     export = {
         "type": "fuse",
         "id": "export",
         "node-name": _NODE,
-        "mountpoint": f"{image_file(folder)}",
-        "writable": image.writable,
-        # Else everybody on the host might be asked by the kernel's FUSE about it.
+        "mountpoint": f"{image_file(directory)}",
+        "writable": path.writable,
+        # Otherwise the kernel's FUSE may send it requests of any user of the host.
         "allow-other": "off",
     }
-    secret = {"qom-type": "secret", "id": SECRET, "file": f"{_secret_file(folder)}"}
-    if "key-secret" in image.blockdev:
-        # Ceph's keys are encoded already, and QEMU would do it once more.
+    secret = {"qom-type": "secret", "id": SECRET, "file": f"{_secret_file(directory)}"}
+    if "key-secret" in path.blockdev:
+        # Ceph's keys are encoded already, and QEMU would encode them again.
         secret["format"] = "base64"
-    objects = ["--object", json.dumps(secret)] if image.secret is not None else []
-    # The path of a socket has little room: it is told from within the folder.
+    objects = ["--object", json.dumps(secret)] if path.secret is not None else []
+    # The path of a socket is limited in length: this one is relative to the directory.
     monitor = ["--chardev", "socket,id=qmp,path=qmp,server=on,wait=off", "--monitor", "qmp"]
     return [
         *(TOOL, *objects, *monitor),
         *("--blockdev", json.dumps(blockdev), "--export", json.dumps(export)),
-        *_mark(folder),
+        *_mark(directory),
     ]
 
 
-def find(folder: Path) -> list[processes.Process]:
-    """List the daemons of a folder, be they just starting; there should be one at most."""
-    mark = _mark(folder)
+def list_running(directory: Path) -> list[processes.Process]:
+    """List the daemons of a directory, also those that just start; one at most is expected."""
+    mark = _mark(directory)
 
-    def wanted(line: Sequence[str]) -> bool:
-        tools = {os.path.basename(each) for each in line[:3]}  # noqa: PTH119 (no path to be)
+    def is_daemon(line: Sequence[str]) -> bool:
+        tools = {os.path.basename(word) for word in line[:3]}  # noqa: PTH119 (not a path)
         return TOOL in tools and list(line[-len(mark) :]) == mark
 
-    return processes.find(folder, wanted)
+    return processes.find(directory, is_daemon)
 
 
-def is_ready(folder: Path) -> bool:
+def is_ready(directory: Path) -> bool:
     """Tell whether the file is the volume by now."""
     try:
-        # Written last, and by the daemon itself.
-        told = (folder / "pid").read_text().strip()
+        # The daemon writes it, as the last step of its start.
+        pid = (directory / "pid").read_text().strip()
     except OSError:
         return False
-    running = {f"{each.id}" for each in find(folder)}
-    return told in running and fusemounts.is_mounted(image_file(folder))
+    running = {f"{daemon.id}" for daemon in list_running(directory)}
+    return pid in running and is_fuse_mounted(image_file(directory))
 
 
-def start(folder: Path, image: Image) -> None:
-    """Start a daemon in its folder, which exists and has no other one, and wait until it is ready.
+def start(directory: Path, path: VolumePath) -> None:
+    """Start a daemon and wait until it is ready; the directory exists and has no daemon.
 
-    :raises HostError: it is not, and does not run
+    :raises HostError: the daemon is not ready, and does not run
     """
     for name in ("pid", "qmp"):
-        (folder / name).unlink(missing_ok=True)
-    image_file(folder).touch(mode=0o600)
-    if image.secret is not None:
-        _write_secret(folder, image.secret)
-    commands.start(*command(folder, image), folder=folder, log=folder / "log")
-    await_ready(folder)
+        (directory / name).unlink(missing_ok=True)
+    image_file(directory).touch(mode=0o600)
+    if path.secret is not None:
+        _write_secret(directory, path.secret)
+    line = command_line(directory, path)
+    commands.start_daemon(*line, directory=directory, log=directory / "log")
+    wait_until_ready(directory)
 
 
-def await_ready(folder: Path) -> None:
-    """Wait until the one daemon that was started is ready, whoever started it.
+def wait_until_ready(directory: Path) -> None:
+    """Wait until the daemon is ready that this or another process has started.
 
-    :raises HostError: it is not, and does not run
+    :raises HostError: the daemon is not ready, and does not run
     """
-    deadline = time.monotonic() + START_SECONDS
-    while not is_ready(folder):
-        found = find(folder)
-        if found and time.monotonic() > deadline:
-            stop(folder, force=True)
-            raise _unreached(f"no answer in {START_SECONDS:g} s. {_log(folder)}")
-        if not found:
-            raise _unreached(_log(folder) or f"{TOOL} has ended without a word.")
-        # Not longer: it may be the command that has just started it.
-        found[0].wait(_NAP)
-    # It has been read, and is asked for again by nobody.
-    _secret_file(folder).unlink(missing_ok=True)
+    deadline = time.monotonic() + START_TIMEOUT
+    while not is_ready(directory):
+        daemons = list_running(directory)
+        if daemons and time.monotonic() > deadline:
+            stop(directory, force=True)
+            raise _unreachable(f"no answer in {START_TIMEOUT:g} s. {_read_log(directory)}")
+        if not daemons:
+            raise _unreachable(_read_log(directory) or f"{TOOL} has ended without a message.")
+        # Not longer: it may be the command that has just started the daemon.
+        daemons[0].wait(_POLL_INTERVAL)
+    # The daemon has read it, and does not read it again.
+    _secret_file(directory).unlink(missing_ok=True)
 
 
-def stop(folder: Path, *, force: bool = False) -> None:
-    """Let the daemons of a folder write what they have, log out and end.
+def stop(directory: Path, *, force: bool = False) -> None:
+    """Let the daemons of a directory write what they have, log out and end.
 
-    :param force: kill those that do not
-    :raises HostError: one still runs
+    :param force: kill those that do not end
+    :raises HostError: a daemon still runs
     """
-    # Again and again, for one may just be starting another one.
-    while found := find(folder):
-        for each in found:
-            _end(each, force=force)
+    # Repeatedly: a process that was found may just start another one.
+    while daemons := list_running(directory):
+        for daemon in daemons:
+            _end(daemon, force=force)
 
 
-def kill(folder: Path) -> None:
-    """End the daemons of a folder at once; raises HostError if one still runs."""
-    while found := find(folder):
-        for each in found:
-            if not each.end(signal.SIGKILL, KILL_SECONDS):
-                raise _endless(each)
+def kill(directory: Path) -> None:
+    """Kill the daemons of a directory; raises HostError if one still runs."""
+    while daemons := list_running(directory):
+        for daemon in daemons:
+            if not daemon.end(signal.SIGKILL, KILL_TIMEOUT):
+                raise _still_running(daemon)
 
 
-def resize(folder: Path) -> int:
-    """Have the daemon ask for the size of the volume; returns it in bytes.
+def resize(directory: Path) -> int:
+    """Let the daemon read the size of the volume; returns it in bytes.
 
-    QEMU's iSCSI initiator reads the capacity when it is told to resize, whatever to, and takes
-    that: it cannot resize a unit.
+    QEMU's iSCSI initiator reads the capacity when it is told to resize, and takes that size
+    regardless of the one in the command: it cannot resize a unit.
 
-    :raises HostError: it does not answer, or refuses
+    :raises HostError: the daemon does not answer, or refuses
     """
-    file = image_file(folder)
-    with qmp.Monitor(folder / "qmp") as monitor:
-        known = file.stat().st_size
-        monitor.execute("block_resize", {"node-name": _NODE, "size": known})
+    file = image_file(directory)
+    with QmpMonitor(directory / "qmp") as monitor:
+        former_size = file.stat().st_size
+        monitor.execute("block_resize", {"node-name": _NODE, "size": former_size})
         nodes = monitor.execute("query-named-block-nodes", {"flat": True})
-    size = int(next(each["image"]["virtual-size"] for each in nodes if each["node-name"] == _NODE))
-    deadline = time.monotonic() + _SIZE_SECONDS
-    # The kernel asks a FUSE file for its size once in a second.
+    size = int(next(node["image"]["virtual-size"] for node in nodes if node["node-name"] == _NODE))
+    deadline = time.monotonic() + _RESIZE_TIMEOUT
+    # The kernel reads the size of a FUSE file once a second.
     while file.stat().st_size != size:
         if time.monotonic() > deadline:
             raise exception.HostError(reason=f"{file} does not grow. Repeat the command.")
-        time.sleep(_NAP)
+        time.sleep(_POLL_INTERVAL)
     return size
 
 
-def clear(folder: Path, *, lock: int) -> None:
-    """Remove what a daemon that has ended left behind, its mount and its files.
+def remove_files(directory: Path, *, lock: int) -> None:
+    """Remove the mount and the files of a daemon that has ended.
 
     :param lock: see commands.run()
     :raises HostError: something is left
     """
-    fusemounts.unmount(image_file(folder), lock=lock)
+    unmount_fuse(image_file(directory), lock=lock)
     for name in ("secret", "pid", "qmp", "log", "image"):
         with contextlib.suppress(FileNotFoundError):
-            (folder / name).unlink()
+            (directory / name).unlink()
+
+
+def is_fuse_mounted(path: Path) -> bool:
+    """Tell whether a file system is mounted at a path, without access to the path itself."""
+    return any(mount.folder == f"{path}" for mount in mountinfo.mounts())
+
+
+def unmount_fuse(path: Path, *, lock: int) -> None:
+    """Unmount all that is mounted at a path, also if it is in use; its daemon has ended.
+
+    :param lock: see commands.run()
+    :raises HostError: it is still mounted
+    """
+    while is_fuse_mounted(path):
+        try:
+            # No daemon answers there any more, so umount must not access the path.
+            commands.run("umount", "--lazy", "--no-canonicalize", f"{path}", pass_fds=[lock])
+        except exception.HostError:
+            if is_fuse_mounted(path):
+                raise
+
+
+class QmpMonitor:
+    """A connection to the monitor of a QEMU process; used in a ``with`` statement.
+
+    Source: QEMU Machine Protocol specification.
+
+    :param path: of the socket, which may be longer than a socket's path can be
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        directory = -1
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(_QMP_TIMEOUT)
+        try:
+            directory = os.open(self._path.parent, os.O_PATH | os.O_CLOEXEC)
+            self._socket.connect(f"/proc/self/fd/{directory}/{self._path.name}")
+            self._responses = self._socket.makefile("r", encoding="utf-8")
+            self._responses.readline()
+        except OSError as error:
+            self._socket.close()
+            raise _monitor_failed(f"{error}") from error
+        finally:
+            if directory >= 0:
+                os.close(directory)
+        self.execute("qmp_capabilities", {})
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._responses.close()
+        self._socket.close()
+
+    def execute(self, command: str, arguments: dict[str, Any]) -> Any:
+        """Run a command and return its answer.
+
+        :raises HostError: it was refused, or not answered
+        """
+        request = {"execute": command, "arguments": arguments}
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            response = json.loads(self._responses.readline())
+            while "event" in response:
+                response = json.loads(self._responses.readline())
+        except (OSError, ValueError) as error:
+            raise _monitor_failed(f"{error}") from error
+        if "error" in response:
+            raise _monitor_failed(f"{response['error'].get('desc')}")
+        return response.get("return")
 
 
 def _end(daemon: processes.Process, *, force: bool) -> None:
-    if daemon.end(signal.SIGTERM, KILL_SECONDS if force else END_SECONDS):
+    if daemon.end(signal.SIGTERM, KILL_TIMEOUT if force else END_TIMEOUT):
         return
-    if not force or not daemon.end(signal.SIGKILL, KILL_SECONDS):
-        raise _endless(daemon)
+    if not force or not daemon.end(signal.SIGKILL, KILL_TIMEOUT):
+        raise _still_running(daemon)
 
 
-def _endless(daemon: processes.Process) -> exception.HostError:
+def _still_running(daemon: processes.Process) -> exception.HostError:
     return exception.HostError(
         reason=f"{TOOL} (process {daemon.id}) does not end: its backend may be out of reach. "
         "Repeat the detach when it is back, or force it, which loses what was not written."
     )
 
 
-def _mark(folder: Path) -> list[str]:
-    return ["--pidfile", f"{folder / 'pid'}"]
+def _mark(directory: Path) -> list[str]:
+    return ["--pidfile", f"{directory / 'pid'}"]
 
 
-def _secret_file(folder: Path) -> Path:
-    return folder / "secret"
+def _secret_file(directory: Path) -> Path:
+    return directory / "secret"
 
 
-def _write_secret(folder: Path, secret: str) -> None:
-    path = _secret_file(folder)
+def _write_secret(directory: Path, secret: str) -> None:
+    path = _secret_file(directory)
     path.unlink(missing_ok=True)
     file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "w", encoding="utf-8") as output:
         output.write(secret)
 
 
-def _unreached(why: str) -> exception.HostError:
-    return exception.HostError(reason=f"The volume could not be reached: {why.strip()}")
+def _unreachable(reason: str) -> exception.HostError:
+    return exception.HostError(reason=f"The volume could not be reached: {reason.strip()}")
 
 
-def _log(folder: Path) -> str:
+def _monitor_failed(reason: str) -> exception.HostError:
+    return exception.HostError(reason=f"QEMU's storage daemon could not be asked: {reason}.")
+
+
+def _read_log(directory: Path) -> str:
     try:
-        said = (folder / "log").read_text(encoding="utf-8", errors="replace")
+        text = (directory / "log").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    # Whoever reads it knows what was asked for.
-    return " ".join(_ARGUMENT.sub("", said).split())[-_LOG_CHARACTERS:]
+    # The arguments in it are long, and known to the caller.
+    return " ".join(_ARGUMENT.sub("", text).split())[-_MAX_LOG_CHARACTERS:]

@@ -46,7 +46,7 @@ class HoldersTest(fixtures.TestWithFixtures):
             made.mkdir(parents=True)
             (made / "uuid").write_text(f"{uuid}\n")
         for path, whole in (("sdx", "dm-1"), ("sdy", "sdy"), ("sdz", "sdz")):
-            self.assertEqual(f"/dev/{whole}", block_device.whole(f"/dev/{path}"))
+            self.assertEqual(f"/dev/{whole}", block_device.parent_disk(f"/dev/{path}"))
 
 
 class IdentityTest(fixtures.TestWithFixtures):
@@ -84,4 +84,4 @@ class DeviceTest(fixtures.TestWithFixtures):
         self.assertRaises(OSError, Path(path).write_bytes, b"x")
         block_device.flush(path)
         block_device.check_written(path)
-        self.assertEqual([], block_device.parts(path))
+        self.assertEqual([], block_device.list_components(path))

@@ -6,7 +6,11 @@ import functools
 import os
 from pathlib import Path
 import signal
+import subprocess
+import sys
+import tempfile
 import unittest
+from unittest import mock
 
 import fixtures
 
@@ -34,7 +38,7 @@ class RunTest(unittest.TestCase):
 
     def test_a_command_that_hangs_is_killed(self):
         with self.assertRaisesRegex(exception.HostError, "'sleep 600.5' did not end in 0.1 s"):
-            commands.run("sleep", "600.5", seconds=0.1)  # slow, it does not end sooner
+            commands.run("sleep", "600.5", timeout=0.1)  # slow, it does not end sooner
         found = functools.partial(
             processes.find, Path.cwd(), lambda line: line == ("sleep", "600.5")
         )
@@ -46,7 +50,7 @@ class RunTest(unittest.TestCase):
         other = fcntl.fcntl(low, fcntl.F_DUPFD, 100)
         for each in (lock, low, other):
             self.addCleanup(os.close, each)
-        kept = commands.run("ls", "/proc/self/fd", keeping=[lock]).split()
+        kept = commands.run("ls", "/proc/self/fd", pass_fds=[lock]).split()
         self.assertIn(f"{lock}", kept)
         self.assertNotIn(f"{other}", kept)
 
@@ -61,7 +65,7 @@ class StartTest(fixtures.TestWithFixtures):
         os.set_inheritable(writing, True)
         os.mkfifo(folder / "fifo")
         script = "echo $$ > pid.new; echo said; mv pid.new pid; read forever < fifo"
-        commands.start("sh", "-c", script, folder=folder, log=folder / "log")
+        commands.start_daemon("sh", "-c", script, directory=folder, log=folder / "log")
         wait_until((folder / "pid").exists)
         # Not before: until it is mv, the shell's child has the same command line.
         (found,) = processes.find(folder, lambda line: script in line)
@@ -78,7 +82,7 @@ class StartTest(fixtures.TestWithFixtures):
     def test_what_cannot_be_started_is_said(self):
         folder = Path(self.useFixture(fixtures.TempDir()).path)
         with self.assertRaisesRegex(exception.HostError, "could not be started"):
-            commands.start("true", folder=folder / "nowhere", log=folder / "log")
+            commands.start_daemon("true", directory=folder / "nowhere", log=folder / "log")
 
 
 class MissingTest(unittest.TestCase):
@@ -86,5 +90,118 @@ class MissingTest(unittest.TestCase):
 
     def test_the_missing_are_named_with_their_packages(self):
         self.assertEqual(
-            ["no-such (package some)"], commands.missing({"sh": "dash", "no-such": "some"})
+            ["no-such (package some)"], commands.list_missing({"sh": "dash", "no-such": "some"})
         )
+
+
+_CALLER = """
+import sys
+from attachd.agent import commands
+told = lambda: print("waiting", flush=True)
+commands.run_long(["sh", "-c", "echo $$ > $0; exec sleep 600", sys.argv[1]], told)
+"""
+
+
+class ExecuteTest(unittest.TestCase):
+    """An answer, or a HostError."""
+
+    def test_an_exit_code_is_an_answer(self):
+        for run in (lambda words: commands.execute(words, TIMEOUT), self.long):
+            outcome = run(["sh", "-c", "echo out; echo in two >&2; echo lines >&2; exit 3"])
+            self.assertEqual(commands.CommandResult(3, "out\n", "in two lines"), outcome)
+
+    def test_a_missing_command_is_named(self):
+        for run in (lambda words: commands.execute(words, TIMEOUT), self.long):
+            with self.assertRaisesRegex(exception.HostError, "no-such-command could not be run"):
+                run(["no-such-command"])
+
+    def test_what_takes_too_long_is_killed(self):
+        with self.assertRaisesRegex(exception.HostError, r"'sleep 600' did not end in 0\.1 s"):
+            commands.execute(["sleep", "600"], 0.1)  # slow, it does not end sooner
+
+    def test_nobody_waits_for_what_a_killed_command_has_left_behind(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        note = Path(folder.name) / "group"
+        script = 'sleep 600 & echo $$ > "$0.new"; mv "$0.new" "$0"; wait'
+        real = subprocess.Popen.communicate
+
+        def communicate(process, timeout):
+            wait_until(note.exists)
+            return real(process, timeout=timeout / 100)
+
+        with (
+            mock.patch.object(subprocess.Popen, "communicate", communicate),
+            self.assertRaisesRegex(exception.HostError, "did not end in 3 s"),
+        ):
+            commands.execute(["sh", "-c", script, str(note)], 3)
+        # It is still there, so nobody has waited for it.
+        os.killpg(int(note.read_text()), signal.SIGKILL)
+
+    def test_what_is_waited_for_no_longer_is_killed(self):
+        def give_up():
+            raise KeyboardInterrupt
+
+        real = subprocess.Popen.kill
+        with (
+            mock.patch.object(subprocess.Popen, "kill", autospec=True, side_effect=real) as kill,
+            self.assertRaises(KeyboardInterrupt),
+        ):
+            commands.run_long(["sleep", "600"], give_up)
+        (process,) = kill.call_args.args
+        self.assertEqual(-signal.SIGKILL, process.returncode)
+
+    def test_messages_are_in_english_and_nothing_is_asked(self):
+        script = "import os, sys; print(os.environ['LC_ALL'], sys.stdin.read() == '')"
+        self.assertEqual(
+            "C True\n", commands.execute([sys.executable, "-c", script], TIMEOUT).stdout
+        )
+
+    def test_commands_of_root_are_found(self):
+        self.assertTrue(commands.which("sh"))
+        self.assertIsNone(commands.which("no-such-command"))
+
+    @staticmethod
+    def long(words):
+        return commands.run_long(words, lambda: None)
+
+
+class RunLongTest(unittest.TestCase):
+    """Who runs something long is killed."""
+
+    def test_the_command_ends_too(self):
+        folder = self.useTemporary()
+        caller = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _CALLER, str(folder / "pid")],
+            stdout=subprocess.PIPE,
+        )
+        self.addCleanup(caller.stdout.close)
+        self.addCleanup(caller.wait)
+        self.addCleanup(caller.kill)
+        caller.stdout.readline()
+        # The caller has waited for a second, which the command may have spent on its start.
+        note = folder / "pid"
+        wait_until(lambda: note.exists() and note.read_text().endswith("\n"))
+        process = int(note.read_text())
+        self.addCleanup(self.end, process)
+        self.assertTrue(self.lives(process))
+        caller.kill()
+        wait_until(lambda: not self.lives(process))
+
+    def useTemporary(self):  # noqa: N802  as fixtures calls it
+        temporary = fixtures.TempDir()
+        temporary.setUp()
+        self.addCleanup(temporary.cleanUp)
+        return Path(temporary.path)
+
+    def lives(self, process):
+        """Whether it runs, and is still the one that was started."""
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+            return state != "Z" and "sleep" in Path(f"/proc/{process}/cmdline").read_text()
+        except OSError:
+            return False
+
+    def end(self, process):
+        if self.lives(process):
+            os.kill(process, signal.SIGKILL)

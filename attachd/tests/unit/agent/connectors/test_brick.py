@@ -5,6 +5,7 @@ from pathlib import Path
 import select
 import subprocess
 import sys
+import unittest
 
 import fixtures
 from oslo_concurrency import processutils
@@ -133,7 +134,7 @@ class LacksTest(Case):
         self.useFixture(fixtures.MonkeyPatch("shutil.which", lambda *_, **__: None))
         self.useFixture(fixtures.MonkeyPatch("attachd.agent.connectors.brick._SYS", self.folder))
         for protocol, names in {
-            "iscsi": ["iscsiadm (package open-iscsi)", brick._SCSI],
+            "iscsi": ["iscsiadm (package open-iscsi)", brick._KERNEL_SCSI],
             "NVMeoF": ["nvme (package nvme-cli)"],
             "fibre_channel": ["a Fibre Channel adapter"],
             "unheard-of": ["blockdev (package util-linux)"],
@@ -326,7 +327,29 @@ class FactoryTest(Case):
     """The names of os-brick that this depends on."""
 
     def test_os_brick_has_them(self):
-        for protocol in brick._NEEDS:
+        for protocol in brick._REQUIREMENTS:
             found = self.connector._connector({"driver_volume_type": protocol}, OPTIONS)
             for verb in ("connect_volume", "disconnect_volume", "extend_volume"):
                 self.assertTrue(callable(getattr(found, verb)), f"{protocol} {verb}")
+
+
+class RedactTest(unittest.TestCase):
+    """What is replaced, and what is not."""
+
+    def test_secrets_become_stars_wherever_they_are(self):
+        info = {
+            "auth_password": "Hf8s-first",
+            "discovery_auth_password": "Hf8s-first-longer",
+            "keyring": "[client.x]\nkey = AQsecond==\n",
+            "encryption": {"secret_uuid": "third-one"},
+            "target_iqn": "iqn.x:v",
+        }
+        text = "no Hf8s-first, Hf8s-first-longer, AQsecond== third-one at iqn.x:v"
+        self.assertEqual("no ***, ***, *** *** at iqn.x:v", brick.redact(text, info))
+
+    def test_a_command_line_of_iscsiadm_is_masked_without_knowing(self):
+        text = "iscsiadm --op update -n node.session.auth.password -v unknown-one"
+        self.assertNotIn("unknown-one", brick.redact(text, {}))
+
+    def test_other_text_stays(self):
+        self.assertEqual("a b", brick.redact("a b", {"auth_password": "a", "secret": None}))

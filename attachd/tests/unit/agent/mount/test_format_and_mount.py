@@ -9,7 +9,7 @@ import uuid
 import fixtures
 
 from attachd import exception
-from attachd.agent import outcomes
+from attachd.agent import commands
 from attachd.agent.connectors.base import Device
 from attachd.agent.journal import Entry, Journal
 from attachd.agent.mount import filesystems, format_and_mount, probe
@@ -119,13 +119,13 @@ class PlacingTest(unittest.TestCase):
         self.assertEqual(before, self.path.read_bytes())
 
     def failing(self, error):
-        real = outcomes.run_long
+        real = commands.run_long
 
         def run_long(arguments, waiting):
             real(arguments, waiting)
             raise error
 
-        return mock.patch.object(outcomes, "run_long", run_long)
+        return mock.patch.object(commands, "run_long", run_long)
 
     def half_made(self):
         entry = self.entry(mkfs="ext4")

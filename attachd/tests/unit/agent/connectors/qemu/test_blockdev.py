@@ -30,7 +30,7 @@ class DescribeTest(unittest.TestCase):
     """What goes in, and what comes out."""
 
     def test_iscsi(self):
-        (found,) = blockdev.describe(ISCSI, "iqn.x:me")
+        (found,) = blockdev.list_paths(ISCSI, "iqn.x:me")
         self.assertEqual(
             {
                 "driver": "iscsi",
@@ -46,11 +46,11 @@ class DescribeTest(unittest.TestCase):
         )
         self.assertIsNone(found.secret)
         self.assertTrue(found.writable)
-        self.assertEqual("[::1]:3260 iqn.x:v", found.where)
+        self.assertEqual("[::1]:3260 iqn.x:v", found.label)
 
     def test_a_secret_is_kept_apart(self):
         for info in (ISCSI | CHAP, RBD):
-            (found,) = blockdev.describe(info, "iqn.x:me")
+            (found,) = blockdev.list_paths(info, "iqn.x:me")
             self.assertIn("top-secret", found.secret)
             self.assertNotIn("top-secret", f"{found} {found.blockdev}")
 
@@ -60,12 +60,12 @@ class DescribeTest(unittest.TestCase):
             "target_iqns": ["iqn.x:a", "iqn.x:b"],
             "target_luns": [1, 2],
         }
-        found = blockdev.describe(ISCSI | several, "iqn.x:me")
-        self.assertEqual(["a:1 iqn.x:a", "b:2 iqn.x:b"], [each.where for each in found])
+        found = blockdev.list_paths(ISCSI | several, "iqn.x:me")
+        self.assertEqual(["a:1 iqn.x:a", "b:2 iqn.x:b"], [each.label for each in found])
         self.assertEqual([1, 2], [each.blockdev["lun"] for each in found])
 
     def test_rbd(self):
-        (found,) = blockdev.describe(RBD | {"discard": True}, "")
+        (found,) = blockdev.list_paths(RBD | {"discard": True}, "")
         self.assertEqual(
             {
                 "driver": "rbd",
@@ -81,7 +81,7 @@ class DescribeTest(unittest.TestCase):
         )
         self.assertEqual("AQtop-secret==", found.secret)
         bare = {each: RBD[each] for each in ("driver_volume_type", "name")}
-        (found,) = blockdev.describe(bare | {"cluster_name": "east"}, "")
+        (found,) = blockdev.list_paths(bare | {"cluster_name": "east"}, "")
         self.assertEqual("/etc/ceph/east.conf", found.blockdev["conf"])
 
     def test_what_lacks_something_is_refused_without_its_secrets(self):
@@ -93,13 +93,18 @@ class DescribeTest(unittest.TestCase):
             RBD | {"ports": []},
         ):
             with self.assertRaisesRegex(exception.HostError, "lacks what") as caught:
-                blockdev.describe(broken, "iqn.x:me")
+                blockdev.list_paths(broken, "iqn.x:me")
             self.assertNotIn("top-secret", f"{caught.exception}")
 
     def test_other_protocols_are_for_the_kernel(self):
         with self.assertRaisesRegex(exception.HostError, "nvmeof.*kernel"):
-            blockdev.describe({"driver_volume_type": "nvmeof"}, "iqn.x:me")
+            blockdev.list_paths({"driver_volume_type": "nvmeof"}, "iqn.x:me")
 
     def test_a_name_does_not_change_with_the_mode(self):
-        self.assertEqual(blockdev.name(ISCSI), blockdev.name(ISCSI | CHAP | {"access_mode": "ro"}))
-        self.assertNotEqual(blockdev.name(ISCSI), blockdev.name(ISCSI | {"target_lun": 2}))
+        self.assertEqual(
+            blockdev.connection_name(ISCSI),
+            blockdev.connection_name(ISCSI | CHAP | {"access_mode": "ro"}),
+        )
+        self.assertNotEqual(
+            blockdev.connection_name(ISCSI), blockdev.connection_name(ISCSI | {"target_lun": 2})
+        )

@@ -8,6 +8,7 @@ import fixtures
 
 from attachd import exception
 from attachd.agent.connectors.base import Device, Options
+from attachd.agent.connectors.qemu import connector
 from attachd.agent.connectors.qemu.connector import QemuConnector
 
 INFO = {"driver_volume_type": "iscsi", "target_portal": "a:1", "target_iqn": "i", "target_lun": 1}
@@ -33,7 +34,7 @@ class LacksTest(fixtures.TestWithFixtures):
     def test_a_protocol_that_qemu_does_not_know_is_named(self):
         unknown = exception.HostError(reason="qemu: Unknown driver 'iscsi'")
         with (
-            fixtures.MonkeyPatch("attachd.agent.connectors.qemu.connector.lacks_tools", list),
+            fixtures.MonkeyPatch("attachd.agent.connectors.qemu.connector.missing_tools", list),
             mock.patch("attachd.agent.commands.run", side_effect=unknown),
         ):
             self.assertEqual(
@@ -42,7 +43,7 @@ class LacksTest(fixtures.TestWithFixtures):
             )
         needs_more = exception.HostError(reason="qemu: Parameter 'transport' is missing")
         with (
-            fixtures.MonkeyPatch("attachd.agent.connectors.qemu.connector.lacks_tools", list),
+            fixtures.MonkeyPatch("attachd.agent.connectors.qemu.connector.missing_tools", list),
             mock.patch("attachd.agent.commands.run", side_effect=needs_more),
         ):
             self.assertEqual([], self.connector.missing_requirements("iscsi"))
@@ -76,3 +77,46 @@ class AbsentTest(fixtures.TestWithFixtures):
         with self.assertRaisesRegex(exception.HostError, "not connected"):
             connector.extend(INFO, Options(), device)
         self.assertEqual([], list(folder.iterdir()))
+
+
+class InitiatorNameTest(fixtures.TestWithFixtures):
+    """Where it comes from."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = Path(self.useFixture(fixtures.TempDir()).path)
+        self.machine = self.folder / "etc"
+        self.useFixture(
+            fixtures.MonkeyPatch(f"{connector.__name__}.MACHINE_NAME_FILE", self.machine)
+        )
+
+    def test_what_is_given_comes_first(self):
+        self.machine.write_text("InitiatorName=iqn.2026-01.x:machine\n")
+        self.assertEqual(
+            "iqn.2026-01.x:me", connector.initiator_name("iqn.2026-01.x:me", self.folder)
+        )
+
+    def test_that_of_the_machine_comes_next(self):
+        self.machine.write_text("## comment\n InitiatorName = iqn.2026-01.x:machine \n")
+        self.assertEqual(
+            "iqn.2026-01.x:machine", connector.initiator_name(None, self.folder / "host")
+        )
+        self.assertFalse((self.folder / "host").exists())
+
+    def test_else_one_is_made_once(self):
+        host = self.folder / "new" / "host"
+        name = connector.initiator_name(None, host)
+        self.assertRegex(name, r"^iqn\.2026-01\.internal\.attachd:[0-9a-f]{32}$")
+        self.assertEqual(name, connector.initiator_name(None, host))
+        self.assertNotEqual(name, connector.initiator_name(None, self.folder))
+        self.assertEqual(["etc"], [each.name for each in host.iterdir()])
+
+    def test_what_is_no_name_is_refused(self):
+        for wrong in ("", "me", "iqn.", "iqn.2026-01.x:with space", "iqn." + "x" * 220):
+            with self.assertRaisesRegex(exception.HostError, "no iSCSI name"):
+                connector.initiator_name(wrong, self.folder)
+
+    def test_a_file_that_cannot_be_read_is_not_replaced(self):
+        self.machine.mkdir()
+        with self.assertRaisesRegex(exception.HostError, "cannot be read"):
+            connector.initiator_name(None, self.folder)

@@ -18,7 +18,7 @@ class LoopTest(fixtures.TestWithFixtures):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
-        self.useFixture(fixtures.MonkeyPatch(f"{loop_devices.__name__}._DETACH_SECONDS", TIMEOUT))
+        self.useFixture(fixtures.MonkeyPatch(f"{loop_devices.__name__}.DETACH_TIMEOUT", TIMEOUT))
         machine.need_device(self, "/dev/loop-control")
         folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
         self.image = folder / "an image"
@@ -29,14 +29,14 @@ class LoopTest(fixtures.TestWithFixtures):
         self.addCleanup(loop_devices.detach, self.image, lock=self.lock)
 
     def test_a_device_is_found_by_its_file(self):
-        self.assertEqual([], loop_devices.over(self.image))
+        self.assertEqual([], loop_devices.list_over(self.image))
         writable = loop_devices.attach(self.image, writable=True, lock=self.lock)
         reading = loop_devices.attach(self.image, writable=False, lock=self.lock)
         self.assertFalse(writable.read_only)
         self.assertTrue(reading.read_only)
-        self.assertEqual({writable, reading}, set(loop_devices.over(self.image)))
+        self.assertEqual({writable, reading}, set(loop_devices.list_over(self.image)))
         loop_devices.detach(self.image, lock=self.lock)
-        self.assertEqual([], loop_devices.over(self.image))
+        self.assertEqual([], loop_devices.list_over(self.image))
 
     def test_a_device_takes_writes_whatever_it_was_before(self):
         loop = loop_devices.attach(self.image, writable=True, lock=self.lock)
@@ -45,7 +45,7 @@ class LoopTest(fixtures.TestWithFixtures):
         loop_devices.detach(self.image, lock=self.lock)
         # Somebody else may have taken the device meanwhile.
         again = loop_devices.attach(self.image, writable=True, lock=self.lock)
-        self.assertEqual([again], loop_devices.over(self.image))
+        self.assertEqual([again], loop_devices.list_over(self.image))
 
     def test_a_device_grows_with_its_file(self):
         loop = loop_devices.attach(self.image, writable=True, lock=self.lock)
@@ -57,13 +57,13 @@ class LoopTest(fixtures.TestWithFixtures):
     def test_a_device_that_is_open_goes_away_with_its_user(self):
         loop = loop_devices.attach(self.image, writable=True, lock=self.lock)
         hasty = fixtures.MonkeyPatch(
-            "attachd.agent.connectors.qemu.loop_devices._DETACH_SECONDS", 0.05
+            "attachd.agent.connectors.qemu.loop_devices.DETACH_TIMEOUT", 0.05
         )
         with hasty, Path(loop.path).open("rb"):
             for _ in range(2):
                 with self.assertRaisesRegex(exception.HostError, f"{loop.path} is still"):
                     loop_devices.detach(self.image, lock=self.lock)
-            self.assertEqual([True], [each.closing for each in loop_devices.over(self.image)])
+            self.assertEqual([True], [each.closing for each in loop_devices.list_over(self.image)])
         loop_devices.detach(self.image, lock=self.lock)
 
     def test_a_device_that_is_anothers_by_now_is_left_alone(self):
@@ -71,4 +71,4 @@ class LoopTest(fixtures.TestWithFixtures):
         other = self.image.with_name("other")
         other.write_bytes(bytes(2**20))
         loop_devices._clear(mine, other, self.lock)
-        self.assertEqual([mine], loop_devices.over(self.image))
+        self.assertEqual([mine], loop_devices.list_over(self.image))

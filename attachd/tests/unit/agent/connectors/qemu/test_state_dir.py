@@ -24,27 +24,27 @@ class FolderTest(fixtures.TestWithFixtures):
 
     def test_an_attachment_has_its_own(self):
         info = ISCSI | {"attachment_id": "0d0a-1"}
-        self.assertEqual(self.folder / "devices" / "0d0a-1", state_dir.of(self.folder, info))
+        self.assertEqual(self.folder / "devices" / "0d0a-1", state_dir.path_for(self.folder, info))
 
     def test_without_one_the_target_has(self):
-        one, two = (state_dir.of(self.folder, ISCSI | {"target_lun": n}) for n in (1, 2))
+        one, two = (state_dir.path_for(self.folder, ISCSI | {"target_lun": n}) for n in (1, 2))
         self.assertNotEqual(one, two)
-        self.assertEqual(one, state_dir.of(self.folder, ISCSI | {"access_mode": "ro"}))
+        self.assertEqual(one, state_dir.path_for(self.folder, ISCSI | {"access_mode": "ro"}))
 
     def test_no_id_leads_elsewhere(self):
         for wrong in ("../../etc", "/etc", ".", "", "a\0b", "x" * 65, "-x", 7):
-            found = state_dir.of(self.folder, ISCSI | {"attachment_id": wrong})
+            found = state_dir.path_for(self.folder, ISCSI | {"attachment_id": wrong})
             self.assertEqual(self.folder / "devices", found.parent)
             self.assertRegex(found.name, "^[0-9a-f]{32}$")
 
     def test_one_has_it_at_a_time(self):
         device = self.folder / "devices" / "x"
-        self.useFixture(fixtures.MonkeyPatch(f"{state_dir.__name__}.PATIENCE", 0.05))
-        with state_dir.held(device):
+        self.useFixture(fixtures.MonkeyPatch(f"{state_dir.__name__}.LOCK_TIMEOUT", 0.05))
+        with state_dir.locked(device):
             self.assertEqual(0o700, device.stat().st_mode & 0o777)
-            with self.assertRaises(exception.LocalConflict), state_dir.held(device):
+            with self.assertRaises(exception.LocalConflict), state_dir.locked(device):
                 pass
-        with state_dir.held(device):
+        with state_dir.locked(device):
             pass
 
     def test_whoever_waits_gets_the_folder_that_is_there_then(self):
@@ -52,10 +52,10 @@ class FolderTest(fixtures.TestWithFixtures):
         got = []
 
         def wait():
-            with state_dir.held(device) as lock:
+            with state_dir.locked(device) as lock:
                 got.append(os.path.samestat(os.fstat(lock), device.stat()))
 
-        with state_dir.held(device):
+        with state_dir.locked(device):
             waiting = threading.Thread(target=wait)
             waiting.start()
             state_dir.remove(device)
@@ -75,7 +75,7 @@ class FolderTest(fixtures.TestWithFixtures):
                     device.rmdir()
                 raise
 
-        with mock.patch("os.mkdir", remove_after_failure), state_dir.held(device) as lock:
+        with mock.patch("os.mkdir", remove_after_failure), state_dir.locked(device) as lock:
             self.assertTrue(os.path.samestat(os.fstat(lock), device.stat()))
 
     def test_held_on_a_file_is_an_error(self):
@@ -83,13 +83,13 @@ class FolderTest(fixtures.TestWithFixtures):
         (self.folder / "devices" / "x").touch()
         with (
             self.assertRaisesRegex(exception.HostError, "Not a directory"),
-            state_dir.held(self.folder / "devices" / "x"),
+            state_dir.locked(self.folder / "devices" / "x"),
         ):
             pass
 
     def test_a_folder_with_something_in_it_stays(self):
         device = self.folder / "devices" / "x"
-        with state_dir.held(device):
+        with state_dir.locked(device):
             (device / "file").touch()
             with self.assertRaisesRegex(exception.HostError, "cannot be removed"):
                 state_dir.remove(device)

@@ -4,12 +4,15 @@
 import os
 from pathlib import Path
 import signal
+import socket
+import threading
 
 import fixtures
 
 from attachd import exception
-from attachd.agent.connectors.qemu import fusemounts, storage_daemon
-from attachd.agent.connectors.qemu.blockdev import Image
+from attachd.agent import commands
+from attachd.agent.connectors.qemu import storage_daemon
+from attachd.agent.connectors.qemu.blockdev import VolumePath
 from attachd.tests import machine
 from attachd.tests.wait import TIMEOUT, wait_until
 
@@ -30,62 +33,62 @@ class DaemonTest(fixtures.TestWithFixtures):
         self.addCleanup(os.close, self.lock)
         self.volume = self.folder.parent / "volume"
         self.volume.write_bytes(bytes(SIZE))
-        self.image = Image(
+        self.image = VolumePath(
             {"driver": "file", "filename": f"{self.volume}", "read-only": False}, "top-secret"
         )
-        self.addCleanup(storage_daemon.clear, self.folder, lock=self.lock)
+        self.addCleanup(storage_daemon.remove_files, self.folder, lock=self.lock)
         self.addCleanup(storage_daemon.kill, self.folder)
 
     def test_it_shows_a_volume_until_it_is_told_to_end(self):
         self.assertFalse(storage_daemon.is_ready(self.folder))
         storage_daemon.start(self.folder, self.image)
         self.assertTrue(storage_daemon.is_ready(self.folder))
-        storage_daemon.await_ready(self.folder)
+        storage_daemon.wait_until_ready(self.folder)
         file = storage_daemon.image_file(self.folder)
         with file.open("r+b") as shown:
             shown.write(b"data")
         storage_daemon.stop(self.folder)
-        self.assertEqual([], storage_daemon.find(self.folder))
+        self.assertEqual([], storage_daemon.list_running(self.folder))
         self.assertEqual(b"data", self.volume.read_bytes()[:4])
-        storage_daemon.clear(self.folder, lock=self.lock)
+        storage_daemon.remove_files(self.folder, lock=self.lock)
         self.assertEqual([], list(self.folder.iterdir()))
         storage_daemon.stop(self.folder)
 
     def test_it_keeps_no_secret_where_others_could_see_it(self):
         storage_daemon.start(self.folder, self.image)
-        (found,) = storage_daemon.find(self.folder)
-        self.assertEqual(storage_daemon.command(self.folder, self.image), list(found.line))
+        (found,) = storage_daemon.list_running(self.folder)
+        self.assertEqual(storage_daemon.command_line(self.folder, self.image), list(found.line))
         self.assertNotIn("top-secret", f"{found.line}")
         left = {each.name for each in self.folder.iterdir()}
         self.assertEqual({"image", "log", "pid", "qmp"}, left)
 
     def test_one_that_cannot_start_says_why(self):
-        image = Image({"driver": "file", "filename": "/nowhere", "read-only": False})
+        image = VolumePath({"driver": "file", "filename": "/nowhere", "read-only": False})
         with self.assertRaisesRegex(exception.HostError, "reached: .*No such file") as caught:
             storage_daemon.start(self.folder, image)
         self.assertNotIn("blockdev", f"{caught.exception}")
-        self.assertEqual([], storage_daemon.find(self.folder))
+        self.assertEqual([], storage_daemon.list_running(self.folder))
 
     def test_one_that_does_not_get_ready_is_ended(self):
-        self.useFixture(fixtures.MonkeyPatch(f"{storage_daemon.__name__}.START_SECONDS", 0))
+        self.useFixture(fixtures.MonkeyPatch(f"{storage_daemon.__name__}.START_TIMEOUT", 0))
         self.useFixture(
             fixtures.MonkeyPatch(f"{storage_daemon.__name__}.is_ready", lambda _: False)
         )
         with self.assertRaisesRegex(exception.HostError, "no answer in 0 s"):
             storage_daemon.start(self.folder, self.image)
-        self.assertEqual([], storage_daemon.find(self.folder))
+        self.assertEqual([], storage_daemon.list_running(self.folder))
 
     def test_a_key_of_ceph_is_told_to_be_encoded(self):
-        ceph = Image({"driver": "rbd", "key-secret": "secret", "read-only": False}, "QVE=")
-        self.assertIn('"format": "base64"', f"{storage_daemon.command(self.folder, ceph)}")
-        self.assertNotIn("base64", f"{storage_daemon.command(self.folder, self.image)}")
+        ceph = VolumePath({"driver": "rbd", "key-secret": "secret", "read-only": False}, "QVE=")
+        self.assertIn('"format": "base64"', f"{storage_daemon.command_line(self.folder, ceph)}")
+        self.assertNotIn("base64", f"{storage_daemon.command_line(self.folder, self.image)}")
 
     def test_the_mount_of_a_killed_one_is_cleared(self):
         storage_daemon.start(self.folder, self.image)
         storage_daemon.kill(self.folder)
         self.assertFalse(storage_daemon.is_ready(self.folder))
-        self.assertTrue(fusemounts.is_mounted(storage_daemon.image_file(self.folder)))
-        storage_daemon.clear(self.folder, lock=self.lock)
+        self.assertTrue(storage_daemon.is_fuse_mounted(storage_daemon.image_file(self.folder)))
+        storage_daemon.remove_files(self.folder, lock=self.lock)
         self.assertEqual([], list(self.folder.iterdir()))
 
     def test_one_that_hangs_is_ended_by_force_alone(self):
@@ -94,15 +97,15 @@ class DaemonTest(fixtures.TestWithFixtures):
                 fixtures.MonkeyPatch(f"attachd.agent.connectors.qemu.storage_daemon.{name}", 0.05)
             )
         storage_daemon.start(self.folder, self.image)
-        (found,) = storage_daemon.find(self.folder)
+        (found,) = storage_daemon.list_running(self.folder)
         os.kill(found.id, signal.SIGSTOP)
         # Until all of its threads have stopped, another signal would be heard first.
         wait_until(lambda: self.states(found.id) == {"T"})
         with self.assertRaisesRegex(exception.HostError, f"process {found.id}.*does not end"):
             storage_daemon.stop(self.folder)
-        self.useFixture(fixtures.MonkeyPatch(f"{storage_daemon.__name__}.KILL_SECONDS", TIMEOUT))
+        self.useFixture(fixtures.MonkeyPatch(f"{storage_daemon.__name__}.KILL_TIMEOUT", TIMEOUT))
         storage_daemon.kill(self.folder)
-        self.assertEqual([], storage_daemon.find(self.folder))
+        self.assertEqual([], storage_daemon.list_running(self.folder))
 
     @staticmethod
     def states(number):
@@ -118,5 +121,104 @@ class DaemonTest(fixtures.TestWithFixtures):
 
     def test_of_another_folder_is_another_one(self):
         storage_daemon.start(self.folder, self.image)
-        self.assertEqual([], storage_daemon.find(self.folder.parent))
-        self.assertEqual([], storage_daemon.find(self.folder.with_name("devic")))
+        self.assertEqual([], storage_daemon.list_running(self.folder.parent))
+        self.assertEqual([], storage_daemon.list_running(self.folder.with_name("devic")))
+
+
+GREETING = b'{"QMP": {}}\n'
+FINE = b'{"return": {}}\n'
+
+
+class QmpMonitorTest(fixtures.TestWithFixtures):
+    """Questions and answers."""
+
+    def serve(self, *answers):
+        """Answer each line that comes."""
+        folder = Path(self.useFixture(fixtures.TempDir()).path) / ("long" * 40)
+        folder.mkdir()
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        # The path is too long for a socket, but not this one.
+        descriptor = os.open(folder, os.O_PATH)
+        self.addCleanup(os.close, descriptor)
+        listener.bind(f"/proc/self/fd/{descriptor}/qmp")
+        listener.listen(1)
+        self.asked = []
+
+        def answer():
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as lines:
+                connection.sendall(GREETING)
+                for each in (FINE, *answers):
+                    self.asked.append(lines.readline())
+                    connection.sendall(each)
+
+        server = threading.Thread(target=answer, daemon=True)
+        server.start()
+        self.addCleanup(server.join, TIMEOUT)
+        return folder / "qmp"
+
+    def test_an_answer_is_returned_and_events_are_passed_over(self):
+        path = self.serve(b'{"event": "X"}\n{"return": [1]}\n')
+        with storage_daemon.QmpMonitor(path) as monitor:
+            self.assertEqual([1], monitor.execute("query", {"a": 1}))
+        self.assertIn(b"qmp_capabilities", self.asked[0])
+        self.assertEqual(b'{"execute": "query", "arguments": {"a": 1}}\n', self.asked[1])
+
+    def test_a_refusal_is_an_error(self):
+        path = self.serve(b'{"error": {"desc": "is read-only"}}\n')
+        with (
+            storage_daemon.QmpMonitor(path) as monitor,
+            self.assertRaisesRegex(exception.HostError, "is read-only"),
+        ):
+            monitor.execute("block_resize", {})
+
+    def test_an_end_is_an_error(self):
+        path = self.serve(b"")
+        with storage_daemon.QmpMonitor(path) as monitor, self.assertRaises(exception.HostError):
+            monitor.execute("query", {})
+
+    def test_nobody_there_is_an_error(self):
+        for path in ("/nowhere/qmp", "/tmp/nowhere-qmp"):
+            with self.assertRaises(exception.HostError), storage_daemon.QmpMonitor(Path(path)):
+                pass
+
+
+class FuseMountTest(fixtures.TestWithFixtures):
+    """A file that is mounted over another one, as daemons do."""
+
+    def setUp(self):
+        super().setUp()
+        machine.need_root(self)
+        folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
+        self.file, self.other = folder / "a file", folder / "other"
+        self.file.write_text("below")
+        self.other.write_text("above")
+        self.lock = os.open(folder, os.O_RDONLY)
+        self.addCleanup(os.close, self.lock)
+        self.addCleanup(storage_daemon.unmount_fuse, self.file, lock=self.lock)
+
+    def test_all_mounts_go_even_if_they_are_in_use(self):
+        self.assertFalse(storage_daemon.is_fuse_mounted(self.file))
+        for _ in range(2):
+            commands.run("mount", "--bind", f"{self.other}", f"{self.file}")
+        self.assertTrue(storage_daemon.is_fuse_mounted(self.file))
+        with self.file.open() as used:
+            storage_daemon.unmount_fuse(self.file, lock=self.lock)
+            self.assertEqual("above", used.read())
+        self.assertFalse(storage_daemon.is_fuse_mounted(self.file))
+        self.assertEqual("below", self.file.read_text())
+        storage_daemon.unmount_fuse(self.file, lock=self.lock)
+
+    def test_a_mount_that_stays_is_an_error(self):
+        commands.run("mount", "--bind", f"{self.other}", f"{self.file}")
+        failing = exception.HostError(reason="not permitted")
+
+        def fail(*line, **options):
+            raise failing
+
+        with (
+            fixtures.MonkeyPatch("attachd.agent.commands.run", fail),
+            self.assertRaises(exception.HostError),
+        ):
+            storage_daemon.unmount_fuse(self.file, lock=self.lock)

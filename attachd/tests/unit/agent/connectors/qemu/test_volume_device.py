@@ -8,14 +8,14 @@ import fixtures
 
 from attachd import exception
 from attachd.agent.connectors.qemu import loop_devices, storage_daemon, volume_device
-from attachd.agent.connectors.qemu.blockdev import Image
+from attachd.agent.connectors.qemu.blockdev import VolumePath
 from attachd.tests import machine
 
 SIZE = 2**20
 
 
 def image(path, *, reading=False):
-    return Image({"driver": "file", "filename": f"{path}", "read-only": reading})
+    return VolumePath({"driver": "file", "filename": f"{path}", "read-only": reading})
 
 
 class AssemblyTest(fixtures.TestWithFixtures):
@@ -37,19 +37,19 @@ class AssemblyTest(fixtures.TestWithFixtures):
         self.addCleanup(volume_device.discard, self.folder, self.lock)
 
     def complete(self, paths=None):
-        return volume_device.complete(self.folder, paths or self.paths, self.lock)
+        return volume_device.resume(self.folder, paths or self.paths, self.lock)
 
     def test_nothing_becomes_a_device_and_nothing_again(self):
         self.assertIsNone(self.complete())
         self.assertIsNone(volume_device.find(self.folder, self.paths))
-        device = volume_device.make(self.folder, self.paths, self.lock)
+        device = volume_device.create(self.folder, self.paths, self.lock)
         self.assertEqual(device, self.complete())
         self.assertEqual(device.path, volume_device.find(self.folder, self.paths).path)
         Path(device.path).write_bytes(b"x" * 512)
-        volume_device.take_away(self.folder, self.lock)
+        volume_device.delete(self.folder, self.lock)
         self.assertEqual(b"x" * 512, self.volume.read_bytes()[:512])
         self.assertEqual([], list(self.folder.iterdir()))
-        volume_device.take_away(self.folder, self.lock)
+        volume_device.delete(self.folder, self.lock)
 
     def test_a_daemon_alone_is_completed(self):
         storage_daemon.start(self.folder, self.paths[0])
@@ -58,7 +58,7 @@ class AssemblyTest(fixtures.TestWithFixtures):
         self.assertEqual(device.path, volume_device.find(self.folder, self.paths).path)
 
     def test_another_mode_or_volume_is_not_taken_for_this_one(self):
-        volume_device.make(self.folder, self.paths, self.lock)
+        volume_device.create(self.folder, self.paths, self.lock)
         other = self.volume.with_name("other")
         for wrong in (image(self.volume, reading=True), image(other)):
             self.assertIsNone(self.complete([wrong]))
@@ -66,24 +66,24 @@ class AssemblyTest(fixtures.TestWithFixtures):
         self.assertIsNotNone(self.complete([image(other), *self.paths]))
 
     def test_two_devices_are_one_too_many(self):
-        volume_device.make(self.folder, self.paths, self.lock)
+        volume_device.create(self.folder, self.paths, self.lock)
         loop_devices.attach(storage_daemon.image_file(self.folder), writable=True, lock=self.lock)
         self.assertIsNone(self.complete())
-        volume_device.take_away(self.folder, self.lock)
+        volume_device.delete(self.folder, self.lock)
 
     def test_the_first_path_that_works_is_taken(self):
         paths = [image("/nowhere"), *self.paths]
-        device = volume_device.make(self.folder, paths, self.lock)
+        device = volume_device.create(self.folder, paths, self.lock)
         self.assertEqual(device, self.complete(paths))
 
     def test_no_path_that_works_leaves_nothing(self):
         with self.assertRaisesRegex(exception.HostError, "No such file.*repeat the command"):
-            volume_device.make(self.folder, [image("/nowhere")] * 2, self.lock)
+            volume_device.create(self.folder, [image("/nowhere")] * 2, self.lock)
         self.assertEqual([], list(self.folder.iterdir()))
 
     def test_only_what_can_grow_grows(self):
         with self.assertRaisesRegex(exception.HostError, "not connected"):
             volume_device.extend(self.folder, self.paths)
-        volume_device.make(self.folder, self.paths, self.lock)
+        volume_device.create(self.folder, self.paths, self.lock)
         with self.assertRaisesRegex(exception.HostError, "cannot grow while it is attached"):
             volume_device.extend(self.folder, self.paths)
