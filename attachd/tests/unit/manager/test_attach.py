@@ -25,7 +25,7 @@ class AttachTest(unittest.TestCase):
     def _attach(self, connector=CONNECTOR):
         return attach.attach(self.backend, self.attachment_id, self.volume_id, connector)
 
-    def test_a_host_is_let_in_and_told_how_to_connect(self):
+    def test_attach_grants_access_and_returns_connection(self):
         answer = self._attach()
         self.assertEqual({self.attachment_id}, self.driver.granted())
         self.assertEqual("rw", answer["mode"])
@@ -33,7 +33,7 @@ class AttachTest(unittest.TestCase):
         self.assertEqual(self.attachment_id, answer["connection_info"]["data"]["attachment_id"])
         self.assertEqual("rw", answer["connection_info"]["data"]["access_mode"])
 
-    def test_a_connector_that_lacks_something_is_refused_before_anything_is_begun(self):
+    def test_attach_with_incomplete_connector_is_refused_before_row_changes(self):
         lacking = exception.InvalidInput(
             field="connector.wwpn", value=None, reason="It needs one."
         )
@@ -45,7 +45,7 @@ class AttachTest(unittest.TestCase):
         self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
         self.assertEqual([], self.driver.handed)
 
-    def test_the_row_keeps_what_the_host_was_told_and_who_it_is(self):
+    def test_attach_stores_connection_and_connector_in_row(self):
         answer = self._attach({**CONNECTOR, "mountpoint": "/dev/vdb", "x-rack": [1, None]})
         row = rows.attachment(self.attachment_id)
         self.assertEqual("connected", row["state"])
@@ -56,7 +56,7 @@ class AttachTest(unittest.TestCase):
         self.assertEqual((None, None), (row["owner"], row["error"]))
         self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
 
-    def test_before_the_driver_is_touched_the_row_says_all_that_recovery_needs(self):
+    def test_attach_stores_what_recovery_needs_before_driver_call(self):
         seen = []
         self.driver.script = lambda *_: seen.append(
             (rows.attachment(self.attachment_id), rows.volume(self.volume_id))
@@ -69,7 +69,7 @@ class AttachTest(unittest.TestCase):
         self.assertIsNotNone(row["owner"])
         self.assertEqual(("attaching", "attaching"), (volume["status"], volume["attach_status"]))
 
-    def test_the_driver_gets_its_notes_the_connector_the_mode_and_the_secret(self):
+    def test_attach_passes_provider_connector_mode_and_secret_to_driver(self):
         self._attach()
         (handed,) = self.driver.handed
         self.assertEqual((self.volume_id, 1, {"lun": 7}), tuple(vars(handed.volume).values()))
@@ -77,7 +77,7 @@ class AttachTest(unittest.TestCase):
         expected = {"attachment_id": self.attachment_id, "connector": CONNECTOR, "mode": "rw"}
         self.assertEqual(expected | {"secret": row["secret"]}, vars(handed.export))
 
-    def test_a_read_only_volume_is_not_written_to(self):
+    def test_attach_readonly_volume_grants_ro(self):
         rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
         with self.assertRaisesRegex(
             exception.InvalidVolumeAttachMode, "it is read-only.*mode 'ro'"
@@ -89,11 +89,11 @@ class AttachTest(unittest.TestCase):
         self.assertEqual("ro", self.driver.handed[0].export.mode)
         self.assertEqual("ro", rows.attachment(self.attachment_id)["mode"])
 
-    def test_a_volume_that_is_no_longer_read_only_is_written_to(self):
+    def test_attach_volume_no_longer_readonly_grants_rw(self):
         rows.change_volume(self.volume_id, admin_metadata={"readonly": "False"})
         self.assertEqual("rw", self._attach()["mode"])
 
-    def test_every_attachment_has_a_secret_of_its_own(self):
+    def test_attach_draws_secret_per_attachment(self):
         self._attach()
         other_volume = rows.add_volume()["id"]
         other = rows.add_attachment(other_volume)["id"]
@@ -102,34 +102,34 @@ class AttachTest(unittest.TestCase):
             rows.attachment(self.attachment_id)["secret"], rows.attachment(other)["secret"]
         )
 
-    def test_an_unknown_attachment_is_not_found(self):
+    def test_attach_unknown_attachment_raises_not_found(self):
         with self.assertRaises(exception.AttachmentNotFound):
             attach.attach(self.backend, "nothing", self.volume_id, CONNECTOR)
         with self.assertRaises(exception.VolumeNotFound):
             attach.attach(self.backend, self.attachment_id, "nothing", CONNECTOR)
         self.assertEqual([], self.driver.handed)
 
-    def test_a_backend_that_is_down_refuses_before_the_row_moves(self):
+    def test_attach_with_backend_down_leaves_row(self):
         self.backend.error = "the cable is out"
         with self.assertRaisesRegex(exception.Unavailable, "cable") as refused:
             self._attach()
         self.assertEqual(503, refused.exception.code)
         self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
 
-    def test_a_volume_in_error_is_not_connected(self):
+    def test_attach_volume_in_error_is_refused(self):
         rows.change_volume(self.volume_id, state="error", status="error")
         with self.assertRaisesRegex(exception.Conflict, "error"):
             self._attach()
         self.assertEqual([], self.driver.handed)
 
-    def test_a_completed_attachment_without_a_connector_gets_none(self):
+    def test_attach_attached_row_without_connector_is_refused(self):
         rows.change_attachment(self.attachment_id, state="attached")
         with self.assertRaises(exception.InvalidTransition):
             self._attach()
         self.assertEqual([], self.driver.handed)
 
 
-class RepeatTest(unittest.TestCase):
+class DuplicateRequestTest(unittest.TestCase):
     """The same call again."""
 
     def setUp(self):
@@ -141,7 +141,7 @@ class RepeatTest(unittest.TestCase):
     def _attach(self, attachment_id, connector=CONNECTOR):
         return attach.attach_exclusive(self.backend, attachment_id, self.volume_id, connector)
 
-    def test_the_same_connector_gets_the_same_answer_and_nothing_moves(self):
+    def test_duplicate_attach_same_connector_returns_same_answer(self):
         mine = rows.add_attachment(self.volume_id)["id"]
         first = self._attach(mine)
         before = rows.attachment(mine)
@@ -149,17 +149,17 @@ class RepeatTest(unittest.TestCase):
         self.assertEqual(before, rows.attachment(mine))
         self.assertEqual(["grant"], self.driver.methods)
 
-    def test_the_answer_is_repeated_after_the_host_said_it_is_attached(self):
+    def test_duplicate_attach_of_attached_row_returns_same_answer(self):
         info = {"driver_volume_type": "fake", "data": {"access_mode": "ro"}}
         mine = rows.add_attachment(self.volume_id, "attached", connection_info=info, mode="ro")
         self.assertEqual({"connection_info": info, "mode": "ro"}, self._attach(mine["id"]))
 
-    def test_where_the_device_shows_up_does_not_make_another_connector(self):
+    def test_duplicate_attach_with_other_mountpoint_returns_same_answer(self):
         mine = rows.add_attachment(self.volume_id)["id"]
         first = self._attach(mine, {**CONNECTOR, "mountpoint": "/dev/vdb"})
         self.assertEqual(first, self._attach(mine, {**CONNECTOR, "mountpoint": "/dev/vdc"}))
 
-    def test_another_connector_is_refused_in_every_state_that_may_reach(self):
+    def test_attach_other_connector_is_refused_in_states_with_access(self):
         bound = ["connecting", "connected", "attached", "connect_unknown"]
         for state in [*bound, "disconnecting", "disconnect_failed"]:
             with self.subTest(state=state):
@@ -174,13 +174,13 @@ class RepeatTest(unittest.TestCase):
         self.assertEqual(state, rows.attachment(mine)["state"])
         self.assertEqual([], self.driver.handed)
 
-    def test_a_connect_that_failed_cleanly_may_be_repeated_by_another_host(self):
+    def test_attach_other_host_after_clean_failure_succeeds(self):
         mine = rows.add_attachment(self.volume_id, "connect_failed", secret="7" * 32)["id"]
         self._attach(mine, rows.OTHER_CONNECTOR)
         row = rows.attachment(mine)
         self.assertEqual(("connected", "compute-2"), (row["state"], row["host"]))
 
-    def test_a_connect_in_doubt_is_repeated_with_the_same_secret(self):
+    def test_attach_retry_in_doubt_uses_same_secret(self):
         for state in ("connecting", "connect_failed", "connect_unknown"):
             self.volume_id = rows.add_volume()["id"]
             mine = rows.add_attachment(self.volume_id, state, secret="7" * 32, generation=3)
@@ -189,7 +189,7 @@ class RepeatTest(unittest.TestCase):
             row = rows.attachment(mine["id"])
             self.assertEqual(("connected", 4), (row["state"], row["generation"]), state)
 
-    def test_what_is_being_taken_away_is_not_given_again(self):
+    def test_attach_disconnecting_attachment_is_refused(self):
         for state in ("disconnecting", "disconnect_failed"):
             self.volume_id = rows.add_volume()["id"]
             mine = rows.add_attachment(self.volume_id, state)["id"]
@@ -210,7 +210,7 @@ BOUND = (
 )
 
 
-class BesideTest(unittest.TestCase):
+class OtherAttachmentsTest(unittest.TestCase):
     """Two attachments of one volume."""
 
     def setUp(self):
@@ -225,7 +225,7 @@ class BesideTest(unittest.TestCase):
         mine = rows.add_attachment(volume_id, instance_uuid=SERVER)["id"]
         return volume_id, other, mine
 
-    def test_alone_means_without_any_other_connection_of_an_ordinary_volume(self):
+    def test_attach_exclusive_beside_connection_of_ordinary_volume_is_refused(self):
         for state in BOUND:
             volume_id, other, mine = self._volume(state)
             with self.subTest(state=state), self.assertRaises(exception.Conflict) as refused:
@@ -236,19 +236,19 @@ class BesideTest(unittest.TestCase):
             self.assertEqual("reserved", rows.attachment(mine)["state"])
         self.assertEqual([], self.driver.handed)
 
-    def test_alone_does_not_mind_what_does_not_reach_the_volume(self):
+    def test_attach_exclusive_beside_rows_without_access_succeeds(self):
         for state in ("reserved", "connect_failed"):
             volume_id, _other, mine = self._volume(state)
             attach.attach_exclusive(self.backend, mine, volume_id, CONNECTOR)
             self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_a_server_that_moves_is_connected_from_both_hosts(self):
+    def test_attach_same_server_from_second_host_succeeds(self):
         for state in ("connecting", "connected", "attached", "disconnecting"):
             volume_id, _other, mine = self._volume(state)
             attach.attach(self.backend, mine, volume_id, OTHER_CONNECTOR)
             self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_nobody_else_is_connected_beside_a_server_of_an_ordinary_volume(self):
+    def test_attach_other_server_of_ordinary_volume_is_refused(self):
         # Such a pair comes from a connect that failed cleanly and is tried again too late.
         for state in ("reserved", *BOUND):
             for connect in (attach.attach, attach.attach_exclusive):
@@ -257,33 +257,33 @@ class BesideTest(unittest.TestCase):
                     connect(self.backend, mine, volume_id, OTHER_CONNECTOR)
         self.assertEqual([], self.driver.handed)
 
-    def test_two_attachments_without_servers_are_strangers(self):
+    def test_attach_two_rows_without_server_of_ordinary_volume_is_refused(self):
         volume_id = rows.add_volume()["id"]
         rows.add_attachment(volume_id, "connected")
         mine = rows.add_attachment(volume_id)["id"]
         with self.assertRaises(exception.NotMultiattach):
             attach.attach(self.backend, mine, volume_id, OTHER_CONNECTOR)
 
-    def test_a_multiattach_volume_connects_everybody(self):
+    def test_attach_multiattach_volume_beside_other_server_succeeds(self):
         for state in ("reserved", "connecting", "connected", "attached", "disconnecting"):
             for connect in (attach.attach, attach.attach_exclusive):
                 volume_id, _other, mine = self._volume(state, OTHER_SERVER, multiattach=True)
                 connect(self.backend, mine, volume_id, OTHER_CONNECTOR)
                 self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_a_multiattach_volume_stays_in_use_while_another_host_connects(self):
+    def test_attach_second_host_keeps_multiattach_volume_in_use(self):
         volume_id, _other, mine = self._volume("attached", OTHER_SERVER, multiattach=True)
         attach.attach_exclusive(self.backend, mine, volume_id, OTHER_CONNECTOR)
         volume = rows.volume(volume_id)
         self.assertEqual(("in-use", "attached"), (volume["status"], volume["attach_status"]))
 
-    def test_nobody_is_connected_while_somebody_alone_may_still_reach_the_volume(self):
+    def test_attach_multiattach_volume_beside_doubtful_attachment_is_refused(self):
         for state in ("connect_unknown", "disconnect_failed"):
             volume_id, _other, mine = self._volume(state, OTHER_SERVER, multiattach=True)
             with self.assertRaisesRegex(exception.Conflict, "error"):
                 attach.attach(self.backend, mine, volume_id, CONNECTOR)
 
-    def test_ones_own_doubt_does_not_stand_in_the_way(self):
+    def test_attach_retry_beside_own_doubtful_state_succeeds(self):
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id, "connect_unknown")["id"]
         self.assertEqual("error", rows.volume(volume_id)["status"])
@@ -325,17 +325,17 @@ class ModeTest(ModeCase):
         detach.detach(self.backend, mine, self.volume_id)
         return answer["mode"]
 
-    def test_without_a_word_it_is_read_and_write(self):
+    def test_mode_default_is_rw(self):
         self.assertEqual("rw", self.mode(None, CONNECTOR))
 
-    def test_the_connector_may_ask_for_less(self):
+    def test_mode_of_connector_limits_access(self):
         self.assertEqual("ro", self.mode(None, {**CONNECTOR, "mode": "ro"}))
 
-    def test_what_was_reserved_wins_over_the_connector(self):
+    def test_mode_of_reservation_wins_over_connector(self):
         self.assertEqual("ro", self.mode("ro", {**CONNECTOR, "mode": "rw"}))
         self.assertEqual("rw", self.mode("rw", {**CONNECTOR, "mode": "ro"}))
 
-    def test_an_unknown_mode_of_a_connector_is_read_and_write(self):
+    def test_mode_unknown_in_connector_is_rw(self):
         self.assertEqual("rw", self.mode(None, {**CONNECTOR, "mode": "shared"}))
 
 
@@ -350,21 +350,21 @@ class OneWriterTest(ModeCase):
         self.mine = rows.add_attachment(self.volume_id)["id"]
         self.other = rows.add_attachment(self.volume_id)["id"]
 
-    def test_the_first_one_writes_and_the_second_one_reads(self):
+    def test_mode_one_writer_grants_first_rw_and_second_ro(self):
         self.assertEqual("rw", self.attach(self.mine)["mode"])
         self.assertEqual("ro", self.attach(self.other, OTHER_CONNECTOR)["mode"])
         self.assertEqual(("ro", "ro"), self.modes(self.other))
         detach.detach(self.backend, self.mine, self.volume_id)
         self.assertEqual("ro", rows.attachment(self.other)["mode"])
 
-    def test_a_connect_that_failed_cleanly_leaves_the_place_to_others(self):
+    def test_mode_one_writer_after_clean_failure_is_free(self):
         with self.driver.failing("grant", final=True):
             self.fail(self.mine)
         self.assertIsNone(rows.attachment(self.mine)["mode"])
         self.assertEqual("rw", self.attach(self.other, OTHER_CONNECTOR)["mode"])
         self.assertEqual("ro", self.attach(self.mine)["mode"])
 
-    def test_who_was_asked_to_write_keeps_that_wish(self):
+    def test_mode_one_writer_requested_rw_is_kept_after_refusal(self):
         rows.change_attachment(self.mine, mode="rw", asked_mode="rw")
         with self.driver.failing("grant", final=True):
             self.fail(self.mine)
@@ -373,7 +373,7 @@ class OneWriterTest(ModeCase):
             self.attach(self.mine)
         self.assertEqual("connect_failed", rows.attachment(self.mine)["state"])
 
-    def test_one_that_may_write_already_is_in_the_way_and_is_granted_as_before(self):
+    def test_mode_one_writer_retry_in_doubt_keeps_rw(self):
         with self.driver.failing("grant", "revoke"):
             self.fail(self.mine)
         self.assertEqual("connect_unknown", rows.attachment(self.mine)["state"])
@@ -400,17 +400,17 @@ class SecretTest(ModeCase):
         self.assertEqual(row["secret"], self.driver.handed[-1].export.secret)
         return mine, row["secret"]
 
-    def test_attachments_that_share_a_connection_have_one(self):
+    def test_secret_of_shared_connection_is_equal(self):
         (first, known), (_second, same) = self.secret(), self.secret()
         self.assertEqual(known, same)
         detach.detach(self.backend, first, self.volume_id)
         self.assertEqual(known, self.secret()[1])
 
-    def test_others_have_one_of_their_own(self):
+    def test_secret_of_other_connection_differs(self):
         secrets = {self.secret()[1], self.secret(OTHER_CONNECTOR)[1], self.secret(mode="ro")[1]}
         self.assertEqual(3, len(secrets))
 
-    def test_what_may_be_there_still_counts(self):
+    def test_secret_of_doubtful_connection_is_shared(self):
         for state in ("connect_unknown", "disconnect_failed", "disconnecting", "connecting"):
             with self.subTest(state):
                 mine, known = self.secret()
@@ -423,7 +423,7 @@ class SecretTest(ModeCase):
                 rows.remove_attachment(other)
                 rows.remove_attachment(mine)
 
-    def test_what_surely_failed_does_not(self):
+    def test_secret_of_failed_connection_is_not_shared(self):
         mine = rows.add_attachment(self.volume_id)["id"]
         with self.driver.failing("grant", final=True):
             self.fail(mine)
@@ -433,7 +433,7 @@ class SecretTest(ModeCase):
         self.attach(mine)
         self.assertEqual(secret, rows.attachment(mine)["secret"])
 
-    def test_another_host_does_not_get_what_this_one_may_know(self):
+    def test_secret_changes_for_other_host(self):
         _first, known = self.secret()
         mine = rows.add_attachment(self.volume_id)["id"]
         with self.driver.failing("grant", final=True):
@@ -443,10 +443,10 @@ class SecretTest(ModeCase):
         self.assertNotEqual(known, rows.attachment(mine)["secret"])
 
 
-class DeniedTest(ModeCase):
+class DeniedSharingTest(ModeCase):
     """A connect that failed is repeated when somebody else has come, which is denied."""
 
-    def test_it_is_one_of_several_then(self):
+    def test_attach_retry_with_denied_sharing_is_forbidden(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
         mine = rows.add_attachment(volume_id, "connect_failed")["id"]
         other = rows.add_attachment(volume_id, "attached")["id"]

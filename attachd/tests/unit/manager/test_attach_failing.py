@@ -43,7 +43,7 @@ class FailingGrantTest(_AttachCase):
             self._attach()
         return failed.exception
 
-    def test_a_final_failure_leaves_nothing_to_undo_and_frees_the_volume(self):
+    def test_attach_final_grant_failure_reverts_nothing_and_frees_volume(self):
         with self.driver.failing("grant", final=True):
             error = self._failure()
         self.assertIn("burns", str(error))
@@ -51,13 +51,13 @@ class FailingGrantTest(_AttachCase):
         self.assertEqual(("connect_failed", "available", "detached"), self._state())
         self.assertEqual(["grant"], self.driver.methods)
 
-    def test_a_failure_in_doubt_is_undone_and_then_frees_the_volume(self):
+    def test_attach_doubtful_grant_failure_revokes_and_frees_volume(self):
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             self._attach()
         self.assertEqual(("connect_failed", "available", "detached"), self._state())
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
-    def test_a_final_failure_of_a_second_try_undoes_the_first(self):
+    def test_attach_final_failure_of_retry_revokes_first_grant(self):
         with self.driver.failing("grant", "revoke"):
             self._failure()
         self.assertEqual(("connect_unknown", "error", "error_attaching"), self._state())
@@ -66,17 +66,17 @@ class FailingGrantTest(_AttachCase):
         self.assertEqual(("connect_failed", "available", "detached"), self._state())
         self.assertEqual(["grant", "revoke", "grant", "revoke"], self.driver.methods)
 
-    def test_an_error_that_no_driver_may_raise_is_in_doubt(self):
+    def test_attach_unforeseen_driver_error_is_doubtful(self):
         with self.driver.raising(ZeroDivisionError("bug"), "grant"):
             self.assertIn("ZeroDivisionError", str(self._failure()))
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
-    def test_when_the_undoing_fails_too_the_volume_is_nobodys(self):
+    def test_attach_failure_with_failed_revoke_sets_volume_error(self):
         with self.driver.failing("grant", "revoke"), self.assertRaises(exception.ConnectFailed):
             self._attach()
         self.assertEqual(("connect_unknown", "error", "error_attaching"), self._state())
 
-    def test_the_row_says_why_and_that_nobody_works_on_it(self):
+    def test_attach_failure_stores_reason_and_clears_owner(self):
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             self._attach()
         row = rows.attachment(self.attachment_id)
@@ -86,7 +86,7 @@ class FailingGrantTest(_AttachCase):
         )
         self.assertEqual(CONNECTOR, row["connector"])
 
-    def test_it_can_be_tried_again_until_it_works(self):
+    def test_attach_retry_after_failure_succeeds(self):
         for methods in (("grant",), ("grant", "revoke")):
             with self.driver.failing(*methods), self.assertRaises(exception.ConnectFailed):
                 self._attach()
@@ -97,7 +97,7 @@ class FailingGrantTest(_AttachCase):
         secrets = {each.export.secret for each in self.driver.handed}
         self.assertEqual(1, len(secrets), "a repeated call needs the same secret")
 
-    def test_the_undoing_spares_the_other_hosts(self):
+    def test_attach_failure_revoke_spares_other_hosts(self):
         rows.change_volume(self.volume_id, multiattach=True)
         other = rows.add_attachment(self.volume_id, "attached")
         for state in ("reserved", "connect_failed", "disconnecting"):
@@ -126,7 +126,7 @@ class LostRowTest(_AttachCase):
 
         self.driver.script = script
 
-    def test_a_host_that_was_detached_meanwhile_is_shut_out_again(self):
+    def test_attach_detached_meanwhile_is_revoked(self):
         def detached():
             values = {"generation": 2}
             db.move(self.attachment_id, self.volume_id, Event.DISCONNECT, values)
@@ -138,7 +138,7 @@ class LostRowTest(_AttachCase):
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual(("disconnecting", "detaching", "detaching"), self._state())
 
-    def test_a_host_whose_attachment_is_gone_is_shut_out_again(self):
+    def test_attach_deleted_meanwhile_is_revoked(self):
         def gone():
             db.move(self.attachment_id, self.volume_id, Event.DISCONNECT)
             db.move(self.attachment_id, self.volume_id, Event.REVOKED)
@@ -149,7 +149,7 @@ class LostRowTest(_AttachCase):
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual([], rows.attachments(self.volume_id))
 
-    def test_what_a_second_manager_granted_meanwhile_stays_granted(self):
+    def test_attach_granted_by_second_manager_stays_granted(self):
         # The first one was taken for dead, and the repeated call went to the other one.
         self._meanwhile(self._attach_elsewhere)
         with self.assertRaises(exception.TakenOver):
@@ -157,7 +157,7 @@ class LostRowTest(_AttachCase):
         self.assertEqual({self.attachment_id}, self.driver.granted())
         self.assertEqual("connected", self._state()[0])
 
-    def test_the_answer_of_a_connect_that_was_begun_anew_elsewhere_is_not_stored(self):
+    def test_attach_result_of_superseded_generation_is_not_stored(self):
         self._meanwhile(lambda: rows.change_attachment(self.attachment_id, generation=2))
         with self.assertRaises(exception.InvalidTransition):
             self._attach()
@@ -177,7 +177,7 @@ class LostRowTest(_AttachCase):
         ):
             attach.attach_exclusive(elsewhere, self.attachment_id, self.volume_id, CONNECTOR)
 
-    def test_nobody_else_works_on_the_volume_while_its_manager_lives(self):
+    def test_attach_elsewhere_while_lease_held_is_refused(self):
         backends.override(self, "attach_timeout", 1, group="rpc")
         refused = []
 
@@ -193,7 +193,7 @@ class LostRowTest(_AttachCase):
         self.assertEqual(("connected", ["grant"]), (self._state()[0], self.driver.methods))
         self.assertIn("busy", refused[0])
 
-    def test_a_failure_does_not_overwrite_what_the_new_owner_wrote(self):
+    def test_attach_failure_after_takeover_does_not_overwrite_row(self):
         def taken_over():
             self._attach_elsewhere()
             raise exception.BackendError("late")
@@ -224,21 +224,21 @@ class LostDatabaseTest(_AttachCase):
         detach.detach(self.backend, self.attachment_id, self.volume_id)
         self.assertEqual(set(), self.driver.granted())
 
-    def test_an_answer_that_was_stored_keeps_its_grant(self):
+    def test_attach_with_result_stored_before_database_loss_keeps_grant(self):
         with self._losing(db.move_without_volume), self.assertRaises(exception.Unavailable):
             self._attach()
         self.assertEqual("connected", self._state()[0])
         self.assertEqual({self.attachment_id}, self.driver.granted())
         self._check_repeatable()
 
-    def test_an_answer_that_was_not_stored_is_undone(self):
+    def test_attach_with_result_lost_in_database_loss_is_revoked(self):
         with self._losing(), self.assertRaises(exception.Unavailable):
             self._attach()
         self.assertEqual(("connect_failed", "available", "detached"), self._state())
         self.assertEqual(set(), self.driver.granted())
         self._check_repeatable()
 
-    def test_while_nobody_can_tell_the_grant_stays_and_the_row_is_at_least_connecting(self):
+    def test_attach_with_database_down_keeps_grant_and_connecting_row(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(db, "get", side_effect=gone), self._losing():
             real = db.move

@@ -20,7 +20,7 @@ from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
 
-class KeptModesTest(unittest.TestCase):
+class GrantedModesTest(unittest.TestCase):
     """A volume that one host writes; what is allowed turns while its connect is in doubt."""
 
     def setUp(self):
@@ -30,7 +30,7 @@ class KeptModesTest(unittest.TestCase):
         specs = {"multiattach": "<is> True", "mode": "RO"}
         self.type_id = types.create({"name": "one-writer", "extra_specs": specs})["id"]
 
-    def test_what_may_have_been_granted_is_revoked_as_it_was(self):
+    def test_revoke_after_doubtful_grant_uses_granted_mode(self):
         for begin in (self.attach, self.open):
             for doubt in (self.lost, self.killed, self.undone, self.let_in):
                 for turn in (self.nobody_writes, self.somebody_else_writes):

@@ -35,7 +35,7 @@ class LoadTest(unittest.TestCase):
             CONF.register_opt(backends.conf.manager.DRIVER, group=name)
             override(self, "driver", driver, group=name)
 
-    def test_each_has_its_own_driver_under_its_own_name(self):
+    def test_load_makes_driver_per_backend_name(self):
         self._enable(slow="fake", quick="fake", disk="file")
         found = backends.load()
         self.assertEqual(
@@ -46,24 +46,24 @@ class LoadTest(unittest.TestCase):
         self.assertEqual(kinds, [type(each.driver) for each in found])
         self.assertEqual(["slow", "quick", "disk"], [each.driver.name for each in found])
 
-    def test_each_has_its_own_options(self):
+    def test_load_reads_options_per_backend(self):
         self._enable(slow="fake", quick="fake")
         slow, quick = backends.load()
         override(self, "fake_delay", 0.5, group="slow")
         delays = (slow.driver.options.fake_delay, quick.driver.options.fake_delay)
         self.assertEqual((0.5, 0.0), delays)
 
-    def test_a_backend_without_a_driver_is_named(self):
+    def test_load_backend_without_driver_names_backend(self):
         self._enable(nameless=None)
         with self.assertRaisesRegex(exception.ConfigurationError, r"nameless.*driver"):
             backends.load()
 
-    def test_a_driver_that_does_not_exist_is_named(self):
+    def test_load_unknown_driver_names_driver(self):
         self._enable(shelf="flying")
         with self.assertRaisesRegex(exception.ConfigurationError, r"shelf.*flying"):
             backends.load()
 
-    def test_nobody_else_may_look_at_the_locks(self):
+    def test_load_creates_private_locks_directory(self):
         backends.load()
         mode = (Path(CONF.state_path) / "locks").stat().st_mode
         self.assertEqual(0o700, mode & 0o777)
@@ -76,15 +76,15 @@ class ReadyTest(unittest.TestCase):
         super().setUp()
         self.backend = made.FakeBackend(made.NAME, made.RecordingDriver())
 
-    def test_it_cannot_before_it_was_set_up(self):
+    def test_check_ready_before_setup_raises(self):
         with self.assertRaisesRegex(exception.Unavailable, "set up"):
             self.backend.check_ready()
 
-    def test_it_can_once_the_driver_agrees(self):
+    def test_check_ready_after_setup_passes(self):
         self.assertIs(True, self.backend.setup())
         self.backend.check_ready()
 
-    def test_it_says_why_it_cannot_and_may_be_tried_again(self):
+    def test_setup_failure_stores_reason_and_can_be_repeated(self):
         broken = exception.BackendError("tgtd is not running")
         with mock.patch.object(self.backend.driver, "setup", side_effect=broken):
             self.assertIs(False, self.backend.setup())
@@ -92,7 +92,7 @@ class ReadyTest(unittest.TestCase):
                 self.backend.check_ready()
         self.assertIs(True, self.backend.setup())
 
-    def test_the_same_reason_is_logged_once(self):
+    def test_take_down_logs_same_reason_once(self):
         broken = exception.BackendError("tgtd is not running")
         logs = self.assertLogs("attachd.manager.backends", "ERROR")
         with mock.patch.object(self.backend.driver, "setup", side_effect=broken), logs as logged:
@@ -132,18 +132,18 @@ class LockTest(unittest.TestCase):
         thread.start()
         self.addCleanup(thread.join, TIMEOUT)
 
-    def test_a_second_thread_waits(self):
+    def test_lock_in_second_thread_waits(self):
         with self.backend.lock(self.one):
             self._lock_elsewhere(self.one)
             self.assertFalse(self.got.wait(0.05))  # a slow one has not got it either
         self.assertTrue(self.got.wait(TIMEOUT))
 
-    def test_different_volumes_do_not_wait_for_each_other(self):
+    def test_lock_of_different_volumes_does_not_wait(self):
         with self.backend.lock(self.one):
             self._lock_elsewhere(self.two)
             self.assertTrue(self.got.wait(TIMEOUT))
 
-    def test_a_second_process_waits(self):
+    def test_lock_in_second_process_waits(self):
         where = (CONF.state_path, CONF.database.connection, self.one)
         holder = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", _HOLDER, *where],
@@ -157,14 +157,14 @@ class LockTest(unittest.TestCase):
             self.assertFalse(self.got.wait(0.1))  # a slow one has not got it either
         self.assertTrue(self.got.wait(TIMEOUT))
 
-    def test_a_forgotten_turn_leaves_nothing_and_can_be_forgotten_again(self):
+    def test_delete_lock_files_twice_leaves_no_file(self):
         with self.backend.lock(self.one):
             self.assertTrue(list(Path(CONF.state_path).rglob(f"*{self.one}*")))
         self.backend.delete_lock_files(self.one)
         self.backend.delete_lock_files(self.one)
         self.assertEqual([], list(Path(CONF.state_path).rglob(f"*{self.one}*")))
 
-    def test_whoever_has_it_has_the_lease_which_is_given_back(self):
+    def test_lock_acquires_lease_and_releases_it(self):
         ours = self.backend.membership.id
         with self.backend.lock(self.one) as lease:
             row = rows.volume(self.one)
@@ -173,12 +173,12 @@ class LockTest(unittest.TestCase):
         row = rows.volume(self.one)
         self.assertEqual((None, 1), (row["lease_holder"], row["lease_generation"]))
 
-    def test_a_turn_alone_takes_no_lease(self):
+    def test_volume_lease_alone_takes_no_lease(self):
         with self.backend.volume_lease(self.one):
             self.assertFalse(self.backend.is_idle(self.one))
             self.assertIsNone(rows.volume(self.one)["lease_holder"])
         self.assertTrue(self.backend.is_idle(self.one))
 
-    def test_a_volume_that_is_gone_cannot_be_had(self):
+    def test_lock_missing_volume_raises_not_found(self):
         with self.assertRaises(exception.VolumeNotFound), self.backend.lock("gone"):
             self.fail("nothing is to be done here")

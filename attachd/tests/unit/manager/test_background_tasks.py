@@ -12,7 +12,7 @@ from attachd.manager.background_tasks import BackgroundTasks
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-class LongWorkTest(unittest.TestCase):
+class BackgroundTasksTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.work = BackgroundTasks("shelf", 2)
@@ -29,7 +29,7 @@ class LongWorkTest(unittest.TestCase):
 
         self.work.submit(name, do)
 
-    def test_who_begins_it_does_not_wait_and_a_few_are_done_at_a_time(self):
+    def test_submit_returns_at_once_and_limits_running_tasks(self):
         for name in "abcd":
             self.submit(name)
         wait_until(lambda: len(self.begun) == 2)
@@ -40,7 +40,7 @@ class LongWorkTest(unittest.TestCase):
             self.assertTrue(self.done.acquire(timeout=TIMEOUT))
         self.assertEqual({"a", "b", "c", "d"}, set(self.begun))
 
-    def test_a_volume_that_has_work_gets_no_more(self):
+    def test_submit_second_task_of_volume_is_ignored(self):
         for _ in range(3):
             self.submit("a")
         wait_until(lambda: self.begun)
@@ -52,7 +52,7 @@ class LongWorkTest(unittest.TestCase):
         self.submit("a")
         wait_until(lambda: self.begun == ["a", "a"])
 
-    def test_it_is_busy_until_everything_is_done(self):
+    def test_is_busy_until_all_tasks_are_done(self):
         self.assertFalse(self.work.is_busy)
         for name in "abc":
             self.submit(name)
@@ -61,7 +61,7 @@ class LongWorkTest(unittest.TestCase):
         wait_until(lambda: not self.work.is_busy)
         self.assertEqual(3, len(self.begun))
 
-    def test_trouble_does_not_keep_others_from_their_work(self):
+    def test_failed_task_does_not_block_others(self):
         def fail():
             raise ZeroDivisionError
 
@@ -73,7 +73,7 @@ class LongWorkTest(unittest.TestCase):
             self.submit(name)
         wait_until(lambda: len(self.begun) == 3)
 
-    def test_who_asked_for_it_is_known_where_it_is_done(self):
+    def test_task_runs_with_context_of_request(self):
         seen = []
         before = oslo_context.get_current()
         context.RequestContext(request_id="req-1", overwrite=True)

@@ -32,7 +32,7 @@ class DetachTest(unittest.TestCase):
         attach.attach(self.backend, mine, self.volume_id, connector)
         return mine
 
-    def test_every_state_can_be_left(self):
+    def test_detach_succeeds_in_every_state(self):
         for state in set(AttachmentState) - {AttachmentState.HELD}:
             mine = rows.add_attachment(self.volume_id, state.value)["id"]
             self.assertEqual([], self._detach(mine), state)
@@ -42,19 +42,19 @@ class DetachTest(unittest.TestCase):
                 ("available", "detached"), (volume["status"], volume["attach_status"])
             )
 
-    def test_the_driver_is_asked_unless_the_attachment_never_had_a_connector(self):
+    def test_detach_calls_driver_only_if_connector_was_stored(self):
         for state in set(AttachmentState) - {AttachmentState.HELD}:
             self.driver.handed.clear()
             self._detach(rows.add_attachment(self.volume_id, state.value)["id"])
             asked = [] if state == "reserved" else ["revoke"]
             self.assertEqual(asked, self.driver.methods, state)
 
-    def test_completed_without_a_connector_it_is_unknown_to_the_driver(self):
+    def test_detach_attached_row_without_connector_skips_driver(self):
         mine = rows.add_attachment(self.volume_id, "attached", connector=None)["id"]
         self._detach(mine)
         self.assertEqual([], self.driver.handed)
 
-    def test_before_the_driver_is_touched_the_row_says_what_is_begun(self):
+    def test_detach_stores_state_before_driver_call(self):
         mine = self._connected()
         seen = []
         self.driver.script = lambda _call: seen.append(rows.attachment(mine))
@@ -62,7 +62,7 @@ class DetachTest(unittest.TestCase):
         self.assertEqual(("disconnecting", 2), (seen[0]["state"], seen[0]["generation"]))
         self.assertIsNotNone(seen[0]["owner"])
 
-    def test_the_driver_gets_what_the_grant_got_and_the_hosts_to_spare(self):
+    def test_detach_passes_granted_export_and_others_to_driver(self):
         mine = self._connected()
         other = self._connected(OTHER_CONNECTOR)
         for state in ("reserved", "connect_failed", "connect_unknown", "disconnecting"):
@@ -78,26 +78,26 @@ class DetachTest(unittest.TestCase):
         self.assertEqual([other], [each.attachment_id for each in revoked.others])
         self.assertEqual(OTHER_CONNECTOR, revoked.others[0].connector)
 
-    def test_the_remaining_attachments_are_returned(self):
+    def test_detach_returns_remaining_attachments(self):
         mine, other = self._connected(), self._connected(OTHER_CONNECTOR)
         self.assertEqual([other], [row["id"] for row in self._detach(mine)])
         self.assertEqual({other}, self.driver.granted())
         self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
 
-    def test_a_second_time_it_is_not_found(self):
+    def test_detach_twice_raises_not_found(self):
         mine = self._connected()
         self._detach(mine)
         with self.assertRaises(exception.AttachmentNotFound):
             self._detach(mine)
 
-    def test_a_backend_that_is_down_refuses_before_the_row_moves(self):
+    def test_detach_with_backend_down_leaves_row(self):
         mine = self._connected()
         self.backend.error = "the cable is out"
         with self.assertRaises(exception.Unavailable):
             self._detach(mine)
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_a_volume_in_error_is_usable_again_and_says_so_even_beside_an_uncertain_one(self):
+    def test_detach_volume_in_error_restores_status_beside_doubtful_attachment(self):
         doubtful = rows.add_attachment(self.volume_id, "connect_unknown")["id"]
         mine = rows.add_attachment(self.volume_id, "connect_failed")["id"]
         rows.change_volume(self.volume_id, state="error", status="error")
@@ -108,7 +108,7 @@ class DetachTest(unittest.TestCase):
         self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
 
 
-class ChangedTest(unittest.TestCase):
+class AllowedStatesTest(unittest.TestCase):
     """It was decided that an attachment may go; by now it is another one."""
 
     def setUp(self):
@@ -120,12 +120,12 @@ class ChangedTest(unittest.TestCase):
         mine = rows.add_attachment(self.volume_id, state)["id"]
         detach.detach(self.backend, mine, self.volume_id, seen)
 
-    def test_what_is_in_one_of_the_states_goes(self):
+    def test_detach_in_allowed_state_removes_row(self):
         for state in ("reserved", "connect_failed"):
             self._detach(state, ["connect_failed", "reserved"])
         self.assertEqual([], rows.attachments(self.volume_id))
 
-    def test_what_is_not_stays_as_it_is(self):
+    def test_detach_in_other_state_leaves_row(self):
         states = set(AttachmentState) - {AttachmentState.HELD, AttachmentState.CONNECT_FAILED}
         for state in states:
             with self.assertRaisesRegex(exception.InvalidTransition, f"become {state.wire} since"):
@@ -134,7 +134,7 @@ class ChangedTest(unittest.TestCase):
         self.assertEqual([], self.backend.driver.handed)
 
 
-class ForceTest(unittest.TestCase):
+class ForceDetachTest(unittest.TestCase):
     """An administrator has one attachment go."""
 
     def setUp(self):
@@ -149,7 +149,7 @@ class ForceTest(unittest.TestCase):
     def _told(self):
         return [(row["detail_id"], row["facts"]) for row in messages.page({}, Page(limit=9))]
 
-    def test_whatever_its_state_it_goes_and_the_others_stay(self):
+    def test_force_detach_in_any_state_removes_row_and_keeps_others(self):
         other = rows.add_attachment(self.volume_id, "attached", connector=OTHER_CONNECTOR)["id"]
         for state in set(AttachmentState) - {AttachmentState.HELD}:
             mine = rows.add_attachment(self.volume_id, state.value)["id"]
@@ -157,20 +157,20 @@ class ForceTest(unittest.TestCase):
             self.assertEqual({"user_id": "root", "attachment_id": mine}, self._told()[0][1])
         self.assertEqual("attached", rows.attachment(other)["state"])
 
-    def test_before_the_backend_is_asked_its_owner_is_told(self):
+    def test_force_detach_stores_message_before_driver_call(self):
         mine = rows.add_attachment(self.volume_id, "attached")["id"]
         seen = []
         self.driver.script = lambda _call: seen.extend(self._told())
         self._force(mine)
         self.assertEqual([("102", {"user_id": "root", "attachment_id": mine})], seen)
 
-    def test_a_backend_that_does_not_let_it_go_is_told_as_well(self):
+    def test_force_detach_failure_stores_message(self):
         mine = rows.add_attachment(self.volume_id, "attached")["id"]
         with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
             self._force(mine)
         self.assertEqual(["022", "102"], [detail for detail, _facts in self._told()])
 
-    def test_where_nothing_is_done_nobody_is_told(self):
+    def test_force_detach_without_effect_stores_no_message(self):
         mine = rows.add_attachment(self.volume_id, "attached")["id"]
         self._force(mine)
         with self.assertRaises(exception.AttachmentNotFound):
@@ -198,7 +198,7 @@ class FailingRevokeTest(unittest.TestCase):
             self._detach()
         return failed.exception
 
-    def test_the_row_stays_and_the_volume_is_nobodys(self):
+    def test_detach_failure_keeps_row_and_sets_volume_error(self):
         for final in (True, False):
             error = self._fail(final=final)
             self.assertIn(self.attachment_id, str(error))
@@ -211,18 +211,18 @@ class FailingRevokeTest(unittest.TestCase):
                 ("error", "error_detaching"), (volume["status"], volume["attach_status"])
             )
 
-    def test_it_can_be_repeated_until_it_works(self):
+    def test_detach_retry_after_failure_succeeds(self):
         self._fail()
         self._fail()
         self.assertEqual([], self._detach())
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual("available", rows.volume(self.volume_id)["status"])
 
-    def test_the_host_is_not_let_in_again(self):
+    def test_detach_failure_does_not_grant_again(self):
         self._fail()
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
-    def test_a_failure_does_not_overwrite_what_somebody_else_wrote(self):
+    def test_detach_failure_does_not_overwrite_changed_row(self):
         def script(call):
             rows.change_attachment(self.attachment_id, generation=9)
             raise exception.BackendError("late")
@@ -233,13 +233,13 @@ class FailingRevokeTest(unittest.TestCase):
         row = rows.attachment(self.attachment_id)
         self.assertEqual(("disconnecting", 9), (row["state"], row["generation"]))
 
-    def test_a_row_that_was_taken_over_is_not_removed(self):
+    def test_detach_of_row_taken_over_does_not_remove_it(self):
         self.driver.script = lambda _call: rows.change_attachment(self.attachment_id, generation=9)
         with self.assertRaises(exception.InvalidTransition):
             self._detach()
         self.assertEqual("disconnecting", rows.attachment(self.attachment_id)["state"])
 
-    def test_when_the_removal_cannot_be_stored_it_can_be_repeated(self):
+    def test_detach_with_removal_not_stored_can_be_repeated(self):
         silent = exception.Unavailable(reason="The database does not answer.")
         ending = mock.patch.object(db, "finish_disconnect", side_effect=silent)
         with ending, self.assertRaises(exception.Unavailable):

@@ -12,10 +12,10 @@ from attachd.tests import backends, databases, keys, rows
 from attachd.tests.rows import CONNECTOR
 
 
-class LiveTest(unittest.TestCase):
+class LiveExportsTest(unittest.TestCase):
     """Who must not notice what is done to another one."""
 
-    def test_only_who_reaches_the_volume_and_should(self):
+    def test_live_exports_lists_only_attachments_with_access(self):
         held = [
             {"id": state.value, "state": state.value, "connector": CONNECTOR, "mode": None,
              "secret": None}
@@ -24,7 +24,7 @@ class LiveTest(unittest.TestCase):
         found = [each.attachment_id for each in driver_args.live_exports(held)]
         self.assertEqual(["connecting", "connected", "attached", "withdrawing"], found)
 
-    def test_nobody_who_never_was_connected(self):
+    def test_live_exports_skips_rows_without_connector(self):
         self.assertEqual([], driver_args.live_exports([{"state": "attached", "connector": None}]))
 
 
@@ -37,21 +37,21 @@ class SecretTest(unittest.TestCase):
         self.file = keys.use(self)
         self.row = rows.attachment(rows.add_attachment(rows.add_volume()["id"], "attached")["id"])
 
-    def test_only_who_lets_the_host_in(self):
+    def test_export_has_secret_only_for_grant(self):
         self.assertEqual("5" * 32, driver_args.export_with_secret(self.row).secret)
         self.assertEqual("", driver_args.export(self.row).secret)
         self.assertEqual([""], [each.secret for each in driver_args.live_exports([self.row])])
 
-    def test_who_has_none_yet_gets_none(self):
+    def test_export_with_secret_of_row_without_secret_is_empty(self):
         self.assertEqual("", driver_args.export_with_secret({**self.row, "secret": None}).secret)
 
-    def test_a_connection_is_opened_for_who_needs_it(self):
+    def test_connection_info_is_decrypted(self):
         self.assertIsNone(driver_args.connection_info(self.row))
         info = {"driver_volume_type": "iscsi", "data": {"auth_password": "p"}}
         rows.change_attachment(self.row["id"], connection_info=info)
         self.assertEqual(info, driver_args.connection_info(rows.attachment(self.row["id"])))
 
-    def test_a_lost_key_is_in_the_way_of_nothing_else(self):
+    def test_export_with_lost_key_works_without_secret(self):
         keys.lose(self.file)
         with self.assertRaises(exception.SecretUnreadable):
             driver_args.export_with_secret(self.row)
@@ -76,42 +76,42 @@ class QosTest(unittest.TestCase):
         self.assertEqual(answer["connection_info"], stored)
         return stored["data"].get("qos_specs", "nothing")
 
-    def test_what_is_meant_for_the_front_end_is_told(self):
+    def test_with_qos_adds_front_end_specs(self):
         for consumer in ("front-end", "both"):
             qos_specs.update(self.qos, consumer, {})
             self.assertEqual({"total_iops_sec": 200, "own": "x"}, self.told())
 
-    def test_what_is_meant_for_the_back_end_is_not(self):
+    def test_with_qos_skips_back_end_specs(self):
         qos_specs.update(self.qos, "back-end", {})
         self.assertEqual("nothing", self.told())
 
-    def test_a_type_may_have_none_and_a_volume_no_type(self):
+    def test_with_qos_without_specs_or_type_adds_none(self):
         qos_specs.disassociate_all(self.qos)
         self.assertEqual("nothing", self.told())
         self.kind = None
         self.assertEqual("nothing", self.told())
 
-    def test_an_empty_set_is_told(self):
+    def test_with_qos_with_empty_specs_adds_empty_set(self):
         qos_specs.delete_keys(self.qos, ["total_iops_sec_per_gb", "own"])
         self.assertEqual({}, self.told())
 
 
-class ScaledTest(unittest.TestCase):
-    def test_what_is_not_per_gib_stays(self):
+class ScaleQosTest(unittest.TestCase):
+    def test_scale_qos_without_per_gib_keys_changes_nothing(self):
         specs = {"total_iops_sec": "500", "read_bytes_sec_max": "9", "own": "x", "empty": None}
         self.assertEqual(specs, driver_args.scale_qos(specs, 20))
 
-    def test_what_is_per_gib_grows_with_the_volume(self):
+    def test_scale_qos_per_gib_grows_with_size(self):
         for who in ("read", "write", "total"):
             for what in ("iops", "bytes"):
                 found = driver_args.scale_qos({f"{who}_{what}_sec_per_gb": "10"}, 20)
                 self.assertEqual({f"{who}_{what}_sec": 200}, found)
 
-    def test_it_counts_instead_of_a_fixed_limit(self):
+    def test_scale_qos_per_gib_replaces_fixed_limit(self):
         specs = {"total_iops_sec": "7", "total_iops_sec_per_gb": "10", "own": "x"}
         self.assertEqual({"total_iops_sec": 200, "own": "x"}, driver_args.scale_qos(specs, 20))
 
-    def test_it_has_bounds(self):
+    def test_scale_qos_applies_minimum_and_maximum(self):
         specs = {
             "total_iops_sec_per_gb": "10",
             "total_iops_sec_per_gb_min": "100",
@@ -122,11 +122,11 @@ class ScaledTest(unittest.TestCase):
                 {"total_iops_sec": expected}, driver_args.scale_qos(specs, size), size
             )
 
-    def test_nonsense_is_passed_on_as_it_is(self):
+    def test_scale_qos_passes_invalid_numbers_on(self):
         specs = {"total_iops_sec_per_gb": "many", "read_iops_sec_per_gb": None}
         self.assertEqual(specs, driver_args.scale_qos(specs, 20))
 
-    def test_what_is_stored_is_not_changed(self):
+    def test_scale_qos_does_not_change_input(self):
         specs = {"total_iops_sec_per_gb": "10"}
         driver_args.scale_qos(specs, 20)
         self.assertEqual({"total_iops_sec_per_gb": "10"}, specs)

@@ -33,10 +33,10 @@ class EndpointTest(unittest.TestCase):
         volume_id = rows.add_volume(state, owner=backends.HOST, new_size_gib=3)["id"]
         return Volume.get(self.context, volume_id)
 
-    def test_it_speaks_the_version_that_the_api_asks_for(self):
+    def test_endpoint_version_is_that_of_manager_api(self):
         self.assertEqual(manager_api.VERSION, self.endpoint.target.version)
 
-    def test_both_ways_of_attaching_connect(self):
+    def test_attach_and_attach_exclusive_connect(self):
         for method in (self.endpoint.attach, self.endpoint.attach_exclusive):
             volume_id = rows.add_volume()["id"]
             mine = rows.add_attachment(volume_id)["id"]
@@ -46,7 +46,7 @@ class EndpointTest(unittest.TestCase):
             self.assertEqual(set(manager_api.Connected.__annotations__), set(answer))
             self.assertIn(mine, self.driver.granted())
 
-    def test_only_attach_alone_refuses_company(self):
+    def test_only_attach_exclusive_refuses_other_connections(self):
         volume_id = rows.add_volume()["id"]
         server = "11111111-1111-1111-1111-111111111111"
         rows.add_attachment(volume_id, "connected", instance_uuid=server)
@@ -57,7 +57,7 @@ class EndpointTest(unittest.TestCase):
         self.assertIs(exception.NotMultiattach, answered.exception.exc_info[0])
         self.endpoint.attach(self.context, **arguments)
 
-    def test_detach_returns_what_remains_without_its_secrets(self):
+    def test_detach_returns_remaining_attachments_without_secrets(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
         mine = rows.add_attachment(volume_id, "attached")["id"]
         info = {"driver_volume_type": "iscsi", "data": {"auth_password": "x"}}
@@ -69,7 +69,7 @@ class EndpointTest(unittest.TestCase):
             self.assertFalse(left.obj_attr_is_set(secret), secret)
         self.assertFalse(left.obj_what_changed())
 
-    def test_force_detach_tells_the_owner_who_had_it_done(self):
+    def test_force_detach_stores_message_with_caller(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
         mine = rows.add_attachment(volume_id, "attached")["id"]
         other = rows.add_attachment(volume_id, "attached")["id"]
@@ -82,7 +82,7 @@ class EndpointTest(unittest.TestCase):
                          (told["event_id"], told["resource_uuid"]))  # fmt: skip
         self.assertEqual({"user_id": "root", "attachment_id": mine}, told["facts"])
 
-    def test_a_connection_is_opened_and_closed(self):
+    def test_initialize_and_terminate_connection_succeed(self):
         volume = Volume.get(self.context, rows.add_volume()["id"])
         answer = self.endpoint.initialize_connection(
             self.context, volume=volume, connector=CONNECTOR
@@ -94,25 +94,25 @@ class EndpointTest(unittest.TestCase):
         )
         self.assertEqual((1, set()), (closed, self.driver.granted()))
 
-    def test_only_attachments_remain_after_a_detach(self):
+    def test_detach_returns_no_legacy_connections(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
         mine = rows.add_attachment(volume_id, "attached")["id"]
         rows.add_attachment(volume_id, "held")
         left = self.endpoint.detach(self.context, attachment_id=mine, volume_id=volume_id)
         self.assertEqual([], left)
 
-    def test_create_makes_the_volume(self):
+    def test_create_volume_creates_it(self):
         volume = self._volume("creating")
         self.endpoint.create_volume(self.context, volume=volume)
         self.assertEqual("available", rows.volume(volume.id)["status"])
         self.assertIn(volume.id, self.driver.sizes())
 
-    def test_delete_removes_it(self):
+    def test_delete_volume_removes_it(self):
         volume = self._volume("deleting")
         self.endpoint.delete_volume(self.context, volume=volume)
         self.assertEqual([], rows.volumes())
 
-    def test_extend_goes_by_the_row_and_not_by_the_message(self):
+    def test_extend_volume_uses_size_of_row(self):
         volume = self._volume("ready")
         db.move(volume.id, Event.EXTEND, {"new_size_gib": 4})
         self.endpoint.extend_volume(self.context, volume=volume)
@@ -120,7 +120,7 @@ class EndpointTest(unittest.TestCase):
 
 
 class LogLevelsTest(unittest.TestCase):
-    def test_only_who_is_meant_changes_what_it_logs(self):
+    def test_set_log_levels_changes_only_named_hosts(self):
         logger = log.getLogger("attachd.tests.answering").logger
         self.addCleanup(logger.setLevel, logging.NOTSET)
         levels, who = (

@@ -44,28 +44,28 @@ class RunTest(unittest.TestCase):
             _run(*steps)
         return caught.exception
 
-    def test_a_flow_that_ends_well_returns_all_that_its_tasks_provided(self):
+    def test_run_returns_all_that_tasks_provided(self):
         self.assertEqual({"a": "a done", "b": "b done"}, _run(_Step("a"), _Step("b")))
 
-    def test_a_failed_flow_names_the_cause_itself(self):
+    def test_run_failure_has_cause_of_task(self):
         cause = exception.BackendError("no room", final=True)
         self.assertIs(cause, self._failure(_Step("a"), _Step("b", cause)).cause)
 
-    def test_it_is_clean_when_every_task_that_began_says_it_is_undone(self):
+    def test_run_failure_is_clean_if_all_started_tasks_are_reverted(self):
         self.assertTrue(self._failure(_Step("a"), _Step("b", ValueError())).clean)
 
-    def test_a_task_that_did_not_begin_does_not_count(self):
+    def test_run_failure_ignores_tasks_not_started(self):
         failed = self._failure(_Step("a", ValueError()), _Step("b", undone=False))
         self.assertTrue(failed.clean)
 
-    def test_it_is_not_clean_when_the_failed_task_may_have_left_something(self):
+    def test_run_failure_is_not_clean_if_failed_task_may_have_effect(self):
         self.assertFalse(self._failure(_Step("a", ValueError(), undone=False)).clean)
 
-    def test_it_is_not_clean_when_an_earlier_task_was_not_undone(self):
+    def test_run_failure_is_not_clean_if_earlier_task_is_not_reverted(self):
         failed = self._failure(_Step("a", undone=False), _Step("b", ValueError()))
         self.assertFalse(failed.clean)
 
-    def test_a_revert_that_raises_is_never_clean_and_ends_the_reverting(self):
+    def test_run_failure_with_raising_revert_is_not_clean_and_stops(self):
         cause, first = ValueError("cause"), _Step("a")
         with (
             mock.patch.object(first, "revert") as revert,
@@ -76,7 +76,7 @@ class RunTest(unittest.TestCase):
         revert.assert_not_called()
         self.assertIn("Task b: revert failed", logged.output[-1])
 
-    def test_tasks_are_reverted_from_the_last_to_the_first(self):
+    def test_run_failure_reverts_from_last_to_first(self):
         steps = [_Step("a"), _Step("b"), _Step("c", ValueError())]
         seen = mock.Mock()
         with contextlib.ExitStack() as stack:
@@ -93,18 +93,18 @@ class RunTest(unittest.TestCase):
             [{"c": results[0]}] * 3, [c.kwargs["flow_failures"] for c in seen.mock_calls]
         )
 
-    def test_a_task_gets_what_the_ones_before_it_have_provided(self):
+    def test_run_passes_provided_values_to_later_tasks(self):
         flow = linear_flow.Flow("flow").add(_Pair(), _Sum(rebind={"left": "one", "right": "two"}))
         self.assertEqual({"one": 1, "two": 2, "sum": 13}, flow_runner.run(flow, {"more": 10}))
 
-    def test_what_nobody_provides_fails_the_task_that_needs_it(self):
+    def test_run_task_with_missing_argument_fails(self):
         flow = linear_flow.Flow("flow").add(_Step("a"), _Sum())
         with self.assertRaises(flow_runner.FlowFailed) as caught:
             flow_runner.run(flow, {"left": 1})
         self.assertIsInstance(caught.exception.cause, KeyError)
         self.assertTrue(caught.exception.clean)
 
-    def test_an_exit_is_no_failure_of_a_task(self):
+    def test_run_exit_is_not_a_task_failure(self):
         self.assertRaises(SystemExit, _run, _Step("a", SystemExit(1)))
 
 
@@ -144,7 +144,7 @@ def _obeying():
     return linear_flow.Flow("obeying").add(_Obey())
 
 
-class RunAgainTest(unittest.TestCase):
+class RunCachedTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.ran = []
@@ -152,16 +152,16 @@ class RunAgainTest(unittest.TestCase):
     def _run(self, order):
         return flow_runner.run_cached(_obeying, {"order": order, "ran": self.ran})
 
-    def test_each_run_sees_its_own_store_and_not_the_last_ones(self):
+    def test_run_cached_has_separate_store_per_run(self):
         answers = [{"answer": order} for order in (1, 2, 3)]
         self.assertEqual(answers, [self._run(order) for order in (1, 2, 3)])
 
-    def test_the_flow_is_built_once_for_all_runs(self):
+    def test_run_cached_builds_flow_once(self):
         for _ in range(3):
             self._run(1)
         self.assertEqual(1, len(set(self.ran)))
 
-    def test_runs_at_the_same_time_do_not_meet(self):
+    def test_run_cached_in_parallel_does_not_mix_stores(self):
         def run_inside():
             orders.append(self._run("inner"))
             return "outer"
@@ -172,7 +172,7 @@ class RunAgainTest(unittest.TestCase):
         self.assertEqual({"answer": "outer"}, told)
         self.assertEqual([{"answer": "inner"}], orders)
 
-    def test_what_failed_is_told_and_the_next_run_is_not_its_heir(self):
+    def test_run_cached_failure_does_not_affect_next_run(self):
         cause = ValueError("bug")
         with self.assertRaises(flow_runner.FlowFailed) as failed:
             self._run(cause)
@@ -180,7 +180,7 @@ class RunAgainTest(unittest.TestCase):
         self.assertTrue(failed.exception.clean)
         self.assertEqual({"answer": 1}, self._run(1))
 
-    def test_nothing_of_a_run_is_kept_by_the_flow(self):
+    def test_run_cached_keeps_no_reference_to_store(self):
         class Secret:
             pass
 
@@ -193,15 +193,15 @@ class RunAgainTest(unittest.TestCase):
 
 
 class ReasonTest(unittest.TestCase):
-    def test_our_own_errors_speak_for_themselves(self):
+    def test_reason_of_attachd_error_is_its_text(self):
         self.assertEqual(
             "Backend error: No room.", flow_runner.reason(exception.BackendError("No room"))
         )
 
-    def test_an_unexpected_error_is_named(self):
+    def test_reason_of_unforeseen_error_is_its_type(self):
         said = flow_runner.reason(KeyError("hidden"))
         self.assertIn("KeyError", said)
         self.assertNotIn("hidden", said)
 
-    def test_a_reason_fits_into_its_column(self):
+    def test_reason_is_truncated_to_column_length(self):
         self.assertLess(len(flow_runner.reason(exception.BackendError("x" * 5000))), 1023)

@@ -50,8 +50,8 @@ class Case(unittest.TestCase):
         return [(row["kind"], row["state"]) for row in rows.attachments(self.volume_id)]
 
 
-class OpenTest(Case):
-    def test_the_driver_lets_the_host_in_and_the_caller_is_told_how(self):
+class InitializeTest(Case):
+    def test_initialize_grants_access_and_returns_connection(self):
         answer = self.open()
         (row,) = rows.attachments(self.volume_id)
         (handed,) = self.driver.handed
@@ -61,7 +61,7 @@ class OpenTest(Case):
         self.assertEqual([("connection", "connected")], self.held())
         self.assertEqual("attaching", self.status())
 
-    def test_before_the_driver_is_touched_the_row_says_what_is_begun(self):
+    def test_initialize_stores_row_before_driver_call(self):
         seen = []
         self.driver.script = lambda _call: seen.extend(rows.attachments(self.volume_id))
         self.open()
@@ -70,61 +70,61 @@ class OpenTest(Case):
             row[name] for name in ("state", "generation", "connector")))  # fmt: skip
         self.assertIsNotNone(row["owner"])
 
-    def test_the_same_host_gets_the_same_answer_whatever_else_it_says(self):
+    def test_initialize_same_host_again_returns_same_answer(self):
         first = self.open()
         self.assertEqual(first, self.open({**CONNECTOR, "multipath": True, "ip": "192.0.2.1"}))
         self.assertEqual(["grant"], self.driver.methods)
 
-    def test_another_host_gets_a_connection_of_its_own(self):
+    def test_initialize_other_host_makes_second_connection(self):
         self.open()
         self.open(OTHER_CONNECTOR)
         self.open({**CONNECTOR, "initiator": "iqn.2026-01.org.example:another"})
         self.assertEqual(3, len(self.driver.granted()))
 
-    def test_ports_are_the_same_in_any_order(self):
+    def test_initialize_ignores_order_of_ports(self):
         self.open({"host": "h", "wwpns": ["1", "2"]})
         self.open({"host": "h", "wwpns": ["2", "1"]})
         self.open({"host": "h", "wwpns": ["2", "3"]})
         self.assertEqual(2, len(self.driver.granted()))
 
-    def test_a_read_only_volume_is_only_read(self):
+    def test_initialize_readonly_volume_grants_ro(self):
         rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
         self.assertEqual("ro", self.open()["mode"])
         self.assertEqual("ro", self.driver.handed[0].export.mode)
 
-    def test_a_volume_of_the_attachments_api_is_not_shared(self):
+    def test_initialize_volume_with_attachment_is_refused(self):
         mine = rows.add_attachment(self.volume_id, "reserved")["id"]
         with self.assertRaisesRegex(exception.InvalidVolume, f"attachment {mine}"):
             self.open()
         self.multiattach()
         self.open()
 
-    def test_an_attached_volume_is_connected_once_more(self):
+    def test_initialize_in_use_volume_adds_connection(self):
         self.open()
         mine = self.attach()
         self.open(OTHER_CONNECTOR)
         self.assertEqual({mine}, {r["serves"] for r in rows.attachments(self.volume_id)} - {None})
         self.assertEqual("in-use", self.status())
 
-    def test_what_is_just_being_detached_is_not_connected_again(self):
+    def test_initialize_detaching_volume_is_refused(self):
         rows.add_attachment(self.volume_id, "disconnecting", kind="legacy")
         with self.assertRaisesRegex(exception.InvalidVolume, "is held by attachment"):
             self.open()
 
-    def test_a_volume_in_another_state_is_not_connected(self):
+    def test_initialize_volume_in_other_state_is_refused(self):
         for state in ("creating", "extending", "deleting", "maintenance", "error"):
             self.volume_id = rows.add_volume(state)["id"]
             with self.assertRaisesRegex(exception.InvalidVolume, state):
                 self.open()
             self.assertEqual([], self.held())
 
-    def test_a_volume_that_somebody_may_still_reach_is_not_connected(self):
+    def test_initialize_volume_with_doubtful_access_is_refused(self):
         rows.add_attachment(self.volume_id, "connect_unknown", kind="connection", host="x")
         rows.change_attachment(rows.attachments(self.volume_id)[0]["id"], connector={"host": "x"})
         with self.assertRaisesRegex(exception.InvalidVolume, "error"):
             self.open()
 
-    def test_a_failure_keeps_the_hold_and_can_be_repeated(self):
+    def test_initialize_failure_keeps_reservation_and_can_be_repeated(self):
         self.hold()
         with (
             self.driver.failing("grant"),
@@ -137,12 +137,12 @@ class OpenTest(Case):
         self.open()
         self.assertEqual([("hold", "held"), ("connection", "connected")], self.held())
 
-    def test_a_failure_without_a_hold_gives_the_volume_back(self):
+    def test_initialize_failure_without_reservation_frees_volume(self):
         with self.driver.failing("grant"), self.assertRaises(exception.InitializeConnectionFailed):
             self.open()
         self.assertEqual("available", self.status())
 
-    def test_what_may_have_been_granted_is_granted_again_as_it_was(self):
+    def test_initialize_retry_in_doubt_uses_stored_connector(self):
         with (
             self.driver.failing("grant", "revoke"),
             self.assertRaises(exception.InitializeConnectionFailed),
@@ -154,8 +154,8 @@ class OpenTest(Case):
         self.assertEqual("attaching", self.status())
 
 
-class CloseTest(Case):
-    def test_the_host_is_shut_out_and_the_hold_given_back(self):
+class TerminateTest(Case):
+    def test_terminate_revokes_access_and_releases_reservation(self):
         self.hold()
         self.open()
         self.assertEqual(1, self.close())
@@ -163,12 +163,12 @@ class CloseTest(Case):
         self.assertEqual([], self.held())
         self.assertEqual("available", self.status())
 
-    def test_what_is_not_there_is_closed_and_gives_nothing_back(self):
+    def test_terminate_missing_connection_releases_nothing(self):
         self.hold()
         self.assertEqual(0, self.close())
         self.assertEqual("attaching", self.status())
 
-    def test_closing_twice_gives_back_once(self):
+    def test_terminate_twice_releases_once(self):
         self.multiattach()
         self.hold()
         self.open()
@@ -176,21 +176,21 @@ class CloseTest(Case):
         self.assertEqual([1, 0], [self.close(), self.close()])
         self.assertEqual([("hold", "held")], self.held())
 
-    def test_what_somebody_else_took_is_not_given_back(self):
+    def test_terminate_keeps_reservation_of_other_caller(self):
         self.multiattach()
         legacy.reserve(self.volume_id, rows.PROJECT, "other")
         self.open()
         self.close()
         self.assertEqual([("hold", "held")], self.held())
 
-    def test_only_those_that_are_named_are_closed(self):
+    def test_terminate_closes_only_named_connections(self):
         self.open()
         self.open(OTHER_CONNECTOR)
         (one, two) = rows.attachments(self.volume_id)
         closed = legacy_connections.terminate(self.backend, self.volume_id, None, (), [two["id"]])
         self.assertEqual((1, {one["id"]}), (closed, self.driver.granted()))
 
-    def test_a_host_of_several_attachments_is_shut_out_when_they_are_detached(self):
+    def test_terminate_host_of_several_attachments_waits_for_detach(self):
         self.multiattach()
         attached = []
         for server in (SERVER, OTHER_SERVER):
@@ -204,7 +204,7 @@ class CloseTest(Case):
             self.assertEqual(left, len(self.driver.granted()))
         self.assertEqual("available", self.status())
 
-    def test_what_never_came_to_be_is_closed_beside_what_is_used(self):
+    def test_terminate_closes_failed_connection_beside_used_one(self):
         self.multiattach()
         self.open()
         mine = self.attach()
@@ -215,14 +215,14 @@ class CloseTest(Case):
         self.assertEqual([("connection", "connected"), ("legacy", "attached")], self.held())
         self.assertEqual(0, self.close(OTHER_CONNECTOR, mine))
 
-    def test_an_attached_volume_stays_attached_without_its_connection(self):
+    def test_terminate_attached_volume_keeps_it_attached(self):
         self.open()
         mine = self.attach()
         self.assertEqual(1, self.close(CONNECTOR, mine))
         self.assertEqual([("legacy", "attached")], self.held())
         self.assertEqual("in-use", self.status())
 
-    def test_only_that_host_is_shut_out(self):
+    def test_terminate_revokes_only_named_host(self):
         self.open()
         self.open(OTHER_CONNECTOR)
         self.close()
@@ -231,7 +231,7 @@ class CloseTest(Case):
         self.assertEqual(1, len(self.driver.granted()))
         self.assertEqual("attaching", self.status())
 
-    def test_without_a_connector_all_that_nobody_else_uses_are_closed(self):
+    def test_terminate_without_connector_closes_all_unused(self):
         self.multiattach()
         self.open()
         mine = self.attach()
@@ -241,7 +241,7 @@ class CloseTest(Case):
         self.assertEqual(1, self.close(None, mine))
         self.assertEqual([("legacy", "attached")], self.held())
 
-    def test_a_hold_of_somebody_else_survives(self):
+    def test_terminate_keeps_hold_of_other_caller(self):
         self.multiattach()
         self.open()
         mine = self.attach()
@@ -249,7 +249,7 @@ class CloseTest(Case):
         self.close(CONNECTOR, mine)
         self.assertEqual([("legacy", "attached"), ("hold", "held")], self.held())
 
-    def test_the_hold_of_a_connection_that_was_never_used_goes_with_it(self):
+    def test_terminate_unused_connection_releases_its_hold(self):
         self.multiattach()
         self.attach()
         self.hold()
@@ -257,7 +257,7 @@ class CloseTest(Case):
         self.close(OTHER_CONNECTOR)
         self.assertEqual([("legacy", "attached")], self.held())
 
-    def test_a_failure_is_told_and_can_be_repeated(self):
+    def test_terminate_failure_has_reason_and_can_be_repeated(self):
         self.hold()
         self.open()
         with (
@@ -275,7 +275,7 @@ class CloseTest(Case):
 class DetachTest(Case):
     """detaching.detach(), for what was made by the older calls."""
 
-    def test_what_was_left_open_is_closed_first(self):
+    def test_detach_closes_open_connections_first(self):
         self.open()
         self.open(OTHER_CONNECTOR)
         mine = self.attach()
@@ -284,12 +284,12 @@ class DetachTest(Case):
         self.assertEqual([], self.held())
         self.assertEqual("available", self.status())
 
-    def test_without_any_connection_the_driver_is_not_asked(self):
+    def test_detach_without_connection_skips_driver(self):
         self.detach(self.attach())
         self.assertEqual([], self.driver.methods)
         self.assertEqual("available", self.status())
 
-    def test_other_servers_keep_theirs(self):
+    def test_detach_keeps_connections_of_other_servers(self):
         self.multiattach()
         self.open()
         mine = self.attach()
@@ -300,7 +300,7 @@ class DetachTest(Case):
         self.assertEqual({row["id"]}, self.driver.granted())
         self.assertEqual("in-use", self.status())
 
-    def test_a_failure_shows_in_the_attachment_and_can_be_repeated(self):
+    def test_detach_failure_is_stored_in_attachment_and_can_be_repeated(self):
         self.open()
         mine = self.attach()
         with (
@@ -316,7 +316,7 @@ class DetachTest(Case):
         self.assertEqual([], self.held())
         self.assertEqual(set(), self.driver.granted())
 
-    def test_what_is_closed_is_not_spared_for_the_one_that_follows(self):
+    def test_detach_spares_no_closed_connection_in_next_revoke(self):
         self.multiattach()
         mine = rows.add_attachment(self.volume_id, "connected", instance_uuid=SERVER)["id"]
         self.open(OTHER_CONNECTOR)

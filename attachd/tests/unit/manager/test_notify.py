@@ -34,8 +34,8 @@ class Case(unittest.TestCase):
         ]
 
 
-class VolumeTest(Case):
-    def test_a_volumes_life_is_told_from_beginning_to_end(self):
+class VolumeEventTest(Case):
+    def test_volume_events_cover_create_extend_and_delete(self):
         volume_id = self._add("creating", name="disk")
         volumes.create(self.backend, volume_id)
         rows.change_volume(volume_id, state="extending", status="extending", new_size_gib=4)
@@ -54,7 +54,7 @@ class VolumeTest(Case):
             self.seen("status", "size", "display_name"),
         )
 
-    def test_a_new_volume_is_told_of_by_its_pool_and_then_by_its_backend(self):
+    def test_volume_create_event_names_pool_then_backend(self):
         volume_id = self._add("creating")
         volumes.create(self.backend, volume_id)
         rows.change_volume(volume_id, state="deleting", status="deleting")
@@ -63,7 +63,7 @@ class VolumeTest(Case):
         whole, backend = f"volume.{backends.HOST}#pool", f"volume.{backends.HOST}"
         self.assertEqual([whole, whole, backend, backend], publishers)
 
-    def test_what_fails_has_no_end(self):
+    def test_volume_failure_sends_no_end_event(self):
         works = [("creating", volumes.create, "create"), ("deleting", volumes.delete, "delete"),
                  ("extending", volumes.extend, "extend")]  # fmt: skip
         for state, work, method in works:
@@ -73,15 +73,15 @@ class VolumeTest(Case):
         kinds = ["volume.create.start", "volume.delete.start", "volume.resize.start"]
         self.assertEqual(kinds, self.heard.kinds())
 
-    def test_what_is_late_is_not_told(self):
+    def test_volume_late_message_sends_no_event(self):
         volume_id = rows.add_volume()["id"]
         for work in (volumes.create, volumes.extend, volumes.delete):
             work(self.backend, volume_id)
         self.assertEqual([], self.heard.kinds())
 
 
-class AttachmentTest(Case):
-    def test_an_attach_and_a_detach_are_told(self):
+class AttachmentEventTest(Case):
+    def test_attach_and_detach_send_events(self):
         volume = rows.add_volume()
         row = rows.add_attachment(volume["id"])
         attach.attach_exclusive(self.backend, row["id"], volume["id"], rows.CONNECTOR)
@@ -96,7 +96,7 @@ class AttachmentTest(Case):
             self.seen("status"),
         )
 
-    def test_what_is_refused_is_not_told(self):
+    def test_attach_refused_sends_no_event(self):
         volume = rows.add_volume()
         rows.add_attachment(volume["id"], "attached", instance_uuid="a")
         other = rows.add_attachment(volume["id"], instance_uuid="b")
@@ -104,7 +104,7 @@ class AttachmentTest(Case):
             attach.attach(self.backend, other["id"], volume["id"], rows.OTHER_CONNECTOR)
         self.assertEqual([], self.heard.kinds())
 
-    def test_a_detach_that_fails_has_no_end_and_begins_again(self):
+    def test_detach_failure_sends_no_end_and_retry_sends_start(self):
         volume = rows.add_volume()
         row = rows.add_attachment(volume["id"], "attached")
         with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
@@ -113,19 +113,19 @@ class AttachmentTest(Case):
         start, end = "volume.detach.start", "volume.detach.end"
         self.assertEqual([start, start, end], self.heard.kinds())
 
-    def test_what_recovery_finishes_begins_again(self):
+    def test_recovery_sends_start_event_again(self):
         volume = rows.add_volume()
         row = rows.add_attachment(volume["id"], "connecting")
         attach.finish_attach(self.backend, rows.attachment(row["id"]))
         self.assertEqual(["volume.attach.start"], self.heard.kinds())
 
-    def test_what_no_client_knows_as_an_attachment_is_not_told(self):
+    def test_legacy_connection_sends_no_attachment_event(self):
         volume = rows.add_volume()
         row = rows.add_attachment(volume["id"], "connecting", kind="connection")
         attach.finish_attach(self.backend, rows.attachment(row["id"]))
         self.assertEqual([], self.heard.kinds())
 
-    def test_it_is_told_as_it_is_after_the_move(self):
+    def test_attachment_event_shows_row_after_move(self):
         volume = rows.add_volume()
         row = rows.add_attachment(volume["id"])
         moved = attachments_db.move(
@@ -138,7 +138,7 @@ class AttachmentTest(Case):
         self.assertEqual(("attaching", "attaching"), (payload["status"], shown["attach_status"]))
         self.assertEqual(f"volume.{backends.HOST}", message["publisher_id"])
 
-    def test_one_that_is_gone_is_not_among_the_volumes(self):
+    def test_attachment_removed_event_omits_removed_attachment(self):
         volume = rows.add_volume()
         row = rows.add_attachment(volume["id"])
         moved = attachments_db.move(row["id"], volume["id"], Event.CANCEL)
@@ -170,7 +170,7 @@ class MessagesTest(unittest.TestCase):
             verb(self.backend, volume_id)
         return volume_id
 
-    def test_of_volumes(self):
+    def test_message_about_failed_volume_operations_is_stored(self):
         for state, verb, numbers in (
             ("creating", volumes.create, ("008", "012")),
             ("deleting", volumes.delete, ("101", "101")),
@@ -179,7 +179,7 @@ class MessagesTest(unittest.TestCase):
             volume_id = self.fail(state, verb, verb.__name__)
             self.assertEqual((volume_id, rows.PROJECT, *numbers), self.told()[0])
 
-    def test_of_attachments(self):
+    def test_message_about_failed_attachment_operations_is_stored(self):
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id)["id"]
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
@@ -189,32 +189,32 @@ class MessagesTest(unittest.TestCase):
             detach.detach(self.backend, mine, volume_id)
         self.assertEqual((volume_id, rows.PROJECT, "102", "022"), self.told()[0])
 
-    def test_a_backend_that_is_down_is_told_as_such(self):
+    def test_message_with_backend_down_has_that_detail(self):
         self.backend.error = "the cable is out"
         self.fail("creating", volumes.create, "create")
         self.assertEqual("002", self.told()[0][3])
 
-    def test_the_request_that_asked_for_it_is_named(self):
+    def test_message_names_request_id(self):
         self.fail("creating", volumes.create, "create")
         self.assertEqual("req-1", db.page({}, Page(limit=1))[0]["request_id"])
 
-    def test_how_long_it_is_kept_can_be_said(self):
+    def test_message_expires_after_configured_time(self):
         override(self, "message_ttl", 7, group="manager")
         self.fail("creating", volumes.create, "create")
         (row,) = db.page({}, Page(limit=1))
         self.assertEqual(7, (row["expires_at"] - row["created_at"]).total_seconds())
 
-    def test_whatever_succeeds_is_not_told(self):
+    def test_message_about_success_is_not_stored(self):
         volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
         volumes.create(self.backend, volume_id)
         self.assertEqual([], self.told())
 
-    def test_a_message_that_cannot_be_stored_changes_nothing(self):
+    def test_message_store_failure_does_not_affect_operation(self):
         with mock.patch.object(db, "create", side_effect=ZeroDivisionError):
             volume_id = self.fail("creating", volumes.create, "create")
         self.assertEqual("error", rows.volume(volume_id)["status"])
 
-    def test_what_somebody_else_has_changed_is_not_told(self):
+    def test_message_about_row_changed_by_others_is_not_stored(self):
         volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
 
         def meddle(_call):
@@ -230,7 +230,7 @@ def row(state, agent="node-1"):
     return {"id": f"of {agent}", "agent": agent, "state": state}
 
 
-class AgentsOfTest(unittest.TestCase):
+class RequestReconcileTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.nudge = self.enterContext(mock.patch.object(agent_api, "request_reconcile"))
@@ -238,13 +238,13 @@ class AgentsOfTest(unittest.TestCase):
     def told(self):
         return [call.args[1:] for call in self.nudge.call_args_list]
 
-    def test_those_are_told_who_may_have_a_device(self):
+    def test_request_reconcile_calls_agents_that_may_have_device(self):
         for state in AttachmentState:
             notify.request_reconcile([row(state.value, state.value), row(state.value, None)])
         names = {host for host, _attachment in self.told()}
         self.assertEqual({"connected", "attached", "withdrawing"}, names)
 
-    def test_one_who_does_not_hear_keeps_nobody_from_hearing(self):
+    def test_request_reconcile_failure_does_not_affect_others(self):
         self.nudge.side_effect = [
             exception.AgentUnavailable(host="node-1", since="yet"),
             exception.Unavailable(reason="The queue is away."),

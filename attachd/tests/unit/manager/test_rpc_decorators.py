@@ -9,8 +9,8 @@ from attachd import exception
 from attachd.manager import rpc_decorators
 
 
-class AnsweringTest(unittest.TestCase):
-    def test_errors_of_ours_are_answers_and_others_are_not(self):
+class ExpectedErrorsTest(unittest.TestCase):
+    def test_expected_errors_returns_attachd_errors_and_raises_others(self):
         @rpc_decorators.expected_errors
         def fail(error):
             """Fail."""

@@ -44,7 +44,7 @@ class ManagerServiceTest(unittest.TestCase):
             RequestContext(overwrite=False), "detach", attachment_id="a", volume_id="v"
         )
 
-    def test_it_serves_its_backends_and_reports_them(self):
+    def test_start_serves_backends_and_reports_them(self):
         self.manager.start()
         self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         with self.assertRaises(exception.NotFound):
@@ -52,7 +52,7 @@ class ManagerServiceTest(unittest.TestCase):
         (row,) = services.page(services.Filters())
         self.assertEqual((self.backend.host, True), (row["host"], row["up"]))
 
-    def test_it_answers_agents_of_hosts_until_it_stops(self):
+    def test_start_serves_agents_until_stop(self):
         proof = agent_manager_api.AgentCredentials("compute-1", "k" * 43)
         self.manager.start()
         said = {
@@ -69,14 +69,14 @@ class ManagerServiceTest(unittest.TestCase):
             self.manager.stop()
         stopped.assert_called_once()
 
-    def test_what_is_still_to_be_told_is_told_before_it_ends(self):
+    def test_stop_sends_queued_notifications(self):
         hearing.use(self)
         for number in range(20):
             notifications.volume(f"x{number}", "v1", {"name": "disk"}, [])
         self.manager.stop()
         self.assertEqual(20, len(_impl_test.NOTIFICATIONS))
 
-    def test_a_broken_backend_is_served_and_reported_as_down(self):
+    def test_start_with_broken_backend_serves_and_reports_it_down(self):
         error = exception.BackendError("no shelf", final=True)
         with mock.patch.object(self.backend.driver, "setup", side_effect=error):
             self.manager.start()
@@ -84,7 +84,7 @@ class ManagerServiceTest(unittest.TestCase):
         (row,) = services.page(services.Filters())
         self.assertEqual((False, "Backend error: no shelf."), (row["up"], row["error"]))
 
-    def test_the_first_call_finds_the_backend_set_up(self):
+    def test_start_sets_backend_up_before_first_call(self):
         order = []
         self.backend.error = "not yet"
         setup, begun = self.backend.setup, threading.Event()
@@ -104,7 +104,7 @@ class ManagerServiceTest(unittest.TestCase):
             self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         self.assertEqual(["set up", "serving"], order)
 
-    def test_nothing_is_served_before_others_know_of_the_process(self):
+    def test_start_serves_nothing_before_membership_joined(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         server = mock.Mock()
         self.addCleanup(self.backend.membership.stop)
@@ -121,13 +121,13 @@ class ManagerServiceTest(unittest.TestCase):
         self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         self.assertEqual(1, server.start.call_count)
 
-    def test_a_stopped_process_is_not_among_the_living(self):
+    def test_stop_leaves_membership(self):
         self.manager.start()
         wait_until(members.list_living)
         self.manager.stop()
         self.assertEqual([], members.list_living())
 
-    def test_it_works_with_as_many_threads_as_configured(self):
+    def test_start_uses_configured_number_of_threads(self):
         backends.override(self, "threads_per_backend", 2, group="manager")
         self.manager.start()
         self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
@@ -150,7 +150,7 @@ class ManagerServiceTest(unittest.TestCase):
             for each in callers:
                 each.join(TIMEOUT)
 
-    def test_stopping_finishes_the_call_under_way(self):
+    def test_stop_finishes_call_in_progress(self):
         self.manager.start()
         self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         entered, gate = threading.Event(), threading.Event()
@@ -174,13 +174,13 @@ class ManagerServiceTest(unittest.TestCase):
         caller.join(TIMEOUT)
         self.assertEqual([[]], answers)
 
-    def test_who_leaves_with_nothing_to_do_tells_so(self):
+    def test_stop_when_idle_leaves_membership_at_once(self):
         self.manager.start()
         with mock.patch.object(Membership, "stop") as leave:
             self.manager.stop()
         leave.assert_called_once_with()
 
-    def test_who_leaves_work_behind_is_dead_only_when_it_has_ended(self):
+    def test_stop_with_work_in_progress_keeps_membership_until_it_ends(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
         self.manager.start()
@@ -193,7 +193,7 @@ class ManagerServiceTest(unittest.TestCase):
         leave.assert_not_called()
         self.assertIn("left to another manager", logged.output[0])
 
-    def test_a_call_that_takes_too_long_is_left_to_others(self):
+    def test_stop_leaves_long_call_to_other_managers(self):
         self.manager.start()
         self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         entered, gate = threading.Event(), threading.Event()
@@ -220,7 +220,7 @@ class ManagerServiceTest(unittest.TestCase):
             gate.set()
             caller.join(TIMEOUT)
 
-    def test_some_of_the_grace_period_is_kept_for_last_words(self):
+    def test_stop_deadline_keeps_shutdown_margin(self):
         def patience(allowed):
             conf = mock.Mock(graceful_shutdown_timeout=allowed)
             with mock.patch("attachd.manager.service.CONF", conf):
@@ -231,13 +231,13 @@ class ManagerServiceTest(unittest.TestCase):
         for allowed, expected in ((60, 1055), (4, 1002)):
             self.assertEqual(expected, patience(allowed))
 
-    def test_stopping_ends_the_upkeep(self):
+    def test_stop_ends_heartbeat_of_backend(self):
         self.manager.start()
         self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         self.manager.stop()
         self.assertEqual([], [each for each in threading.enumerate() if "upkeep" in each.name])
 
-    def test_it_can_be_stopped_before_it_serves(self):
+    def test_stop_before_serving_succeeds(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
         with (
@@ -247,7 +247,7 @@ class ManagerServiceTest(unittest.TestCase):
             self.manager.start()
             self.manager.stop()
 
-    def test_upkeep_that_fails_does_not_end_it(self):
+    def test_heartbeat_failure_does_not_end_worker(self):
         calls = threading.Semaphore(0)
 
         def fail(_upkeep):

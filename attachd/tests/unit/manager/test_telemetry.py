@@ -25,12 +25,12 @@ class LoadTest(unittest.TestCase):
         self.backend = backends.use(self)
         metrics.use(self)
 
-    def test_nothing_is_measured_where_nobody_wants_it(self):
+    def test_instrument_without_metrics_and_traces_changes_nothing(self):
         telemetry.instrument([self.backend])
         self.assertNotIn("grant", vars(self.backend.driver))
         self.assertEqual([], exporter._exporters)
 
-    def test_metrics_are_told(self):
+    def test_instrument_with_metrics_starts_exporter(self):
         backends.override(self, "enabled", True, "metrics")
         backends.override(self, "manager_port", 0, "metrics")
         recorder.stop()  # as before anybody has begun to count
@@ -40,13 +40,13 @@ class LoadTest(unittest.TestCase):
         labels = {"backend": backends.HOST, "step": "revoke", "outcome": "failed"}
         self.assertEqual(0.0, metrics.value(recorder.start(), "attachd_steps_total", **labels))
 
-    def test_traces_alone_need_no_exporter(self):
+    def test_instrument_with_traces_only_starts_no_exporter(self):
         with mock.patch.object(tracing, "is_on", return_value=True):
             telemetry.instrument([self.backend])
         self.assertIn("revoke", vars(self.backend.driver))
         self.assertEqual([], exporter._exporters)
 
-    def test_all_is_begun_for_what_is_served(self):
+    def test_load_backends_sets_report_sections_up(self):
         CONF([], project="attachd", default_config_files=[])
         backends.override(self, "enabled_backends", [])
         with mock.patch.object(telemetry, "add_report_sections") as add_sections:
@@ -54,7 +54,7 @@ class LoadTest(unittest.TestCase):
         add_sections.assert_called_once_with([])
 
 
-class CollectorTest(unittest.TestCase):
+class RowCountCollectorTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         backends.use(self)
@@ -69,7 +69,7 @@ class CollectorTest(unittest.TestCase):
         text = prometheus_client.generate_latest(self.registry).decode()
         return {name: value for (name, _labels), value in metrics.read(text).items()}
 
-    def test_it_tells_what_there_is(self):
+    def test_collector_returns_row_counts(self):
         rows.add_attachment(rows.add_volume()["id"], "connecting")
         services.report(
             binary="m", host="a@x", availability_zone="nova", up=True, error=None, report=None
@@ -80,14 +80,14 @@ class CollectorTest(unittest.TestCase):
         self.assertEqual(1.0, found["attachd_backend_up"])
         self.assertGreaterEqual(found["attachd_backend_report_age_seconds"], 0.0)
 
-    def test_it_asks_seldom(self):
+    def test_collector_caches_counts(self):
         self.probe._fresh_for = 1000.0
         self.ask()
         with mock.patch.object(telemetry.row_counts, "count") as take:
             self.ask()
         take.assert_not_called()
 
-    def test_without_a_database_it_tells_that_and_no_old_numbers(self):
+    def test_collector_without_database_omits_old_counts(self):
         self.probe._fresh_for = 0.0
         self.ask()
         gone = exception.Unavailable(reason="gone")
@@ -107,7 +107,7 @@ class Served:
         return "done"
 
 
-class WatchingTest(unittest.TestCase):
+class InstrumentDriverTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
@@ -116,7 +116,7 @@ class WatchingTest(unittest.TestCase):
     def value(self, name, **labels):
         return metrics.value(self.recorder, name, **labels)
 
-    def test_steps_of_a_driver_are_measured_by_their_outcome(self):
+    def test_instrument_driver_counts_steps_by_outcome(self):
         driver = self.backend.driver
         telemetry.instrument_driver("h@b", driver)
         volume, export = VolumeRef("v", 1, {}), Export("a", {}, "rw")
@@ -130,7 +130,7 @@ class WatchingTest(unittest.TestCase):
             self.assertEqual(1.0, found, outcome)
         self.assertEqual(3.0, self.value("attachd_step_duration_seconds_count", **labels))
 
-    def test_failures_are_told_before_there_is_one(self):
+    def test_instrument_driver_initialises_failure_counters(self):
         # Else the first one was no rise of anything, and no alert.
         telemetry.instrument_driver("h@b", self.backend.driver)
         for step in ("grant", "revoke"):
@@ -138,11 +138,11 @@ class WatchingTest(unittest.TestCase):
                 labels = {"backend": "h@b", "step": step, "outcome": outcome}
                 self.assertEqual(0.0, self.value("attachd_steps_total", **labels), labels)
 
-    def test_all_steps_are_of_the_contract(self):
+    def test_instrumented_steps_are_driver_methods(self):
         for step in telemetry.STEPS:
             self.assertTrue(callable(getattr(self.backend.driver, step)), step)
 
-    def test_calls_are_measured_by_their_outcome(self):
+    def test_rpc_calls_are_counted_by_outcome(self):
         failed = exception.ConnectFailed(attachment_id="a", reason="r")
         refused = exception.Unavailable(reason="r")
         for error in (None, failed, refused, KeyError("x")):
@@ -154,7 +154,7 @@ class WatchingTest(unittest.TestCase):
             )
             self.assertEqual(1.0, found, outcome)
 
-    def test_what_nobody_asked_for_is_counted(self):
+    def test_count_recovery_counts_actions(self):
         for many in (0, 2, 1):
             telemetry.count_recovery(self.backend, "expire", many)
         found = self.value(
@@ -162,7 +162,7 @@ class WatchingTest(unittest.TestCase):
         )
         self.assertEqual(3.0, found)
 
-    def test_waiting_for_a_turn_is_a_step(self):
+    def test_waiting_for_volume_lock_is_a_step(self):
         volume_id = rows.add_volume()["id"]
         with self.backend.lock(volume_id):
             pass
@@ -170,7 +170,7 @@ class WatchingTest(unittest.TestCase):
         self.assertEqual(1.0, self.value("attachd_steps_total", outcome="ok", **labels))
 
 
-class LinesTest(unittest.TestCase):
+class ReportSectionsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
@@ -180,7 +180,7 @@ class LinesTest(unittest.TestCase):
         begin.assert_called_once_with("attachd-manager")
         self.told = {call.args[0]: call.args[1] for call in tell.call_args_list}
 
-    def test_it_tells_how_backends_are_and_no_reason(self):
+    def test_report_section_describes_backends_without_reason(self):
         (line,) = self.told["Backends"]()
         self.assertIn("here@fake (RecordingDriver): ready", line)
         self.backend.error = "The password is 1234."
@@ -188,13 +188,13 @@ class LinesTest(unittest.TestCase):
         self.assertIn("down", line)
         self.assertNotIn("1234", line)
 
-    def test_it_tells_who_works_on_volumes(self):
+    def test_report_section_describes_volume_locks(self):
         self.assertEqual([], self.told["Volume locks"]())
         volume_id = rows.add_volume()["id"]
         with self.backend.lock(volume_id):
             (line,) = self.told["Volume locks"]()
         self.assertEqual(f"attachd-volume-{volume_id}: held by one thread, 0 waiting", line)
 
-    def test_it_tells_of_connections_to_the_database(self):
+    def test_report_section_describes_database_connections(self):
         rows.add_volume()
         self.assertRegex("\n".join(self.told["Database"]()), "reading: .*\nwriting: ")

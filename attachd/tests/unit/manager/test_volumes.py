@@ -48,7 +48,7 @@ class _VolumeCase(unittest.TestCase):
 class CreateTest(_VolumeCase):
     """From creating to ready."""
 
-    def test_the_volume_is_made_and_the_drivers_notes_are_kept(self):
+    def test_create_calls_driver_and_stores_provider(self):
         volume_id = self._add("creating", size_gib=5)
         volumes.create(self.backend, volume_id)
         self.assertEqual({volume_id: 5}, self.driver.sizes())
@@ -57,7 +57,7 @@ class CreateTest(_VolumeCase):
         self.assertEqual(({"lun": 1}, None), (row["provider"], row["owner"]))
         self.assertIsNotNone(row["launched_at"])
 
-    def test_a_failure_is_undone_and_noted(self):
+    def test_create_failure_is_reverted_and_stored(self):
         volume_id = self._add("creating")
         with self.driver.failing("create"):
             volumes.create(self.backend, volume_id)
@@ -66,7 +66,7 @@ class CreateTest(_VolumeCase):
         self.assertIn("burns", row["error"])
         self.assertEqual(["create", "delete"], self.driver.methods)
 
-    def test_a_backend_that_is_down_makes_it_an_error_with_the_reason(self):
+    def test_create_with_backend_down_stores_error(self):
         self.backend.error = "the cable is out"
         volume_id = self._add("creating")
         volumes.create(self.backend, volume_id)
@@ -75,7 +75,7 @@ class CreateTest(_VolumeCase):
         self.assertIn("cable", row["error"])
         self.assertEqual([], self.driver.handed)
 
-    def test_the_message_may_come_twice(self):
+    def test_create_duplicate_message_does_nothing(self):
         volume_id = self._add("creating")
         volumes.create(self.backend, volume_id)
         before = self._at_rest(volume_id)
@@ -83,13 +83,13 @@ class CreateTest(_VolumeCase):
         self.assertEqual(before, self._at_rest(volume_id))
         self.assertEqual(["create"], self.driver.methods)
 
-    def test_the_message_may_come_too_late(self):
+    def test_create_late_message_does_nothing(self):
         for state in self._others("creating"):
             self._check_left_alone(volumes.create, state)
         volumes.create(self.backend, "gone")
         self.assertEqual([], self.driver.handed)
 
-    def test_an_administrators_word_in_between_stands(self):
+    def test_create_result_does_not_overwrite_reset_state(self):
         volume_id = self._add("creating")
         self.driver.script = lambda _call: db.reset(volume_id, "error", None)
         volumes.create(self.backend, volume_id)
@@ -106,7 +106,7 @@ class CopyTest(_VolumeCase):
     def add(self, **values):
         return self._add("creating", size_gib=5, source_volid=self.source, **values)
 
-    def test_the_source_is_handed_to_the_driver_and_the_drivers_notes_are_kept(self):
+    def test_copy_passes_source_to_driver_and_stores_provider(self):
         volume_id = self.add()
         volumes.create(self.backend, volume_id)
         (handed,) = self.driver.handed
@@ -117,20 +117,20 @@ class CopyTest(_VolumeCase):
         row = rows.volume(volume_id)
         self.assertEqual(("available", {"lun": 1}), (row["status"], row["provider"]))
 
-    def test_the_source_is_not_locked_meanwhile(self):
+    def test_copy_does_not_lock_source(self):
         seen = []
         self.driver.script = lambda _call: seen.append(self.backend.is_idle(self.source))
         volumes.create(self.backend, self.add())
         self.assertEqual([True], seen)
 
-    def test_a_failure_is_undone_and_noted(self):
+    def test_copy_failure_is_reverted_and_stored(self):
         volume_id = self.add()
         with self.driver.failing("clone"):
             volumes.create(self.backend, volume_id)
         self.assertEqual("error", rows.volume(volume_id)["status"])
         self.assertEqual(["clone", "delete"], self.driver.methods)
 
-    def test_a_source_that_is_gone_is_a_failure(self):
+    def test_copy_with_missing_source_fails(self):
         volume_id = self._add("creating", source_volid="gone")
         volumes.create(self.backend, volume_id)
         row = rows.volume(volume_id)
@@ -138,7 +138,7 @@ class CopyTest(_VolumeCase):
         self.assertIn("gone", row["error"])
         self.assertEqual([], self.driver.handed)
 
-    def test_it_is_done_beside_whoever_asks_for_it(self):
+    def test_copy_runs_in_background_task(self):
         volume_id = self.add()
         begun, go_on = threading.Event(), threading.Event()
         self.addCleanup(go_on.set)
@@ -160,7 +160,7 @@ class CopyTest(_VolumeCase):
 class DeleteTest(_VolumeCase):
     """From deleting to nothing."""
 
-    def test_the_volume_and_its_row_are_removed(self):
+    def test_delete_removes_volume_and_row(self):
         volume_id = self._add("creating")
         volumes.create(self.backend, volume_id)
         db.move(volume_id, Event.DELETE)
@@ -168,24 +168,24 @@ class DeleteTest(_VolumeCase):
         self.assertEqual({}, self.driver.sizes())
         self.assertEqual([], rows.volumes())
 
-    def test_no_lock_is_left_of_it(self):
+    def test_delete_removes_lock_files(self):
         volume_id = self._add("deleting")
         volumes.delete(self.backend, volume_id)
         self.assertEqual([], list(Path(CONF.state_path).rglob(f"*{volume_id}*")))
 
-    def test_what_is_still_there_keeps_its_lock(self):
+    def test_delete_failure_keeps_lock_files(self):
         volume_id = self._add("deleting")
         with self.driver.failing("delete"):
             volumes.delete(self.backend, volume_id)
         self.assertTrue(list(Path(CONF.state_path).rglob(f"*{volume_id}*")))
 
-    def test_attachments_that_never_came_to_be_go_with_it(self):
+    def test_delete_removes_unconnected_attachments(self):
         volume_id = self._add("deleting")
         rows.add_attachment(volume_id, "connect_failed")
         volumes.delete(self.backend, volume_id)
         self.assertEqual(([], []), (rows.volumes(), rows.attachments()))
 
-    def test_a_failure_is_noted_and_can_be_repeated(self):
+    def test_delete_failure_is_stored_and_can_be_repeated(self):
         volume_id = self._add("deleting")
         with self.driver.failing("delete"):
             volumes.delete(self.backend, volume_id)
@@ -196,19 +196,19 @@ class DeleteTest(_VolumeCase):
         volumes.delete(self.backend, volume_id)
         self.assertEqual([], rows.volumes())
 
-    def test_a_backend_that_is_down_keeps_the_row(self):
+    def test_delete_with_backend_down_keeps_row(self):
         self.backend.error = "the cable is out"
         volume_id = self._add("deleting")
         volumes.delete(self.backend, volume_id)
         self.assertIn("cable", rows.volume(volume_id)["error"])
 
-    def test_the_message_may_come_twice_or_too_late(self):
+    def test_delete_duplicate_or_late_message_does_nothing(self):
         for state in self._others("deleting"):
             self._check_left_alone(volumes.delete, state)
         volumes.delete(self.backend, "gone")
         self.assertEqual([], self.driver.handed)
 
-    def test_an_administrators_word_in_between_stands(self):
+    def test_delete_result_does_not_overwrite_reset_state(self):
         volume_id = self._add("deleting")
         self.driver.script = lambda _call: db.reset(volume_id, "error", None)
         volumes.delete(self.backend, volume_id)
@@ -218,7 +218,7 @@ class DeleteTest(_VolumeCase):
 class ExtendTest(_VolumeCase):
     """From extending to ready, and larger."""
 
-    def test_agents_are_told_that_their_devices_are_to_grow(self):
+    def test_extend_requests_reconcile_of_agents(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3, multiattach=True)
         states = ("connected", "attached", "connecting", "disconnecting")
         told = [
@@ -234,7 +234,7 @@ class ExtendTest(_VolumeCase):
             volumes.extend(self.backend, volume_id)
         nudge.assert_not_called()
 
-    def test_the_volume_grows_for_all_that_use_it(self):
+    def test_extend_passes_live_exports_to_driver(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3, multiattach=True)
         live = [rows.add_attachment(volume_id, state)["id"] for state in ("connected", "attached")]
         for state in ("reserved", "connect_failed", "disconnecting", "disconnect_failed"):
@@ -247,7 +247,7 @@ class ExtendTest(_VolumeCase):
         self.assertEqual(("ready", "in-use"), (row["state"], row["status"]))
         self.assertEqual((3, None, None), (row["size_gib"], row["new_size_gib"], row["owner"]))
 
-    def test_a_failure_is_noted_and_the_size_stays(self):
+    def test_extend_failure_is_stored_and_keeps_size(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3)
         with self.driver.failing("extend"):
             volumes.extend(self.backend, volume_id)
@@ -256,39 +256,39 @@ class ExtendTest(_VolumeCase):
         self.assertIn("burns", row["error"])
         self.assertIsNone(row["owner"])
 
-    def test_a_backend_that_is_down_is_a_failure(self):
+    def test_extend_with_backend_down_fails(self):
         self.backend.error = "the cable is out"
         volume_id = self._add("extending", new_size_gib=3)
         volumes.extend(self.backend, volume_id)
         self.assertIn("cable", rows.volume(volume_id)["error"])
 
-    def test_the_message_may_come_twice(self):
+    def test_extend_duplicate_message_does_nothing(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3)
         volumes.extend(self.backend, volume_id)
         volumes.extend(self.backend, volume_id)
         self.assertEqual(["extend"], self.driver.methods)
         self.assertEqual(3, rows.volume(volume_id)["size_gib"])
 
-    def test_the_message_may_come_too_late(self):
+    def test_extend_late_message_does_nothing(self):
         for state in self._others("extending"):
             self._check_left_alone(volumes.extend, state)
         volumes.extend(self.backend, "gone")
         self.assertEqual([], self.driver.handed)
 
-    def test_an_administrators_word_in_between_stands(self):
+    def test_extend_result_does_not_overwrite_reset_state(self):
         volume_id = self._add("extending", size_gib=1, new_size_gib=3)
         self.driver.script = lambda _call: db.reset(volume_id, "error", None)
         volumes.extend(self.backend, volume_id)
         row = rows.volume(volume_id)
         self.assertEqual(("error", 1), (row["state"], row["size_gib"]))
 
-    def test_an_error_that_no_driver_may_raise_is_a_failure_too(self):
+    def test_extend_unforeseen_driver_error_is_failure(self):
         volume_id = self._add("extending", new_size_gib=3)
         with self.driver.raising(ZeroDivisionError("bug"), "extend"):
             volumes.extend(self.backend, volume_id)
         self.assertIn("ZeroDivisionError", rows.volume(volume_id)["error"])
 
-    def test_a_volume_whose_backend_says_no_for_sure_is_still_in_doubt(self):
+    def test_extend_final_failure_leaves_volume_in_error_extending(self):
         # What was promised, the larger size, is not there: an administrator has to look.
         volume_id = self._add("extending", new_size_gib=3)
         error = exception.BackendError("No room.", final=True)
@@ -297,18 +297,18 @@ class ExtendTest(_VolumeCase):
         self.assertEqual("error_extending", rows.volume(volume_id)["status"])
 
 
-class OutcomesTest(unittest.TestCase):
+class RecordResultTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
 
-    def test_only_a_row_that_waits_for_the_work_is_due(self):
+    def test_get_in_state_returns_only_row_in_expected_state(self):
         volume_id = rows.add_volume("creating")["id"]
         self.assertEqual(volume_id, volumes.get_in_state(volume_id, VolumeState.CREATING)["id"])
         self.assertIsNone(volumes.get_in_state(volume_id, VolumeState.DELETING))
         self.assertIsNone(volumes.get_in_state("gone", VolumeState.CREATING))
 
-    def test_how_it_ended_is_stored_once(self):
+    def test_record_result_is_stored_once(self):
         volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
         with self.backend.lock(volume_id) as lease:
             after = volumes.record_result(lease, Event.CREATED, {"size_gib": 3})
@@ -316,7 +316,7 @@ class OutcomesTest(unittest.TestCase):
                                                       after["owner"]))  # fmt: skip
             self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
 
-    def test_what_has_become_others_meanwhile_is_left_as_it_is(self):
+    def test_record_result_of_row_changed_by_others_does_nothing(self):
         volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
         with self.backend.lock(volume_id) as lease:
             rows.change_volume(volume_id, lease_holder="other", lease_generation=7)
@@ -329,7 +329,7 @@ class OutcomesTest(unittest.TestCase):
             rows.remove_all()
             self.assertIsNone(volumes.record_result(lease, Event.CREATED, {}))
 
-    def test_whoever_may_have_been_taken_for_dead_leaves_the_row_to_others(self):
+    def test_record_failure_when_fenced_leaves_row(self):
         volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
         with self.backend.lock(volume_id) as lease:
             before = rows.volume(volume_id)
@@ -340,7 +340,7 @@ class OutcomesTest(unittest.TestCase):
             )
             self.assertEqual(before, rows.volume(volume_id))
 
-    def test_a_failure_is_stored_with_its_reason(self):
+    def test_record_failure_stores_reason(self):
         unavailable = exception.Unavailable(reason="The cable is out.")
         for failed in (unavailable, flow_runner.FlowFailed(unavailable, clean=True)):
             volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]

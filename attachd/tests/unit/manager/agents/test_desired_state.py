@@ -27,8 +27,8 @@ class _Case(unittest.TestCase):
         return rows.add_attachment(self.volume, state, **values)["id"]
 
 
-class DueTest(_Case):
-    def test_a_duty_says_all_that_a_host_needs(self):
+class ListDesiredTest(_Case):
+    def test_list_desired_contains_all_fields(self):
         mine = self.add("connected")
         (duty,) = desired_state.list_desired(HOST)
         expected = {
@@ -46,14 +46,14 @@ class DueTest(_Case):
         self.assertEqual(expected, duty)
         self.assertEqual("s", duty["connection_info"]["auth_password"])
 
-    def test_the_state_says_what_is_wanted(self):
+    def test_list_desired_target_follows_state(self):
         wanted = {"connected": ("connected", False), "attached": ("connected", True)}
         wanted["withdrawing"] = ("disconnected", False)
         for state, expected in wanted.items():
             (duty,) = desired_state.list_desired(HOST, self.add(state))
             self.assertEqual(expected, (duty["target_state"], duty["complete"]), state)
 
-    def test_nothing_is_due_for_another_host(self):
+    def test_list_desired_of_other_host_is_empty(self):
         self.add("connected", agent="compute-2")
         self.assertEqual([], desired_state.list_desired(HOST))
 
@@ -68,35 +68,35 @@ class LostKeyTest(_Case):
         keys.lose(file)
         self.kept = self.add("connected")
 
-    def test_all_it_has_to_know_to_let_devices_be(self):
+    def test_list_desired_with_lost_key_omits_connection(self):
         told = {each["attachment_id"]: each for each in desired_state.list_desired(HOST)}
         self.assertEqual({*self.lost.values(), self.kept}, set(told))
         for each in self.lost.values():
             self.assertEqual({}, told[each]["connection_info"])
         self.assertEqual("s", told[self.kept]["connection_info"]["auth_password"])
 
-    def test_why_it_cannot_make_a_device(self):
+    def test_list_desired_of_one_with_lost_key_raises(self):
         with self.assertRaises(exception.SecretUnreadable):
             desired_state.list_desired(HOST, self.lost["attached"])
 
-    def test_that_it_is_to_take_a_device_away(self):
+    def test_list_desired_with_lost_key_still_lists_disconnect(self):
         (duty,) = desired_state.list_desired(HOST, self.lost["withdrawing"])
         self.assertEqual(("disconnected", {}), (duty["target_state"], duty["connection_info"]))
 
 
-class CompletedTest(_Case):
+class RecordConnectedTest(_Case):
     def setUp(self):
         super().setUp()
         self.heard = hearing.use(self).kinds
 
-    def test_an_attach_is_told_of_when_its_device_is_there_and_only_once(self):
+    def test_record_connected_sends_one_notification(self):
         mine = self.add("connected")
         for _ in range(2):
             desired_state.record_connected(mine, HOST, 2, "/dev/sdb")
         self.assertEqual(["volume.attach.end"], self.heard())
         self.assertEqual("attached", rows.attachment(mine)["state"])
 
-    def test_what_is_refused_is_not_told_of(self):
+    def test_record_connected_refused_sends_no_notification(self):
         mine = self.add("connected")
         for host, generation in (("compute-2", 2), (HOST, 1)):
             with self.assertRaises(exception.InvalidTransition):
@@ -104,27 +104,27 @@ class CompletedTest(_Case):
         self.assertEqual([], self.heard())
 
 
-class ReleasedTest(_Case):
+class RecordDisconnectedTest(_Case):
     def setUp(self):
         super().setUp()
         patched = mock.patch.object(manager_api, "process_pending")
         self.process_pending = patched.start()
         self.addCleanup(patched.stop)
 
-    def test_the_backend_is_told_to_shut_the_host_out(self):
+    def test_record_disconnected_calls_manager(self):
         mine = self.add("withdrawing")
         desired_state.record_disconnected(CONTEXT, mine, HOST, 2)
         self.assertEqual("disconnecting", rows.attachment(mine)["state"])
         (_context, asked) = self.process_pending.call_args.args
         self.assertEqual((mine, "here@fake"), (asked.id, asked.backend))
 
-    def test_a_backend_that_cannot_be_told_finds_out_by_itself(self):
+    def test_record_disconnected_with_manager_down_is_left_to_recovery(self):
         mine = self.add("withdrawing")
         self.process_pending.side_effect = exception.Unavailable(reason="gone")
         desired_state.record_disconnected(CONTEXT, mine, HOST, 2)
         self.assertEqual("disconnecting", rows.attachment(mine)["state"])
 
-    def test_the_backend_is_not_told_what_is_not_so(self):
+    def test_record_disconnected_refused_does_not_call_manager(self):
         mine = self.add("attached")
         with self.assertRaises(exception.InvalidTransition):
             desired_state.record_disconnected(CONTEXT, mine, HOST, 2)

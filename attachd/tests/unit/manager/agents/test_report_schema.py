@@ -18,17 +18,17 @@ SAID = {
 }
 
 
-class ProofTest(unittest.TestCase):
-    def test_names_of_hosts_pass(self):
+class CredentialsTest(unittest.TestCase):
+    def test_check_credentials_accepts_host_names(self):
         for host in ("h", "compute-1.example.org", "node_7", "1", "rack1:node2", "x" * 200):
             report_schema.check_credentials(host, KEY)
 
-    def test_what_cannot_be_a_host_does_not(self):
+    def test_check_credentials_rejects_invalid_host(self):
         for host in ("", "-h", "a b", "a/b", "a#b", "a*", "x\n", "ä", "x" * 201, None, 7, ["h"]):
             with self.assertRaisesRegex(exception.InvalidInput, "host"):
                 report_schema.check_credentials(host, KEY)
 
-    def test_a_key_that_can_be_guessed_does_not_and_is_not_repeated(self):
+    def test_check_credentials_rejects_short_key_without_repeating_it(self):
         for key in ("hunter2", "s" * 31, "s" * 256):
             with self.assertRaisesRegex(exception.InvalidInput, "key") as refused:
                 report_schema.check_credentials("h", key)
@@ -44,17 +44,17 @@ class ReportTest(unittest.TestCase):
             report_schema.check_report(said)
         self.assertIn(field, str(refused.exception))
 
-    def test_what_agents_say_passes(self):
+    def test_check_report_accepts_agent_report(self):
         report_schema.check_report(SAID)
         report_schema.check_report({**SAID, "connector": None, "devices": [], "error": None})
 
-    def test_a_report_says_all_and_no_more(self):
+    def test_check_report_rejects_missing_and_unknown_keys(self):
         for name in SAID:
             self.refused("report", {each: SAID[each] for each in SAID if each != name})
         self.refused("report", {**SAID, "more": 1})
         self.refused("report", [])
 
-    def test_each_part_has_its_form(self):
+    def test_check_report_rejects_wrong_values(self):
         wrong = {
             "connector": ({}, {"host": ""}, {"host": "a\nb"}, "h", 7),
             "devices": (None, {}, [{}], [{**DEVICE, "more": 1}], [{**DEVICE, "path": "a\x00"}]),
@@ -66,26 +66,26 @@ class ReportTest(unittest.TestCase):
             for value in values:
                 self.refused(f"report.{name}", {**SAID, name: value})
 
-    def test_a_host_has_only_so_many_devices(self):
+    def test_check_report_limits_number_of_devices(self):
         report_schema.check_report({**SAID, "devices": [DEVICE] * report_schema.MAX_DEVICES})
         self.refused(
             "report.devices", {**SAID, "devices": [DEVICE] * (report_schema.MAX_DEVICES + 1)}
         )
 
-    def test_a_connector_is_as_large_as_one_in_a_request(self):
+    def test_check_report_limits_size_of_connector(self):
         override(self, "max_connector_size", 1024, group="api")
         report_schema.check_report({**SAID, "connector": {"host": "h", "more": "x" * 900}})
         large = {**SAID, "connector": {"host": "h", "more": "x" * 1024}}
         self.refused("1024", large, exception.TooLarge)
 
-    def test_a_refusal_does_not_tell_what_was_in_it(self):
+    def test_check_report_error_does_not_repeat_value(self):
         with self.assertRaises(exception.InvalidInput) as refused:
             report_schema.check_report({**SAID, "connector": {"password": "hunter2"}})
         self.assertNotIn("hunter2", str(refused.exception))
 
 
-class SaidTest(unittest.TestCase):
-    def test_what_agents_say_passes_and_other_things_do_not(self):
+class ValuesTest(unittest.TestCase):
+    def test_check_values_accepts_valid_and_rejects_others(self):
         right = {"attachment_id": "a", "generation": 3, "device": "/dev/sdb", "error": "x\ny"}
         report_schema.check_values(**right)
         wrong = {

@@ -19,7 +19,7 @@ from attachd.tests.backends import override
 from attachd.tests.wait import TIMEOUT
 
 
-class DeskTest(unittest.TestCase):
+class AgentRpcServerTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.server = mock.Mock()
@@ -30,13 +30,13 @@ class DeskTest(unittest.TestCase):
         self.addCleanup(patched.stop)
         self.desk = AgentRpcServer()
 
-    def test_all_processes_of_a_machine_share_a_queue(self):
+    def test_servers_of_one_machine_share_a_queue(self):
         (endpoint, name, topic, patience) = self.made.call_args.args
         self.assertIsInstance(endpoint, AgentEndpoint)
         self.assertEqual((CONF.host, CONF.agent.registry_topic), (name, topic))
         self.assertEqual(agent_manager_api.TIMEOUT, patience)
 
-    def test_it_listens_until_it_is_stopped(self):
+    def test_server_listens_until_stop(self):
         self.desk.start()
         self.assertTrue(self.started.wait(TIMEOUT))
         self.desk._thread.join(TIMEOUT)
@@ -45,7 +45,7 @@ class DeskTest(unittest.TestCase):
         self.desk.stop()
         self.assertEqual(["start", "stop", "wait"], [each[0] for each in self.server.mock_calls])
 
-    def test_a_message_queue_that_does_not_answer_keeps_nobody_from_ending(self):
+    def test_stop_with_message_queue_down_returns(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
         self.server.start.side_effect = lambda **_: gate.wait(TIMEOUT)
@@ -104,14 +104,14 @@ class _Case(unittest.TestCase):
 
 
 class ReportTest(_Case):
-    def test_the_first_one_who_speaks_for_a_host_is_its_agent(self):
+    def test_report_of_first_caller_registers_host(self):
         self.assertEqual([], self.ask("report", report=SAID))
         self.assertEqual({"host": HOST}, agents.get(HOST)["connector"])
         with self.assertRaises(exception.Forbidden):
             self.ask("report", key=OTHER_KEY, report={**SAID, "connector_type": "forged"})
         self.assertEqual("kernel", agents.get(HOST)["connector_type"])
 
-    def test_nobody_is_let_in_where_an_administrator_does_that(self):
+    def test_report_of_new_host_with_registration_off_is_forbidden(self):
         override(self, "allow_new", False, group="agent")
         with self.assertRaisesRegex(exception.Forbidden, f"attachd-manage agent add {HOST}"):
             self.ask("report", report=SAID)
@@ -119,7 +119,7 @@ class ReportTest(_Case):
         agents.create(HOST, KEY)
         self.assertEqual([], self.ask("report", report=SAID))
 
-    def test_a_forgotten_host_with_attachments_is_not_left_to_who_speaks_first(self):
+    def test_report_of_unregistered_host_with_attachments_is_forbidden(self):
         self.ask("report", report=SAID)
         self.add("attached")
         agents._delete(HOST)
@@ -129,7 +129,7 @@ class ReportTest(_Case):
         agents.create(HOST, OTHER_KEY)
         self.assertEqual(1, len(self.ask("report", key=OTHER_KEY, report=SAID)))
 
-    def test_of_two_that_speak_first_at_the_same_time_one_is_let_in(self):
+    def test_report_of_two_first_callers_registers_one(self):
         def faster(host, _key):
             real(host, OTHER_KEY)
             return False
@@ -138,14 +138,14 @@ class ReportTest(_Case):
         with mock.patch.object(agents, "create", faster), self.assertRaises(exception.Forbidden):
             self.ask("report", report=SAID)
 
-    def test_all_that_is_due_is_the_answer(self):
+    def test_report_returns_desired_state(self):
         agents.create(HOST, KEY)
         mine = [self.add("connected"), self.add("withdrawing")]
         self.add("connected", agent=OTHER)
         duties = self.ask("report", report=SAID)
         self.assertEqual(mine, [each["attachment_id"] for each in duties])
 
-    def test_nonsense_makes_nobody_known(self):
+    def test_report_with_invalid_values_registers_no_host(self):
         for host, key, said in (
             ("a b", KEY, SAID),
             (HOST, "short", SAID),
@@ -156,17 +156,17 @@ class ReportTest(_Case):
         self.assertEqual([], agents.list_all())
 
 
-class DutyTest(_Case):
+class DesiredStateTest(_Case):
     def setUp(self):
         super().setUp()
         agents.create(HOST, KEY)
         agents.create(OTHER, OTHER_KEY)
 
-    def test_it_tells_the_agent_of_the_host(self):
+    def test_desired_state_for_agent_of_host_is_returned(self):
         mine = self.add("connected")
         self.assertEqual(mine, self.ask("desired_state", attachment_id=mine)["attachment_id"])
 
-    def test_it_tells_nobody_else(self):
+    def test_desired_state_for_other_caller_is_forbidden(self):
         mine = self.add("connected")
         self.assertIsNone(self.ask("desired_state", OTHER, OTHER_KEY, attachment_id=mine))
         for host, key in ((HOST, OTHER_KEY), (HOST, KEY + "k"), (OTHER, KEY)):
@@ -175,24 +175,24 @@ class DutyTest(_Case):
         with self.assertRaises(exception.AgentNotFound):
             self.ask("desired_state", "nobody", KEY, attachment_id=mine)
 
-    def test_nothing_is_due_for_what_is_gone(self):
+    def test_desired_state_of_missing_attachment_is_none(self):
         self.assertIsNone(self.ask("desired_state", attachment_id="gone"))
         self.assertIsNone(self.ask("desired_state", attachment_id=self.add("disconnecting")))
 
 
-class SayingTest(_Case):
+class ResultsTest(_Case):
     def setUp(self):
         super().setUp()
         agents.create(HOST, KEY)
         agents.create(OTHER, OTHER_KEY)
 
-    def test_the_agent_of_the_host_moves_its_attachments(self):
+    def test_results_of_agent_move_its_attachments(self):
         for method, (state, _arguments, after) in METHODS.items():
             mine = self.add(state)
             self.say(method, mine)
             self.assertEqual(after, rows.attachment(mine)["state"], method)
 
-    def test_nobody_else_does(self):
+    def test_results_of_other_caller_are_forbidden(self):
         proofs = (
             (exception.Forbidden, {"key": OTHER_KEY}),
             (exception.Forbidden, {"key": agents.digest(KEY)}),
@@ -207,7 +207,7 @@ class SayingTest(_Case):
                     self.say(method, mine, **proof)
             self.assertEqual(before, rows.attachment(mine), method)
 
-    def test_what_was_decided_anew_is_not_undone_by_who_heard_less(self):
+    def test_results_with_old_generation_are_refused(self):
         for method, (state, _arguments, _after) in METHODS.items():
             mine = self.add(state)
             for generation in (1, 3):
@@ -219,12 +219,12 @@ class SayingTest(_Case):
         row = rows.attachment(attachment_id)
         return row["state"], row["error"]
 
-    def test_what_is_gone_is_not_found(self):
+    def test_results_of_missing_attachment_are_not_found(self):
         for method in METHODS:
             with self.assertRaises(exception.AttachmentNotFound, msg=method):
                 self.say(method, "gone")
 
-    def test_nonsense_is_refused_before_anybody_looks_at_rows(self):
+    def test_results_with_invalid_values_are_refused_before_rows_are_read(self):
         mine = self.add("connected")
         wrong = {"host": 7, "key": None, "attachment_id": [mine], "generation": "2"}
         for name, value in {**wrong, "device": "x" * 300}.items():

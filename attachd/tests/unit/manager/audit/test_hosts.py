@@ -53,20 +53,20 @@ class HostsTest(unittest.TestCase):
         self.assertEqual([], verdict.not_compared)
         return [(each.kind, each.volume_id) for each in verdict.differences]
 
-    def test_a_device_for_each_attachment_is_no_difference(self):
+    def test_compare_device_per_attachment_finds_no_difference(self):
         self.report(self.device())
         self.assertEqual([], self.found(self.device()))
 
-    def test_a_device_that_two_reports_miss_is_missing(self):
+    def test_compare_device_missing_in_two_reports_finds_missing_device(self):
         self.assertEqual([(Kind.MISSING_DEVICE, self.volume)], self.found())
         gone = self.device(path=None)
         self.report(gone)
         self.assertEqual([(Kind.MISSING_DEVICE, self.volume)], self.found(gone))
 
-    def test_a_device_that_the_next_report_has_is_none(self):
+    def test_compare_device_in_next_report_finds_no_difference(self):
         self.assertEqual([], self.found(self.device()))
 
-    def test_an_attachment_that_moved_meanwhile_is_not_judged(self):
+    def test_compare_attachment_changed_meanwhile_finds_no_difference(self):
         real = agents.list_all
 
         def all_():
@@ -78,30 +78,30 @@ class HostsTest(unittest.TestCase):
         with mock.patch.object(agents, "list_all", all_):
             self.assertEqual([], hosts.compare(self.backend).differences)
 
-    def test_one_that_is_still_to_be_made_or_is_going_is_not_missing(self):
+    def test_compare_connected_or_withdrawing_attachment_finds_no_difference(self):
         for state in ("connected", "withdrawing"):
             rows.change_attachment(self.row["id"], state=state)
             self.assertEqual([], self.found())
 
-    def test_a_device_without_an_attachment_is_left_over(self):
+    def test_compare_device_without_attachment_finds_leftover_device(self):
         stray = self.device(attachment_id=f"{uuid.uuid4()}")
         self.report(self.device(), stray)
         (difference,) = self.compare(self.device(), stray).differences
         self.assertEqual(Kind.LEFTOVER_DEVICE, difference.kind)
         self.assertIn("/dev/loop7", difference.found)
 
-    def test_what_is_of_another_backend_is_left_to_its_audit(self):
+    def test_compare_device_of_other_backend_finds_no_difference(self):
         elsewhere = self.device(attachment_id="a", volume_id=f"{uuid.uuid4()}")
         self.report(self.device(), elsewhere)
         self.assertEqual([], self.found(self.device(), elsewhere))
 
-    def test_a_host_that_falls_silent_is_named_and_not_judged(self):
+    def test_compare_host_without_next_report_is_not_compared(self):
         backends.override(self, "report_interval", 1, "agent")
         verdict = hosts.compare(self.backend)
         self.assertEqual([], verdict.differences)
         self.assertRegex(verdict.not_compared[0], "^Host h1: its agent has not reported since")
 
-    def test_a_host_whose_agent_is_away_is_named(self):
+    def test_compare_host_with_agent_down_is_not_compared(self):
         with mock.patch.object(models, "now", return_value=datetime.datetime(2020, 1, 1)):  # noqa: DTZ001
             self.report()
         backends.override(self, "report_interval", 1, "agent")
@@ -109,12 +109,12 @@ class HostsTest(unittest.TestCase):
         self.assertEqual([], verdict.differences)
         self.assertIn("2020-01-01", verdict.not_compared[0])
 
-    def test_a_host_that_nobody_knows_any_more_is_named(self):
+    def test_compare_unregistered_host_is_not_compared(self):
         agents._delete("h1")
         backends.override(self, "report_interval", 1, "agent")
         (told,) = hosts.compare(self.backend).not_compared
         self.assertIn("h1", told)
 
-    def test_attachments_without_an_agent_are_nobody_s(self):
+    def test_compare_attachment_without_agent_finds_no_difference(self):
         rows.change_attachment(self.row["id"], agent=None)
         self.assertEqual([], self.found())

@@ -42,17 +42,17 @@ class RulesTest(unittest.TestCase):
         found = list(rules.find_missing(self.driver, sides))
         return [(to.attachment_id, kind, what) for to, (kind, what) in found]
 
-    def test_what_agrees_is_no_difference(self):
+    def test_find_equal_sides_returns_nothing(self):
         sides = {"certain": [export("a"), export("b", "ro")]}
         both = listed("a"), listed("b", mode="ro")
         self.assertEqual(([], []), (self.excess(*both, **sides), self.lacking(*both, **sides)))
 
-    def test_what_is_in_doubt_may_be_there_or_not(self):
+    def test_find_doubtful_exports_returns_nothing(self):
         for there in ((), [listed("a")]):
             sides = {"doubtful": [export("a")]}
             self.assertEqual([], self.excess(*there, **sides) + self.lacking(*there, **sides))
 
-    def test_an_export_that_nobody_wants_is_one_difference(self):
+    def test_find_unexpected_export_returns_one_difference(self):
         ((kind, what),) = self.excess(listed("a", sessions="a"))
         self.assertEqual(Kind.LEFTOVER_EXPORT, kind)
         self.assertEqual(
@@ -61,7 +61,7 @@ class RulesTest(unittest.TestCase):
         ((kind, what),) = self.excess(listed())
         self.assertEqual((Kind.LEFTOVER_EXPORT, "It is exported (rw): to no host."), (kind, what))
 
-    def test_what_is_too_much_beside_others_is_named_one_by_one(self):
+    def test_find_unexpected_parts_returns_one_difference_each(self):
         there = listed("a", "b", sessions=("a", "b", "c"))
         self.assertEqual(
             [
@@ -72,14 +72,14 @@ class RulesTest(unittest.TestCase):
             self.excess(there, certain=[export("a")]),
         )
 
-    def test_whoever_is_there_in_another_mode_is_told_as_that(self):
+    def test_find_unexpected_host_in_other_mode_returns_wrong_mode(self):
         mine = export("a", "ro")
         ((kind, _what),) = self.excess(listed("a"), certain=[mine])
         self.assertEqual(Kind.WRONG_MODE, kind)
         found = self.excess(listed("a", "b"), certain=[mine, export("b")])
         self.assertEqual([Kind.WRONG_MODE, Kind.EXTRA_PART], [kind for kind, _what in found])
 
-    def test_whoever_lacks_something_is_named_with_all_of_it(self):
+    def test_find_missing_returns_one_difference_per_export(self):
         self.assertEqual(
             [("a", Kind.MISSING_EXPORT,
               "Of attachment a: a has no access (rw), there is no account a (rw).")],
@@ -88,7 +88,7 @@ class RulesTest(unittest.TestCase):
         ((to, _kind, what),) = self.lacking(listed("a", parts=()), certain=[export("a")])
         self.assertEqual(("a", "Of attachment a: there is no account a (rw)."), (to, what))
 
-    def test_each_kind_has_a_cause_and_nothing_is_done_to_data(self):
+    def test_meanings_have_causes_and_data_is_never_repaired(self):
         self.assertEqual(set(Kind), set(MEANINGS))
         for kind, meaning in MEANINGS.items():
             self.assertTrue(meaning.cause.endswith((".", "?")), kind)

@@ -33,23 +33,23 @@ class AuditTest(unittest.TestCase):
         self.assertEqual([], findings.not_compared)
         return [(each.kind, each.volume_id, each.outcome) for each in findings.differences]
 
-    def test_what_agrees_is_not_told_and_no_lock_is_taken(self):
+    def test_compare_consistent_system_takes_no_lock(self):
         with mock.patch.object(self.backend, "lock") as lock:
             self.assertEqual([], self.found())
         lock.assert_not_called()
 
-    def test_comparing_changes_nothing(self):
+    def test_compare_changes_nothing(self):
         self.driver.restart()
         self.assertEqual([(Kind.MISSING_EXPORT, self.ref.id, "")], self.found())
         self.assertEqual([(Kind.MISSING_EXPORT, self.ref.id, "")], self.found())
 
-    def test_a_suspicion_is_dropped_that_the_lock_does_not_confirm(self):
+    def test_compare_drops_suspicion_not_confirmed_under_lock(self):
         listed = list(self.driver.list_exports())
         with mock.patch.object(self.driver, "list_exports", side_effect=[[], listed]) as exports:
             self.assertEqual([], self.found())
         self.assertEqual(2, exports.call_count)
 
-    def test_repairs_are_done_under_the_lock_and_told(self):
+    def test_repair_runs_under_lock_and_is_reported(self):
         self.driver.restart()
         held = []
         self.driver.script = lambda _call: held.append(rows.volume(self.ref.id)["lease_holder"])
@@ -60,7 +60,7 @@ class AuditTest(unittest.TestCase):
         self.assertEqual({self.row["id"]}, self.driver.granted())
         self.assertEqual([], self.found())
 
-    def test_nothing_is_done_to_what_has_data_and_no_row(self):
+    def test_repair_of_data_without_row_does_nothing(self):
         """The database may be another one, or of last week."""
         rows.remove_all()
         found = self.found(runner.repair)
@@ -70,25 +70,25 @@ class AuditTest(unittest.TestCase):
         )
         self.assertEqual({self.row["id"]}, self.driver.granted())
 
-    def test_a_leftover_of_a_volume_without_a_row_and_without_data_is_revoked(self):
+    def test_repair_revokes_export_without_row_and_data(self):
         rows.remove_all()
         with mock.patch.object(self.driver, "list_volumes", return_value={}):
             found = self.found(runner.repair)
         self.assertEqual([(Kind.LEFTOVER_EXPORT, self.ref.id, REPAIRED)], found)
         self.assertEqual(set(), self.driver.granted())
 
-    def test_what_cannot_be_repaired_says_why(self):
+    def test_repair_failure_has_reason(self):
         rows.remove_attachment(self.row["id"])
         with self.driver.failing("revoke_all_except"):
             ((_kind, _volume, outcome),) = self.found(runner.repair)
         self.assertIn("The shelf burns", outcome)
 
-    def test_a_volume_of_another_backend_is_told_and_left_alone(self):
+    def test_repair_of_volume_of_other_backend_does_nothing(self):
         rows.change_volume(self.ref.id, host="here@other#pool")
         self.assertEqual([(Kind.ELSEWHERE, self.ref.id, "")], self.found(runner.repair))
         self.assertEqual({self.row["id"]}, self.driver.granted())
 
-    def test_data_that_is_gone_too_short_or_nobody_s_is_told_and_left_alone(self):
+    def test_repair_of_missing_short_or_unknown_data_does_nothing(self):
         stored = {f"{uuid.uuid4()}": 7}
         with mock.patch.object(self.driver, "list_volumes", return_value=stored):
             kinds = [kind for kind, _volume, _outcome in self.found(runner.repair)]
@@ -96,31 +96,31 @@ class AuditTest(unittest.TestCase):
         with mock.patch.object(self.driver, "list_volumes", return_value={self.ref.id: GIB - 1}):
             self.assertEqual([(Kind.SIZE, self.ref.id, "")], self.found(runner.repair))
 
-    def test_volumes_that_need_not_have_data_are_not_looked_for(self):
+    def test_compare_volumes_without_expected_data_finds_no_difference(self):
         for state in ("creating", "deleting", "error", "error_deleting"):
             rows.add_volume(state)
         self.assertEqual([], self.found())
 
-    def test_a_dead_manager_s_work_is_left_to_the_next_one_with_its_lease(self):
+    def test_repair_of_interrupted_operation_keeps_lease_of_dead_manager(self):
         rows.change_attachment(self.row["id"], state="disconnecting")
         dead = str(uuid.uuid4())
         rows.change_volume(self.ref.id, lease_holder=dead, status="detaching")
         self.assertEqual([(Kind.HALF_WAY, self.ref.id, "")], self.found(runner.repair))
         self.assertEqual(dead, rows.volume(self.ref.id)["lease_holder"])
 
-    def test_work_that_nobody_has_begun_is_half_way_only_after_a_while(self):
+    def test_compare_operation_not_begun_is_half_way_after_timeout(self):
         deleting = rows.add_volume("deleting")
         self.assertEqual([], self.found())
         old = models.now() - datetime.timedelta(hours=1)
         rows.change_volume(deleting["id"], created_at=old, updated_at=old)
         self.assertEqual([(Kind.HALF_WAY, deleting["id"], "")], self.found())
 
-    def test_a_status_is_corrected(self):
+    def test_repair_corrects_status(self):
         rows.change_volume(self.ref.id, status="available")
         self.assertEqual([(Kind.STATUS, self.ref.id, REPAIRED)], self.found(runner.repair))
         self.assertEqual("in-use", rows.volume(self.ref.id)["status"])
 
-    def test_a_status_that_moves_while_rows_are_read_is_no_difference(self):
+    def test_compare_status_changed_while_reading_finds_no_difference(self):
         real = audit_db.list_attachments_of_volume
 
         def complete_meanwhile(volume_id):
@@ -139,7 +139,7 @@ class AuditTest(unittest.TestCase):
         audit_db.repair_status(volume_id)
         return mock.MagicMock()
 
-    def test_a_backend_that_is_down_or_does_not_answer_is_not_compared(self):
+    def test_compare_backend_down_or_silent_is_not_compared(self):
         with self.driver.failing("list_exports"):
             findings = runner.compare(self.backend)
         self.assertEqual(1, len(findings.not_compared))
@@ -147,7 +147,7 @@ class AuditTest(unittest.TestCase):
         (why,) = runner.compare(self.backend).not_compared
         self.assertIn("fake is down", why)
 
-    def test_a_volume_that_cannot_be_had_keeps_nobody_from_the_others(self):
+    def test_compare_locked_volume_does_not_block_others(self):
         other = rows.add_volume()
         self.driver.restart()
         busy = exception.Unavailable(reason="It is busy.")
@@ -164,7 +164,7 @@ class AuditTest(unittest.TestCase):
         self.assertEqual(1, len(findings.not_compared))
         self.assertIn(self.ref.id, findings.not_compared[0])
 
-    def test_what_is_of_no_volume_is_told_unless_a_row_explains_it(self):
+    def test_compare_orphan_without_row_is_reported(self):
         lost = base.Orphan("CHAP account lost", "Remove it by hand.")
         known = base.Orphan("known", "Remove it by hand.")
         wanted = base.BackendExport(self.ref.id, "rw", parts=frozenset(["known"]))

@@ -35,14 +35,14 @@ class AttachFlowTest(unittest.TestCase):
             self._run(**values)
         return failed.exception
 
-    def test_the_connection_is_recorded_and_provided(self):
+    def test_attach_flow_saves_and_provides_connection(self):
         provided = self._run()["connection"]
         self.save.assert_called_once_with(provided)
         self.assertEqual("fake", provided["driver_volume_type"])
         self.assertEqual(["grant"], self.driver.methods)
         self.must_stay.assert_not_called()
 
-    def test_a_record_that_fails_undoes_the_grant_and_spares_the_others(self):
+    def test_attach_flow_with_failed_save_revokes_and_spares_others(self):
         self.save.side_effect = exception.Conflict(reason="lost")
         failed = self._fail()
         self.assertIs(self.save.side_effect, failed.cause)
@@ -51,30 +51,30 @@ class AttachFlowTest(unittest.TestCase):
         undone = self.driver.handed[1]
         self.assertEqual((VOLUME, EXPORT, OTHERS), (undone.volume, undone.export, undone.others))
 
-    def test_a_grant_that_surely_failed_is_not_undone(self):
+    def test_attach_flow_with_final_grant_failure_does_not_revoke(self):
         with self.driver.failing("grant", final=True):
             self.assertTrue(self._fail().clean)
         self.assertEqual(["grant"], self.driver.methods)
         self.save.assert_not_called()
 
-    def test_a_repeated_grant_that_surely_failed_is_undone_since_the_first_may_have_landed(self):
+    def test_attach_flow_repeated_with_final_grant_failure_revokes(self):
         with self.driver.failing("grant", final=True):
             self.assertTrue(self._fail(repeated=True).clean)
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
-    def test_a_grant_that_may_have_landed_is_undone(self):
+    def test_attach_flow_with_doubtful_grant_failure_revokes(self):
         with self.driver.failing("grant"):
             self.assertTrue(self._fail().clean)
         self.assertEqual(["grant", "revoke"], self.driver.methods)
 
-    def test_undoing_that_fails_leaves_something_and_does_not_hide_the_cause(self):
+    def test_attach_flow_with_failed_revoke_is_not_clean_and_keeps_cause(self):
         with self.driver.failing("revoke"):
             self.save.side_effect = exception.Conflict(reason="lost")
             failed = self._fail()
         self.assertFalse(failed.clean)
         self.assertIs(self.save.side_effect, failed.cause)
 
-    def test_what_is_wanted_nevertheless_is_not_undone(self):
+    def test_attach_flow_that_must_stay_granted_does_not_revoke(self):
         self.must_stay.return_value = True
         self.save.side_effect = exception.Conflict(reason="lost")
         self.assertFalse(self._fail().clean)
@@ -92,13 +92,13 @@ class DetachFlowTest(unittest.TestCase):
         request = attachment.RevokeRequest(self.driver, VOLUME, EXPORT, OTHERS)
         return flow_runner.run_cached(attachment.build_detach, {"request": request})
 
-    def test_the_driver_gets_all_it_needs(self):
+    def test_detach_flow_passes_all_arguments_to_driver(self):
         self._run()
         (handed,) = self.driver.handed
         self.assertEqual(("revoke", VOLUME), (handed.method, handed.volume))
         self.assertEqual((EXPORT, OTHERS), (handed.export, handed.others))
 
-    def test_a_failure_is_told_and_nobody_is_let_in_again(self):
+    def test_detach_flow_failure_does_not_grant_again(self):
         with self.driver.failing("revoke"), self.assertRaises(flow_runner.FlowFailed) as failed:
             self._run()
         self.assertFalse(failed.exception.clean)

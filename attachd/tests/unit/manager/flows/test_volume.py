@@ -19,13 +19,13 @@ class CreateFlowTest(unittest.TestCase):
         super().setUp()
         self.driver = RecordingDriver()
 
-    def test_the_drivers_notes_are_provided(self):
+    def test_create_flow_provides_driver_result(self):
         self.assertEqual(
             {"lun": 1}, flow_runner.run(volume.build_create(self.driver, VOLUME), {})["provider"]
         )
         self.assertEqual({"volume": 2}, self.driver.sizes())
 
-    def test_a_copy_is_made_of_its_source_and_removed_in_the_same_way(self):
+    def test_copy_flow_passes_source_and_reverts_like_create(self):
         source = VolumeRef("source", 1)
         flow = volume.build_copy(self.driver, VOLUME, source)
         self.assertEqual({"lun": 1}, flow_runner.run(flow, {})["provider"])
@@ -37,13 +37,13 @@ class CreateFlowTest(unittest.TestCase):
         self.assertTrue(failed.exception.clean)
         self.assertEqual(["clone", "clone", "delete"], self.driver.methods)
 
-    def test_what_may_have_been_made_is_removed(self):
+    def test_create_flow_failure_deletes_volume(self):
         with self.driver.failing("create"), self.assertRaises(flow_runner.FlowFailed) as failed:
             flow_runner.run(volume.build_create(self.driver, VOLUME), {})
         self.assertTrue(failed.exception.clean)
         self.assertEqual(["create", "delete"], self.driver.methods)
 
-    def test_removing_may_fail_too_and_does_not_hide_the_cause(self):
+    def test_create_flow_with_failed_delete_is_not_clean_and_keeps_cause(self):
         with (
             self.driver.failing("create", "delete"),
             self.assertRaises(flow_runner.FlowFailed) as failed,
@@ -60,13 +60,13 @@ class DeleteFlowTest(unittest.TestCase):
         super().setUp()
         self.driver = RecordingDriver()
 
-    def test_the_driver_gets_all_it_needs(self):
+    def test_delete_flow_passes_volume_to_driver(self):
         flow_runner.run(volume.build_delete(self.driver, VOLUME), {})
         self.assertEqual(
             [("delete", VOLUME)], [(each.method, each.volume) for each in self.driver.handed]
         )
 
-    def test_a_failure_is_told_and_nothing_is_made_again(self):
+    def test_delete_flow_failure_does_not_create_again(self):
         with self.driver.failing("delete"), self.assertRaises(flow_runner.FlowFailed) as failed:
             flow_runner.run(volume.build_delete(self.driver, VOLUME), {})
         self.assertFalse(failed.exception.clean)
@@ -81,13 +81,13 @@ class ExtendFlowTest(unittest.TestCase):
         super().setUp()
         self.driver = RecordingDriver()
 
-    def test_the_driver_gets_all_it_needs(self):
+    def test_extend_flow_passes_all_arguments_to_driver(self):
         flow_runner.run(volume.build_extend(self.driver, VOLUME, 5, OTHERS), {})
         (handed,) = self.driver.handed
         self.assertEqual(("extend", VOLUME), (handed.method, handed.volume))
         self.assertEqual((5, OTHERS), (handed.size_gib, handed.others))
 
-    def test_a_failure_is_told_and_nothing_shrinks(self):
+    def test_extend_flow_failure_does_not_shrink(self):
         with self.driver.failing("extend"), self.assertRaises(flow_runner.FlowFailed) as failed:
             flow_runner.run(volume.build_extend(self.driver, VOLUME, 5, OTHERS), {})
         self.assertFalse(failed.exception.clean)

@@ -13,7 +13,7 @@ from attachd.tests import backends, rows
 from attachd.tests.rows import CONNECTOR
 
 
-class HealTest(unittest.TestCase):
+class EnsureExportsTest(unittest.TestCase):
     """A backend was restarted and forgot its exports."""
 
     def setUp(self):
@@ -28,11 +28,11 @@ class HealTest(unittest.TestCase):
         self.read = attachments_db.list_live(backends.HOST)
         self.driver.restart()
 
-    def test_all_are_granted_again(self):
+    def test_ensure_exports_grants_all(self):
         self.assertEqual([], ensure_exports.ensure_exports(self.backend, self.read))
         self.assertEqual(set(self.ids), self.driver.granted())
 
-    def test_those_that_failed_are_returned_for_another_time(self):
+    def test_ensure_exports_returns_failed_rows(self):
         def script(call):
             if call.attachment == self.ids[1]:
                 raise exception.BackendError("still booting")
@@ -42,20 +42,20 @@ class HealTest(unittest.TestCase):
         self.assertEqual([self.ids[1]], [row["id"] for row in left])
         self.assertEqual({self.ids[0], self.ids[2]}, self.driver.granted())
 
-    def test_what_was_detached_meanwhile_stays_out(self):
+    def test_ensure_exports_skips_detached_rows(self):
         detach.detach(self.backend, self.ids[0], self.read[0]["volume_id"])
         self.assertEqual([], ensure_exports.ensure_exports(self.backend, self.read))
         self.assertEqual({self.ids[1], self.ids[2]}, self.driver.granted())
 
 
-class HealerTest(unittest.TestCase):
+class EnsureExportsTaskTest(unittest.TestCase):
     """One round after the other."""
 
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.healer = ensure_exports.EnsureExportsTask(self.backend)
+        self.task = ensure_exports.EnsureExportsTask(self.backend)
 
     def _attached(self):
         volume_id = rows.add_volume()["id"]
@@ -63,22 +63,22 @@ class HealerTest(unittest.TestCase):
         attach.attach(self.backend, mine, volume_id, CONNECTOR)
         return mine
 
-    def test_a_restarted_backend_is_healed(self):
-        self.healer.run_once()
+    def test_run_once_after_restart_grants_again(self):
+        self.task.run_once()
         mine = self._attached()
         self.driver.restart()
-        self.healer.run_once()
+        self.task.run_once()
         self.assertEqual({mine}, self.driver.granted())
 
-    def test_a_backend_that_was_not_restarted_is_left_alone(self):
+    def test_run_once_without_restart_grants_nothing(self):
         self._attached()
-        self.healer.run_once()
+        self.task.run_once()
         granted = self.driver.methods.count("grant")
-        self.healer.run_once()
+        self.task.run_once()
         self.assertEqual(granted, self.driver.methods.count("grant"))
 
-    def test_an_attachment_that_could_not_be_healed_is_tried_again_alone(self):
-        self.healer.run_once()
+    def test_run_once_retries_failed_attachments_only(self):
+        self.task.run_once()
         mine, other = self._attached(), self._attached()
 
         def script(call):
@@ -87,44 +87,44 @@ class HealerTest(unittest.TestCase):
 
         self.driver.restart()
         self.driver.script = script
-        self.healer.run_once()
+        self.task.run_once()
         self.assertEqual({other}, self.driver.granted())
         self.assertIsNone(self.backend.error, "one attachment does not take a backend down")
         self.driver.script = None
         self.driver.handed.clear()
-        self.healer.run_once()
+        self.task.run_once()
         self.assertEqual([mine], [each.export.attachment_id for each in self.driver.handed])
         self.assertEqual({mine, other}, self.driver.granted())
 
-    def test_a_restart_is_not_forgotten_when_the_database_does_not_answer(self):
-        self.healer.run_once()
+    def test_run_once_after_database_failure_grants_again(self):
+        self.task.run_once()
         mine = self._attached()
         self.driver.restart()
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(attachments_db, "list_live", side_effect=gone):
-            self.assertRaises(exception.Unavailable, self.healer.run_once)
-        self.healer.run_once()
+            self.assertRaises(exception.Unavailable, self.task.run_once)
+        self.task.run_once()
         self.assertEqual({mine}, self.driver.granted())
 
-    def test_a_backend_that_does_not_tell_whether_it_lives_is_asked_again(self):
-        self.healer.run_once()
+    def test_run_once_after_failed_boot_id_grants_again(self):
+        self.task.run_once()
         mine = self._attached()
         self.driver.restart()
         with self.driver.failing("boot_id"):
-            self.healer.run_once()
+            self.task.run_once()
             self.assertEqual(set(), self.driver.granted())
-        self.healer.run_once()
+        self.task.run_once()
         self.assertEqual({mine}, self.driver.granted())
 
-    def test_a_backend_that_is_down_is_left_alone(self):
-        self.healer.run_once()
+    def test_run_once_with_backend_down_grants_nothing(self):
+        self.task.run_once()
         mine = self._attached()
         self.driver.restart()
         self.backend.error = "down"
-        self.healer.run_once()
+        self.task.run_once()
         self.assertEqual(set(), self.driver.granted())
         self.backend.error = None
-        self.healer.run_once()
+        self.task.run_once()
         self.assertEqual({mine}, self.driver.granted())
 
 
@@ -137,7 +137,7 @@ class GrantAgainTest(unittest.TestCase):
         self.driver = self.backend.driver
         self.volume_id = rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
 
-    def test_a_host_that_should_reach_its_volume_is_let_in_under_the_same_terms(self):
+    def test_grant_again_uses_same_arguments(self):
         mine = rows.add_attachment(self.volume_id)["id"]
         attach.attach(self.backend, mine, self.volume_id, {**CONNECTOR, "mode": "ro"})
         before = rows.attachment(mine)
@@ -147,14 +147,14 @@ class GrantAgainTest(unittest.TestCase):
         self.assertEqual(first, second)
         self.assertEqual(before, rows.attachment(mine))
 
-    def test_only_a_finished_connect_is_repeated(self):
+    def test_grant_again_skips_states_without_access(self):
         for state in AttachmentState:
             mine = rows.add_attachment(self.volume_id, state.value)
             ensure_exports.grant_again(self.backend, {**mine, "state": "connected"})
         granted = [rows.attachment(each)["state"] for each in self.driver.granted()]
         self.assertEqual(["attached", "connected", "withdrawing"], sorted(granted))
 
-    def test_completed_without_a_connector_there_is_nothing_to_grant(self):
+    def test_grant_again_skips_attached_row_without_connector(self):
         mine = rows.add_attachment(self.volume_id, "attached", connector=None)
         ensure_exports.grant_again(self.backend, mine)
         self.assertEqual([], self.driver.handed)

@@ -46,7 +46,7 @@ sys.stdin.read()
 """
 
 
-class PresenceCase(unittest.TestCase):
+class MembershipCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
         backends.use(self)
@@ -56,8 +56,8 @@ class PresenceCase(unittest.TestCase):
         self.enterContext(mock.patch.object(membership, "boot_clock", lambda: self.now))
         self.ours = Membership()
         self.addCleanup(self.ours.stop)
-        self.deaths = 0
-        self.ours.on_member_lost(self.count_death)
+        self.lost = 0
+        self.ours.on_member_lost(self.count_lost)
 
     def look(self, later=0.0):
         """Give a sign of life some time later, and look for the dead."""
@@ -65,8 +65,8 @@ class PresenceCase(unittest.TestCase):
         self.ours.heartbeat()
         self.ours.expire_dead_members()
 
-    def count_death(self):
-        self.deaths += 1
+    def count_lost(self):
+        self.lost += 1
 
     def living(self):
         return [row["id"] for row in members.list_living()]
@@ -93,10 +93,10 @@ class PresenceCase(unittest.TestCase):
         self.assertIs(False, refused.exception.final)
 
 
-class LifeTest(PresenceCase):
+class HeartbeatTest(MembershipCase):
     """One process alone."""
 
-    def test_it_joins_and_shows_from_then_on_that_it_lives(self):
+    def test_heartbeat_joins_and_renews_row(self):
         self.ours.heartbeat()
         (row,) = members.list_living()
         name = f"{os.uname().nodename}:{os.getpid()}"
@@ -107,18 +107,18 @@ class LifeTest(PresenceCase):
         self.assertGreaterEqual(after["seen_at"], row["seen_at"])
         self.assertEqual(row["started_at"], after["started_at"])
 
-    def test_a_started_one_shows_it_again_and_again(self):
+    def test_start_renews_row_periodically(self):
         backends.override(self, "member_timeout", 1.0, group="manager")
         self.start()
         for _ in range(2):
             (row,) = members.list_living()
             wait_until(lambda row=row: members.list_living()[0]["seen_at"] > row["seen_at"])
 
-    def test_one_that_never_joins_is_alone_and_may_do_anything(self):
+    def test_check_without_start_passes(self):
         self.ours.check(self.ours.id)
         self.ours.wait_until_joined(threading.Event())
 
-    def test_it_may_change_nothing_before_others_know_of_it(self):
+    def test_check_before_join_raises(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         stop = threading.Event()
         waiting = threading.Thread(target=self.ours.wait_until_joined, args=(stop,), daemon=True)
@@ -133,7 +133,7 @@ class LifeTest(PresenceCase):
         self.assertFalse(waiting.is_alive())
         self.ours.check(self.ours.id)
 
-    def test_whoever_is_told_to_stop_does_not_wait_for_the_others(self):
+    def test_wait_until_joined_returns_at_stop(self):
         stop = threading.Event()
         stop.set()
         gone = exception.Unavailable(reason="The database does not answer.")
@@ -141,7 +141,7 @@ class LifeTest(PresenceCase):
             self.ours.start()
             self.ours.wait_until_joined(stop)
 
-    def test_it_may_change_nothing_after_two_thirds_of_the_time(self):
+    def test_check_after_safe_fraction_of_timeout_raises(self):
         self.ours.heartbeat()
         self.now += LONG * 2 / 3 - 1
         self.ours.check(self.ours.id)
@@ -150,7 +150,7 @@ class LifeTest(PresenceCase):
         self.ours.heartbeat()
         self.ours.check(self.ours.id)
 
-    def test_the_time_counts_from_before_the_database_was_asked(self):
+    def test_validity_counts_from_before_database_call(self):
         real = members.heartbeat
 
         def slow(process_id):
@@ -163,11 +163,11 @@ class LifeTest(PresenceCase):
             self.ours.heartbeat()
         self.assert_unsure(self.ours.id)
 
-    def test_its_clock_goes_on_while_the_machine_sleeps(self):
+    def test_boot_clock_continues_during_suspend(self):
         with mock.patch.object(time, "clock_gettime", lambda clock: clock):
             self.assertEqual(time.CLOCK_BOOTTIME, _REAL_CLOCK())
 
-    def test_one_that_was_taken_for_dead_goes_on_as_another(self):
+    def test_heartbeat_after_expiry_joins_under_new_id(self):
         self.start()
         before = self.ours.id
         members.expire(before)
@@ -178,7 +178,7 @@ class LifeTest(PresenceCase):
         self.assert_unsure(before)
         self.ours.check(self.ours.id)
 
-    def test_one_that_comes_back_while_it_is_asked_does_not_answer_for_its_former_self(self):
+    def test_check_during_rejoin_raises_for_former_id(self):
         self.ours.heartbeat()
         before = self.ours.id
 
@@ -195,10 +195,10 @@ class LifeTest(PresenceCase):
         self.assertNotEqual(before, self.ours.id)
 
 
-class LeavingTest(PresenceCase):
+class StopTest(MembershipCase):
     """How a process ends."""
 
-    def test_it_leaves_no_row_no_file_and_nothing_open(self):
+    def test_stop_leaves_no_row_file_or_descriptor(self):
         others = fencing.liveness_fds()
         self.start()
         self.assertEqual([self.ours.id], self.files())
@@ -218,16 +218,16 @@ class LeavingTest(PresenceCase):
                     return True
         return False
 
-    def test_it_can_end_before_it_began(self):
+    def test_stop_before_start_succeeds(self):
         self.ours.stop()
 
-    def test_a_late_sign_of_life_does_not_bring_it_back(self):
+    def test_late_heartbeat_after_stop_does_not_rejoin(self):
         self.start()
         self.ours.stop()
         self.ours.heartbeat()
         self.assertEqual(([], []), (self.living(), self.files()))
 
-    def test_a_tool_that_still_runs_keeps_it_among_the_living(self):
+    def test_stop_with_running_tool_keeps_row(self):
         self.start()
         tool = subprocess.Popen(["sleep", "600"], pass_fds=fencing.liveness_fds())
         self.addCleanup(tool.wait)
@@ -244,7 +244,7 @@ class LeavingTest(PresenceCase):
         other.expire_dead_members()
         self.assertEqual([other.id], self.living())
 
-    def test_others_prove_it_dead_if_it_could_not_say_so(self):
+    def test_stop_without_database_is_expired_by_others(self):
         self.start()
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(members, "expire", side_effect=gone):
@@ -255,10 +255,10 @@ class LeavingTest(PresenceCase):
         self.assertEqual([other.id], self.living())
 
 
-class OthersTest(PresenceCase):
+class ExpireTest(MembershipCase):
     """Who is alive and who is not."""
 
-    def test_who_has_been_silent_for_too_long_is_dead(self):
+    def test_expire_member_without_heartbeat_for_timeout(self):
         for name in ("talking", "silent"):
             members.join(name, name)
         self.look()
@@ -268,11 +268,11 @@ class OthersTest(PresenceCase):
         self.assertCountEqual([self.ours.id, "talking", "silent"], self.living())
         self.look(1)
         self.assertCountEqual([self.ours.id, "talking"], self.living())
-        self.assertEqual(1, self.deaths)
+        self.assertEqual(1, self.lost)
         self.look(1)
-        self.assertEqual(1, self.deaths)
+        self.assertEqual(1, self.lost)
 
-    def test_who_is_proved_dead_is_buried_before_others_hear_that_we_have_joined(self):
+    def test_expire_unlocked_member_before_join_completes(self):
         folder = Path(CONF.state_path) / "processes"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "gone").touch()
@@ -281,7 +281,7 @@ class OthersTest(PresenceCase):
         self.assertEqual([self.ours.id], self.living())
         self.assertEqual([], self.files())
 
-    def test_the_clock_of_the_database_may_jump(self):
+    def test_expire_ignores_jumps_of_database_clock(self):
         members.join("talking", "talking")
         self.look()
         for seconds in (LONG + 60, -LONG - 60):
@@ -289,7 +289,7 @@ class OthersTest(PresenceCase):
             self.look(LONG / 2)
             self.assertIn("talking", self.living())
 
-    def test_who_is_heard_at_the_last_moment_lives(self):
+    def test_expire_keeps_member_with_heartbeat_at_last_moment(self):
         members.join("talking", "talking")
         self.look()
         self.look(LONG / 2)
@@ -299,7 +299,7 @@ class OthersTest(PresenceCase):
             self.look(LONG / 2 + 1)
         self.assertIn("talking", self.living())
 
-    def test_a_file_that_cannot_be_opened_keeps_nobody_from_burying_the_others(self):
+    def test_expire_with_unreadable_file_continues_with_others(self):
         folder = Path(CONF.state_path) / "processes"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "not-a-file").mkdir()
@@ -328,7 +328,7 @@ class OthersTest(PresenceCase):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
-    def test_who_was_killed_is_dead_as_soon_as_its_tools_are(self):
+    def test_expire_killed_process_after_its_tools_ended(self):
         process, other, tool = self.start_process()
         self.look()
         self.assertCountEqual([self.ours.id, other], self.living())
@@ -336,7 +336,7 @@ class OthersTest(PresenceCase):
         process.wait(TIMEOUT)
         self.look()
         self.assertIn(other, self.living(), "its tool may still change something")
-        self.assertEqual(0, self.deaths)
+        self.assertEqual(0, self.lost)
         self.kill(tool)
 
         def is_buried():
@@ -344,10 +344,10 @@ class OthersTest(PresenceCase):
             return other not in self.living()
 
         wait_until(is_buried)
-        self.assertEqual(1, self.deaths)
+        self.assertEqual(1, self.lost)
         self.assertNotIn(other, self.files())
 
-    def test_a_process_that_sleeps_is_not_proved_dead(self):
+    def test_expire_keeps_suspended_process_with_locked_file(self):
         process, other, _ = self.start_process()
         self.look()
         process.send_signal(signal.SIGSTOP)
@@ -355,7 +355,7 @@ class OthersTest(PresenceCase):
         self.assertIn(other, self.living())
         process.send_signal(signal.SIGCONT)
 
-    def test_looking_at_others_leaves_no_file_open(self):
+    def test_expire_leaves_no_file_open(self):
         self.start_process()
         self.start()
         opened = len(list(Path("/proc/self/fd").iterdir()))
@@ -363,7 +363,7 @@ class OthersTest(PresenceCase):
             self.look()
         self.assertLess(len(list(Path("/proc/self/fd").iterdir())), opened + 10)
 
-    def test_a_file_that_was_taken_for_a_dead_ones_is_made_again(self):
+    def test_start_creates_liveness_file_removed_by_other_member(self):
         real, others = fcntl.flock, fencing.liveness_fds()
         taken = []
 
@@ -382,10 +382,10 @@ class OthersTest(PresenceCase):
 _REAL_CLOCK = membership.boot_clock
 
 
-class SleeperTest(PresenceCase):
+class SuspendedTest(MembershipCase):
     """Whoever was away judges nobody by the time it was away."""
 
-    def test_whoever_was_cut_off_as_well_does_not_judge(self):
+    def test_expire_after_own_disconnection_keeps_others(self):
         members.join("silent", "silent")
         self.look()
         self.look(LONG * 2 / 3 + 1)
@@ -394,7 +394,7 @@ class SleeperTest(PresenceCase):
         self.look(LONG / 2 + 1)
         self.assertEqual([self.ours.id], self.living())
 
-    def test_whoever_wakes_up_judges_nobody_before_its_own_sign_of_life(self):
+    def test_expire_after_suspend_waits_for_own_heartbeat(self):
         members.join("silent", "silent")
         self.look()
         self.now += 2 * LONG
@@ -406,7 +406,7 @@ class SleeperTest(PresenceCase):
         self.look(LONG / 2 + 1)
         self.assertEqual([self.ours.id], self.living())
 
-    def test_whoever_falls_asleep_while_it_looks_judges_nobody_by_what_it_saw(self):
+    def test_expire_after_suspend_during_read_keeps_others(self):
         members.join("silent", "silent")
         self.look()
         living = members.list_living

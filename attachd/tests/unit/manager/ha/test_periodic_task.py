@@ -12,7 +12,7 @@ from attachd.tests import backends
 from attachd.tests.wait import TIMEOUT
 
 
-class Rounds(periodic_task.PeriodicTask):
+class Task(periodic_task.PeriodicTask):
     def run_once(self):
         raise NotImplementedError
 
@@ -21,7 +21,7 @@ class RunTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
-        self.rounds_ = Rounds(self.backend)
+        self.task = Task(self.backend)
         self.rounds = threading.Semaphore(0)
         self.stop = threading.Event()
 
@@ -35,81 +35,81 @@ class RunTest(unittest.TestCase):
             if error is not None:
                 raise error
 
-        self.enterContext(mock.patch.object(Rounds, "run_once", run_once))
-        thread = threading.Thread(target=self.rounds_.run, args=(self.stop,), daemon=True)
+        self.enterContext(mock.patch.object(Task, "run_once", run_once))
+        thread = threading.Thread(target=self.task.run, args=(self.stop,), daemon=True)
         thread.start()
         return thread
 
     def _end(self, thread):
         self.stop.set()
-        self.rounds_.wake()
+        self.task.wake()
         thread.join(TIMEOUT)
         self.assertFalse(thread.is_alive())
 
-    def test_a_death_begins_a_round_at_once_and_so_does_the_end(self):
+    def test_run_starts_at_once_after_wake_and_ends_at_stop(self):
         backends.override(self, "report_interval", 3600, group="manager")
         self.enterContext(mock.patch.object(periodic_task, "MAX_INTERVAL", 3600.0))
         thread = self._run(None)
         self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
         self.assertFalse(self.rounds.acquire(timeout=0.05))  # slow, there are even fewer
-        self.rounds_.wake()
+        self.task.wake()
         self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
         # Slow, there are even fewer.
         self.assertFalse(self.rounds.acquire(timeout=0.05), "once is enough")
         self._end(thread)
 
-    def test_rounds_follow_each_other_without_a_death(self):
+    def test_run_repeats_without_wake(self):
         self.enterContext(mock.patch.object(periodic_task, "MAX_INTERVAL", 0.01))
         thread = self._run(None)
         for _ in range(2):
             self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
         self._end(thread)
 
-    def test_a_failing_round_does_not_end_it(self):
+    def test_run_continues_after_failure(self):
         self.enterContext(mock.patch.object(periodic_task, "MAX_INTERVAL", 0.01))
         thread = self._run(exception.Unavailable(reason="gone"), RuntimeError("odd"), None)
         for _ in range(3):
             self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
         self._end(thread)
 
-    def test_a_traceback_is_logged_only_where_nobody_foresaw_it(self):
+    def test_run_logs_traceback_only_of_unforeseen_error(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         for error, traced in ((gone, False), (RuntimeError("odd"), True)):
-            self.rounds_.wake()
+            self.task.wake()
             with (
                 self.subTest(error=error),
-                mock.patch.object(Rounds, "run_once", side_effect=error),
+                mock.patch.object(Task, "run_once", side_effect=error),
                 self.assertLogs("attachd.manager.ha.periodic_task", "ERROR") as logged,
             ):
-                self.rounds_.run(mock.Mock(is_set=mock.Mock(side_effect=[False, True])))
+                self.task.run(mock.Mock(is_set=mock.Mock(side_effect=[False, True])))
                 (record,) = logged.records
                 self.assertEqual(traced, bool(record.exc_info))
                 self.assertIn(f"{error}", record.getMessage())
 
 
-class AttemptTest(unittest.TestCase):
+class RunSafelyTest(unittest.TestCase):
     """Whether a row needs more work."""
 
     def after(self, error=None):
         return run_safely("one", mock.Mock(side_effect=error))
 
-    def test_what_went_well_needs_none(self):
+    def test_run_safely_after_success_returns_true(self):
         self.assertTrue(self.after())
 
-    def test_what_is_gone_or_in_other_hands_needs_none(self):
+    def test_run_safely_with_missing_or_changed_row_returns_true(self):
         self.assertTrue(self.after(exception.VolumeNotFound(volume_id="v")))
         self.assertTrue(self.after(exception.InvalidTransition("It is in other hands.")))
 
-    def test_what_has_failed_and_says_so_needs_none(self):
+    def test_run_safely_with_stored_failure_returns_true(self):
         for kind in (exception.ConnectFailed, exception.DisconnectFailed):
             self.assertTrue(self.after(kind(attachment_id="a", reason="It burns.")))
 
-    def test_what_could_not_be_done_now_needs_more(self):
+    def test_run_safely_with_temporary_failure_returns_false(self):
         with self.assertLogs("attachd.manager.ha.periodic_task", "WARNING") as logged:
             self.assertFalse(self.after(exception.Unavailable(reason="It is away.")))
         self.assertIsNone(logged.records[0].exc_info)
 
-    def test_a_bug_is_logged_and_keeps_nobody_from_the_others(self):
+    def test_run_safely_with_unforeseen_error_logs_and_returns_false(self):
         with self.assertLogs("attachd.manager.ha.periodic_task", "ERROR") as logged:
             self.assertFalse(self.after(ZeroDivisionError()))
         self.assertTrue(logged.records[0].exc_info)

@@ -12,7 +12,7 @@ from attachd.rpc import agent_api
 from attachd.tests import backends, rows
 
 
-class CarryOnTest(unittest.TestCase):
+class ProcessPendingTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
@@ -23,7 +23,7 @@ class CarryOnTest(unittest.TestCase):
     def process_pending(self):
         recovery.process_pending(self.backend, self.mine)
 
-    def test_it_connects_and_disconnects(self):
+    def test_process_pending_connects_and_disconnects(self):
         async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
         self.process_pending()
         self.assertEqual("connected", rows.attachment(self.mine)["state"])
@@ -32,7 +32,7 @@ class CarryOnTest(unittest.TestCase):
         self.assertEqual(["grant", "revoke"], self.driver.methods)
         self.assertEqual([], rows.attachments())
 
-    def test_an_agent_is_told_as_soon_as_there_is_something_for_it(self):
+    def test_process_pending_requests_reconcile_of_agent(self):
         rows.change_attachment(self.mine, agent="node-1")
         async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
         with (
@@ -46,7 +46,7 @@ class CarryOnTest(unittest.TestCase):
             self.process_pending()
         nudge.assert_called_once_with(mock.ANY, "node-1", self.mine)
 
-    def test_a_failed_connect_is_in_the_row_and_nothing_is_left(self):
+    def test_process_pending_with_failed_connect_stores_failure(self):
         async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
         with self.driver.failing("grant"):
             self.process_pending()
@@ -57,13 +57,13 @@ class CarryOnTest(unittest.TestCase):
         told = messages.page({"resource_uuid": self.volume}, Page(limit=9))
         self.assertEqual([messages.CONNECT], [each["action_id"] for each in told])
 
-    def test_a_backend_that_is_away_leaves_it_to_recovery(self):
+    def test_process_pending_with_backend_down_leaves_row_to_recovery(self):
         async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
         self.backend.take_down(RuntimeError("away"))
         self.process_pending()
         self.assertEqual("connecting", rows.attachment(self.mine)["state"])
 
-    def test_what_is_not_due_is_left_alone(self):
+    def test_process_pending_in_other_state_does_nothing(self):
         self.process_pending()
         self.assertEqual("reserved", rows.attachment(self.mine)["state"])
         rows.remove_attachment(self.mine)

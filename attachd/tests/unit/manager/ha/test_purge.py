@@ -15,7 +15,7 @@ from attachd.states import Event
 from attachd.tests import backends, databases, rows
 
 
-class ReapTest(unittest.TestCase):
+class PurgeTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
@@ -27,13 +27,13 @@ class ReapTest(unittest.TestCase):
             with session.writer() as connection:
                 events.record(connection, row, "reserved")
 
-    def test_what_is_new_stays(self):
+    def test_purge_keeps_new_rows(self):
         self.fill()
         purge.purge_old_rows()
         self.assertEqual((3, 0), events.sequence())
         self.assertIsNotNone(idempotency_keys.get("d"))
 
-    def test_what_is_old_goes_some_at_a_time(self):
+    def test_purge_removes_old_rows_in_batches(self):
         self.fill()
         later = models.now().replace(year=9000)
         moments = mock.patch.object(models, "now", return_value=later)
@@ -45,7 +45,7 @@ class ReapTest(unittest.TestCase):
         self.assertEqual(0, messages.purge())
 
 
-class ExpireTest(unittest.TestCase):
+class ExpireReservationsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
@@ -56,7 +56,7 @@ class ExpireTest(unittest.TestCase):
     def _add(self, **values):
         return rows.add_attachment(self.volume_id, expires_at=self.past, **values)["id"]
 
-    def test_one_that_has_ended_is_gone_and_its_volume_is_free(self):
+    def test_expire_reservations_removes_expired_and_frees_volume(self):
         mine = self._add()
         self.assertEqual(1, purge.expire_reservations(self.backend))
         self.assertEqual([], rows.attachments(self.volume_id))
@@ -70,12 +70,12 @@ class ExpireTest(unittest.TestCase):
         )
         self.assertEqual([], self.backend.driver.methods)
 
-    def test_nothing_happens_to_others(self):
+    def test_expire_reservations_keeps_other_rows(self):
         rows.add_attachment(self.volume_id)
         self.assertEqual(0, purge.expire_reservations(self.backend))
         self.assertEqual(1, len(rows.attachments(self.volume_id)))
 
-    def test_what_an_agent_is_to_let_go_of_is_its_alone(self):
+    def test_expire_reservations_keeps_rows_of_agents(self):
         mine = self._add(state="withdrawing", agent="node-1")
         self.assertEqual(0, purge.expire_reservations(self.backend))
         self.assertEqual("withdrawing", rows.attachment(mine)["state"])
@@ -90,19 +90,19 @@ class ExpireTest(unittest.TestCase):
 
         self.enterContext(mock.patch.object(expiry_db, "list_expired_reservations", expired))
 
-    def test_one_that_is_connected_at_the_last_moment_stays(self):
+    def test_expire_reservations_keeps_row_connected_meanwhile(self):
         mine = self._add()
         self._meanwhile(lambda: attach.attach(self.backend, mine, self.volume_id, rows.CONNECTOR))
         self.assertEqual(0, purge.expire_reservations(self.backend))
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_one_that_is_removed_at_the_last_moment_is_told_of_once(self):
+    def test_expire_reservations_of_row_removed_meanwhile_notifies_once(self):
         mine = self._add()
         self._meanwhile(lambda: expiry_db.move(mine, self.volume_id, Event.CANCEL))
         self.assertEqual(0, purge.expire_reservations(self.backend))
         self.tell.assert_not_called()
 
-    def test_one_whose_time_has_changed_stays(self):
+    def test_expire_reservations_keeps_row_prolonged_meanwhile(self):
         mine = self._add()
         self._meanwhile(lambda: rows.change_attachment(mine, expires_at=None))
         self.assertEqual(0, purge.expire_reservations(self.backend))

@@ -36,7 +36,7 @@ class KilledTest(unittest.TestCase):
     def _deaths(self, prepare: Callable[[], deaths.Work]) -> Iterator[str]:
         return deaths.survived(self, self.backend, prepare)
 
-    def test_a_connect_is_finished_or_was_never_begun(self):
+    def test_recover_after_kill_finishes_connect_or_leaves_reservation(self):
         for where in self._deaths(self._prepare_attach):
             with self.subTest(where):
                 row = rows.attachment(self.attachment_id)
@@ -56,7 +56,7 @@ class KilledTest(unittest.TestCase):
             attach.attach_exclusive, self.backend, self.attachment_id, self.volume_id, CONNECTOR
         )
 
-    def test_a_connect_that_fails_is_failed_and_shut_out(self):
+    def test_recover_after_kill_of_failing_connect_stores_failure(self):
         for where in self._deaths(self._prepare_failing_attach):
             with self.subTest(where):
                 state = rows.attachment(self.attachment_id)["state"]
@@ -73,7 +73,7 @@ class KilledTest(unittest.TestCase):
 
         return work
 
-    def test_a_disconnect_is_finished_or_was_never_begun(self):
+    def test_recover_after_kill_finishes_disconnect_or_leaves_connection(self):
         for where in self._deaths(self._prepare_detach):
             with self.subTest(where):
                 never_begun = where == "before step 1"
@@ -87,7 +87,7 @@ class KilledTest(unittest.TestCase):
         self._prepare_attach()()
         return functools.partial(detach.detach, self.backend, self.attachment_id, self.volume_id)
 
-    def test_a_volume_is_created_once_its_row_says_so(self):
+    def test_recover_after_kill_creates_volume(self):
         for where in self._deaths(self._prepare_create):
             with self.subTest(where):
                 self.assertEqual("available", rows.volume(self.volume_id)["status"])
@@ -97,7 +97,7 @@ class KilledTest(unittest.TestCase):
         self.volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
         return functools.partial(volumes.create, self.backend, self.volume_id)
 
-    def test_a_volume_is_copied_once_its_row_says_so(self):
+    def test_recover_after_kill_copies_volume(self):
         for where in self._deaths(self._prepare_copy):
             with self.subTest(where):
                 wait_until(
@@ -111,7 +111,7 @@ class KilledTest(unittest.TestCase):
         self.volume_id = row["id"]
         return functools.partial(volumes.create, self.backend, self.volume_id)
 
-    def test_a_volume_is_deleted_once_its_row_says_so(self):
+    def test_recover_after_kill_deletes_volume(self):
         for where in self._deaths(self._prepare_delete):
             with self.subTest(where):
                 self.assertNotIn(self.volume_id, [row["id"] for row in rows.volumes()])
@@ -122,7 +122,7 @@ class KilledTest(unittest.TestCase):
         volumes_db.move(self.volume_id, Event.DELETE)
         return functools.partial(volumes.delete, self.backend, self.volume_id)
 
-    def test_a_volume_is_extended_once_its_row_says_so(self):
+    def test_recover_after_kill_extends_volume(self):
         for where in self._deaths(self._prepare_extend):
             with self.subTest(where):
                 row = rows.volume(self.volume_id)
@@ -135,7 +135,7 @@ class KilledTest(unittest.TestCase):
         return functools.partial(volumes.extend, self.backend, self.volume_id)
 
 
-class ResumeTest(unittest.TestCase):
+class RecoverAllTest(unittest.TestCase):
     """Whose rows, and what if that goes wrong too."""
 
     def setUp(self):
@@ -143,7 +143,7 @@ class ResumeTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
 
-    def test_only_the_backends_own_rows_are_touched(self):
+    def test_recover_all_touches_only_rows_of_backend(self):
         for host in ("here@fake2#pool", "there@fake#pool", "here@fak", None):
             volume_id = rows.add_volume(host=host)["id"]
             rows.add_attachment(volume_id, "connecting")
@@ -151,19 +151,19 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual([], self.driver.handed)
 
-    def test_a_volume_without_a_pool_is_the_backends_own_too(self):
+    def test_recover_all_includes_volume_without_pool(self):
         volume_id = rows.add_volume(host=backends.HOST)["id"]
         mine = rows.add_attachment(volume_id, "connecting")["id"]
         recovery.recover_all(self.backend, Backoff())
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_what_an_administrator_has_reset_is_nobodys_work(self):
+    def test_recover_all_skips_reset_rows(self):
         for state in ("creating", "deleting", "extending"):
             rows.add_volume(state, owner=None)
         recovery.recover_all(self.backend, Backoff())
         self.assertEqual([], self.driver.handed)
 
-    def test_rows_at_rest_stay_as_they_are(self):
+    def test_recover_all_skips_rows_at_rest(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
         for state in ("reserved", "connected", "attached", "connect_failed"):
             rows.add_attachment(volume_id, state)
@@ -173,7 +173,7 @@ class ResumeTest(unittest.TestCase):
         recovery.recover_all(self.backend, Backoff())
         self.assertEqual(before, rows.attachments())
 
-    def test_a_failure_of_one_does_not_keep_the_others(self):
+    def test_recover_all_continues_after_failure_of_one_row(self):
         def script(call):
             if call.attachment == failing:
                 raise exception.BackendError("broken", final=True)
@@ -187,7 +187,7 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual("connect_unknown", rows.attachment(failing)["state"])
         self.assertEqual({"connected"}, {rows.attachment(each)["state"] for each in others})
 
-    def test_a_connect_is_finished_also_when_the_volume_got_into_error_meanwhile(self):
+    def test_recover_all_finishes_connect_of_volume_in_error(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
         mine = rows.add_attachment(volume_id, "connecting")["id"]
         rows.add_attachment(volume_id, "connect_unknown")
@@ -195,7 +195,7 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_a_connect_that_a_living_worker_ended_meanwhile_is_not_begun_again(self):
+    def test_recover_all_skips_connect_finished_meanwhile(self):
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id, "connecting", generation=1)["id"]
         (read,) = attachments_db.list_recoverable(backends.HOST, "us")
@@ -205,21 +205,21 @@ class ResumeTest(unittest.TestCase):
                 self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual([], self.driver.handed)
 
-    def test_a_worker_that_lives_is_waited_for(self):
+    def test_recover_all_waits_for_running_operation(self):
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id, "connecting")["id"]
         with self.backend.lock(volume_id):
-            resuming = threading.Thread(
+            recovering = threading.Thread(
                 target=recovery.recover_all, args=(self.backend, Backoff()), daemon=True
             )
-            resuming.start()
-            resuming.join(0.1)  # it waits longer than that, however slow it is
-            self.assertTrue(resuming.is_alive())
+            recovering.start()
+            recovering.join(0.1)  # it waits longer than that, however slow it is
+            self.assertTrue(recovering.is_alive())
             self.assertEqual([], self.driver.handed)
-        resuming.join(TIMEOUT)
+        recovering.join(TIMEOUT)
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_what_cannot_be_stored_is_left_for_another_time(self):
+    def test_recover_all_with_result_not_stored_leaves_row(self):
         rows.add_volume("creating", owner=backends.HOST)
         rows.add_attachment(rows.add_volume()["id"], "connecting")
         gone = exception.Unavailable(reason="The database does not answer.")
@@ -234,7 +234,7 @@ class ResumeTest(unittest.TestCase):
 class WithdrawingTest(unittest.TestCase):
     """A host is to let go of a volume: no manager does that for it."""
 
-    def test_it_waits_for_its_agent_however_long_that_takes(self):
+    def test_recover_leaves_withdrawing_attachment_to_agent(self):
         backend = backends.use(self)
         long_ago = models.now() - datetime.timedelta(days=9)
         mine = rows.add_attachment(
@@ -254,7 +254,7 @@ class WithdrawingTest(unittest.TestCase):
         self.assertEqual(([], ["revoke"]), (rows.attachments(), backend.driver.methods))
 
 
-class PickUpTest(unittest.TestCase):
+class RecoverStaleTest(unittest.TestCase):
     """A manager that lives finds what it should have done, by its age."""
 
     def setUp(self):
@@ -265,7 +265,7 @@ class PickUpTest(unittest.TestCase):
         self.enterContext(mock.patch.object(recovery, "GRACE_PERIOD", 3600.0))
         self.long_ago = models.now() - datetime.timedelta(seconds=recovery.GRACE_PERIOD + 1)
 
-    def test_what_a_lost_message_asked_for_is_done(self):
+    def test_recover_stale_processes_row_of_lost_message(self):
         waiting = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id, "disconnecting", updated_at=self.long_ago)
@@ -276,14 +276,14 @@ class PickUpTest(unittest.TestCase):
             mine["id"], [each.export.attachment_id for each in self.driver.handed if each.export]
         )
 
-    def test_what_may_still_be_on_its_way_is_left(self):
+    def test_recover_stale_skips_recent_row(self):
         rows.add_volume("creating", owner=backends.HOST)
         long_known = {"created_at": self.long_ago, "updated_at": models.now()}
         rows.add_attachment(rows.add_volume()["id"], "connecting", **long_known)
         recovery.recover_stale(self.backend, Backoff())
         self.assertEqual([], self.driver.handed)
 
-    def test_a_worker_that_lives_is_not_waited_for(self):
+    def test_recover_stale_does_not_wait_for_running_operation(self):
         volume_id = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)[
             "id"
         ]
@@ -297,7 +297,7 @@ class PickUpTest(unittest.TestCase):
             self.assertFalse(upkeep.is_alive())
             self.assertEqual([], self.driver.handed)
 
-    def test_what_a_dead_process_has_left_is_done_at_once(self):
+    def test_recover_stale_finishes_row_of_dead_process_at_once(self):
         volume_id = rows.add_volume(lease_holder="dead", lease_generation=4)["id"]
         mine = rows.add_attachment(volume_id, "connecting")["id"]
         recovery.recover_stale(self.backend, Backoff())
@@ -305,7 +305,7 @@ class PickUpTest(unittest.TestCase):
         row = rows.volume(volume_id)
         self.assertEqual((None, 5), (row["lease_holder"], row["lease_generation"]))
 
-    def test_what_another_process_works_on_is_left_to_it(self):
+    def test_recover_stale_skips_row_of_other_living_process(self):
         members.join("other", "elsewhere:1")
         volume_id = rows.add_volume(lease_holder="other", lease_generation=4)["id"]
         rows.add_attachment(volume_id, "connecting", updated_at=self.long_ago)
@@ -318,7 +318,7 @@ class PickUpTest(unittest.TestCase):
         recovery.recover_stale(self.backend, Backoff())
         self.assertEqual(["grant"], self.driver.methods)
 
-    def test_what_fails_is_tried_again_but_not_at_once(self):
+    def test_recover_stale_retries_failure_after_backoff(self):
         rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
         backoff = Backoff()
         clock = self.enterContext(mock.patch("attachd.manager.ha.recovery.time"))
@@ -333,7 +333,7 @@ class PickUpTest(unittest.TestCase):
         self.assertEqual(0, recovery.recover_stale(self.backend, backoff))
         self.assertEqual(["create"], self.driver.methods)
 
-    def test_a_failure_of_what_is_gone_is_forgotten(self):
+    def test_recover_stale_drops_failure_of_missing_row(self):
         gone = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)["id"]
         backoff = Backoff()
         with mock.patch.object(volumes_db, "move", side_effect=ZeroDivisionError):
@@ -343,7 +343,7 @@ class PickUpTest(unittest.TestCase):
         recovery.recover_stale(self.backend, backoff)
         self.assertFalse(backoff.has_failed(gone))
 
-    def test_a_lease_that_was_left_over_is_given_back(self):
+    def test_recover_stale_releases_orphaned_lease(self):
         ours = self.backend.membership.id
         left = [rows.add_volume(lease_holder=each)["id"] for each in (ours, "dead")]
         busy = rows.add_volume(lease_holder=ours)["id"]
@@ -352,14 +352,14 @@ class PickUpTest(unittest.TestCase):
             self.assertEqual(ours, rows.volume(busy)["lease_holder"])
         self.assertEqual([None, None], [rows.volume(each)["lease_holder"] for each in left])
 
-    def test_a_leftover_whose_volume_is_gone_does_not_keep_the_others(self):
+    def test_recover_stale_with_missing_volume_releases_other_leases(self):
         left = rows.add_volume(lease_holder="dead")["id"]
         with mock.patch.object(leases_db, "list_orphaned", return_value=["gone", left]):
             recovery.recover_stale(self.backend, Backoff())
         self.assertIsNone(rows.volume(left)["lease_holder"])
 
 
-class RetriesTest(unittest.TestCase):
+class BackoffTest(unittest.TestCase):
     """One row, and the time goes by."""
 
     def setUp(self):
@@ -377,22 +377,22 @@ class RetriesTest(unittest.TestCase):
             self.now += 0.5
         return self.now - begun
 
-    def test_what_has_not_failed_is_due(self):
+    def test_backoff_without_failure_allows_try(self):
         self.assertTrue(self.retries.may_retry("one"))
         self.assertFalse(self.retries.has_failed("one"))
 
-    def test_each_failure_doubles_the_pause_up_to_the_longest(self):
+    def test_backoff_doubles_pause_up_to_maximum(self):
         pauses = [self._pause() for _ in range(8)]
         doubled = [min(MIN_BACKOFF * 2**number, MAX_BACKOFF) for number in range(8)]
         self.assertEqual(doubled, pauses)
         self.assertTrue(self.retries.has_failed("one"))
 
-    def test_others_do_not_wait_for_it(self):
+    def test_backoff_does_not_delay_other_rows(self):
         self.retries.record_failure("one")
         self.assertFalse(self.retries.may_retry("one"))
         self.assertTrue(self.retries.may_retry("two"))
 
-    def test_a_success_begins_anew(self):
+    def test_backoff_restarts_after_success(self):
         self._pause()
         self._pause()
         self.retries.record_success("one")
@@ -400,14 +400,14 @@ class RetriesTest(unittest.TestCase):
         self.assertEqual(MIN_BACKOFF, self._pause())
         self.retries.record_success("two")
 
-    def test_what_somebody_else_has_dealt_with_is_forgotten(self):
+    def test_backoff_retain_removes_other_rows(self):
         for each in ("one", "two"):
             self.retries.record_failure(each)
         self.retries.retain({"two", "three"})
         known = [each for each in ("one", "two", "three") if self.retries.has_failed(each)]
         self.assertEqual(["two"], known)
 
-    def test_all_can_be_forgotten(self):
+    def test_backoff_clear_removes_all_rows(self):
         for each in ("one", "two"):
             self.retries.record_failure(each)
         self.retries.clear()
@@ -416,69 +416,69 @@ class RetriesTest(unittest.TestCase):
             self.assertFalse(self.retries.has_failed(each))
 
 
-class CaretakerTest(unittest.TestCase):
+class RecoveryLoopTest(unittest.TestCase):
     """One round after the other."""
 
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        self.caretaker = RecoveryLoop(self.backend)
+        self.loop = RecoveryLoop(self.backend)
 
-    def test_rows_are_recovered_once_and_again_after_the_backend_was_down(self):
+    def test_recovery_loop_recovers_all_again_after_backend_was_down(self):
         with mock.patch.object(recovery, "recover_all", return_value=0) as resume:
-            self.caretaker.run_once()
-            self.caretaker.run_once()
+            self.loop.run_once()
+            self.loop.run_once()
             self.assertEqual(1, resume.call_count)
             self.backend.error = "down"
-            self.caretaker.run_once()
+            self.loop.run_once()
             self.assertEqual(1, resume.call_count, "nothing can be done while it is down")
             self.backend.error = None
-            self.caretaker.run_once()
+            self.loop.run_once()
             self.assertEqual(2, resume.call_count)
 
-    def test_what_a_dead_manager_left_is_recovered_by_the_first_round(self):
+    def test_recovery_loop_first_run_recovers_rows_of_dead_manager(self):
         mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
-        self.caretaker.run_once()
+        self.loop.run_once()
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_what_could_not_be_recovered_is_tried_again_when_it_is_due(self):
+    def test_recovery_loop_retries_failed_row_after_backoff(self):
         mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
         gone = exception.Unavailable(reason="The database does not answer.")
         clock = self.enterContext(mock.patch("attachd.manager.ha.recovery.time"))
         clock.monotonic.return_value = 1000.0
         with mock.patch.object(attachments_db, "move", side_effect=gone):
-            self.caretaker.run_once()
-        self.caretaker.run_once()
+            self.loop.run_once()
+        self.loop.run_once()
         self.assertEqual("connecting", rows.attachment(mine)["state"])
         clock.monotonic.return_value += MIN_BACKOFF
-        self.caretaker.run_once()
+        self.loop.run_once()
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_a_lease_that_was_left_over_is_free_also_while_the_backend_is_down(self):
+    def test_recovery_loop_with_backend_down_releases_orphaned_leases(self):
         mine = rows.add_volume(lease_holder=self.backend.membership.id)["id"]
         self.backend.error = "down"
-        self.caretaker.run_once()
+        self.loop.run_once()
         self.assertIsNone(rows.volume(mine)["lease_holder"])
 
-    def test_what_had_failed_is_tried_at_once_when_the_backend_comes_back(self):
+    def test_recovery_loop_after_backend_was_down_retries_at_once(self):
         mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(attachments_db, "move", side_effect=gone):
-            self.caretaker.run_once()
+            self.loop.run_once()
         for error in ("down", None):
             self.backend.error = error
-            self.caretaker.run_once()
+            self.loop.run_once()
         self.assertEqual("connected", rows.attachment(mine)["state"])
 
-    def test_what_was_forgotten_later_is_picked_up(self):
-        self.caretaker.run_once()
+    def test_recovery_loop_later_run_recovers_stale_row(self):
+        self.loop.run_once()
         long_ago = models.now() - datetime.timedelta(days=1)
         mine = rows.add_volume("creating", owner=backends.HOST, created_at=long_ago)
-        self.caretaker.run_once()
+        self.loop.run_once()
         self.assertEqual("available", rows.volume(mine["id"])["status"])
 
-    def test_all_rows_are_looked_at_again_after_a_failing_round(self):
+    def test_recovery_loop_after_failed_run_recovers_all(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         with (
             mock.patch.object(recovery, "recover_all", return_value=0) as resume,
@@ -486,7 +486,7 @@ class CaretakerTest(unittest.TestCase):
         ):
             for _ in range(2):
                 stop = mock.Mock(is_set=mock.Mock(side_effect=[False, False, True]))
-                self.caretaker.wake()
-                with mock.patch.object(self.caretaker, "_wake"):
-                    self.caretaker.run(stop)
+                self.loop.wake()
+                with mock.patch.object(self.loop, "_wake"):
+                    self.loop.run(stop)
         self.assertEqual(2, resume.call_count)

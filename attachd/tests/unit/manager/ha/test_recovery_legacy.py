@@ -53,7 +53,7 @@ class KilledTest(unittest.TestCase):
         self.assertEqual(("available", []), self._seen())
         self.assertEqual(set(), self.driver.granted())
 
-    def test_a_connection_is_opened_or_was_never_begun(self):
+    def test_recover_after_kill_finishes_initialize_or_leaves_volume(self):
         for where in self._deaths(self._prepare_open):
             with self.subTest(where):
                 opened = [("connection", "connected")] if where != "before step 1" else []
@@ -67,7 +67,7 @@ class KilledTest(unittest.TestCase):
         self._hold()
         return self._open
 
-    def test_a_connection_that_fails_leaves_the_hold(self):
+    def test_recover_after_kill_of_failing_initialize_keeps_reservation(self):
         for where in self._deaths(self._prepare_failing_open):
             with self.subTest(where):
                 status, held = self._seen()
@@ -88,7 +88,7 @@ class KilledTest(unittest.TestCase):
 
         return work
 
-    def test_a_connection_is_closed_or_can_be_closed_again(self):
+    def test_recover_after_kill_finishes_terminate_or_allows_repeat(self):
         for where in self._deaths(self._prepare_close):
             with self.subTest(where):
                 status, held = self._seen()
@@ -103,7 +103,7 @@ class KilledTest(unittest.TestCase):
         self._open()
         return self._close
 
-    def test_an_attachment_goes_with_all_its_connections_or_stays_with_them(self):
+    def test_recover_after_kill_removes_attachment_with_connections_or_none(self):
         for where in self._deaths(self._prepare_detach):
             with self.subTest(where):
                 status, held = self._seen()
@@ -122,7 +122,7 @@ class KilledTest(unittest.TestCase):
         mine = legacy.attach(self.volume_id, claim)["id"]
         return functools.partial(detach.detach, self.backend, mine, self.volume_id)
 
-    def test_a_restarted_backend_lets_connected_hosts_in_again(self):
+    def test_grant_again_after_restart_restores_connections(self):
         self._hold()
         self._open()
         self.driver.restart()

@@ -42,22 +42,22 @@ class _LeaseCase(unittest.TestCase):
         rows.change_volume(self.volume_id, lease_holder="other")
 
 
-class TurnTest(_LeaseCase):
+class VolumeLeaseTest(_LeaseCase):
     """Among processes that live or are dead."""
 
-    def test_it_is_given_back_at_the_end_of_the_work(self):
+    def test_lease_is_released_at_end(self):
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
         self.assertEqual((None, 1), self.stored())
 
-    def test_it_is_given_back_after_an_accident_as_well(self):
+    def test_lease_is_released_after_exception(self):
         with self.assertRaises(ZeroDivisionError), self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             raise ZeroDivisionError
         self.assertEqual((None, 1), self.stored())
 
-    def test_work_that_has_given_it_back_itself_costs_no_statement_more(self):
+    def test_lease_released_by_work_costs_no_statement(self):
         with mock.patch.object(db, "release") as again:
             with self.lease() as lease:
                 lease.run_with_lease(db.acquire_committed)
@@ -66,7 +66,7 @@ class TurnTest(_LeaseCase):
                 pass
         self.assertEqual(0, again.call_count)
 
-    def test_it_is_given_back_where_nobody_knows_whether_it_was_taken(self):
+    def test_lease_in_doubt_is_released(self):
         def lost(lease):
             db.acquire_committed(lease)
             lease.generation = None
@@ -76,7 +76,7 @@ class TurnTest(_LeaseCase):
             lease.run_with_lease(lost)
         self.assertEqual((None, 1), self.stored())
 
-    def test_trouble_with_giving_back_does_not_hide_how_the_work_ended(self):
+    def test_lease_release_failure_does_not_hide_result(self):
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(db, "release", side_effect=gone):
             with self.lease() as lease:
@@ -86,7 +86,7 @@ class TurnTest(_LeaseCase):
                 raise ZeroDivisionError
         self.assertEqual((self.ours.id, 2), self.stored())
 
-    def test_what_a_living_one_has_is_waited_for(self):
+    def test_lease_of_living_process_is_waited_for(self):
         self.give_to_other()
         had = threading.Event()
         asked = threading.Semaphore(0)
@@ -109,7 +109,7 @@ class TurnTest(_LeaseCase):
         self.assertTrue(had.wait(TIMEOUT))
         thread.join(TIMEOUT)
 
-    def test_after_some_time_the_caller_is_told_who_has_it(self):
+    def test_lease_timeout_names_holder(self):
         self.give_to_other()
         backends.override(self, "attach_timeout", 1, group="rpc")
         with (
@@ -119,14 +119,14 @@ class TurnTest(_LeaseCase):
             lease.run_with_lease(db.acquire_committed)
         self.assertEqual(("other", 0), self.stored())
 
-    def test_what_a_dead_one_had_is_taken_over_at_once(self):
+    def test_lease_of_dead_process_is_taken_over_at_once(self):
         self.give_to_other()
         members.expire("other")
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             self.assertEqual((self.ours.id, 1), self.stored())
 
-    def test_it_goes_on_with_the_lease_it_has(self):
+    def test_run_with_lease_again_keeps_generation(self):
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             lease.run_with_lease(db.acquire_committed)
@@ -135,7 +135,7 @@ class TurnTest(_LeaseCase):
             self.assertRaises(exception.TakenOver, lease.run_with_lease, db.acquire_committed)
         self.assertEqual(("other", 1), self.stored())
 
-    def test_another_thread_that_has_its_turn_for_too_long_is_not_waited_for(self):
+    def test_lock_held_by_other_thread_raises_after_timeout(self):
         backends.override(self, "attach_timeout", 1, group="rpc")
         refused = []
 
@@ -152,7 +152,7 @@ class TurnTest(_LeaseCase):
             thread.join(TIMEOUT)
         self.assertIn(f"Volume {self.volume_id} is busy", refused[0])
 
-    def test_the_lease_is_given_back_before_the_turn_is(self):
+    def test_lease_is_released_before_lock(self):
         idle = []
         real = db.release
 
@@ -175,7 +175,7 @@ class FencingTest(_LeaseCase):
     def asleep(self):
         return mock.patch.object(membership, "boot_clock", lambda: self.later)
 
-    def test_its_drivers_change_nothing_any_more(self):
+    def test_fenced_process_changes_nothing_at_backend(self):
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             fencing.check()
@@ -185,19 +185,19 @@ class FencingTest(_LeaseCase):
                 self.assertTrue(lease.is_fenced())
         fencing.check()
 
-    def test_it_begins_nothing(self):
+    def test_fenced_process_acquires_no_lease(self):
         with self.asleep(), self.assertRaises(exception.Unavailable), self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
         self.assertEqual((None, 0), self.stored())
 
-    def test_it_may_still_write_down_what_it_has_begun(self):
+    def test_fenced_process_may_store_result_of_its_lease(self):
         # The row decides: nobody has taken it over so far.
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             with self.asleep():
                 lease.run_with_lease(db.acquire_committed)
 
-    def test_what_was_begun_under_a_former_id_is_lost(self):
+    def test_lease_of_former_id_is_fenced(self):
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             members.expire(self.ours.id)

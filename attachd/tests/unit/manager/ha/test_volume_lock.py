@@ -26,7 +26,7 @@ with volume_lock.acquire(sys.argv[1], {TIMEOUT}, {TIMEOUT}):
 """
 
 
-class TurnsTest(unittest.TestCase):
+class VolumeLockTest(unittest.TestCase):
     """One lock."""
 
     def setUp(self):
@@ -70,7 +70,7 @@ class TurnsTest(unittest.TestCase):
         waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
         return any("->" in line and f"{process.pid}" in line for line in waiting)
 
-    def test_threads_have_it_in_the_order_in_which_they_came(self):
+    def test_threads_acquire_in_order_of_arrival(self):
         with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             threads = [self.begin(number) for number in range(20)]
             self.assertEqual([], self.order)
@@ -78,7 +78,7 @@ class TurnsTest(unittest.TestCase):
             each.join(TIMEOUT)
         self.assertEqual(list(range(20)), self.order)
 
-    def test_an_accident_of_its_holder_frees_it(self):
+    def test_lock_is_released_after_exception(self):
         with (
             self.assertRaises(ZeroDivisionError),
             volume_lock.acquire(self.path, TIMEOUT, TIMEOUT),
@@ -88,14 +88,14 @@ class TurnsTest(unittest.TestCase):
         self.assertEqual(["next"], self.order)
         self.assertEqual({}, volume_lock._waiters)
 
-    def test_it_is_free_while_nobody_has_it(self):
+    def test_is_free_without_holder(self):
         self.assertTrue(volume_lock.is_free(self.path))
         with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             self.assertFalse(volume_lock.is_free(self.path))
             self.assertTrue(volume_lock.is_free(f"{self.folder}/two"))
         self.assertTrue(volume_lock.is_free(self.path))
 
-    def test_it_is_not_free_while_another_process_has_it_and_free_when_that_is_killed(self):
+    def test_is_free_is_false_until_other_process_is_killed(self):
         other = self.start_process()
         self.assertEqual("has it\n", other.stdout.readline())
         self.assertFalse(volume_lock.is_free(self.path))
@@ -105,7 +105,7 @@ class TurnsTest(unittest.TestCase):
         self.assertEqual(["we"], self.order)
         self.assertTrue(volume_lock.is_free(self.path))
 
-    def test_another_process_has_it_before_our_own_threads_that_came_later(self):
+    def test_other_process_acquires_before_later_threads(self):
         with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             other = self.start_process()
             wait_until(lambda: self.is_waiting(other))
@@ -117,7 +117,7 @@ class TurnsTest(unittest.TestCase):
             each.join(TIMEOUT)
         self.assertEqual(list(range(5)), self.order)
 
-    def test_who_waits_for_too_long_steps_out_of_the_line(self):
+    def test_acquire_after_timeout_leaves_queue(self):
         with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             with (
                 self.assertRaises(volume_lock.LockTimeout),
@@ -140,20 +140,20 @@ class TurnsTest(unittest.TestCase):
     def waiting_threads(self):
         return [each for each in threading.enumerate() if each.name == "volume-lock"]
 
-    def test_a_process_that_sleeps_with_it_is_waited_for_only_so_long(self):
+    def test_acquire_with_suspended_holder_continues_after_timeout(self):
         self.start_sleeping_process()
         begun = time.monotonic()
         with volume_lock.acquire(self.path, TIMEOUT, 0.2):
             self.assertGreaterEqual(time.monotonic() - begun, 0.2)
 
-    def test_whoever_waits_behind_it_at_the_gate_goes_on_as_well(self):
+    def test_acquire_at_gate_with_suspended_holder_continues_after_timeout(self):
         self.start_sleeping_process()
         third = self.start_process()
         wait_until(lambda: self.is_waiting(third))
         with volume_lock.acquire(self.path, TIMEOUT, 0.2):
             self.assertFalse(volume_lock.is_free(f"{self.path}.gate"))
 
-    def test_what_was_given_up_is_free_once_the_sleeper_has_gone(self):
+    def test_lock_of_timed_out_waiter_is_free_after_holder_ends(self):
         sleeper = self.start_sleeping_process()
         before = self.open_files()
         for _ in range(3):
@@ -176,7 +176,7 @@ class TurnsTest(unittest.TestCase):
                 count += each.readlink().is_relative_to(self.folder)
         return count
 
-    def test_nothing_is_open_after_it_was_had(self):
+    def test_acquire_leaves_no_file_open(self):
         with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             self.assertEqual(1, self.open_files(), "the gate is left behind us")
             waiting = [self.begin(number) for number in range(3)]
@@ -184,7 +184,7 @@ class TurnsTest(unittest.TestCase):
             each.join(TIMEOUT)
         self.assertEqual(0, self.open_files())
 
-    def test_a_forgotten_one_leaves_no_file(self):
+    def test_delete_files_leaves_no_file(self):
         with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
             self.assertTrue(list(self.folder.iterdir()))
             volume_lock.delete_files(self.path)
