@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connecting: the row before, the driver, the row after; see also the neighbouring files."""
+"""Connects: the row before, the driver, the row after; see also test_attach_*.py."""
 
 import functools
 import unittest
@@ -130,7 +130,7 @@ class AttachTest(unittest.TestCase):
 
 
 class DuplicateRequestTest(unittest.TestCase):
-    """The same call again."""
+    """The same call a second time."""
 
     def setUp(self):
         super().setUp()
@@ -249,7 +249,7 @@ class OtherAttachmentsTest(unittest.TestCase):
             self.assertEqual("connected", rows.attachment(mine)["state"])
 
     def test_attach_other_server_of_ordinary_volume_is_refused(self):
-        # Such a pair comes from a connect that failed cleanly and is tried again too late.
+        # Such a pair results from a connect that failed cleanly and is retried too late.
         for state in ("reserved", *BOUND):
             for connect in (attach.attach, attach.attach_exclusive):
                 volume_id, _other, mine = self._volume(state, OTHER_SERVER)
@@ -306,12 +306,12 @@ class ModeCase(unittest.TestCase):
             self.attach(mine, connector)
 
     def modes(self, mine):
-        """Return what the backend was told last, and what the row says."""
+        """Return the mode of the last driver call, and that of the row."""
         return self.driver.handed[-1].export.mode, rows.attachment(mine)["mode"]
 
 
 class ModeTest(ModeCase):
-    """Read-only or not."""
+    """Access modes."""
 
     def setUp(self):
         super().setUp()
@@ -340,7 +340,7 @@ class ModeTest(ModeCase):
 
 
 class OneWriterTest(ModeCase):
-    """A multiattach volume that one host writes, and a connect that is repeated."""
+    """A multiattach volume with one writer, and a connect that is repeated."""
 
     def setUp(self):
         super().setUp()
@@ -382,7 +382,7 @@ class OneWriterTest(ModeCase):
 
 
 class SecretTest(ModeCase):
-    """What a host logs in with."""
+    """Secrets of connections."""
 
     def setUp(self):
         super().setUp()
@@ -444,7 +444,7 @@ class SecretTest(ModeCase):
 
 
 class DeniedSharingTest(ModeCase):
-    """A connect that failed is repeated when somebody else has come, which is denied."""
+    """A failed connect is repeated beside another attachment, which a policy rule denies."""
 
     def test_attach_retry_with_denied_sharing_is_forbidden(self):
         volume_id = rows.add_volume(multiattach=True)["id"]

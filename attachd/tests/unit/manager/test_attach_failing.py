@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects that go wrong, or lose their row; part of manager/attach.py."""
+"""Connects that fail, or lose their row; part of manager/attach.py."""
 
 import tempfile
 import unittest
@@ -36,7 +36,7 @@ class _AttachCase(unittest.TestCase):
 
 
 class FailingGrantTest(_AttachCase):
-    """The backend does not let the host in."""
+    """The backend does not grant access."""
 
     def _failure(self):
         with self.assertRaises(exception.ConnectFailed) as failed:
@@ -110,14 +110,14 @@ class FailingGrantTest(_AttachCase):
 
 
 class LostRowTest(_AttachCase):
-    """Somebody takes the row over while the driver works."""
+    """Another caller changes the row while the driver works."""
 
     def setUp(self):
         super().setUp()
         self.backend.membership.heartbeat()
 
     def _meanwhile(self, change):
-        """Do something once, at the moment when the driver lets the host in."""
+        """Make a change once, during the driver's grant."""
 
         def script(call):
             if call.method == "grant":
@@ -150,7 +150,7 @@ class LostRowTest(_AttachCase):
         self.assertEqual([], rows.attachments(self.volume_id))
 
     def test_attach_granted_by_second_manager_stays_granted(self):
-        # The first one was taken for dead, and the repeated call went to the other one.
+        # The first manager was expired, and the repeated call went to the second one.
         self._meanwhile(self._attach_elsewhere)
         with self.assertRaises(exception.TakenOver):
             self._attach()
@@ -170,7 +170,7 @@ class LostRowTest(_AttachCase):
         elsewhere = backends.FakeBackend(backends.NAME, self.driver)
         elsewhere.membership.heartbeat()
         elsewhere.setup()
-        # On another machine there are other files.
+        # Another machine has other lock files.
         with (
             tempfile.TemporaryDirectory() as folder,
             mock.patch.object(manager_backends, "_locks_dir", lambda: folder),
@@ -206,7 +206,7 @@ class LostRowTest(_AttachCase):
 
 
 class LostDatabaseTest(_AttachCase):
-    """The database goes away while the answer is being stored."""
+    """The database fails while the result is stored."""
 
     def _losing(self, real=lambda *_: None):
         """Lose the connection at the commit of GRANTED: after it was made, or before."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access ends in the mode in which it may have been granted, whatever is allowed by then.
+"""Access is revoked in the mode in which it was granted, even if another mode is allowed by then.
 
-Part of manager/attach.py, and of whoever connects, repeats, recovers and detaches.
+This concerns connect, retry, recovery and detach.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
 
 class GrantedModesTest(unittest.TestCase):
-    """A volume that one host writes; what is allowed turns while its connect is in doubt."""
+    """A volume with one writer; the allowed mode changes while its connect is in doubt."""
 
     def setUp(self):
         super().setUp()
@@ -32,27 +32,27 @@ class GrantedModesTest(unittest.TestCase):
 
     def test_revoke_after_doubtful_grant_uses_granted_mode(self):
         for begin in (self.attach, self.open):
-            for doubt in (self.lost, self.killed, self.undone, self.let_in):
-                for turn in (self.nobody_writes, self.somebody_else_writes):
+            for doubt in (self.lost, self.killed, self.reverted, self.granted):
+                for change_mode in (self.change_to_readonly, self.attach_other_writer):
                     for end in (self.detach, self.recover, self.repeat, self.restart):
-                        names = [each.__name__ for each in (begin, doubt, turn, end)]
+                        names = [each.__name__ for each in (begin, doubt, change_mode, end)]
                         with self.subTest(" ".join(names)):
-                            self.story(begin, doubt, turn, end)
+                            self.run_scenario(begin, doubt, change_mode, end)
 
-    def story(self, begin, doubt: Callable[..., None], turn, end):
+    def run_scenario(self, begin, doubt: Callable[..., None], change_mode, end):
         self.volume_id = rows.add_volume(volume_type_id=self.type_id, multiattach=True)["id"]
         self.driver.handed.clear()
         self.begin = begin
         doubt(begin)
         (mine,) = rows.attachments(self.volume_id)
-        turn()
+        change_mode()
         end(mine["id"])
         if mine["id"] in {row["id"] for row in rows.attachments(self.volume_id)}:
             self.detach(mine["id"])
         handed = [each for each in self.driver.handed if self.is_of(each, mine["id"])]
         self.assertEqual("revoke", handed[-1].method)
-        # A connect that was surely undone is over: another one may be of another mode.
-        over = handed[:2] if doubt == self.undone else []
+        # A connect that was surely reverted is over: the next one may have another mode.
+        over = handed[:2] if doubt == self.reverted else []
         for tried in (over, handed[len(over) :]):
             modes = {each.export.mode for each in tried if each.export is not None}
             self.assertLessEqual(len(modes), 1, handed)
@@ -81,12 +81,12 @@ class GrantedModesTest(unittest.TestCase):
             self.assertRaises(backends.Killed, begin)
         self.assert_state("connecting", "rw")
 
-    def undone(self, begin):
+    def reverted(self, begin):
         with self.driver.failing_late("grant"):
             self.assertRaises(exception.AttachdError, begin)
         self.assert_state("connect_failed", None)
 
-    def let_in(self, begin):
+    def granted(self, begin):
         self.assertEqual("rw", begin()["mode"])
         self.assert_state("connected", "rw")
 
@@ -94,10 +94,10 @@ class GrantedModesTest(unittest.TestCase):
         (mine,) = rows.attachments(self.volume_id)
         self.assertEqual((state, mode), (mine["state"], mine["mode"]))
 
-    def nobody_writes(self):
+    def change_to_readonly(self):
         rows.change_volume(self.volume_id, admin_metadata={READONLY: "True"})
 
-    def somebody_else_writes(self):
+    def attach_other_writer(self):
         rows.add_attachment(self.volume_id, state="attached", mode="rw", connector=OTHER_CONNECTOR)
 
     def detach(self, attachment_id):

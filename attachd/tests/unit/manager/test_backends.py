@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configured backends: how they are found, set up, and locked."""
+"""The configured backends: loading, setup and locks."""
 
 from pathlib import Path
 import subprocess
@@ -70,7 +70,7 @@ class LoadTest(unittest.TestCase):
 
 
 class ReadyTest(unittest.TestCase):
-    """Whether a backend can be used."""
+    """Readiness of a backend."""
 
     def setUp(self):
         super().setUp()

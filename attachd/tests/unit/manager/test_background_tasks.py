@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long work is done beside, a few pieces at a time, each once."""
+"""Background tasks: a limited number at a time, each once."""
 
 import threading
 import time

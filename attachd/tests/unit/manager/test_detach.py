@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disconnecting, from whatever state; manager/detach.py."""
+"""Disconnects from each state; manager/detach.py."""
 
 import dataclasses
 import unittest
@@ -16,7 +16,7 @@ from attachd.tests.rows import CONNECTOR, OTHER_CONNECTOR
 
 
 class DetachTest(unittest.TestCase):
-    """The host's access is taken away, then the row."""
+    """The host's access is revoked, then the row is removed."""
 
     def setUp(self):
         super().setUp()
@@ -72,7 +72,7 @@ class DetachTest(unittest.TestCase):
             each for each in self.driver.handed if each.export.attachment_id == mine
         )
         self.assertRegex(granted.export.secret, "^[0-9a-f]{32}$")
-        # Nobody needs a secret to be shut out.
+        # A revoke needs no secret.
         without = dataclasses.replace(granted.export, secret="")
         self.assertEqual((granted.volume, without), (revoked.volume, revoked.export))
         self.assertEqual([other], [each.attachment_id for each in revoked.others])
@@ -109,7 +109,7 @@ class DetachTest(unittest.TestCase):
 
 
 class AllowedStatesTest(unittest.TestCase):
-    """It was decided that an attachment may go; by now it is another one."""
+    """The caller allows only some states, and the state may have changed."""
 
     def setUp(self):
         super().setUp()
@@ -135,7 +135,7 @@ class AllowedStatesTest(unittest.TestCase):
 
 
 class ForceDetachTest(unittest.TestCase):
-    """An administrator has one attachment go."""
+    """An administrator deletes an attachment by force."""
 
     def setUp(self):
         super().setUp()
@@ -146,7 +146,7 @@ class ForceDetachTest(unittest.TestCase):
     def _force(self, mine):
         return detach.force_detach(self.backend, mine, self.volume_id, "root")
 
-    def _told(self):
+    def _messages(self):
         return [(row["detail_id"], row["facts"]) for row in messages.page({}, Page(limit=9))]
 
     def test_force_detach_in_any_state_removes_row_and_keeps_others(self):
@@ -154,13 +154,13 @@ class ForceDetachTest(unittest.TestCase):
         for state in set(AttachmentState) - {AttachmentState.HELD}:
             mine = rows.add_attachment(self.volume_id, state.value)["id"]
             self.assertEqual([other], [row["id"] for row in self._force(mine)], state)
-            self.assertEqual({"user_id": "root", "attachment_id": mine}, self._told()[0][1])
+            self.assertEqual({"user_id": "root", "attachment_id": mine}, self._messages()[0][1])
         self.assertEqual("attached", rows.attachment(other)["state"])
 
     def test_force_detach_stores_message_before_driver_call(self):
         mine = rows.add_attachment(self.volume_id, "attached")["id"]
         seen = []
-        self.driver.script = lambda _call: seen.extend(self._told())
+        self.driver.script = lambda _call: seen.extend(self._messages())
         self._force(mine)
         self.assertEqual([("102", {"user_id": "root", "attachment_id": mine})], seen)
 
@@ -168,18 +168,18 @@ class ForceDetachTest(unittest.TestCase):
         mine = rows.add_attachment(self.volume_id, "attached")["id"]
         with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
             self._force(mine)
-        self.assertEqual(["022", "102"], [detail for detail, _facts in self._told()])
+        self.assertEqual(["022", "102"], [detail for detail, _facts in self._messages()])
 
     def test_force_detach_without_effect_stores_no_message(self):
         mine = rows.add_attachment(self.volume_id, "attached")["id"]
         self._force(mine)
         with self.assertRaises(exception.AttachmentNotFound):
             self._force(mine)
-        self.assertEqual(1, len(self._told()))
+        self.assertEqual(1, len(self._messages()))
 
 
 class FailingRevokeTest(unittest.TestCase):
-    """The backend does not shut the host out."""
+    """The backend does not revoke access."""
 
     def setUp(self):
         super().setUp()

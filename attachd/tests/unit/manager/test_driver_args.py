@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a driver is told of rows, and what it is told again."""
+"""Rows as arguments of drivers."""
 
 import unittest
 
@@ -13,7 +13,7 @@ from attachd.tests.rows import CONNECTOR
 
 
 class LiveExportsTest(unittest.TestCase):
-    """Who must not notice what is done to another one."""
+    """Exports that a call for another one must not disturb."""
 
     def test_live_exports_lists_only_attachments_with_access(self):
         held = [
@@ -29,7 +29,7 @@ class LiveExportsTest(unittest.TestCase):
 
 
 class SecretTest(unittest.TestCase):
-    """Who is told a secret."""
+    """Exports and connections with secrets."""
 
     def setUp(self):
         super().setUp()
@@ -59,7 +59,7 @@ class SecretTest(unittest.TestCase):
 
 
 class QosTest(unittest.TestCase):
-    """What a host is told to limit a volume to."""
+    """QoS specs of connections."""
 
     def setUp(self):
         super().setUp()
@@ -68,7 +68,7 @@ class QosTest(unittest.TestCase):
         self.qos = qos["id"]
         self.kind = types.create({"name": "fast", "qos_specs_id": self.qos})["id"]
 
-    def told(self):
+    def qos_specs(self):
         volume = rows.add_volume(volume_type_id=self.kind, size_gib=20)["id"]
         attachment = rows.add_attachment(volume)["id"]
         answer = attach.attach(self.backend, attachment, volume, CONNECTOR)
@@ -79,21 +79,21 @@ class QosTest(unittest.TestCase):
     def test_with_qos_adds_front_end_specs(self):
         for consumer in ("front-end", "both"):
             qos_specs.update(self.qos, consumer, {})
-            self.assertEqual({"total_iops_sec": 200, "own": "x"}, self.told())
+            self.assertEqual({"total_iops_sec": 200, "own": "x"}, self.qos_specs())
 
     def test_with_qos_skips_back_end_specs(self):
         qos_specs.update(self.qos, "back-end", {})
-        self.assertEqual("nothing", self.told())
+        self.assertEqual("nothing", self.qos_specs())
 
     def test_with_qos_without_specs_or_type_adds_none(self):
         qos_specs.disassociate_all(self.qos)
-        self.assertEqual("nothing", self.told())
+        self.assertEqual("nothing", self.qos_specs())
         self.kind = None
-        self.assertEqual("nothing", self.told())
+        self.assertEqual("nothing", self.qos_specs())
 
     def test_with_qos_with_empty_specs_adds_empty_set(self):
         qos_specs.delete_keys(self.qos, ["total_iops_sec_per_gb", "own"])
-        self.assertEqual({}, self.told())
+        self.assertEqual({}, self.qos_specs())
 
 
 class ScaleQosTest(unittest.TestCase):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a manager answers: each call does its work and gives no secret away."""
+"""RPC calls of a backend: each has its effect and returns no secret."""
 
 import logging
 import unittest
@@ -20,7 +20,7 @@ from attachd.tests.rows import CONNECTOR
 
 
 class EndpointTest(unittest.TestCase):
-    """One method after the other, as oslo.messaging calls them."""
+    """Each method as oslo.messaging calls it."""
 
     def setUp(self):
         super().setUp()

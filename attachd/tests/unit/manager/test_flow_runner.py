@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a flow's end is reported as."""
+"""Results and failures of flows."""
 
 import contextlib
 import gc
@@ -16,7 +16,7 @@ from attachd.manager import flow_runner
 
 
 class _Step(task.Task):
-    """Does what it is told; ``undone`` is what its revert answers or raises."""
+    """A task with a given result; ``undone`` is what its revert returns or raises."""
 
     def __init__(self, name, error=None, undone=True):
         super().__init__(name, provides=name)
@@ -126,7 +126,7 @@ class _Sum(task.Task):
 
 
 class _Obey(task.Task):
-    """Provides what the store tells it to, or breaks; notes in ``ran`` that it has run."""
+    """A task that returns or raises what the store has, and adds its run to ``ran``."""
 
     default_provides = "answer"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts are let in before anybody says what for, and shut out whoever asks for it."""
+"""Connections of the older calls: initialize, terminate, detach."""
 
 import unittest
 
@@ -23,16 +23,16 @@ class Case(unittest.TestCase):
     def multiattach(self):
         rows.change_volume(self.volume_id, multiattach=True)
 
-    def open(self, connector=CONNECTOR):
+    def initialize(self, connector=CONNECTOR):
         who = (rows.PROJECT, "u")
         return legacy_connections.initialize(self.backend, self.volume_id, *who, connector)
 
-    def close(self, connector=CONNECTOR, *attachment_ids):
+    def terminate(self, connector=CONNECTOR, *attachment_ids):
         return legacy_connections.terminate(
             self.backend, self.volume_id, connector, attachment_ids
         )
 
-    def hold(self):
+    def reserve(self):
         legacy.reserve(self.volume_id, rows.PROJECT, "u")
 
     def attach(self, server=SERVER, host=None):
@@ -52,7 +52,7 @@ class Case(unittest.TestCase):
 
 class InitializeTest(Case):
     def test_initialize_grants_access_and_returns_connection(self):
-        answer = self.open()
+        answer = self.initialize()
         (row,) = rows.attachments(self.volume_id)
         (handed,) = self.driver.handed
         self.assertEqual(row["id"], handed.export.attachment_id)
@@ -64,82 +64,84 @@ class InitializeTest(Case):
     def test_initialize_stores_row_before_driver_call(self):
         seen = []
         self.driver.script = lambda _call: seen.extend(rows.attachments(self.volume_id))
-        self.open()
+        self.initialize()
         (row,) = seen
         self.assertEqual(("connecting", 1, CONNECTOR), tuple(
             row[name] for name in ("state", "generation", "connector")))  # fmt: skip
         self.assertIsNotNone(row["owner"])
 
     def test_initialize_same_host_again_returns_same_answer(self):
-        first = self.open()
-        self.assertEqual(first, self.open({**CONNECTOR, "multipath": True, "ip": "192.0.2.1"}))
+        first = self.initialize()
+        self.assertEqual(
+            first, self.initialize({**CONNECTOR, "multipath": True, "ip": "192.0.2.1"})
+        )
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_initialize_other_host_makes_second_connection(self):
-        self.open()
-        self.open(OTHER_CONNECTOR)
-        self.open({**CONNECTOR, "initiator": "iqn.2026-01.org.example:another"})
+        self.initialize()
+        self.initialize(OTHER_CONNECTOR)
+        self.initialize({**CONNECTOR, "initiator": "iqn.2026-01.org.example:another"})
         self.assertEqual(3, len(self.driver.granted()))
 
     def test_initialize_ignores_order_of_ports(self):
-        self.open({"host": "h", "wwpns": ["1", "2"]})
-        self.open({"host": "h", "wwpns": ["2", "1"]})
-        self.open({"host": "h", "wwpns": ["2", "3"]})
+        self.initialize({"host": "h", "wwpns": ["1", "2"]})
+        self.initialize({"host": "h", "wwpns": ["2", "1"]})
+        self.initialize({"host": "h", "wwpns": ["2", "3"]})
         self.assertEqual(2, len(self.driver.granted()))
 
     def test_initialize_readonly_volume_grants_ro(self):
         rows.change_volume(self.volume_id, admin_metadata={"readonly": "True"})
-        self.assertEqual("ro", self.open()["mode"])
+        self.assertEqual("ro", self.initialize()["mode"])
         self.assertEqual("ro", self.driver.handed[0].export.mode)
 
     def test_initialize_volume_with_attachment_is_refused(self):
         mine = rows.add_attachment(self.volume_id, "reserved")["id"]
         with self.assertRaisesRegex(exception.InvalidVolume, f"attachment {mine}"):
-            self.open()
+            self.initialize()
         self.multiattach()
-        self.open()
+        self.initialize()
 
     def test_initialize_in_use_volume_adds_connection(self):
-        self.open()
+        self.initialize()
         mine = self.attach()
-        self.open(OTHER_CONNECTOR)
+        self.initialize(OTHER_CONNECTOR)
         self.assertEqual({mine}, {r["serves"] for r in rows.attachments(self.volume_id)} - {None})
         self.assertEqual("in-use", self.status())
 
     def test_initialize_detaching_volume_is_refused(self):
         rows.add_attachment(self.volume_id, "disconnecting", kind="legacy")
         with self.assertRaisesRegex(exception.InvalidVolume, "is held by attachment"):
-            self.open()
+            self.initialize()
 
     def test_initialize_volume_in_other_state_is_refused(self):
         for state in ("creating", "extending", "deleting", "maintenance", "error"):
             self.volume_id = rows.add_volume(state)["id"]
             with self.assertRaisesRegex(exception.InvalidVolume, state):
-                self.open()
+                self.initialize()
             self.assertEqual([], self.held())
 
     def test_initialize_volume_with_doubtful_access_is_refused(self):
         rows.add_attachment(self.volume_id, "connect_unknown", kind="connection", host="x")
         rows.change_attachment(rows.attachments(self.volume_id)[0]["id"], connector={"host": "x"})
         with self.assertRaisesRegex(exception.InvalidVolume, "error"):
-            self.open()
+            self.initialize()
 
     def test_initialize_failure_keeps_reservation_and_can_be_repeated(self):
-        self.hold()
+        self.reserve()
         with (
             self.driver.failing("grant"),
             self.assertRaises(exception.InitializeConnectionFailed) as failed,
         ):
-            self.open()
+            self.initialize()
         self.assertRegex(str(failed.exception), f"{self.volume_id}.*compute-1.*shelf burns")
         self.assertEqual("attaching", self.status())
         self.assertEqual([("hold", "held"), ("connection", "connect_failed")], self.held())
-        self.open()
+        self.initialize()
         self.assertEqual([("hold", "held"), ("connection", "connected")], self.held())
 
     def test_initialize_failure_without_reservation_frees_volume(self):
         with self.driver.failing("grant"), self.assertRaises(exception.InitializeConnectionFailed):
-            self.open()
+            self.initialize()
         self.assertEqual("available", self.status())
 
     def test_initialize_retry_in_doubt_uses_stored_connector(self):
@@ -147,45 +149,45 @@ class InitializeTest(Case):
             self.driver.failing("grant", "revoke"),
             self.assertRaises(exception.InitializeConnectionFailed),
         ):
-            self.open()
+            self.initialize()
         self.assertEqual("error", self.status())
-        self.open({**CONNECTOR, "ip": "192.0.2.9"})
+        self.initialize({**CONNECTOR, "ip": "192.0.2.9"})
         self.assertEqual(CONNECTOR, self.driver.handed[-1].export.connector)
         self.assertEqual("attaching", self.status())
 
 
 class TerminateTest(Case):
     def test_terminate_revokes_access_and_releases_reservation(self):
-        self.hold()
-        self.open()
-        self.assertEqual(1, self.close())
+        self.reserve()
+        self.initialize()
+        self.assertEqual(1, self.terminate())
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual([], self.held())
         self.assertEqual("available", self.status())
 
     def test_terminate_missing_connection_releases_nothing(self):
-        self.hold()
-        self.assertEqual(0, self.close())
+        self.reserve()
+        self.assertEqual(0, self.terminate())
         self.assertEqual("attaching", self.status())
 
     def test_terminate_twice_releases_once(self):
         self.multiattach()
-        self.hold()
-        self.open()
-        self.hold()
-        self.assertEqual([1, 0], [self.close(), self.close()])
+        self.reserve()
+        self.initialize()
+        self.reserve()
+        self.assertEqual([1, 0], [self.terminate(), self.terminate()])
         self.assertEqual([("hold", "held")], self.held())
 
     def test_terminate_keeps_reservation_of_other_caller(self):
         self.multiattach()
         legacy.reserve(self.volume_id, rows.PROJECT, "other")
-        self.open()
-        self.close()
+        self.initialize()
+        self.terminate()
         self.assertEqual([("hold", "held")], self.held())
 
     def test_terminate_closes_only_named_connections(self):
-        self.open()
-        self.open(OTHER_CONNECTOR)
+        self.initialize()
+        self.initialize(OTHER_CONNECTOR)
         (one, two) = rows.attachments(self.volume_id)
         closed = legacy_connections.terminate(self.backend, self.volume_id, None, (), [two["id"]])
         self.assertEqual((1, {one["id"]}), (closed, self.driver.granted()))
@@ -194,11 +196,11 @@ class TerminateTest(Case):
         self.multiattach()
         attached = []
         for server in (SERVER, OTHER_SERVER):
-            self.hold()
-            self.open()
+            self.reserve()
+            self.initialize()
             attached.append(self.attach(server))
         self.assertEqual(2, len(self.driver.granted()))
-        self.assertEqual(0, self.close(CONNECTOR, *attached))
+        self.assertEqual(0, self.terminate(CONNECTOR, *attached))
         for left, mine in ((1, attached[0]), (0, attached[1])):
             self.detach(mine)
             self.assertEqual(left, len(self.driver.granted()))
@@ -206,26 +208,26 @@ class TerminateTest(Case):
 
     def test_terminate_closes_failed_connection_beside_used_one(self):
         self.multiattach()
-        self.open()
+        self.initialize()
         mine = self.attach()
-        self.hold()
+        self.reserve()
         with self.driver.failing("grant"), self.assertRaises(exception.InitializeConnectionFailed):
-            self.open()
-        self.assertEqual(1, self.close())
+            self.initialize()
+        self.assertEqual(1, self.terminate())
         self.assertEqual([("connection", "connected"), ("legacy", "attached")], self.held())
-        self.assertEqual(0, self.close(OTHER_CONNECTOR, mine))
+        self.assertEqual(0, self.terminate(OTHER_CONNECTOR, mine))
 
     def test_terminate_attached_volume_keeps_it_attached(self):
-        self.open()
+        self.initialize()
         mine = self.attach()
-        self.assertEqual(1, self.close(CONNECTOR, mine))
+        self.assertEqual(1, self.terminate(CONNECTOR, mine))
         self.assertEqual([("legacy", "attached")], self.held())
         self.assertEqual("in-use", self.status())
 
     def test_terminate_revokes_only_named_host(self):
-        self.open()
-        self.open(OTHER_CONNECTOR)
-        self.close()
+        self.initialize()
+        self.initialize(OTHER_CONNECTOR)
+        self.terminate()
         (handed,) = [each for each in self.driver.handed if each.method == "revoke"]
         self.assertEqual([OTHER_CONNECTOR], [each.connector for each in handed.others])
         self.assertEqual(1, len(self.driver.granted()))
@@ -233,51 +235,51 @@ class TerminateTest(Case):
 
     def test_terminate_without_connector_closes_all_unused(self):
         self.multiattach()
-        self.open()
+        self.initialize()
         mine = self.attach()
-        self.open(OTHER_CONNECTOR)
-        self.assertEqual(1, self.close(None))
+        self.initialize(OTHER_CONNECTOR)
+        self.assertEqual(1, self.terminate(None))
         self.assertEqual({"connection", "legacy"}, {kind for kind, _state in self.held()})
-        self.assertEqual(1, self.close(None, mine))
+        self.assertEqual(1, self.terminate(None, mine))
         self.assertEqual([("legacy", "attached")], self.held())
 
     def test_terminate_keeps_hold_of_other_caller(self):
         self.multiattach()
-        self.open()
+        self.initialize()
         mine = self.attach()
-        self.hold()
-        self.close(CONNECTOR, mine)
+        self.reserve()
+        self.terminate(CONNECTOR, mine)
         self.assertEqual([("legacy", "attached"), ("hold", "held")], self.held())
 
     def test_terminate_unused_connection_releases_its_hold(self):
         self.multiattach()
         self.attach()
-        self.hold()
-        self.open(OTHER_CONNECTOR)
-        self.close(OTHER_CONNECTOR)
+        self.reserve()
+        self.initialize(OTHER_CONNECTOR)
+        self.terminate(OTHER_CONNECTOR)
         self.assertEqual([("legacy", "attached")], self.held())
 
     def test_terminate_failure_has_reason_and_can_be_repeated(self):
-        self.hold()
-        self.open()
+        self.reserve()
+        self.initialize()
         with (
             self.driver.failing("revoke"),
             self.assertRaisesRegex(exception.TerminateConnectionFailed, "compute-1.*shelf burns"),
         ):
-            self.close()
+            self.terminate()
         self.assertEqual([("hold", "held"), ("connection", "disconnect_failed")], self.held())
         self.assertEqual("attaching", self.status())
-        self.close()
+        self.terminate()
         self.assertEqual("available", self.status())
         self.assertEqual(set(), self.driver.granted())
 
 
 class DetachTest(Case):
-    """detaching.detach(), for what was made by the older calls."""
+    """detach.detach() of attachments that the older calls have made."""
 
     def test_detach_closes_open_connections_first(self):
-        self.open()
-        self.open(OTHER_CONNECTOR)
+        self.initialize()
+        self.initialize(OTHER_CONNECTOR)
         mine = self.attach()
         self.assertEqual([], self.detach(mine))
         self.assertEqual(set(), self.driver.granted())
@@ -291,9 +293,9 @@ class DetachTest(Case):
 
     def test_detach_keeps_connections_of_other_servers(self):
         self.multiattach()
-        self.open()
+        self.initialize()
         mine = self.attach()
-        self.open(OTHER_CONNECTOR)
+        self.initialize(OTHER_CONNECTOR)
         other = self.attach(OTHER_SERVER)
         self.assertEqual([other], [row["id"] for row in self.detach(mine)])
         (row,) = [each for each in rows.attachments(self.volume_id) if each["serves"]]
@@ -301,7 +303,7 @@ class DetachTest(Case):
         self.assertEqual("in-use", self.status())
 
     def test_detach_failure_is_stored_in_attachment_and_can_be_repeated(self):
-        self.open()
+        self.initialize()
         mine = self.attach()
         with (
             self.driver.failing("revoke"),
@@ -319,7 +321,7 @@ class DetachTest(Case):
     def test_detach_spares_no_closed_connection_in_next_revoke(self):
         self.multiattach()
         mine = rows.add_attachment(self.volume_id, "connected", instance_uuid=SERVER)["id"]
-        self.open(OTHER_CONNECTOR)
+        self.initialize(OTHER_CONNECTOR)
         self.assertEqual(mine, self.attach())
         self.detach(mine)
         self.assertEqual([0, 0], [len(each.others) for each in self.driver.handed[1:]])

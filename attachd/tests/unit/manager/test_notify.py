@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a manager tells of its work."""
+"""Notifications, messages and requests to agents about operations of a manager."""
 
 import unittest
 from unittest import mock
@@ -153,12 +153,12 @@ class MessagesTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        # As the one that a message from the API leaves in the thread.
+        # As the context that an RPC call of the API sets in the thread.
         asked = context.RequestContext(request_id="req-1", overwrite=True)
         self.addCleanup(setattr, oslo_context._request_store, "context", None)
         self.assertEqual("req-1", asked.request_id)
 
-    def told(self):
+    def sent(self):
         return [
             (row["resource_uuid"], row["project_id"], row["action_id"], row["detail_id"])
             for row in db.page({}, Page(limit=9))
@@ -177,22 +177,22 @@ class MessagesTest(unittest.TestCase):
             ("extending", volumes.extend, ("007", "010")),
         ):
             volume_id = self.fail(state, verb, verb.__name__)
-            self.assertEqual((volume_id, rows.PROJECT, *numbers), self.told()[0])
+            self.assertEqual((volume_id, rows.PROJECT, *numbers), self.sent()[0])
 
     def test_message_about_failed_attachment_operations_is_stored(self):
         volume_id = rows.add_volume()["id"]
         mine = rows.add_attachment(volume_id)["id"]
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
             attach.attach(self.backend, mine, volume_id, rows.CONNECTOR)
-        self.assertEqual([(volume_id, rows.PROJECT, "004", "021")], self.told())
+        self.assertEqual([(volume_id, rows.PROJECT, "004", "021")], self.sent())
         with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
             detach.detach(self.backend, mine, volume_id)
-        self.assertEqual((volume_id, rows.PROJECT, "102", "022"), self.told()[0])
+        self.assertEqual((volume_id, rows.PROJECT, "102", "022"), self.sent()[0])
 
     def test_message_with_backend_down_has_that_detail(self):
         self.backend.error = "the cable is out"
         self.fail("creating", volumes.create, "create")
-        self.assertEqual("002", self.told()[0][3])
+        self.assertEqual("002", self.sent()[0][3])
 
     def test_message_names_request_id(self):
         self.fail("creating", volumes.create, "create")
@@ -207,7 +207,7 @@ class MessagesTest(unittest.TestCase):
     def test_message_about_success_is_not_stored(self):
         volume_id = rows.add_volume("creating", owner=backends.HOST)["id"]
         volumes.create(self.backend, volume_id)
-        self.assertEqual([], self.told())
+        self.assertEqual([], self.sent())
 
     def test_message_store_failure_does_not_affect_operation(self):
         with mock.patch.object(db, "create", side_effect=ZeroDivisionError):
@@ -223,7 +223,7 @@ class MessagesTest(unittest.TestCase):
 
         self.driver.script = meddle
         volumes.create(self.backend, volume_id)
-        self.assertEqual([], self.told())
+        self.assertEqual([], self.sent())
 
 
 def row(state, agent="node-1"):
@@ -235,13 +235,13 @@ class RequestReconcileTest(unittest.TestCase):
         super().setUp()
         self.nudge = self.enterContext(mock.patch.object(agent_api, "request_reconcile"))
 
-    def told(self):
+    def sent(self):
         return [call.args[1:] for call in self.nudge.call_args_list]
 
     def test_request_reconcile_calls_agents_that_may_have_device(self):
         for state in AttachmentState:
             notify.request_reconcile([row(state.value, state.value), row(state.value, None)])
-        names = {host for host, _attachment in self.told()}
+        names = {host for host, _attachment in self.sent()}
         self.assertEqual({"connected", "attached", "withdrawing"}, names)
 
     def test_request_reconcile_failure_does_not_affect_others(self):
@@ -254,5 +254,5 @@ class RequestReconcileTest(unittest.TestCase):
         hosts = ["node-1", "node-2", "node-3", "node-4"]
         with self.assertLogs(notify.LOG.logger, "INFO") as logged:
             notify.request_reconcile([row("attached", host) for host in hosts])
-        self.assertEqual([(host, f"of {host}") for host in hosts], self.told())
+        self.assertEqual([(host, f"of {host}") for host in hosts], self.sent())
         self.assertEqual(3, len(logged.records))

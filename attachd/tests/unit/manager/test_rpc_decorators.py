@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How errors become answers, and whose log is changed."""
+"""Errors of RPC methods as answers."""
 
 import unittest
 

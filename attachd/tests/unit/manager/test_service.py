@@ -34,7 +34,7 @@ class ManagerServiceTest(unittest.TestCase):
         patch = mock.patch("attachd.manager.backends.load", return_value=[self.backend])
         patch.start()
         self.addCleanup(patch.stop)
-        # Of a slow machine nobody says that it left work behind.
+        # On a slow machine, work must not count as unfinished.
         self.enterContext(mock.patch.object(manager_service, "STOP_TIMEOUT", TIMEOUT))
         self.manager = ManagerService()
         self.addCleanup(self.manager.stop)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is begun where a manager is watched; tests/functional watches a real one."""
+"""Metrics, traces and report sections of a manager; tests/functional has a real one."""
 
 import contextlib
 import unittest
@@ -131,7 +131,7 @@ class InstrumentDriverTest(unittest.TestCase):
         self.assertEqual(3.0, self.value("attachd_step_duration_seconds_count", **labels))
 
     def test_instrument_driver_initialises_failure_counters(self):
-        # Else the first one was no rise of anything, and no alert.
+        # Otherwise the first failure would not be an increase, and would raise no alert.
         telemetry.instrument_driver("h@b", self.backend.driver)
         for step in ("grant", "revoke"):
             for outcome in ("refused", "failed", "error"):

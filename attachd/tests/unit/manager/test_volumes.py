@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creating, deleting and extending: what comes of the row, also when messages come twice."""
+"""Create, delete and extend: the resulting row, also after duplicate messages."""
 
 from pathlib import Path
 import threading
@@ -26,7 +26,7 @@ class _VolumeCase(unittest.TestCase):
         return rows.add_volume(state, owner=backends.HOST, **values)["id"]
 
     def _check_left_alone(self, work, state):
-        """A message that is late finds nothing to do."""
+        """A late message does nothing."""
         volume_id = rows.add_volume(state)["id"]
         before = self._at_rest(volume_id)
         work(self.backend, volume_id)
@@ -34,7 +34,7 @@ class _VolumeCase(unittest.TestCase):
         self.assertEqual([], self.driver.handed)
 
     def _at_rest(self, volume_id):
-        """Return what is stored of a volume, but for how often somebody has looked at it."""
+        """Return the row of a volume without the generation of its lease."""
         row = rows.volume(volume_id)
         self.assertIsNone(row["lease_holder"])
         return {**row, "lease_generation": None}
@@ -289,7 +289,7 @@ class ExtendTest(_VolumeCase):
         self.assertIn("ZeroDivisionError", rows.volume(volume_id)["error"])
 
     def test_extend_final_failure_leaves_volume_in_error_extending(self):
-        # What was promised, the larger size, is not there: an administrator has to look.
+        # The size that the user requested was not reached: an administrator has to check.
         volume_id = self._add("extending", new_size_gib=3)
         error = exception.BackendError("No room.", final=True)
         with self.driver.raising(error, "extend"):

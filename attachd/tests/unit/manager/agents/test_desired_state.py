@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is due at a host is told whole, and what its agent has done goes on from there."""
+"""The desired state of a host, and the results that its agent reports."""
 
 import unittest
 from unittest import mock
@@ -59,7 +59,7 @@ class ListDesiredTest(_Case):
 
 
 class LostKeyTest(_Case):
-    """What an agent hears of connections that nobody can open."""
+    """The desired state if connections cannot be decrypted."""
 
     def setUp(self):
         super().setUp()

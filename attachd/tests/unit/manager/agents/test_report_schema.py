@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent may say in form and size, and that refusals do not repeat what is secret."""
+"""Schemas of what agents report; errors do not repeat secrets."""
 
 import unittest
 

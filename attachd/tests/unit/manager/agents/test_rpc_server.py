@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A manager process listens to agents until it is stopped, whether the message queue answers."""
+"""The RPC server for agents: its life cycle, registration, desired state and results."""
 
 import threading
 from typing import Any
@@ -74,7 +74,7 @@ METHODS = {
     "disconnected": ("withdrawing", {}, "disconnecting"),
     "detach_refused": ("withdrawing", {"error": "mounted"}, "attached"),
 }
-"""What is said of an attachment in which state, and what becomes of it."""
+"""The calls of agents: state before, call, state after."""
 
 
 class _Case(unittest.TestCase):
@@ -92,7 +92,7 @@ class _Case(unittest.TestCase):
         return rows.add_attachment(self.volume, state, **values)["id"]
 
     def ask(self, method, host=HOST, key=KEY, **arguments):
-        """Call as RPC does; raises what the caller would see."""
+        """Call as RPC does; raise what the caller would receive."""
         try:
             return getattr(self.registry, method)(CONTEXT, host, key, **arguments)
         except ExpectedException as answer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What agents say of their devices, compared with the rows."""
+"""Devices in reports of agents, compared with the rows."""
 
 import datetime
 import unittest
@@ -18,7 +18,7 @@ class HostsTest(unittest.TestCase):
         super().setUp()
         self.backend = backends.use(self)
         self.enterContext(mock.patch.object(hosts, "_POLL_INTERVAL", 0.0))
-        # Agents report in time, except where one falls silent, however slow all is.
+        # Agents report in time on a slow machine too; a test that needs a silent one changes this.
         backends.override(self, "report_interval", 3600, "agent")
         self.volume = rows.add_volume()["id"]
         self.row = rows.add_attachment(self.volume, "attached", agent="h1")
@@ -37,7 +37,7 @@ class HostsTest(unittest.TestCase):
         agents.record_report("h1", {"devices": list(devices)})
 
     def compare(self, *later):
-        """Compare, while the host goes on reporting these devices."""
+        """Compare while the host continues to report these devices."""
         real = agents.list_all
 
         def all_():

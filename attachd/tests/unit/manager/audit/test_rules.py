@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as a difference, and what is done about it."""
+"""Kinds of differences, and their meanings."""
 
 import unittest
 from unittest import mock

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an audit goes about it; what it finds in real backends is for the functional tests."""
+"""The course of an audit; functional tests check its results with real backends."""
 
 import datetime
 import unittest
@@ -61,7 +61,7 @@ class AuditTest(unittest.TestCase):
         self.assertEqual([], self.found())
 
     def test_repair_of_data_without_row_does_nothing(self):
-        """The database may be another one, or of last week."""
+        """The database may be the wrong one, or an old backup."""
         rows.remove_all()
         found = self.found(runner.repair)
         self.assertEqual(

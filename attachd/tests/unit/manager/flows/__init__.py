@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flows by themselves, without rows; the driver is the recording one."""
+"""Unit tests of flows without rows; the driver is the recording one."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rounds of a backend's heartbeat: what it sets up, what it reports."""
+"""The heartbeat of a backend: setup and reports."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ from attachd.tests.wait import TIMEOUT
 
 
 class BackendHeartbeatTest(unittest.TestCase):
-    """One round after the other."""
+    """Consecutive runs."""
 
     def setUp(self):
         super().setUp()
@@ -73,7 +73,7 @@ class BackendHeartbeatTest(unittest.TestCase):
             self.heartbeat.run_once()
         row = self._reported()
         self.assertFalse(row["up"])
-        # Users read it: what no driver has worded for them may hold a secret.
+        # Users read it: the text of an unforeseen error may contain a secret.
         self.assertIn("OSError", row["error"])
         self.assertNotIn("folder", row["error"])
         with self.assertRaises(exception.Unavailable):
@@ -103,7 +103,7 @@ class BackendHeartbeatTest(unittest.TestCase):
 
 
 class RunTest(unittest.TestCase):
-    """Round after round, in a thread of its own."""
+    """Runs in a thread."""
 
     def setUp(self):
         super().setUp()

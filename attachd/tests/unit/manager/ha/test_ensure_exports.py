@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is granted again after a backend was restarted."""
+"""Exports that are granted again after a backend was restarted."""
 
 import unittest
 from unittest import mock
@@ -14,7 +14,7 @@ from attachd.tests.rows import CONNECTOR
 
 
 class EnsureExportsTest(unittest.TestCase):
-    """A backend was restarted and forgot its exports."""
+    """A backend was restarted and has lost its exports."""
 
     def setUp(self):
         super().setUp()
@@ -49,7 +49,7 @@ class EnsureExportsTest(unittest.TestCase):
 
 
 class EnsureExportsTaskTest(unittest.TestCase):
-    """One round after the other."""
+    """Consecutive runs of the task."""
 
     def setUp(self):
         super().setUp()
@@ -129,7 +129,7 @@ class EnsureExportsTaskTest(unittest.TestCase):
 
 
 class GrantAgainTest(unittest.TestCase):
-    """A backend forgot its exports."""
+    """A backend has lost its exports."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process among others: how it shows that it lives, and finds out who does not."""
+"""Heartbeats of a process, and the removal of dead members."""
 
 import contextlib
 import datetime
@@ -51,7 +51,7 @@ class MembershipCase(unittest.TestCase):
         super().setUp()
         backends.use(self)
         backends.override(self, "member_timeout", LONG, group="manager")
-        # Fixed, and a whole number: of sums of other ones it depends on the last bit who is late.
+        # Fixed, and a whole number: sums of other numbers have rounding errors.
         self.now = 1_000_000.0
         self.enterContext(mock.patch.object(membership, "boot_clock", lambda: self.now))
         self.ours = Membership()
@@ -59,8 +59,8 @@ class MembershipCase(unittest.TestCase):
         self.lost = 0
         self.ours.on_member_lost(self.count_lost)
 
-    def look(self, later=0.0):
-        """Give a sign of life some time later, and look for the dead."""
+    def heartbeat_and_expire(self, later=0.0):
+        """Send a heartbeat some time later, and expire dead members."""
         self.now += later
         self.ours.heartbeat()
         self.ours.expire_dead_members()
@@ -75,7 +75,7 @@ class MembershipCase(unittest.TestCase):
         return sorted(each.name for each in (Path(CONF.state_path) / "processes").iterdir())
 
     def make_silent(self, process_id, seconds):
-        """Let a process have been seen for the last time so long ago."""
+        """Set the time of a process's last heartbeat."""
         seen_at = models.now() - datetime.timedelta(seconds=seconds)
         with session.writer() as connection:
             table = models.members
@@ -94,7 +94,7 @@ class MembershipCase(unittest.TestCase):
 
 
 class HeartbeatTest(MembershipCase):
-    """One process alone."""
+    """One process without others."""
 
     def test_heartbeat_joins_and_renews_row(self):
         self.ours.heartbeat()
@@ -196,7 +196,7 @@ class HeartbeatTest(MembershipCase):
 
 
 class StopTest(MembershipCase):
-    """How a process ends."""
+    """The end of a process."""
 
     def test_stop_leaves_no_row_file_or_descriptor(self):
         others = fencing.liveness_fds()
@@ -211,7 +211,7 @@ class StopTest(MembershipCase):
         self.assert_unsure(self.ours.id)
 
     def is_open(self):
-        """Tell whether this process has its lifeline open, be its file removed or not."""
+        """Return whether this process has its liveness file open, removed or not."""
         for each in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
                 if self.ours.id in f"{each.readlink()}":
@@ -256,20 +256,20 @@ class StopTest(MembershipCase):
 
 
 class ExpireTest(MembershipCase):
-    """Who is alive and who is not."""
+    """Removal of dead members."""
 
     def test_expire_member_without_heartbeat_for_timeout(self):
         for name in ("talking", "silent"):
             members.join(name, name)
-        self.look()
-        self.look(LONG / 2)
+        self.heartbeat_and_expire()
+        self.heartbeat_and_expire(LONG / 2)
         members.heartbeat("talking")
-        self.look(LONG / 2)
+        self.heartbeat_and_expire(LONG / 2)
         self.assertCountEqual([self.ours.id, "talking", "silent"], self.living())
-        self.look(1)
+        self.heartbeat_and_expire(1)
         self.assertCountEqual([self.ours.id, "talking"], self.living())
         self.assertEqual(1, self.lost)
-        self.look(1)
+        self.heartbeat_and_expire(1)
         self.assertEqual(1, self.lost)
 
     def test_expire_unlocked_member_before_join_completes(self):
@@ -283,20 +283,20 @@ class ExpireTest(MembershipCase):
 
     def test_expire_ignores_jumps_of_database_clock(self):
         members.join("talking", "talking")
-        self.look()
+        self.heartbeat_and_expire()
         for seconds in (LONG + 60, -LONG - 60):
             self.make_silent("talking", seconds)
-            self.look(LONG / 2)
+            self.heartbeat_and_expire(LONG / 2)
             self.assertIn("talking", self.living())
 
     def test_expire_keeps_member_with_heartbeat_at_last_moment(self):
         members.join("talking", "talking")
-        self.look()
-        self.look(LONG / 2)
+        self.heartbeat_and_expire()
+        self.heartbeat_and_expire(LONG / 2)
         before = members.list_living()
         members.heartbeat("talking")
         with mock.patch.object(members, "list_living", return_value=before):
-            self.look(LONG / 2 + 1)
+            self.heartbeat_and_expire(LONG / 2 + 1)
         self.assertIn("talking", self.living())
 
     def test_expire_with_unreadable_file_continues_with_others(self):
@@ -304,9 +304,9 @@ class ExpireTest(MembershipCase):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "not-a-file").mkdir()
         members.join("silent", "silent")
-        self.look()
-        self.look(LONG / 2)
-        self.look(LONG / 2 + 1)
+        self.heartbeat_and_expire()
+        self.heartbeat_and_expire(LONG / 2)
+        self.heartbeat_and_expire(LONG / 2 + 1)
         self.assertEqual([self.ours.id], self.living())
 
     def start_process(self):
@@ -330,17 +330,17 @@ class ExpireTest(MembershipCase):
 
     def test_expire_killed_process_after_its_tools_ended(self):
         process, other, tool = self.start_process()
-        self.look()
+        self.heartbeat_and_expire()
         self.assertCountEqual([self.ours.id, other], self.living())
         process.kill()
         process.wait(TIMEOUT)
-        self.look()
+        self.heartbeat_and_expire()
         self.assertIn(other, self.living(), "its tool may still change something")
         self.assertEqual(0, self.lost)
         self.kill(tool)
 
         def is_buried():
-            self.look()
+            self.heartbeat_and_expire()
             return other not in self.living()
 
         wait_until(is_buried)
@@ -349,9 +349,9 @@ class ExpireTest(MembershipCase):
 
     def test_expire_keeps_suspended_process_with_locked_file(self):
         process, other, _ = self.start_process()
-        self.look()
+        self.heartbeat_and_expire()
         process.send_signal(signal.SIGSTOP)
-        self.look()
+        self.heartbeat_and_expire()
         self.assertIn(other, self.living())
         process.send_signal(signal.SIGCONT)
 
@@ -360,7 +360,7 @@ class ExpireTest(MembershipCase):
         self.start()
         opened = len(list(Path("/proc/self/fd").iterdir()))
         for _ in range(20):
-            self.look()
+            self.heartbeat_and_expire()
         self.assertLess(len(list(Path("/proc/self/fd").iterdir())), opened + 10)
 
     def test_start_creates_liveness_file_removed_by_other_member(self):
@@ -383,32 +383,32 @@ _REAL_CLOCK = membership.boot_clock
 
 
 class SuspendedTest(MembershipCase):
-    """Whoever was away judges nobody by the time it was away."""
+    """A process that was suspended or cut off does not count that time."""
 
     def test_expire_after_own_disconnection_keeps_others(self):
         members.join("silent", "silent")
-        self.look()
-        self.look(LONG * 2 / 3 + 1)
-        self.look(LONG / 2)
+        self.heartbeat_and_expire()
+        self.heartbeat_and_expire(LONG * 2 / 3 + 1)
+        self.heartbeat_and_expire(LONG / 2)
         self.assertIn("silent", self.living())
-        self.look(LONG / 2 + 1)
+        self.heartbeat_and_expire(LONG / 2 + 1)
         self.assertEqual([self.ours.id], self.living())
 
     def test_expire_after_suspend_waits_for_own_heartbeat(self):
         members.join("silent", "silent")
-        self.look()
+        self.heartbeat_and_expire()
         self.now += 2 * LONG
         self.ours.expire_dead_members()
         self.assertIn("silent", self.living())
-        self.look()
+        self.heartbeat_and_expire()
         self.assertIn("silent", self.living())
-        self.look(LONG / 2)
-        self.look(LONG / 2 + 1)
+        self.heartbeat_and_expire(LONG / 2)
+        self.heartbeat_and_expire(LONG / 2 + 1)
         self.assertEqual([self.ours.id], self.living())
 
     def test_expire_after_suspend_during_read_keeps_others(self):
         members.join("silent", "silent")
-        self.look()
+        self.heartbeat_and_expire()
         living = members.list_living
 
         def sleep_and_beat():
@@ -419,5 +419,5 @@ class SuspendedTest(MembershipCase):
 
         with mock.patch.object(members, "list_living", sleep_and_beat):
             self.ours.expire_dead_members()
-        self.look(1)
+        self.heartbeat_and_expire(1)
         self.assertIn("silent", self.living())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Round after round, in a thread of its own."""
+"""Periodic tasks in a thread, and the work on single rows."""
 
 import threading
 import unittest
@@ -26,7 +26,7 @@ class RunTest(unittest.TestCase):
         self.stop = threading.Event()
 
     def _run(self, *outcomes):
-        """Run with rounds that end like this, the last one again and again."""
+        """Run the task with these results, repeating the last one."""
         left = list(outcomes)
 
         def run_once(_rounds):
@@ -54,7 +54,7 @@ class RunTest(unittest.TestCase):
         self.assertFalse(self.rounds.acquire(timeout=0.05))  # slow, there are even fewer
         self.task.wake()
         self.assertTrue(self.rounds.acquire(timeout=TIMEOUT))
-        # Slow, there are even fewer.
+        # On a slow machine there are even fewer.
         self.assertFalse(self.rounds.acquire(timeout=0.05), "once is enough")
         self._end(thread)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done for an attachment whose row says that it is due."""
+"""Operations that a row requests, for callers that do not wait."""
 
 import unittest
 from unittest import mock

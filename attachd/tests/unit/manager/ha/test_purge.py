@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is old goes, and nothing else."""
+"""Old rows and expired reservations are removed, others are kept."""
 
 import datetime
 import unittest
@@ -81,7 +81,7 @@ class ExpireReservationsTest(unittest.TestCase):
         self.assertEqual("withdrawing", rows.attachment(mine)["state"])
 
     def _meanwhile(self, change):
-        """Do something between the look at the rows and the removal."""
+        """Change rows between the query and the removal."""
         found = expiry_db.list_expired_reservations(backends.HOST)
 
         def expired(_backend):

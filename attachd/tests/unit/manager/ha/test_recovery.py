@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of rows that a dead manager left, at every step where it can die."""
+"""Recovery of rows after a manager was killed at each step, back-off, and the loop."""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -26,18 +26,18 @@ from attachd.tests.wait import TIMEOUT, wait_until
 
 
 class KilledTest(unittest.TestCase):
-    """A manager dies at any step; the next one carries its work to a state of rest."""
+    """A manager is killed at each step; the next one finishes its work."""
 
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
 
-    def _deaths(self, prepare: Callable[[], deaths.Work]) -> Iterator[str]:
+    def _kill_at_each_step(self, prepare: Callable[[], deaths.Work]) -> Iterator[str]:
         return deaths.survived(self, self.backend, prepare)
 
     def test_recover_after_kill_finishes_connect_or_leaves_reservation(self):
-        for where in self._deaths(self._prepare_attach):
+        for where in self._kill_at_each_step(self._prepare_attach):
             with self.subTest(where):
                 row = rows.attachment(self.attachment_id)
                 never_begun = where == "before step 1"
@@ -57,7 +57,7 @@ class KilledTest(unittest.TestCase):
         )
 
     def test_recover_after_kill_of_failing_connect_stores_failure(self):
-        for where in self._deaths(self._prepare_failing_attach):
+        for where in self._kill_at_each_step(self._prepare_failing_attach):
             with self.subTest(where):
                 state = rows.attachment(self.attachment_id)["state"]
                 rest = {"connect_failed", "connected"}
@@ -74,7 +74,7 @@ class KilledTest(unittest.TestCase):
         return work
 
     def test_recover_after_kill_finishes_disconnect_or_leaves_connection(self):
-        for where in self._deaths(self._prepare_detach):
+        for where in self._kill_at_each_step(self._prepare_detach):
             with self.subTest(where):
                 never_begun = where == "before step 1"
                 left = [row["state"] for row in rows.attachments(self.volume_id)]
@@ -88,7 +88,7 @@ class KilledTest(unittest.TestCase):
         return functools.partial(detach.detach, self.backend, self.attachment_id, self.volume_id)
 
     def test_recover_after_kill_creates_volume(self):
-        for where in self._deaths(self._prepare_create):
+        for where in self._kill_at_each_step(self._prepare_create):
             with self.subTest(where):
                 self.assertEqual("available", rows.volume(self.volume_id)["status"])
                 self.assertIn(self.volume_id, self.driver.sizes())
@@ -98,7 +98,7 @@ class KilledTest(unittest.TestCase):
         return functools.partial(volumes.create, self.backend, self.volume_id)
 
     def test_recover_after_kill_copies_volume(self):
-        for where in self._deaths(self._prepare_copy):
+        for where in self._kill_at_each_step(self._prepare_copy):
             with self.subTest(where):
                 wait_until(
                     lambda: rows.volume(self.volume_id)["status"] == "available", interval=0.001
@@ -112,7 +112,7 @@ class KilledTest(unittest.TestCase):
         return functools.partial(volumes.create, self.backend, self.volume_id)
 
     def test_recover_after_kill_deletes_volume(self):
-        for where in self._deaths(self._prepare_delete):
+        for where in self._kill_at_each_step(self._prepare_delete):
             with self.subTest(where):
                 self.assertNotIn(self.volume_id, [row["id"] for row in rows.volumes()])
                 self.assertNotIn(self.volume_id, self.driver.sizes())
@@ -123,7 +123,7 @@ class KilledTest(unittest.TestCase):
         return functools.partial(volumes.delete, self.backend, self.volume_id)
 
     def test_recover_after_kill_extends_volume(self):
-        for where in self._deaths(self._prepare_extend):
+        for where in self._kill_at_each_step(self._prepare_extend):
             with self.subTest(where):
                 row = rows.volume(self.volume_id)
                 self.assertEqual(("available", 3), (row["status"], row["size_gib"]))
@@ -136,7 +136,7 @@ class KilledTest(unittest.TestCase):
 
 
 class RecoverAllTest(unittest.TestCase):
-    """Whose rows, and what if that goes wrong too."""
+    """Selection of rows, and failures of recovery."""
 
     def setUp(self):
         super().setUp()
@@ -183,7 +183,7 @@ class RecoverAllTest(unittest.TestCase):
             rows.add_attachment(rows.add_volume()["id"], "connecting")["id"] for _ in range(3)
         )
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
-        # What the dead manager did may have landed, and cannot be undone either.
+        # The call of the dead manager may have had effect, and cannot be reverted either.
         self.assertEqual("connect_unknown", rows.attachment(failing)["state"])
         self.assertEqual({"connected"}, {rows.attachment(each)["state"] for each in others})
 
@@ -232,7 +232,7 @@ class RecoverAllTest(unittest.TestCase):
 
 
 class WithdrawingTest(unittest.TestCase):
-    """A host is to let go of a volume: no manager does that for it."""
+    """An agent has to remove a device: no manager does so."""
 
     def test_recover_leaves_withdrawing_attachment_to_agent(self):
         backend = backends.use(self)
@@ -255,13 +255,13 @@ class WithdrawingTest(unittest.TestCase):
 
 
 class RecoverStaleTest(unittest.TestCase):
-    """A manager that lives finds what it should have done, by its age."""
+    """A running manager finds lost messages by the age of rows."""
 
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
-        # What is new stays so, however long a test takes.
+        # A new row stays new, however long a test takes.
         self.enterContext(mock.patch.object(recovery, "GRACE_PERIOD", 3600.0))
         self.long_ago = models.now() - datetime.timedelta(seconds=recovery.GRACE_PERIOD + 1)
 
@@ -360,7 +360,7 @@ class RecoverStaleTest(unittest.TestCase):
 
 
 class BackoffTest(unittest.TestCase):
-    """One row, and the time goes by."""
+    """Back-off of one row."""
 
     def setUp(self):
         super().setUp()
@@ -370,7 +370,7 @@ class BackoffTest(unittest.TestCase):
         self.retries = Backoff()
 
     def _pause(self):
-        """Return the seconds until the row is due, to the half of one."""
+        """Return the seconds until the row may be retried, rounded to 0.5."""
         self.retries.record_failure("one")
         begun = self.now
         while not self.retries.may_retry("one"):
@@ -417,7 +417,7 @@ class BackoffTest(unittest.TestCase):
 
 
 class RecoveryLoopTest(unittest.TestCase):
-    """One round after the other."""
+    """Consecutive runs of the loop."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A manager dies while it works for the older calls; part of manager/ha/recovery.py."""
+"""Recovery of the older calls after a manager was killed; part of manager/ha/recovery.py."""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -17,14 +17,14 @@ SERVER = "11111111-1111-4111-8111-111111111111"
 
 
 class KilledTest(unittest.TestCase):
-    """Whatever was begun is finished or was never begun, and can be asked for again."""
+    """An operation is finished or was never begun, and can be repeated."""
 
     def setUp(self):
         super().setUp()
         self.backend = backends.use(self)
         self.driver = self.backend.driver
 
-    def _deaths(self, prepare: Callable[[], deaths.Work]) -> Iterator[str]:
+    def _kill_at_each_step(self, prepare: Callable[[], deaths.Work]) -> Iterator[str]:
         return deaths.survived(self, self.backend, prepare)
 
     def _seen(self):
@@ -35,76 +35,76 @@ class KilledTest(unittest.TestCase):
         mine = {row["id"] for row in rows.attachments(self.volume_id)}
         return len(self.driver.granted() & mine)
 
-    def _hold(self):
+    def _reserve(self):
         self.volume_id = rows.add_volume()["id"]
         legacy.reserve(self.volume_id, rows.PROJECT, "u")
 
-    def _open(self, connector=CONNECTOR):
+    def _initialize(self, connector=CONNECTOR):
         who = (rows.PROJECT, "u")
         return legacy_connections.initialize(self.backend, self.volume_id, *who, connector)
 
-    def _close(self):
+    def _terminate(self):
         return legacy_connections.terminate(self.backend, self.volume_id, CONNECTOR, [])
 
-    def _give_back(self):
-        if not self._close():
+    def _release(self):
+        if not self._terminate():
             held = rows.attachments(self.volume_id)
             legacy.release(self.volume_id, [row["id"] for row in held])
         self.assertEqual(("available", []), self._seen())
         self.assertEqual(set(), self.driver.granted())
 
     def test_recover_after_kill_finishes_initialize_or_leaves_volume(self):
-        for where in self._deaths(self._prepare_open):
+        for where in self._kill_at_each_step(self._prepare_open):
             with self.subTest(where):
                 opened = [("connection", "connected")] if where != "before step 1" else []
                 self.assertEqual(("attaching", [("hold", "held"), *opened]), self._seen())
                 self.assertEqual(len(opened), self._granted())
-                self._open()
+                self._initialize()
                 self.assertEqual(1, self._granted())
-                self._give_back()
+                self._release()
 
     def _prepare_open(self):
-        self._hold()
-        return self._open
+        self._reserve()
+        return self._initialize
 
     def test_recover_after_kill_of_failing_initialize_keeps_reservation(self):
-        for where in self._deaths(self._prepare_failing_open):
+        for where in self._kill_at_each_step(self._prepare_failing_open):
             with self.subTest(where):
                 status, held = self._seen()
                 self.assertEqual(("attaching", ("hold", "held")), (status, held[0]))
                 connected = held[1:] == [("connection", "connected")]
                 self.assertEqual(connected, self._granted() == 1)
-                self._give_back()
+                self._release()
 
     def _prepare_failing_open(self):
-        self._hold()
+        self._reserve()
 
         def work():
             with (
                 self.driver.failing("grant"),
                 contextlib.suppress(exception.InitializeConnectionFailed),
             ):
-                self._open()
+                self._initialize()
 
         return work
 
     def test_recover_after_kill_finishes_terminate_or_allows_repeat(self):
-        for where in self._deaths(self._prepare_close):
+        for where in self._kill_at_each_step(self._prepare_close):
             with self.subTest(where):
                 status, held = self._seen()
                 never_begun = where == "before step 1"
                 self.assertEqual(never_begun, ("connection", "connected") in held)
                 self.assertEqual(int(never_begun), self._granted())
                 self.assertEqual("attaching" if held else "available", status)
-                self._give_back()
+                self._release()
 
     def _prepare_close(self):
-        self._hold()
-        self._open()
-        return self._close
+        self._reserve()
+        self._initialize()
+        return self._terminate
 
     def test_recover_after_kill_removes_attachment_with_connections_or_none(self):
-        for where in self._deaths(self._prepare_detach):
+        for where in self._kill_at_each_step(self._prepare_detach):
             with self.subTest(where):
                 status, held = self._seen()
                 if where == "before step 1":
@@ -114,17 +114,17 @@ class KilledTest(unittest.TestCase):
                 self.assertEqual(0, self._granted())
 
     def _prepare_detach(self):
-        self._hold()
-        self._open()
-        self._open(OTHER_CONNECTOR)
+        self._reserve()
+        self._initialize()
+        self._initialize(OTHER_CONNECTOR)
         claim = {"project_id": rows.PROJECT, "user_id": "u", "instance_uuid": SERVER}
         claim |= {"host": None, "mountpoint": "m", "mode": "rw"}
         mine = legacy.attach(self.volume_id, claim)["id"]
         return functools.partial(detach.detach, self.backend, mine, self.volume_id)
 
     def test_grant_again_after_restart_restores_connections(self):
-        self._hold()
-        self._open()
+        self._reserve()
+        self._initialize()
         self.driver.restart()
         (row,) = [each for each in rows.attachments(self.volume_id) if each["connector"]]
         ensure_exports.grant_again(self.backend, row)

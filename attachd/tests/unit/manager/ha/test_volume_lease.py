@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Having a volume for a piece of work, among processes that want it too."""
+"""Leases of volumes among several processes."""
 
 import threading
 import unittest
@@ -22,7 +22,7 @@ class _LeaseCase(unittest.TestCase):
     def setUp(self):
         super().setUp()
         backends.use(self)
-        # Nothing beats here in the background: the first sign of life has to last.
+        # No thread sends heartbeats here: the first one has to last.
         backends.override(self, "member_timeout", 3600.0, group="manager")
         self.ours = Membership()
         self.addCleanup(self.ours.stop)
@@ -43,7 +43,7 @@ class _LeaseCase(unittest.TestCase):
 
 
 class VolumeLeaseTest(_LeaseCase):
-    """Among processes that live or are dead."""
+    """Processes that are alive or dead."""
 
     def test_lease_is_released_at_end(self):
         with self.lease() as lease:
@@ -166,7 +166,7 @@ class VolumeLeaseTest(_LeaseCase):
 
 
 class FencingTest(_LeaseCase):
-    """Whoever may count as dead."""
+    """A process that may have been removed by other members."""
 
     def setUp(self):
         super().setUp()
@@ -191,7 +191,7 @@ class FencingTest(_LeaseCase):
         self.assertEqual((None, 0), self.stored())
 
     def test_fenced_process_may_store_result_of_its_lease(self):
-        # The row decides: nobody has taken it over so far.
+        # The row decides: no other process has taken it over so far.
         with self.lease() as lease:
             lease.run_with_lease(db.acquire_committed)
             with self.asleep():

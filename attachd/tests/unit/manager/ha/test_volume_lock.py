@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks that threads and processes have in turn."""
+"""Locks between threads and processes of one machine."""
 
 import contextlib
 from pathlib import Path
@@ -38,7 +38,7 @@ class VolumeLockTest(unittest.TestCase):
         self.order = []
 
     def begin(self, name):
-        """Let a thread want the lock, and return once it is in the line."""
+        """Start a thread that acquires the lock, and return once it is queued."""
 
         def want():
             with volume_lock.acquire(self.path, TIMEOUT, TIMEOUT):
@@ -66,7 +66,7 @@ class VolumeLockTest(unittest.TestCase):
         return process
 
     def is_waiting(self, process):
-        """Tell whether a process waits for somebody else's lock."""
+        """Return whether a process waits for a file lock."""
         waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
         return any("->" in line and f"{process.pid}" in line for line in waiting)
 
@@ -131,7 +131,7 @@ class VolumeLockTest(unittest.TestCase):
         self.assertEqual({}, volume_lock._waiters)
 
     def start_sleeping_process(self):
-        """Return a process that has it, and sleeps."""
+        """Return a process that holds the lock and is suspended."""
         other = self.start_process()
         self.assertEqual("has it\n", other.stdout.readline())
         other.send_signal(signal.SIGSTOP)
@@ -169,7 +169,7 @@ class VolumeLockTest(unittest.TestCase):
             self.assertFalse(volume_lock.is_free(self.path))
 
     def open_files(self):
-        """Return how many files of ours are open."""
+        """Return how many lock files this process has open."""
         count = 0
         for each in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
