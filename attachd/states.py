@@ -200,7 +200,7 @@ class VolumeStatus(NamedTuple):
 
 
 def derive(
-    state: VolumeState, attachments: Iterable[AttachmentState], leaving: int = 0
+    state: VolumeState, attachments: Iterable[AttachmentState], pending_detaches: int = 0
 ) -> VolumeStatus:
     """Compute a volume's wire status from its own state and those of all its attachments.
 
@@ -208,7 +208,8 @@ def derive(
     attaching before detaching before reserved.  Failed connects that surely left nothing
     behind do not count; uncertain ones count when nothing better is there.
 
-    :param leaving: how many of the attached ones are about to be detached, nobody knows which;
+    :param pending_detaches: how many of the attached ones are about to be detached, nobody knows
+        which;
         the volume is in use as long as one of them is going to stay, and detaching after that
     """
     counted = [a for a in attachments if a not in INACTIVE]
@@ -217,7 +218,7 @@ def derive(
     attach_status = min(certain or uncertain or {"detached"})
     if state is not VolumeState.READY:
         return VolumeStatus(state.value, attach_status)
-    if 0 < counted.count(_A.ATTACHED) <= leaving:
+    if 0 < counted.count(_A.ATTACHED) <= pending_detaches:
         return VolumeStatus(_A.DISCONNECTING.wire, attach_status)
     if _A.HELD in counted:
         # On the wire this is said of the volume alone.
@@ -247,9 +248,9 @@ def state_after_detach(state: VolumeState) -> VolumeState:
     return VolumeState.READY if state is VolumeState.ERROR else state
 
 
-def remaining_detaches(leaving: int, attachments: Iterable[AttachmentState]) -> int:
+def remaining_detaches(pending_detaches: int, attachments: Iterable[AttachmentState]) -> int:
     """Return how many of the attached ones can still be about to be detached."""
-    return min(leaving, sum(each is _A.ATTACHED for each in attachments))
+    return min(pending_detaches, sum(each is _A.ATTACHED for each in attachments))
 
 
 def attachment_states(wire_name: str) -> frozenset[AttachmentState]:

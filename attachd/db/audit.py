@@ -84,8 +84,8 @@ def repair_status(volume_id: str) -> None:
     """Let a volume's status be what follows from its own state and its attachments."""
     with session.writer() as connection:
         if (found := _compute_locked(connection, volume_id)) is not None:
-            _stored, right, leaving = found
-            values = {**right._asdict(), "leaving": leaving}
+            _stored, right, pending_detaches = found
+            values = {**right._asdict(), "pending_detaches": pending_detaches}
             connection.execute(
                 sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id).values(values)
             )
@@ -109,6 +109,6 @@ def compute_statuses(
     row: Row, held: list[AttachmentState]
 ) -> tuple[VolumeStatus, VolumeStatus, int]:
     """Tell what a volume's row says of its status, what it should say, and how many leave."""
-    leaving = states.remaining_detaches(row["leaving"], held)
-    right = states.derive(VolumeState(row["state"]), held, leaving)
-    return VolumeStatus(row["status"], row["attach_status"]), right, leaving
+    pending_detaches = states.remaining_detaches(row["pending_detaches"], held)
+    right = states.derive(VolumeState(row["state"]), held, pending_detaches)
+    return VolumeStatus(row["status"], row["attach_status"]), right, pending_detaches

@@ -89,7 +89,7 @@ class NewMessage(NamedTuple):
     :ivar action: of ACTIONS
     :ivar detail: of DETAILS
     :ivar request_id: of the request that asked for it; None where none did
-    :ivar facts: what the words of the detail leave open, by name; None: nothing
+    :ivar details: what the words of the detail leave open, by name; None: nothing
     """
 
     volume_id: str
@@ -97,7 +97,7 @@ class NewMessage(NamedTuple):
     action: str
     detail: str
     request_id: str | None
-    facts: Mapping[str, str | None] | None = None
+    details: Mapping[str, str | None] | None = None
 
 
 class Filters(TypedDict, total=False):
@@ -131,7 +131,7 @@ def create(news: NewMessage, kept_for: float) -> None:
         "resource_uuid": news.volume_id,
         "action_id": news.action,
         "detail_id": news.detail,
-        "facts": None if news.facts is None else dict(news.facts),
+        "details": None if news.details is None else dict(news.details),
         "event_id": f"VOLUME_{VOLUME}_{news.action}_{news.detail}",
         "message_level": ERROR,
         "created_at": moment,

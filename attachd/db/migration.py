@@ -23,6 +23,9 @@ LOCK_TIMEOUT = 300
 
 HEAD = "head"
 
+SCRIPTS = "attachd.db:migrations"
+"""The package with Alembic's env.py and the migrations."""
+
 
 def head() -> str:
     """Return the version that this code is written for."""
@@ -87,7 +90,7 @@ def write_sql(output: TextIO, start: str | None = None) -> None:
 
 def _config() -> Config:
     config = Config()
-    config.set_main_option("script_location", "attachd.db:migrations")
+    config.set_main_option("script_location", SCRIPTS)
     return config
 
 

@@ -80,7 +80,6 @@ def timestamps() -> tuple[sa.Column[datetime.datetime], sa.Column[datetime.datet
 # ---- MERGED
 
 _ENCRYPTED_LENGTH = 255
-_SQLITE_LENGTH = 64
 
 
 class EncryptedJson(Json):
@@ -106,8 +105,7 @@ class EncryptedJson(Json):
 class EncryptedText(sa.TypeDecorator[Any]):
     """A short text that is sealed: up to 64 characters; None is NULL."""
 
-    # SQLite keeps a text of any length, and would have to copy the table to change what it says.
-    impl = sa.String(_ENCRYPTED_LENGTH).with_variant(sa.String(_SQLITE_LENGTH), "sqlite")
+    impl = sa.String(_ENCRYPTED_LENGTH)
     cache_ok = True
 
     def process_bind_param(self, value: Any, _dialect: sa.Dialect) -> str | None:
@@ -198,7 +196,7 @@ volumes = sa.Table(
     sa.Column("status", sa.String(32), nullable=False),
     sa.Column("attach_status", sa.String(32), nullable=False, default="detached"),
     # how many of its attachments somebody has begun to detach (os-begin_detaching)
-    sa.Column("leaving", sa.Integer, nullable=False, default=0),
+    sa.Column("pending_detaches", sa.Integer, nullable=False, default=0),
     sa.Column("multiattach", sa.Boolean, nullable=False, default=False),
     # whether hosts have to take turns with its connections; None: whatever they connect with
     sa.Column("shared_targets", sa.Boolean),
@@ -268,7 +266,7 @@ attachments = sa.Table(
     sa.Column("instance_uuid", Uuid),
     # states.AttachmentKind: what it is; and for a connection, the attachment that it serves
     sa.Column("kind", sa.String(16), nullable=False, default="attachment"),
-    sa.Column("serves", Uuid),
+    sa.Column("parent_id", Uuid),
     sa.Column("state", sa.String(32), nullable=False),
     # rw or ro: what its host may do, once that is known; and what was asked for, if it was
     sa.Column("mode", sa.String(2)),
@@ -282,9 +280,7 @@ attachments = sa.Table(
     sa.Column("connection_key", sa.String(64)),
     # drawn before the driver is called first, so that a repeated call uses the same
     sa.Column("secret", EncryptedText),
-    # the manager process that works on it; and how many times work was begun on it, which
-    # fences off a process that was believed dead
-    sa.Column("owner", sa.String(255)),
+    # how many times work was begun on it: it fences off a process that was believed dead
     sa.Column("generation", sa.Integer, nullable=False, default=0),
     sa.Column("error", sa.String(ERROR_LENGTH)),
     sa.Column("attached_at", Moment),
@@ -336,7 +332,7 @@ services = sa.Table(
 # The manager processes that live.  Whoever is not in it is dead, and never comes back under this
 # id: what it held is anybody's.
 members = sa.Table(
-    "processes",
+    "members",
     METADATA,
     sa.Column("id", Uuid, primary_key=True),
     # host name and process id, for people
@@ -416,7 +412,7 @@ messages = sa.Table(
     sa.Column("action_id", sa.String(10), nullable=False),
     sa.Column("detail_id", sa.String(10), nullable=False),
     # what the words of these numbers leave open, by name; None: nothing
-    sa.Column("facts", Json),
+    sa.Column("details", Json),
     sa.Column("event_id", sa.String(255), nullable=False),
     sa.Column("message_level", sa.String(16), nullable=False),
     sa.Column("expires_at", Moment, nullable=False),
@@ -468,11 +464,11 @@ events = sa.Table(
 
 # One row: the last place that was given, and the last one that is not kept any more.
 event_sequence = sa.Table(
-    "event_places",
+    "event_sequence",
     METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("given", sa.BigInteger, nullable=False),
-    sa.Column("forgotten", sa.BigInteger, nullable=False),
+    sa.Column("assigned", sa.BigInteger, nullable=False),
+    sa.Column("purged", sa.BigInteger, nullable=False),
     **MARIADB_OPTIONS,
 )
 

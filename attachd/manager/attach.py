@@ -192,7 +192,6 @@ def _record_connection(row: db.Row, connection: ConnectionInfo, lease: VolumeLea
     values = {
         "connection_info": row["connection_info"],
         "attached_at": timeutils.utcnow(),
-        "owner": None,
     }
     db.move_without_volume(row, Event.GRANTED, values, row["generation"], lease.token)
 
@@ -223,7 +222,6 @@ def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeL
     event = Event.CONNECT_FAILED if failure.clean else Event.CONNECT_LOST
     values: dict[str, Any] = {
         "error": flow_runner.reason(failure.cause),
-        "owner": None,
         "connection_info": None,
     }
     if failure.clean:

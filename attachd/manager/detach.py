@@ -127,7 +127,7 @@ def end_connection(
     """
 
     def guard(_volume: db.Row, current: db.Row, _others: Sequence[db.Row]) -> Mapping[str, Any]:
-        if not named and current["serves"] != row["serves"]:
+        if not named and current["parent_id"] != row["parent_id"]:
             raise _ServesAnother
         return steps.next_generation(current)
 
@@ -180,7 +180,7 @@ def _revoke(backend: Backend, volume: db.Row, row: db.Row, others: Sequence[db.R
 def _record_failure(row: db.Row, failure: flow_runner.FlowFailed, lease: VolumeLease) -> None:
     if lease.is_fenced():
         return
-    values = {"error": flow_runner.reason(failure.cause), "owner": None}
+    values = {"error": flow_runner.reason(failure.cause)}
     LOG.warning("Attachment %s: disconnect failed: %s", row["id"], values["error"])
     try:
         db.move(

@@ -99,7 +99,7 @@ def _initialize_guard(backend: Backend, connector: Connector) -> Guard:
 
 def _limit_mode(row: db.Row, others: Sequence[db.Row]) -> db.Row:
     """Return a connection that requests no more than the attachment that it serves."""
-    served = [other for other in others if other["id"] == row["serves"]]
+    served = [other for other in others if other["id"] == row["parent_id"]]
     modes = [other["asked_mode"] or other["mode"] for other in served]
     return {**row, "asked_mode": "ro"} if "ro" in modes else row
 
@@ -152,7 +152,7 @@ def terminate(
             row
             for row in rows
             if row["kind"] == AttachmentKind.CONNECTION
-            and (served is None or row["serves"] in served)
+            and (served is None or row["parent_id"] in served)
             and (connection_ids is None or row["id"] in connection_ids)
             and (connector is None or _is_of_host(row, connector))
         ]
@@ -166,5 +166,5 @@ def terminate(
 def _closed_by_host(rows: Sequence[db.Row]) -> list[db.Row]:
     """Return those of a host's connections that are closed if the client names only the host."""
     live = [row for row in rows if row["state"] in states.LIVE]
-    serve_several = len({row["serves"] for row in live}) > 1
+    serve_several = len({row["parent_id"] for row in live}) > 1
     return [row for row in rows if not serve_several or row not in live]

@@ -88,16 +88,16 @@ def attachment_message(row: Row, event: Event, cause: Exception) -> None:
 
 def force_detach_message(row: Row, user_id: str | None) -> None:
     """Store a message to the user of an attachment that another user deletes it by force."""
-    facts = {"user_id": user_id, "attachment_id": row["id"]}
+    details = {"user_id": user_id, "attachment_id": row["id"]}
     action, detail = messages_db.DISCONNECT, messages_db.FORCED
-    _store_message(row["volume_id"], row["project_id"], action, detail, facts)
+    _store_message(row["volume_id"], row["project_id"], action, detail, details)
 
 
 def expiry_message(row: Row) -> None:
     """Store a message to the user of a reservation that it has expired."""
-    facts = {"attachment_id": row["id"]}
+    details = {"attachment_id": row["id"]}
     action, detail = messages_db.RESERVE, messages_db.EXPIRED
-    _store_message(row["volume_id"], row["project_id"], action, detail, facts)
+    _store_message(row["volume_id"], row["project_id"], action, detail, details)
 
 
 def _failure_message(volume_id: str, project_id: str, event: Event, cause: Exception) -> None:
@@ -112,11 +112,11 @@ def _store_message(
     project_id: str,
     action: str,
     detail: str,
-    facts: Mapping[str, str | None] | None = None,
+    details: Mapping[str, str | None] | None = None,
 ) -> None:
     request = oslo_context.get_current()
     request_id = request.request_id if request else None
-    message = messages_db.NewMessage(volume_id, project_id, action, detail, request_id, facts)
+    message = messages_db.NewMessage(volume_id, project_id, action, detail, request_id, details)
     try:
         messages_db.create(message, CONF.manager.message_ttl)
     except Exception:

@@ -120,7 +120,7 @@ _originals: list[Path] = []
 
 def _begin(connection: sa.Connection) -> None:
     """Add what migrations add: the one row that is always there."""
-    connection.execute(sa.insert(models.event_sequence), {"id": 1, "given": 0, "forgotten": 0})
+    connection.execute(sa.insert(models.event_sequence), {"id": 1, "assigned": 0, "purged": 0})
 
 
 _lasting: dict[str, str] = {}

@@ -62,7 +62,7 @@ def add_attachment(volume_id: str, state: str = "reserved", **values: Any) -> Ro
 def _derive(volume_id: str) -> None:
     held = [states.AttachmentState(row["state"]) for row in attachments(volume_id)]
     row = volume(volume_id)
-    derived = states.derive(states.VolumeState(row["state"]), held, row["leaving"])
+    derived = states.derive(states.VolumeState(row["state"]), held, row["pending_detaches"])
     change_volume(volume_id, **derived._asdict())
 
 

@@ -250,6 +250,6 @@ def _wrong_status(volumes: Mapping[str, Row], attachments: Iterable[Row]) -> Ite
     for row in attachments:
         held[row["volume_id"]].append(AttachmentState(row["state"]))
     for each, row in volumes.items():
-        true = states.derive(VolumeState(row["state"]), held[each], row["leaving"])
+        true = states.derive(VolumeState(row["state"]), held[each], row["pending_detaches"])
         if (row["status"], row["attach_status"]) != true:
             yield f"volume {each} says {row['status']}, {row['attach_status']}; it is {true}"

@@ -87,7 +87,7 @@ class Broadcaster:
         """
         deadline = time.monotonic() + seconds
         if self._thread is None:
-            self._start_thread(events.assign_sequence().given)
+            self._start_thread(events.assign_sequence().assigned)
         with self._changed:
             while self._thread is not None and revision >= self._last:
                 left = deadline - time.monotonic()
@@ -134,7 +134,7 @@ class Broadcaster:
 
     def _poll(self) -> None:
         try:
-            given = events.assign_sequence().given
+            given = events.assign_sequence().assigned
             if given < self._last:  # After a failover the database may have lost the last ones.
                 self._restart_at(given)
             while self._last < given:

@@ -39,10 +39,10 @@ def watch(
     event_query = parameters.read(ctx, query)
     there = events.assign_sequence()
     if event_query.since is None:
-        return {"events": [], "revision": there.given}
+        return {"events": [], "revision": there.assigned}
     parameters.check(event_query.since, there)
-    if event_query.since < there.given or not event_query.wait:
-        return _look_back(event_query, event_query.since, there.given)
+    if event_query.since < there.assigned or not event_query.wait:
+        return _look_back(event_query, event_query.since, there.assigned)
     feed = broadcaster.get()
     with feed.subscribed():
         return _wait(event_query, event_query.since, feed)
@@ -53,7 +53,7 @@ def _stream(
 ) -> sse.EventStream:
     event_query = parameters.read(ctx, query, request.headers.get("Last-Event-ID"))
     there = events.assign_sequence()
-    since = there.given if event_query.since is None else event_query.since
+    since = there.assigned if event_query.since is None else event_query.since
     parameters.check(since, there)
     answer = sse.EventStream(broadcaster.get(), event_query, since)
     response.content_type = sse.CONTENT_TYPE

@@ -128,5 +128,5 @@ def check(since: int, there: events.Sequence) -> None:
 
     :raises EventsExpired: some of it is gone, or there never was such a place
     """
-    if not there.forgotten <= since <= there.given:
-        raise exception.EventsExpired(since=since, given=there.given)
+    if not there.purged <= since <= there.assigned:
+        raise exception.EventsExpired(since=since, given=there.assigned)

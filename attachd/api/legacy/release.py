@@ -23,7 +23,7 @@ def release_callers(ctx: RequestContext, volume: Volume, holders: VolumeHolders)
     """
     callers = holders.for_caller(ctx, volume)
     alone = len(callers.holds) == 1 or not volume.multiattach
-    unused = [row["id"] for row in callers.connections if row["serves"] is None]
+    unused = [row["id"] for row in callers.connections if row["parent_id"] is None]
     if unused and alone and not callers.used:
         manager_api.terminate_connections(ctx, volume, None, (), unused)
     legacy.release(volume.id, callers.hold_ids[:1])

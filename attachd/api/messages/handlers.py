@@ -42,7 +42,7 @@ def message_view(row: Row, links: Links) -> dict[str, Any]:
     """Show a message: its numbers become words here."""
     action = messages.ACTIONS.get(row["action_id"], "unknown action")
     words = messages.DETAILS.get(row["detail_id"], messages.DETAILS[messages.UNKNOWN])
-    detail = words if row["facts"] is None else words % row["facts"]
+    detail = words if row["details"] is None else words % row["details"]
     return {
         "id": row["id"],
         "event_id": row["event_id"],

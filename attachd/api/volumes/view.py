@@ -195,7 +195,7 @@ def detail(
 ) -> dict[str, Any]:
     """Return all fields of a volume.
 
-    :param attachments: of the volume, in any state, as of brief_of_volumes()
+    :param attachments: of the volume, in any state, as of attachment_queries.list_of_volumes()
     :param image_metadata: of the image that is on the volume
     """
     shown = updated(volume, attachments, viewer)

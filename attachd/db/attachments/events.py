@@ -42,7 +42,7 @@ _INSERT = CompiledStatement(sa.insert(_EVENTS))
 _UNASSIGNED = (
     sa.select(_EVENTS.c.id).where(_EVENTS.c.revision.is_(None)).order_by(_EVENTS.c.id).limit(BATCH)
 )
-_SEQUENCE = sa.select(_EVENT_SEQUENCE.c.given, _EVENT_SEQUENCE.c.forgotten).where(
+_SEQUENCE = sa.select(_EVENT_SEQUENCE.c.assigned, _EVENT_SEQUENCE.c.purged).where(
     _EVENT_SEQUENCE.c.id == 1
 )
 _SEQUENCE_AND_UNASSIGNED = _SEQUENCE.add_columns(sa.exists().where(_EVENTS.c.revision.is_(None)))
@@ -51,12 +51,12 @@ _SEQUENCE_AND_UNASSIGNED = _SEQUENCE.add_columns(sa.exists().where(_EVENTS.c.rev
 class Sequence(NamedTuple):
     """What there is to read.
 
-    :ivar given: the place of the last event
-    :ivar forgotten: the place of the last one that is not kept any more; those behind it are
+    :ivar assigned: the place of the last event
+    :ivar purged: the place of the last one that is not kept any more; those behind it are
     """
 
-    given: int
-    forgotten: int
+    assigned: int
+    purged: int
 
 
 def record(
@@ -136,8 +136,8 @@ def assign_sequence() -> Sequence:
 def _read_sequence() -> tuple[Sequence, bool]:
     """Return what there is to read, and whether something has no place yet."""
     with session.reader() as connection:
-        given, forgotten, more = connection.execute(_SEQUENCE_AND_UNASSIGNED).one()
-    return Sequence(given, forgotten), bool(more)
+        assigned, purged, more = connection.execute(_SEQUENCE_AND_UNASSIGNED).one()
+    return Sequence(assigned, purged), bool(more)
 
 
 @retried
@@ -151,7 +151,7 @@ def _assign_batch() -> tuple[Sequence, bool]:
         new = connection.execute(_UNASSIGNED).scalars().all()
         if not new:
             return now, False
-        numbers = {number: now.given + each for each, number in enumerate(new, 1)}
+        numbers = {number: now.assigned + each for each, number in enumerate(new, 1)}
         connection.execute(
             # By their ids alone: MariaDB might look for those without a place, and wait for
             # transactions that are about to add one.
@@ -159,11 +159,11 @@ def _assign_batch() -> tuple[Sequence, bool]:
             .where(_EVENTS.c.id.in_(numbers))
             .values(revision=sa.case(numbers, value=_EVENTS.c.id))
         )
-        given = now.given + len(new)
+        assigned = now.assigned + len(new)
         connection.execute(
-            sa.update(_EVENT_SEQUENCE).where(_EVENT_SEQUENCE.c.id == 1).values(given=given)
+            sa.update(_EVENT_SEQUENCE).where(_EVENT_SEQUENCE.c.id == 1).values(assigned=assigned)
         )
-        return Sequence(given, now.forgotten), len(new) == BATCH
+        return Sequence(assigned, now.purged), len(new) == BATCH
 
 
 @retried
@@ -223,9 +223,9 @@ def _purge(before: datetime.datetime, most: int) -> int:
             return 0
         # Places end at one point, whatever clocks have said.
         done = connection.execute(sa.delete(_EVENTS).where(_EVENTS.c.revision <= last))
-        forgotten = max(now.forgotten, last)
+        purged = max(now.purged, last)
         connection.execute(
-            sa.update(_EVENT_SEQUENCE).where(_EVENT_SEQUENCE.c.id == 1).values(forgotten=forgotten)
+            sa.update(_EVENT_SEQUENCE).where(_EVENT_SEQUENCE.c.id == 1).values(purged=purged)
         )
     return done.rowcount
 

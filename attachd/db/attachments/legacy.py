@@ -119,7 +119,9 @@ def begin_detaching(volume_id: str) -> None:
                 reason=f"Volume {volume_id} must be in-use to begin detaching, but its status is "
                 f"{volume['status']}."
             )
-        steps.update_volume(connection, volume, held, {"leaving": volume["leaving"] + 1})
+        steps.update_volume(
+            connection, volume, held, {"pending_detaches": volume["pending_detaches"] + 1}
+        )
 
 
 @retried
@@ -127,7 +129,9 @@ def roll_detaching(volume_id: str) -> None:
     """Note that one of the attachments is not going to be detached after all."""
     with session.writer() as connection:
         volume, held = steps.lock_with_rows(connection, volume_id)
-        steps.update_volume(connection, volume, held, {"leaving": max(volume["leaving"] - 1, 0)})
+        steps.update_volume(
+            connection, volume, held, {"pending_detaches": max(volume["pending_detaches"] - 1, 0)}
+        )
 
 
 @retried
@@ -153,7 +157,7 @@ def attach(volume_id: str, claim: AttachRequest, denied_rule: str | None = None)
         opened = _connections_for(known, volume, held, claim)
         told = _decide_modes(volume, known, held, opened, claim)
         hold = attachment_rows.find_hold(volume, held, claim["user_id"])
-        changed: Row = {"leaving": 0}
+        changed: Row = {"pending_detaches": 0}
         if mine is None:
             _check_attachable(volume, held)
             if hold is None:
@@ -213,10 +217,16 @@ def begin_connection(
             steps.insert(connection, new)
             mine = dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new
             held.append(mine)
-        if lease:
-            values = {**values, "owner": lease.holder}
         moved = steps.move(
-            connection, volume, held, mine, Event.CONNECT, values, guard, None, stored
+            connection,
+            volume,
+            held,
+            mine,
+            Event.CONNECT,
+            values,
+            guard,
+            None,
+            stored if lease else None,
         )
     if lease:
         leases.confirm(lease, stored)
@@ -268,19 +278,19 @@ def _connections_for(
 ) -> list[Row]:
     """Return the connections that an attachment is made for: those are closed with it."""
     connections = attachment_rows.of_kind(held, AttachmentKind.CONNECTION)
-    free = [row for row in connections if row["serves"] is None]
+    free = [row for row in connections if row["parent_id"] is None]
     if volume["multiattach"]:
         there = [row for row in free if attachment_rows.is_on_host(mine, row["host"])]
         # Several may be of several servers: then nobody can tell.
         own = attachment_rows.of_user(free, claim["user_id"])
         free = there or (own if len(own) == 1 else [])
-    return free + [row for row in connections if row["serves"] == mine["id"]]
+    return free + [row for row in connections if row["parent_id"] == mine["id"]]
 
 
 def _set_parent(connection: sa.Connection, opened: Sequence[Row], mine: Row) -> None:
-    bound = {"serves": mine["id"], "instance_uuid": mine["instance_uuid"]}
+    bound = {"parent_id": mine["id"], "instance_uuid": mine["instance_uuid"]}
     for row in opened:
-        if row["serves"] is None:
+        if row["parent_id"] is None:
             connection.execute(statements.UPDATE, {"the_id": row["id"], **bound})
             row.update(bound)
 
@@ -301,7 +311,7 @@ def _decide_modes(
         read_only = volume["admin_metadata"].get(READONLY) == "True"
         asked = "ro" if only_reads and not read_only else "rw"
     # What nobody has said the use of may be this one's.
-    known = attachment_rows.visible(held) + [row for row in held if row["serves"] is not None]
+    known = attachment_rows.visible(held) + [row for row in held if row["parent_id"] is not None]
     own = attachment_rows.of_user(held, claim["user_id"])
     others = known + [row for row in held if row not in known and row not in own]
     multiattach_rules.decide_mode(
@@ -334,7 +344,7 @@ def _reusable(volume: Row, held: Sequence[Row], user_id: str | None) -> list[Row
         volume["multiattach"] and attachment_rows.find_hold(volume, held, user_id) is not None
     )
     connections = attachment_rows.of_kind(held, AttachmentKind.CONNECTION)
-    return [row for row in connections if row["serves"] is None or not one_more]
+    return [row for row in connections if row["parent_id"] is None or not one_more]
 
 
 def parent_values(
@@ -360,4 +370,4 @@ def parent_values(
         made = there or _awaiting_connection(held, user_id)
     if not made:
         return {}
-    return {"serves": made[0]["id"], "instance_uuid": made[0]["instance_uuid"]}
+    return {"parent_id": made[0]["id"], "instance_uuid": made[0]["instance_uuid"]}

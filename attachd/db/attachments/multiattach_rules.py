@@ -133,7 +133,7 @@ def _count_holders(rows: Sequence[Row]) -> int:
     """
     attached = attachment_rows.holding(attachment_rows.visible(rows))
     connections = attachment_rows.holding(attachment_rows.of_kind(rows, AttachmentKind.CONNECTION))
-    unknown = [row for row in connections if row["serves"] is None]
+    unknown = [row for row in connections if row["parent_id"] is None]
     held = attachment_rows.of_kind(rows, AttachmentKind.HOLD)
     servers = Counter(row.get("instance_uuid") or row["id"] for row in attached)
     users = {row["user_id"] for row in (*held, *unknown)}
@@ -200,11 +200,11 @@ def _other_writers(mine: Row, others: Sequence[Row]) -> list[Row]:
         row
         for row in attachment_rows.holding(others)
         if row["mode"] == "rw"
-        and row["id"] != mine.get("serves")
-        and mine["id"] not in {row["id"], row["serves"]}
+        and row["id"] != mine.get("parent_id")
+        and mine["id"] not in {row["id"], row["parent_id"]}
     ]
     known = {row["id"] for row in writers}
     # A connection and what it serves are one.
-    apart = [row for row in writers if row["serves"] not in known]
+    apart = [row for row in writers if row["parent_id"] not in known]
     strangers = {row["id"] for row in other_holders(mine, apart)}
     return [row for row in apart if row["id"] in strangers]

@@ -135,9 +135,9 @@ AnyRow = Mapping[str, Any]
 USING_CONNECTION: Final = states.LIVE | states.ACCESS_UNKNOWN
 """States in which a host uses its connection, or nobody can tell that it does not."""
 
-_PARENT = sa.func.coalesce(_ATTACHMENTS.c.serves, _ATTACHMENTS.c.id)
+_PARENT = sa.func.coalesce(_ATTACHMENTS.c.parent_id, _ATTACHMENTS.c.id)
 _HAS_PARENT = sa.or_(
-    _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS)), _ATTACHMENTS.c.serves.is_not(None)
+    _ATTACHMENTS.c.kind.in_(sorted(VISIBLE_KINDS)), _ATTACHMENTS.c.parent_id.is_not(None)
 )
 
 
@@ -189,7 +189,7 @@ def connection_keys(attachment_id: str, volume_id: str) -> list[str]:
     """Return what is stored as equal for all that share a connection with an attachment."""
     wanted = sa.select(_ATTACHMENTS.c.connection_key).where(
         _ATTACHMENTS.c.volume_id == volume_id,
-        sa.or_(_ATTACHMENTS.c.id == attachment_id, _ATTACHMENTS.c.serves == attachment_id),
+        sa.or_(_ATTACHMENTS.c.id == attachment_id, _ATTACHMENTS.c.parent_id == attachment_id),
         _ATTACHMENTS.c.connection_key.is_not(None),
         _ATTACHMENTS.c.state.not_in(states.INACTIVE),
     )

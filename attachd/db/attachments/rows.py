@@ -60,7 +60,7 @@ def is_on_host(made: Row, host: str | None) -> bool:
 def without_connection(rows: Sequence[Row]) -> list[Row]:
     """Return what is attached by a word alone, and stays, whose host is still to be connected."""
     connections = holding(of_kind(rows, AttachmentKind.CONNECTION))
-    served = {row["serves"] for row in connections}
+    served = {row["parent_id"] for row in connections}
     made = not_detaching(of_kind(rows, AttachmentKind.LEGACY))
     return [row for row in made if row["id"] not in served]
 
@@ -74,7 +74,7 @@ def other_holders_for_host(
     attached by a word alone, by this user or at this host, which is not connected.
     """
     connections = holding(of_kind(rows, AttachmentKind.CONNECTION))
-    unused = [row for row in of_user(connections, user_id) if row["serves"] is None]
+    unused = [row for row in of_user(connections, user_id) if row["parent_id"] is None]
     expected = len(of_user(of_kind(rows, AttachmentKind.HOLD), user_id)) > len(unused)
     waiting = [
         row
@@ -98,8 +98,8 @@ def connections_to_close(mine: Row, others: Sequence[Row]) -> list[Row]:
     claims = of_kind(theirs, AttachmentKind.HOLD)
     claims += holding(of_kind(theirs, AttachmentKind.LEGACY))
     if mine["kind"] == AttachmentKind.LEGACY and not claims:
-        reach |= {row["id"] for row in theirs if row["serves"] is None}
-    return [row for row in connections if reach & {row["id"], row["serves"]}]
+        reach |= {row["id"] for row in theirs if row["parent_id"] is None}
+    return [row for row in connections if reach & {row["id"], row["parent_id"]}]
 
 
 def describe(row: Row) -> str:

@@ -35,7 +35,7 @@ _LOCKED_COLUMNS = (
     _VOLUMES.c.state,
     _VOLUMES.c.status,
     _VOLUMES.c.attach_status,
-    _VOLUMES.c.leaving,
+    _VOLUMES.c.pending_detaches,
     _VOLUMES.c.multiattach,
     _VOLUMES.c.host,
     _VOLUMES.c.provider,
@@ -92,7 +92,7 @@ SET_VOLUME_ATTACHED: Final = CompiledStatement(
     sa.update(_VOLUMES)
     .where(_VOLUMES.c.id == sa.bindparam("the_id"))
     .values(
-        leaving=0,
+        pending_detaches=0,
         attach_status=states.derive(VolumeState.READY, _ATTACHED).attach_status,
         status=sa.case(
             {state.value: states.derive(state, _ATTACHED).status for state in VolumeState},

@@ -33,7 +33,6 @@ _ATTACHMENTS = models.attachments
 _UNREAD: Final = {"state": "in other hands"}
 _LOCK_VOLUME = statements.LOCK_VOLUME
 _LOCK_STATEMENTS = {Event.CONNECT: statements.LOCK_VOLUME_TO_CONNECT}
-_BEGINNINGS = frozenset({Event.CONNECT, Event.DISCONNECT})
 _IN_PROGRESS = (AttachmentState.CONNECTING, AttachmentState.DISCONNECTING)
 
 
@@ -128,7 +127,6 @@ def move(
         mine = next((row for row in rows if row["id"] == attachment_id), None)
         if mine is None:
             raise exception.AttachmentNotFound(attachment_id=attachment_id)
-        own = {"owner": lease.holder} if lease and event in _BEGINNINGS else {}
         ended = {"lease_holder": None} if last else {}
         moved = steps.move(
             connection,
@@ -136,10 +134,10 @@ def move(
             rows,
             mine,
             event,
-            {**(values or {}), **own},
+            values or {},
             guard,
             generation,
-            {**stored, **ended},
+            {**stored, **ended} if lease else None,
         )
     if lease:
         leases.confirm(lease, stored, ended=last)
@@ -228,7 +226,7 @@ def _finish_unchanged(begun: Moved, lease: Lease) -> Moved:
     source = AttachmentState(row["state"])
     changed = steps.volume_changes(volume, row, source, Event.REVOKED)
     derived = states.derive(states.VolumeState(changed["state"]), ())
-    volume |= {**changed, **derived._asdict(), "leaving": 0, "lease_holder": None}
+    volume |= {**changed, **derived._asdict(), "pending_detaches": 0, "lease_holder": None}
     volume["updated_at"] = models.now()
     stored = {name: volume[name] for name in (*changed, *_FINISHED_COLUMNS)}
     seen = {f"the_{name}": begun.volume[name] for name in statements.SEEN_COLUMNS}
@@ -240,7 +238,12 @@ def _finish_unchanged(begun: Moved, lease: Lease) -> Moved:
     return Moved(volume, row, [], source)
 
 
-_FINISHED_COLUMNS: Final = (*states.VolumeStatus._fields, "leaving", "lease_holder", "updated_at")
+_FINISHED_COLUMNS: Final = (
+    *states.VolumeStatus._fields,
+    "pending_detaches",
+    "lease_holder",
+    "updated_at",
+)
 
 
 @retried

@@ -26,7 +26,8 @@ ATTACHED_MODE = "attached_mode"
 # Whoever was attached goes, now or as soon as its host has let go.
 _DETACHING = frozenset({Event.DISCONNECT, Event.WITHDRAW})
 
-# A manager that begins says how it ended.  What is only asked for is told at once.
+# Transitions of which a manager that holds the lease records only the outcome.  A request without
+# a lease, which a manager executes later, is recorded at once.
 _STARTED_BY_MANAGER = frozenset({Event.CONNECT, Event.DISCONNECT})
 
 # What is connected from here was not connected before.
@@ -142,7 +143,10 @@ def move(
         stored.update(guard(volume, mine, others))
     if event is Event.CONNECT and source in _NOT_CONNECTED:
         multiattach_rules.check_connect_limits(connection, volume, {**mine, **stored}, others)
-    target = compare_and_swap(connection, mine, event, stored, generation)
+    target = _swap(connection, mine, event, stored, generation)
+    # A manager records the outcome of its work, not the start.
+    if source != target and (lease is None or event not in _STARTED_BY_MANAGER):
+        _record(connection, mine, event, stored)
     left: Sequence[Row] = others if target is None else [*others, mine]
     if event is Event.REVOKED and mine["kind"] == AttachmentKind.CONNECTION:
         left = _close_connection(connection, volume, mine, others)
@@ -155,10 +159,10 @@ def volume_changes(volume: Row, mine: Row, source: AttachmentState, event: Event
     """Return what else of the volume changes when an attachment moves."""
     changed: Row = {}
     if event is Event.COMPLETE:
-        changed["leaving"] = 0
+        changed["pending_detaches"] = 0
     elif event in _DETACHING and source is AttachmentState.ATTACHED:
         # Somebody had begun to detach one of them; now one is detached.
-        changed["leaving"] = max(volume["leaving"] - 1, 0)
+        changed["pending_detaches"] = max(volume["pending_detaches"] - 1, 0)
     elif event is Event.REVOKED and mine["kind"] in states.VISIBLE_KINDS:
         changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
         if ATTACHED_MODE in volume["admin_metadata"]:
@@ -176,12 +180,14 @@ def _close_connection(
     The hold is given back that it was opened for.  An attachment that it served, and that asked
     to read only, does so from now on if no other host of it may write.
     """
-    if closed["serves"] is None:
+    if closed["parent_id"] is None:
         return release_hold(
             connection, others, attachment_rows.find_hold(volume, others, closed["user_id"])
         )
-    served = [row for row in others if row["id"] == closed["serves"]]
-    writers = [row for row in others if row["serves"] == closed["serves"] and row["mode"] == "rw"]
+    served = [row for row in others if row["id"] == closed["parent_id"]]
+    writers = [
+        row for row in others if row["parent_id"] == closed["parent_id"] and row["mode"] == "rw"
+    ]
     for row in attachment_rows.of_kind(served, AttachmentKind.LEGACY):
         if row["asked_mode"] == "ro" and not writers:
             connection.execute(statements.UPDATE, {"the_id": row["id"], "mode": "ro"})
@@ -208,30 +214,51 @@ def compare_and_swap(
     generation: int | None,
     statement: CompiledStatement | None = None,
 ) -> AttachmentState | None:
-    """Do the compare-and-swap, and tell of it; ``row`` is brought up to date.
+    """Move a row along one transition by compare-and-swap, update ``row``, and record an event.
 
-    :param row: at least what :func:`events.record` needs; if its state is not known, it changes
-    :param statement: that does it, if not SWAP or SWAP_OWNED
+    :param row: at least the columns that :func:`events.record` needs; where its state is not
+        known, an event is recorded in any case
+    :param generation: only if the row still has this one
+    :param statement: executed instead of SWAP
+    :returns: the new state; None: the row has been removed
+    :raises InvalidTransition: the row is in no source state, or has another generation
     """
-    source, target = row["state"], states.ATTACHMENT_TRANSITIONS[event].target
-    the: Row = {"the_id": row["id"]}
+    source = row["state"]
+    target = _swap(connection, row, event, values, generation, statement)
+    if source != target:
+        _record(connection, row, event, values)
+    return target
+
+
+def _record(connection: sa.Connection, row: Row, event: Event, values: Row) -> None:
+    target = states.ATTACHMENT_TRANSITIONS[event].target
+    events.record(connection, row, events.event_type(event, target), values.get("error"))
+
+
+def _swap(
+    connection: sa.Connection,
+    row: Row,
+    event: Event,
+    values: Row,
+    generation: int | None,
+    statement: CompiledStatement | None = None,
+) -> AttachmentState | None:
+    target = states.ATTACHMENT_TRANSITIONS[event].target
+    params: Row = {"the_id": row["id"]}
     statement = statements.SWAP[event] if statement is None else statement
     if generation is not None:
         statement = statements.SWAP_IN_GENERATION[event]
-        the["the_generation"] = generation
+        params["the_generation"] = generation
     if target is not None:
         if "error" in values:
             values["error"] = models.truncate_error(values["error"])
         values |= {"state": target.value, "updated_at": models.now()}
-        the |= values
-    if statement.execute(connection, the) != 1:
+        params |= values
+    if statement.execute(connection, params) != 1:
         raise exception.InvalidTransition(
             kind="Attachment", id=row["id"], source=row["state"], event=event.value
         )
     row.update(values)
-    begins = event in _STARTED_BY_MANAGER and "owner" in values
-    if source != target and not begins:
-        events.record(connection, row, events.event_type(event, target), values.get("error"))
     return target
 
 
@@ -251,9 +278,9 @@ def update_volume(
     """
     wanted = {**volume, **(changed or {})}
     found = [AttachmentState(row["state"]) for row in rows]
-    leaving = states.remaining_detaches(wanted["leaving"], found)
-    derived = states.derive(VolumeState(wanted["state"]), found, leaving)
-    values: Row = {**(changed or {}), "leaving": leaving, **derived._asdict()}
+    pending_detaches = states.remaining_detaches(wanted["pending_detaches"], found)
+    derived = states.derive(VolumeState(wanted["state"]), found, pending_detaches)
+    values: Row = {**(changed or {}), "pending_detaches": pending_detaches, **derived._asdict()}
     if values.items() <= volume.items() and not joined:
         return
     values["updated_at"] = models.now()

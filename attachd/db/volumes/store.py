@@ -155,12 +155,12 @@ def _update_state(
 ) -> None:
     """Swap a volume's state and all that follows from it; ``row`` is brought up to date."""
     held = [AttachmentState(each["state"]) for each in attachments]
-    leaving = states.remaining_detaches(row["leaving"], held)
+    pending_detaches = states.remaining_detaches(row["pending_detaches"], held)
     stored = {
         **values,
         "state": state.value,
-        "leaving": leaving,
-        **states.derive(state, held, leaving)._asdict(),
+        "pending_detaches": pending_detaches,
+        **states.derive(state, held, pending_detaches)._asdict(),
         "updated_at": models.now(),
     }
     if "error" in stored:
@@ -207,7 +207,7 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
         if status in {"available", "in-use"}:
             attachments = _drop_unverified(connection, row, attachments)
         held = [AttachmentState(each["state"]) for each in attachments]
-        derived = states.derive(state, held, row["leaving"])
+        derived = states.derive(state, held, row["pending_detaches"])
         _check_requested("status", status, derived.status, attachments)
         _check_requested("attach_status", attach_status, derived.attach_status, attachments)
         if status:
@@ -220,7 +220,7 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
 
 def _drop_unverified(connection: sa.Connection, row: Row, attachments: Sequence[Row]) -> list[Row]:
     """Drop what nothing but somebody's word stands for: holds, and detaches only begun."""
-    row["leaving"] = 0
+    row["pending_detaches"] = 0
     held = _ATTACHMENTS.c.state == AttachmentState.HELD
     connection.execute(sa.delete(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == row["id"], held))
     return [each for each in attachments if each["state"] != AttachmentState.HELD]
@@ -309,7 +309,7 @@ def create(
         "multiattach": False,
         "shared_targets": True,  # unless its backend says otherwise
         "bootable": False,
-        "leaving": 0,
+        "pending_detaches": 0,
         "lease_generation": 0,
         "provider": {},
         "admin_metadata": {},

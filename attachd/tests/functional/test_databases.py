@@ -235,13 +235,13 @@ class SessionOnMariadb(OnMariadb):
                 "attachment_id, type, details) SELECT seq, now(6), 'p', 'v', 'a', 'kept', '{}' "
                 "FROM seq_1_to_20000"
             )
-            connection.exec_driver_sql("UPDATE event_places SET given = 20000")
+            connection.exec_driver_sql("UPDATE event_sequence SET assigned = 20000")
             for _ in range(50):
                 events.record(connection, row, events.KEPT)
         with session.writer() as connection:
             events.record(connection, row, events.DELETED)
-            self.assertEqual(20050, events.assign_sequence().given)
-        self.assertEqual(20051, events.assign_sequence().given)
+            self.assertEqual(20050, events.assign_sequence().assigned)
+        self.assertEqual(20051, events.assign_sequence().assigned)
 
     def test_nothing_is_sent_but_the_statements_and_one_commit(self):
         volume = rows.add_volume()["id"]

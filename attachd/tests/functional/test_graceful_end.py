@@ -79,12 +79,12 @@ class GracefulEndTest(unittest.TestCase):
         manager = self.start()
         volume = self.create_volume()
         self.wait_for(volume, "available")
-        self.assertEqual(1, len(self.rows("SELECT id FROM processes")))
+        self.assertEqual(1, len(self.rows("SELECT id FROM members")))
         answer = self.attaching(volume)
         self.assertEqual(0, manager.end())
         self.assertEqual(200, answer().status_code)
         self.assertEqual([], self.due())
-        self.assertEqual([], self.rows("SELECT id FROM processes"))
+        self.assertEqual([], self.rows("SELECT id FROM members"))
         self.assertNotIn("Traceback", manager.output)
 
     def test_a_hangup_finishes_an_attach_and_serves_the_next(self):
@@ -98,7 +98,7 @@ class GracefulEndTest(unittest.TestCase):
         manager.wait_for("(?s)" + ".*".join(["Serving backend"] * 2))
         self.assertEqual(200, self.attaching(other)().status_code)
         self.assertEqual(0, manager.end())
-        self.assertEqual([], self.rows("SELECT id FROM processes"))
+        self.assertEqual([], self.rows("SELECT id FROM members"))
 
     def test_what_is_queued_or_takes_too_long_is_done_by_the_next_manager(self):
         self.deployment.configure(FAST)

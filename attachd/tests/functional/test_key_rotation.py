@@ -37,10 +37,10 @@ class RotationTest(Case):
         """Insert attachments that were stored before there was a key; return their ids, sorted."""
         values = {"id": str(uuid.uuid4()), "now": "2026-01-01 00:00:00", "project": PROJECT}
         self.sql(
-            "INSERT INTO volumes (id, project_id, size_gib, state, status, attach_status, leaving,"
-            " multiattach, bootable, provider, admin_metadata, created_at, lease_generation)"
-            " VALUES (:id, :project, 1, 'ready', 'in-use', 'attached', 0, 1, 0, '{}', '{}', :now,"
-            " 0)",
+            "INSERT INTO volumes (id, project_id, size_gib, state, status, attach_status,"
+            " pending_detaches, multiattach, bootable, provider, admin_metadata, created_at,"
+            " lease_generation) VALUES (:id, :project, 1, 'ready', 'in-use', 'attached', 0, 1,"
+            " 0, '{}', '{}', :now, 0)",
             **values,
         )
         info = json.dumps({"driver_volume_type": "iscsi", "data": {"auth_password": "p" * 32}})

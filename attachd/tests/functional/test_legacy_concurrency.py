@@ -134,7 +134,7 @@ class ConcurrencyTest(unittest.TestCase):
         """Rows, the volume's status and the backend say the same."""
         volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
         found = [AttachmentState(row["state"]) for row in held]
-        derived = states.derive(VolumeState(volume["state"]), found, volume["leaving"])
+        derived = states.derive(VolumeState(volume["state"]), found, volume["pending_detaches"])
         self.assertEqual(derived, (volume["status"], volume["attach_status"]))
         reaching = {row["id"] for row in held if row["state"] in states.LIVE and row["connector"]}
         self.assertEqual(reaching, self.driver.granted())

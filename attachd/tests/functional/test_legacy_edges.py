@@ -146,7 +146,7 @@ class GuardTest(Case):
         begun = detach.end_connection
 
         def late(*given, **named):
-            if not rows.attachment(connection["id"])["serves"]:
+            if not rows.attachment(connection["id"])["parent_id"]:
                 self.attached()
             return begun(*given, **named)
 

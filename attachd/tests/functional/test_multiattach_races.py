@@ -30,7 +30,9 @@ TYPE = {"name": "shared", "extra_specs": {"multiattach": "<is> True"}}
 
 _V, _T = models.volumes, models.attachments
 SNAPSHOT = (
-    sa.select(_V.c.state, _V.c.status, _V.c.attach_status, _V.c.leaving, _T.c.state.label("one"))
+    sa.select(
+        _V.c.state, _V.c.status, _V.c.attach_status, _V.c.pending_detaches, _T.c.state.label("one")
+    )
     .select_from(_V.outerjoin(_T, _T.c.volume_id == _V.c.id))
     .where(_V.c.id == sa.bindparam("the_id"))
 )
@@ -96,7 +98,7 @@ class RacesOnMariadb(testtools.TestCase):
         found = connection.execute(SNAPSHOT, {"the_id": self.volume}).all()
         volume = found[0]
         held = [AttachmentState(each.one) for each in found if each.one]
-        derived = states.derive(VolumeState(volume.state), held, volume.leaving)
+        derived = states.derive(VolumeState(volume.state), held, volume.pending_detaches)
         if derived != (volume.status, volume.attach_status) or len(held) > WORKERS:
             yield f"stored {volume}, derived {derived} of {held}"
 

@@ -290,9 +290,9 @@ class Machine(Rules):
             row = rows.volume(volume.id)
             assert row["state"] == volume.own, (row, volume)
             assert (row["status"], row["attach_status"]) == volume.status(), (row, volume)
-            assert row["leaving"] == volume.leaving, (row, volume)
+            assert row["pending_detaches"] == volume.leaving, (row, volume)
             held = rows.attachments(volume.id)
-            stored = {row["id"]: (row["state"], row["serves"]) for row in held}
+            stored = {row["id"]: (row["state"], row["parent_id"]) for row in held}
             holds = [row["id"] for row in held if row["kind"] == "hold"]
             assert [stored.pop(each) for each in holds] == [("held", None)] * volume.holds, volume
             modelled: dict[str, tuple[str, str | None]]

@@ -102,13 +102,14 @@ class TakeoverTest(testtools.TestCase):
     def half_way(self):
         """Return what is in work, or was when its manager died."""
         return self.rows(
-            "SELECT id, state, owner FROM attachments WHERE state IN "
-            "('connecting', 'disconnecting') "
+            "SELECT a.id, a.state, v.lease_holder FROM attachments a "
+            "JOIN volumes v ON v.id = a.volume_id "
+            "WHERE a.state IN ('connecting', 'disconnecting') "
             "UNION SELECT id, state, lease_holder FROM volumes WHERE lease_holder IS NOT NULL"
         )
 
     def processes(self):
-        return [row[0] for row in self.rows("SELECT id FROM processes")]
+        return [row[0] for row in self.rows("SELECT id FROM members")]
 
     def cycle(self, number, volumes):
         """Attach and detach, as a client that repeats what was not answered."""
@@ -183,7 +184,7 @@ class TakeoverTest(testtools.TestCase):
     def id_of(self, process):
         """Return under which id a manager is known to others."""
         name = f"%:{self.worker_of(process)}"
-        return self.rows("SELECT id FROM processes WHERE name LIKE :name", name=name)[0][0]
+        return self.rows("SELECT id FROM members WHERE name LIKE :name", name=name)[0][0]
 
     def worker_of(self, process):
         """Return the id of the process that does the work of a manager."""

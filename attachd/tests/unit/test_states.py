@@ -99,13 +99,13 @@ def _multisets(most: int) -> Iterator[tuple[AttachmentState, ...]]:
 
 
 def _expected(
-    state: VolumeState, attachments: tuple[AttachmentState, ...], leaving: int = 0
+    state: VolumeState, attachments: tuple[AttachmentState, ...], pending_detaches: int = 0
 ) -> tuple[str, str]:
     names = {WIRE_NAMES[each] for each in attachments if each not in {"connect_failed", "held"}}
     attach_status = next((name for name in RANKS if name in names), "detached")
     if state != "ready":
         return state.value, attach_status
-    if leaving >= attachments.count(AttachmentState.ATTACHED) > 0:
+    if pending_detaches >= attachments.count(AttachmentState.ATTACHED) > 0:
         return "detaching", attach_status
     if "held" in attachments:
         names |= {"attaching"}
@@ -176,17 +176,17 @@ class DerivationTest(unittest.TestCase):
 
     def test_a_volume_is_detaching_when_no_attached_one_is_going_to_stay(self):
         for held in _multisets(3):
-            for leaving in range(4):
-                derived = states.derive(VolumeState.READY, held, leaving)
-                expected = _expected(VolumeState.READY, held, leaving)
-                self.assertEqual(expected, tuple(derived), (held, leaving))
+            for pending_detaches in range(4):
+                derived = states.derive(VolumeState.READY, held, pending_detaches)
+                expected = _expected(VolumeState.READY, held, pending_detaches)
+                self.assertEqual(expected, tuple(derived), (held, pending_detaches))
 
     def test_no_more_can_be_leaving_than_are_attached(self):
         for held in _multisets(3):
             attached = held.count(AttachmentState.ATTACHED)
-            for leaving in range(5):
-                left = states.remaining_detaches(leaving, held)
-                self.assertEqual(min(leaving, attached), left)
+            for pending_detaches in range(5):
+                left = states.remaining_detaches(pending_detaches, held)
+                self.assertEqual(min(pending_detaches, attached), left)
 
     def test_a_hold_is_seen_of_the_volume_and_not_of_an_attachment(self):
         derived = states.derive(VolumeState.READY, [AttachmentState.HELD])

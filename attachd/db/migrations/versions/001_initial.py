@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the first release.
+"""Create the tables of the first release.
 
-A migration never imports models.py, which moves on: it says what was true at its time.
+A migration does not import models.py, which changes later: it states the schema of its time.
 """
 
 from typing import Any
@@ -15,7 +15,8 @@ down_revision = None
 
 MOMENT = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
 LONG_TEXT = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
-IN_MARIADB: dict[str, Any] = {
+AUTO_INCREMENT_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+MARIADB_OPTIONS: dict[str, Any] = {
     "mysql_engine": "InnoDB",
     "mysql_charset": "utf8mb4",
     "mysql_collate": "utf8mb4_bin",
@@ -23,7 +24,192 @@ IN_MARIADB: dict[str, Any] = {
 
 
 def upgrade() -> None:
-    """Create everything."""
+    """Create all tables."""
+    _create_agents()
+    _create_event_sequence()
+    _create_events()
+    _create_host_locks()
+    _create_idempotency_keys()
+    _create_members()
+    _create_messages()
+    _create_qos_specs()
+    _create_quota_classes()
+    _create_quota_locks()
+    _create_quotas()
+    _create_services()
+    _create_volume_types()
+    _create_default_volume_types()
+    _create_volume_type_access()
+    _create_volumes()
+    _create_attachments()
+    _create_volume_image_metadata()
+    _create_volume_metadata()
+
+
+def _create_agents() -> None:
+    op.create_table(
+        "agents",
+        sa.Column("host", sa.String(255), nullable=False),
+        sa.Column("key_digest", sa.String(64), nullable=False),
+        sa.Column("connector", LONG_TEXT),
+        sa.Column("devices", LONG_TEXT),
+        sa.Column("connector_type", sa.String(32)),
+        sa.Column("version", sa.String(32)),
+        sa.Column("error", sa.String(1023)),
+        sa.Column("seen_at", MOMENT),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.PrimaryKeyConstraint("host", name="pk_agents"),
+        **MARIADB_OPTIONS,
+    )
+
+
+def _create_event_sequence() -> None:
+    sequence = op.create_table(
+        "event_sequence",
+        sa.Column("id", sa.Integer(), nullable=False, autoincrement=False),
+        sa.Column("assigned", sa.BigInteger(), nullable=False),
+        sa.Column("purged", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_event_sequence"),
+        **MARIADB_OPTIONS,
+    )
+    op.bulk_insert(sequence, [{"id": 1, "assigned": 0, "purged": 0}])
+
+
+def _create_events() -> None:
+    op.create_table(
+        "events",
+        sa.Column("id", AUTO_INCREMENT_ID, nullable=False, autoincrement=True),
+        sa.Column("revision", sa.BigInteger()),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("project_id", sa.String(64), nullable=False),
+        sa.Column("volume_id", sa.String(36), nullable=False),
+        sa.Column("attachment_id", sa.String(36), nullable=False),
+        sa.Column("type", sa.String(32), nullable=False),
+        sa.Column("details", LONG_TEXT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_events"),
+        sa.UniqueConstraint("revision", name="uq_events_revision"),
+        **MARIADB_OPTIONS,
+    )
+    op.create_index("ix_events_created_at", "events", ["created_at"])
+    op.create_index("ix_events_attachment_id", "events", ["attachment_id"])
+
+
+def _create_host_locks() -> None:
+    op.create_table(
+        "host_locks",
+        sa.Column("host", sa.String(255), nullable=False),
+        sa.PrimaryKeyConstraint("host", name="pk_host_locks"),
+        **MARIADB_OPTIONS,
+    )
+
+
+def _create_idempotency_keys() -> None:
+    op.create_table(
+        "idempotency_keys",
+        sa.Column("digest", sa.String(64), nullable=False),
+        sa.Column("fingerprint", sa.String(64), nullable=False),
+        sa.Column("resource_id", sa.String(36), nullable=False),
+        sa.Column("made", sa.Boolean(), nullable=False),
+        sa.Column("status", sa.Integer()),
+        sa.Column("answer", LONG_TEXT),
+        sa.Column("expires_at", MOMENT, nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("digest", name="pk_idempotency_keys"),
+        **MARIADB_OPTIONS,
+    )
+    op.create_index("ix_idempotency_keys_expires_at", "idempotency_keys", ["expires_at"])
+
+
+def _create_members() -> None:
+    op.create_table(
+        "members",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("name", sa.String(255), nullable=False),
+        sa.Column("started_at", MOMENT, nullable=False),
+        sa.Column("seen_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_members"),
+        **MARIADB_OPTIONS,
+    )
+
+
+def _create_messages() -> None:
+    op.create_table(
+        "messages",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("project_id", sa.String(64), nullable=False),
+        sa.Column("request_id", sa.String(64)),
+        sa.Column("resource_type", sa.String(64), nullable=False),
+        sa.Column("resource_uuid", sa.String(36)),
+        sa.Column("action_id", sa.String(10), nullable=False),
+        sa.Column("detail_id", sa.String(10), nullable=False),
+        sa.Column("details", LONG_TEXT),
+        sa.Column("event_id", sa.String(255), nullable=False),
+        sa.Column("message_level", sa.String(16), nullable=False),
+        sa.Column("expires_at", MOMENT, nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.PrimaryKeyConstraint("id", name="pk_messages"),
+        **MARIADB_OPTIONS,
+    )
+    op.create_index(
+        "ix_messages_project_id_created_at_id", "messages", ["project_id", "created_at", "id"]
+    )
+    op.create_index("ix_messages_resource_uuid", "messages", ["resource_uuid"])
+    op.create_index("ix_messages_expires_at", "messages", ["expires_at"])
+
+
+def _create_qos_specs() -> None:
+    op.create_table(
+        "qos_specs",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("name", sa.String(255), nullable=False),
+        sa.Column("consumer", sa.String(16), nullable=False),
+        sa.Column("specs", LONG_TEXT, nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.PrimaryKeyConstraint("id", name="pk_qos_specs"),
+        sa.UniqueConstraint("name", name="uq_qos_specs_name"),
+        **MARIADB_OPTIONS,
+    )
+
+
+def _create_quota_classes() -> None:
+    op.create_table(
+        "quota_classes",
+        sa.Column("class_name", sa.String(255), nullable=False),
+        sa.Column("resource", sa.String(300), nullable=False),
+        sa.Column("hard_limit", sa.Integer(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.PrimaryKeyConstraint("class_name", "resource", name="pk_quota_classes"),
+        **MARIADB_OPTIONS,
+    )
+
+
+def _create_quota_locks() -> None:
+    op.create_table(
+        "quota_locks",
+        sa.Column("project_id", sa.String(64), nullable=False),
+        sa.PrimaryKeyConstraint("project_id", name="pk_quota_locks"),
+        **MARIADB_OPTIONS,
+    )
+
+
+def _create_quotas() -> None:
+    op.create_table(
+        "quotas",
+        sa.Column("project_id", sa.String(64), nullable=False),
+        sa.Column("resource", sa.String(300), nullable=False),
+        sa.Column("hard_limit", sa.Integer(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.PrimaryKeyConstraint("project_id", "resource", name="pk_quotas"),
+        **MARIADB_OPTIONS,
+    )
+
+
+def _create_services() -> None:
     op.create_table(
         "services",
         sa.Column("id", sa.String(36), nullable=False),
@@ -39,22 +225,16 @@ def upgrade() -> None:
         sa.Column("seen_at", MOMENT, nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.Column("updated_at", MOMENT),
+        sa.Column("rpc_version", sa.String(16)),
+        sa.Column("object_version", sa.String(255)),
+        sa.Column("versioned_at", MOMENT),
         sa.PrimaryKeyConstraint("id", name="pk_services"),
         sa.UniqueConstraint("binary", "host", name="uq_services_binary_host"),
-        **IN_MARIADB,
+        **MARIADB_OPTIONS,
     )
-    op.create_table(
-        "qos_specs",
-        sa.Column("id", sa.String(36), nullable=False),
-        sa.Column("name", sa.String(255), nullable=False),
-        sa.Column("consumer", sa.String(16), nullable=False),
-        sa.Column("specs", LONG_TEXT, nullable=False),
-        sa.Column("created_at", MOMENT, nullable=False),
-        sa.Column("updated_at", MOMENT),
-        sa.PrimaryKeyConstraint("id", name="pk_qos_specs"),
-        sa.UniqueConstraint("name", name="uq_qos_specs_name"),
-        **IN_MARIADB,
-    )
+
+
+def _create_volume_types() -> None:
     op.create_table(
         "volume_types",
         sa.Column("id", sa.String(36), nullable=False),
@@ -70,9 +250,30 @@ def upgrade() -> None:
             ["qos_specs_id"], ["qos_specs.id"], name="fk_volume_types_qos_specs_id_qos_specs"
         ),
         sa.UniqueConstraint("name", name="uq_volume_types_name"),
-        **IN_MARIADB,
+        **MARIADB_OPTIONS,
     )
     op.create_index("ix_volume_types_qos_specs_id", "volume_types", ["qos_specs_id"])
+
+
+def _create_default_volume_types() -> None:
+    op.create_table(
+        "default_volume_types",
+        sa.Column("project_id", sa.String(64), nullable=False),
+        sa.Column("volume_type_id", sa.String(36), nullable=False),
+        sa.PrimaryKeyConstraint("project_id", name="pk_default_volume_types"),
+        sa.ForeignKeyConstraint(
+            ["volume_type_id"],
+            ["volume_types.id"],
+            name="fk_default_volume_types_volume_type_id_volume_types",
+        ),
+        **MARIADB_OPTIONS,
+    )
+    op.create_index(
+        "ix_default_volume_types_volume_type_id", "default_volume_types", ["volume_type_id"]
+    )
+
+
+def _create_volume_type_access() -> None:
     op.create_table(
         "volume_type_access",
         sa.Column("volume_type_id", sa.String(36), nullable=False),
@@ -84,23 +285,11 @@ def upgrade() -> None:
             name="fk_volume_type_access_volume_type_id_volume_types",
             ondelete="CASCADE",
         ),
-        **IN_MARIADB,
+        **MARIADB_OPTIONS,
     )
-    op.create_table(
-        "default_volume_types",
-        sa.Column("project_id", sa.String(64), nullable=False),
-        sa.Column("volume_type_id", sa.String(36), nullable=False),
-        sa.PrimaryKeyConstraint("project_id", name="pk_default_volume_types"),
-        sa.ForeignKeyConstraint(
-            ["volume_type_id"],
-            ["volume_types.id"],
-            name="fk_default_volume_types_volume_type_id_volume_types",
-        ),
-        **IN_MARIADB,
-    )
-    op.create_index(
-        "ix_default_volume_types_volume_type_id", "default_volume_types", ["volume_type_id"]
-    )
+
+
+def _create_volumes() -> None:
     op.create_table(
         "volumes",
         sa.Column("id", sa.String(36), nullable=False),
@@ -113,7 +302,7 @@ def upgrade() -> None:
         sa.Column("state", sa.String(32), nullable=False),
         sa.Column("status", sa.String(32), nullable=False),
         sa.Column("attach_status", sa.String(32), nullable=False),
-        sa.Column("leaving", sa.Integer(), nullable=False),
+        sa.Column("pending_detaches", sa.Integer(), nullable=False),
         sa.Column("multiattach", sa.Boolean(), nullable=False),
         sa.Column("shared_targets", sa.Boolean()),
         sa.Column("bootable", sa.Boolean(), nullable=False),
@@ -128,23 +317,77 @@ def upgrade() -> None:
         sa.Column("launched_at", MOMENT),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.Column("updated_at", MOMENT),
+        sa.Column("lease_holder", sa.String(36)),
+        sa.Column("lease_generation", sa.Integer(), nullable=False, server_default="0"),
+        sa.PrimaryKeyConstraint("id", name="pk_volumes"),
         sa.ForeignKeyConstraint(
             ["volume_type_id"], ["volume_types.id"], name="fk_volumes_volume_type_id_volume_types"
         ),
-        sa.PrimaryKeyConstraint("id", name="pk_volumes"),
-        **IN_MARIADB,
+        **MARIADB_OPTIONS,
     )
-    op.create_index("ix_volumes_created_at_id", "volumes", ["created_at", "id"])
-    op.create_index("ix_volumes_host", "volumes", ["host"])
-    op.create_index("ix_volumes_name", "volumes", ["name"])
-    op.create_index("ix_volumes_owner", "volumes", ["owner"])
     op.create_index(
         "ix_volumes_project_id_created_at_id", "volumes", ["project_id", "created_at", "id"]
     )
-    op.create_index("ix_volumes_source_volid", "volumes", ["source_volid"])
-    op.create_index("ix_volumes_status", "volumes", ["status"])
     op.create_index("ix_volumes_user_id", "volumes", ["user_id"])
+    op.create_index("ix_volumes_name", "volumes", ["name"])
+    op.create_index("ix_volumes_status", "volumes", ["status"])
     op.create_index("ix_volumes_volume_type_id", "volumes", ["volume_type_id"])
+    op.create_index("ix_volumes_host", "volumes", ["host"])
+    op.create_index("ix_volumes_source_volid", "volumes", ["source_volid"])
+    op.create_index("ix_volumes_owner", "volumes", ["owner"])
+    op.create_index("ix_volumes_created_at_id", "volumes", ["created_at", "id"])
+    op.create_index("ix_volumes_lease_holder", "volumes", ["lease_holder"])
+
+
+def _create_attachments() -> None:
+    op.create_table(
+        "attachments",
+        sa.Column("id", sa.String(36), nullable=False),
+        sa.Column("volume_id", sa.String(36), nullable=False),
+        sa.Column("project_id", sa.String(64), nullable=False),
+        sa.Column("user_id", sa.String(64)),
+        sa.Column("instance_uuid", sa.String(36)),
+        sa.Column("kind", sa.String(16), nullable=False),
+        sa.Column("parent_id", sa.String(36)),
+        sa.Column("state", sa.String(32), nullable=False),
+        sa.Column("mode", sa.String(2)),
+        sa.Column("asked_mode", sa.String(2)),
+        sa.Column("host", sa.String(255)),
+        sa.Column("mountpoint", sa.String(255)),
+        sa.Column("connector", LONG_TEXT),
+        sa.Column("connection_info", LONG_TEXT),
+        sa.Column("connection_key", sa.String(64)),
+        sa.Column("secret", sa.String(255)),
+        sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("error", sa.String(1023)),
+        sa.Column("attached_at", MOMENT),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("updated_at", MOMENT),
+        sa.Column("expires_at", MOMENT),
+        sa.Column("agent", sa.String(255)),
+        sa.Column("device", sa.String(255)),
+        sa.PrimaryKeyConstraint("id", name="pk_attachments"),
+        sa.ForeignKeyConstraint(
+            ["volume_id"], ["volumes.id"], name="fk_attachments_volume_id_volumes"
+        ),
+        **MARIADB_OPTIONS,
+    )
+    op.create_index("ix_attachments_volume_id", "attachments", ["volume_id"])
+    op.create_index(
+        "ix_attachments_project_id_created_at_id",
+        "attachments",
+        ["project_id", "created_at", "id"],
+    )
+    op.create_index("ix_attachments_instance_uuid", "attachments", ["instance_uuid"])
+    op.create_index("ix_attachments_state", "attachments", ["state"])
+    op.create_index("ix_attachments_host", "attachments", ["host"])
+    op.create_index("ix_attachments_connection_key", "attachments", ["connection_key"])
+    op.create_index("ix_attachments_created_at_id", "attachments", ["created_at", "id"])
+    op.create_index("ix_attachments_expires_at", "attachments", ["expires_at"])
+    op.create_index("ix_attachments_agent", "attachments", ["agent"])
+
+
+def _create_volume_image_metadata() -> None:
     op.create_table(
         "volume_image_metadata",
         sa.Column("volume_id", sa.String(36), nullable=False),
@@ -157,111 +400,24 @@ def upgrade() -> None:
             name="fk_volume_image_metadata_volume_id_volumes",
             ondelete="CASCADE",
         ),
-        **IN_MARIADB,
+        **MARIADB_OPTIONS,
     )
     op.create_index("ix_volume_image_metadata_key", "volume_image_metadata", ["key"])
-    op.create_table(
-        "attachments",
-        sa.Column("id", sa.String(36), nullable=False),
-        sa.Column("volume_id", sa.String(36), nullable=False),
-        sa.Column("project_id", sa.String(64), nullable=False),
-        sa.Column("user_id", sa.String(64)),
-        sa.Column("instance_uuid", sa.String(36)),
-        sa.Column("kind", sa.String(16), nullable=False),
-        sa.Column("serves", sa.String(36)),
-        sa.Column("state", sa.String(32), nullable=False),
-        sa.Column("mode", sa.String(2)),
-        sa.Column("asked_mode", sa.String(2)),
-        sa.Column("host", sa.String(255)),
-        sa.Column("mountpoint", sa.String(255)),
-        sa.Column("connector", LONG_TEXT),
-        sa.Column("connection_info", LONG_TEXT),
-        sa.Column("connection_key", sa.String(64)),
-        sa.Column("secret", sa.String(64)),
-        sa.Column("owner", sa.String(255)),
-        sa.Column("generation", sa.Integer(), nullable=False),
-        sa.Column("error", sa.String(1023)),
-        sa.Column("attached_at", MOMENT),
-        sa.Column("created_at", MOMENT, nullable=False),
-        sa.Column("updated_at", MOMENT),
-        sa.ForeignKeyConstraint(
-            ["volume_id"], ["volumes.id"], name="fk_attachments_volume_id_volumes"
-        ),
-        sa.PrimaryKeyConstraint("id", name="pk_attachments"),
-        **IN_MARIADB,
-    )
-    op.create_index("ix_attachments_connection_key", "attachments", ["connection_key"])
-    op.create_index("ix_attachments_created_at_id", "attachments", ["created_at", "id"])
-    op.create_index("ix_attachments_host", "attachments", ["host"])
-    op.create_index("ix_attachments_instance_uuid", "attachments", ["instance_uuid"])
-    op.create_index(
-        "ix_attachments_project_id_created_at_id",
-        "attachments",
-        ["project_id", "created_at", "id"],
-    )
-    op.create_index("ix_attachments_state", "attachments", ["state"])
-    op.create_index("ix_attachments_volume_id", "attachments", ["volume_id"])
+
+
+def _create_volume_metadata() -> None:
     op.create_table(
         "volume_metadata",
         sa.Column("volume_id", sa.String(36), nullable=False),
         sa.Column("key", sa.String(255), nullable=False),
         sa.Column("value", sa.String(255), nullable=False),
+        sa.PrimaryKeyConstraint("volume_id", "key", name="pk_volume_metadata"),
         sa.ForeignKeyConstraint(
             ["volume_id"],
             ["volumes.id"],
             name="fk_volume_metadata_volume_id_volumes",
             ondelete="CASCADE",
         ),
-        sa.PrimaryKeyConstraint("volume_id", "key", name="pk_volume_metadata"),
-        **IN_MARIADB,
+        **MARIADB_OPTIONS,
     )
     op.create_index("ix_volume_metadata_key_value", "volume_metadata", ["key", "value"])
-    for table, owner, length in (
-        ("quotas", "project_id", 64),
-        ("quota_classes", "class_name", 255),
-    ):
-        op.create_table(
-            table,
-            sa.Column(owner, sa.String(length), nullable=False),
-            sa.Column("resource", sa.String(300), nullable=False),
-            sa.Column("hard_limit", sa.Integer(), nullable=False),
-            sa.Column("created_at", MOMENT, nullable=False),
-            sa.Column("updated_at", MOMENT),
-            sa.PrimaryKeyConstraint(owner, "resource", name=f"pk_{table}"),
-            **IN_MARIADB,
-        )
-    op.create_table(
-        "quota_locks",
-        sa.Column("project_id", sa.String(64), nullable=False),
-        sa.PrimaryKeyConstraint("project_id", name="pk_quota_locks"),
-        **IN_MARIADB,
-    )
-    op.create_table(
-        "host_locks",
-        sa.Column("host", sa.String(255), nullable=False),
-        sa.PrimaryKeyConstraint("host", name="pk_host_locks"),
-        **IN_MARIADB,
-    )
-    op.create_table(
-        "messages",
-        sa.Column("id", sa.String(36), nullable=False),
-        sa.Column("project_id", sa.String(64), nullable=False),
-        sa.Column("request_id", sa.String(64)),
-        sa.Column("resource_type", sa.String(64), nullable=False),
-        sa.Column("resource_uuid", sa.String(36)),
-        sa.Column("action_id", sa.String(10), nullable=False),
-        sa.Column("detail_id", sa.String(10), nullable=False),
-        sa.Column("facts", LONG_TEXT),
-        sa.Column("event_id", sa.String(255), nullable=False),
-        sa.Column("message_level", sa.String(16), nullable=False),
-        sa.Column("expires_at", MOMENT, nullable=False),
-        sa.Column("created_at", MOMENT, nullable=False),
-        sa.Column("updated_at", MOMENT),
-        sa.PrimaryKeyConstraint("id", name="pk_messages"),
-        **IN_MARIADB,
-    )
-    op.create_index(
-        "ix_messages_project_id_created_at_id", "messages", ["project_id", "created_at", "id"]
-    )
-    op.create_index("ix_messages_resource_uuid", "messages", ["resource_uuid"])
-    op.create_index("ix_messages_expires_at", "messages", ["expires_at"])

@@ -221,7 +221,7 @@ class VolumeTest(Case):
             self.find.return_value = self.compute
             self.ctx.service_roles = ["service"]
             self.check()
-        queries.brief_of_volumes.assert_not_called()
+        queries.list_of_volumes.assert_not_called()
 
 
 class WithoutDeviceTest(unittest.TestCase):

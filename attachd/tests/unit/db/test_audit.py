@@ -40,13 +40,15 @@ class AuditsTest(unittest.TestCase):
         self.assertIsNone(audit_db.get_statuses(str(uuid.uuid4())))
 
     def test_a_status_that_does_not_follow_is_corrected(self):
-        rows.change_volume(self.volume["id"], status="error", attach_status="detached", leaving=3)
+        rows.change_volume(
+            self.volume["id"], status="error", attach_status="detached", pending_detaches=3
+        )
         stored, right = audit_db.get_statuses(self.volume["id"])
         self.assertEqual(VolumeStatus("error", "detached"), stored)
         self.assertEqual("attached", right.attach_status)
         audit_db.repair_status(self.volume["id"])
         self.assertEqual((right, right), audit_db.get_statuses(self.volume["id"]))
-        self.assertEqual(1, rows.volume(self.volume["id"])["leaving"])
+        self.assertEqual(1, rows.volume(self.volume["id"])["pending_detaches"])
         audit_db.repair_status(str(uuid.uuid4()))
 
     def test_processes_live_as_long_as_they_are_listed(self):

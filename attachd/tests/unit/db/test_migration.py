@@ -2,13 +2,17 @@
 """Migrating an SQLite database; the other databases are in functional/test_migrations.py."""
 
 import io
+from pathlib import Path
+import shutil
+import tempfile
 import unittest
+from unittest import mock
 
 import sqlalchemy as sa
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import migration
+from attachd.db import migration, migrations
 from attachd.db.engine import session
 from attachd.tests import databases
 
@@ -53,6 +57,97 @@ class UpgradeTest(unittest.TestCase):
             connection.exec_driver_sql("CREATE TABLE volumes (x INTEGER)")
         self.assertRaises(exception.AttachdError, migration.upgrade)
         self.assertEqual({"volumes"}, self._tables())
+
+
+FIRST = """
+from alembic import op
+import sqlalchemy as sa
+revision, down_revision = "001", None
+
+def upgrade():
+    op.create_table("shelves", sa.Column("id", sa.Integer, primary_key=True))
+    op.bulk_insert(sa.table("shelves", sa.column("id")), [{"id": 7}])
+"""
+SECOND = """
+from alembic import op
+import sqlalchemy as sa
+revision, down_revision = "002", "001"
+
+def upgrade():
+    op.add_column("shelves", sa.Column("colour", sa.String(16), server_default="green"))
+"""
+FAILING = """
+revision, down_revision = "003", "002"
+
+def upgrade():
+    raise ValueError("the third migration fails")
+"""
+
+
+def use_scripts(test, **versions):
+    """Replace attachd's migrations by others, in a temporary folder, until the test ends.
+
+    :param versions: contents of the migrations by the names of their files
+    :returns: the folder of the migrations
+    """
+    folder = Path(test.enterContext(tempfile.TemporaryDirectory(prefix="attachd-test-")))
+    shutil.copy(Path(migrations.__file__).with_name("env.py"), folder)
+    (folder / "versions").mkdir()
+    for name, content in versions.items():
+        (folder / "versions" / f"{name}.py").write_text(content)
+    test.enterContext(mock.patch.object(migration, "SCRIPTS", str(folder)))
+    return folder / "versions"
+
+
+class StepsTest(unittest.TestCase):
+    """Migrations that follow each other, on a database that has rows."""
+
+    kind = "sqlite"
+
+    def setUp(self):
+        super().setUp()
+        databases.use_empty(self, self.kind)
+        self.versions = use_scripts(self, first=FIRST, second=SECOND)
+
+    def _rows(self):
+        with session.reader() as connection:
+            return [
+                dict(row._mapping) for row in connection.exec_driver_sql("SELECT * FROM shelves")
+            ]
+
+    def test_upgrade_to_version_stops_there(self):
+        migration.upgrade("001")
+        self.assertEqual(("001", "002"), (migration.version(), migration.head()))
+        self.assertEqual([{"id": 7}], self._rows())
+
+    def test_upgrade_in_two_steps_keeps_rows(self):
+        migration.upgrade("001")
+        migration.upgrade()
+        self.assertEqual("002", migration.version())
+        self.assertEqual([{"id": 7, "colour": "green"}], self._rows())
+
+    def test_upgrade_from_nothing_applies_all_migrations_in_order(self):
+        migration.upgrade()
+        self.assertEqual("002", migration.version())
+        self.assertEqual([{"id": 7, "colour": "green"}], self._rows())
+
+    def test_upgrade_to_older_version_changes_nothing(self):
+        migration.upgrade()
+        migration.upgrade("001")
+        self.assertEqual("002", migration.version())
+
+    def test_upgrade_with_failing_migration_keeps_version_and_rows(self):
+        migration.upgrade("001")
+        (self.versions / "third.py").write_text(FAILING)
+        self.assertRaises(ValueError, migration.upgrade)
+        self.assertEqual("001", migration.version())
+        self.assertEqual([{"id": 7}], self._rows())
+
+    def test_write_sql_from_version_contains_later_migrations_only(self):
+        output = io.StringIO()
+        migration.write_sql(output, "001")
+        self.assertIn("ADD COLUMN colour", output.getvalue())
+        self.assertNotIn("CREATE TABLE", output.getvalue())
 
 
 class SqlTest(unittest.TestCase):

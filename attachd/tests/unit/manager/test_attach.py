@@ -53,7 +53,8 @@ class AttachTest(unittest.TestCase):
         self.assertEqual(("compute-1", "/dev/vdb", "rw"), (row["host"], row["mountpoint"], "rw"))
         self.assertEqual([1, None], row["connector"]["x-rack"])
         self.assertIsNotNone(row["attached_at"])
-        self.assertEqual((None, None), (row["owner"], row["error"]))
+        self.assertIsNone(row["error"])
+        self.assertIsNone(rows.volume(self.volume_id)["lease_holder"])
         self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
 
     def test_attach_stores_what_recovery_needs_before_driver_call(self):
@@ -66,7 +67,7 @@ class AttachTest(unittest.TestCase):
         self.assertEqual("connecting", row["state"])
         self.assertEqual(CONNECTOR, row["connector"])
         self.assertEqual((1, 32), (row["generation"], len(row["secret"])))
-        self.assertIsNotNone(row["owner"])
+        self.assertIsNotNone(volume["lease_holder"])
         self.assertEqual(("attaching", "attaching"), (volume["status"], volume["attach_status"]))
 
     def test_attach_passes_provider_connector_mode_and_secret_to_driver(self):

@@ -80,7 +80,7 @@ class EndpointTest(unittest.TestCase):
         (told,) = messages.page({"project_id": rows.PROJECT}, Page(limit=9))
         self.assertEqual(("VOLUME_VOLUME_102_102", volume_id),
                          (told["event_id"], told["resource_uuid"]))  # fmt: skip
-        self.assertEqual({"user_id": "root", "attachment_id": mine}, told["facts"])
+        self.assertEqual({"user_id": "root", "attachment_id": mine}, told["details"])
 
     def test_initialize_and_terminate_connection_succeed(self):
         volume = Volume.get(self.context, rows.add_volume()["id"])

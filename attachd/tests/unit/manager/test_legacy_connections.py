@@ -63,12 +63,14 @@ class InitializeTest(Case):
 
     def test_initialize_stores_row_before_driver_call(self):
         seen = []
-        self.driver.script = lambda _call: seen.extend(rows.attachments(self.volume_id))
+        self.driver.script = lambda _call: seen.extend(
+            [*rows.attachments(self.volume_id), rows.volume(self.volume_id)]
+        )
         self.initialize()
-        (row,) = seen
+        row, volume = seen
         self.assertEqual(("connecting", 1, CONNECTOR), tuple(
             row[name] for name in ("state", "generation", "connector")))  # fmt: skip
-        self.assertIsNotNone(row["owner"])
+        self.assertIsNotNone(volume["lease_holder"])
 
     def test_initialize_same_host_again_returns_same_answer(self):
         first = self.initialize()
@@ -105,7 +107,9 @@ class InitializeTest(Case):
         self.initialize()
         mine = self.attach()
         self.initialize(OTHER_CONNECTOR)
-        self.assertEqual({mine}, {r["serves"] for r in rows.attachments(self.volume_id)} - {None})
+        self.assertEqual(
+            {mine}, {r["parent_id"] for r in rows.attachments(self.volume_id)} - {None}
+        )
         self.assertEqual("in-use", self.status())
 
     def test_initialize_detaching_volume_is_refused(self):
@@ -298,7 +302,7 @@ class DetachTest(Case):
         self.initialize(OTHER_CONNECTOR)
         other = self.attach(OTHER_SERVER)
         self.assertEqual([other], [row["id"] for row in self.detach(mine)])
-        (row,) = [each for each in rows.attachments(self.volume_id) if each["serves"]]
+        (row,) = [each for each in rows.attachments(self.volume_id) if each["parent_id"]]
         self.assertEqual({row["id"]}, self.driver.granted())
         self.assertEqual("in-use", self.status())
 

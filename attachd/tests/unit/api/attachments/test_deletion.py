@@ -151,7 +151,7 @@ class ForceDeleteTest(unittest.TestCase):
         return attachment, answer
 
     def told(self):
-        return [row["facts"] for row in messages.page({}, Page(limit=9))]
+        return [row["details"] for row in messages.page({}, Page(limit=9))]
 
     def test_force_delete_of_attached_leaves_message_to_manager(self):
         seen = frozenset({"connect_failed"})

@@ -73,7 +73,7 @@ class HubTest(unittest.TestCase):
 
     def test_what_is_not_kept_any_more_is_said_to_be_gone(self):
         tell(3)
-        self.assertEqual([], self.places(events.assign_sequence().given, 0))
+        self.assertEqual([], self.places(events.assign_sequence().assigned, 0))
         events.purge(models.now() + datetime.timedelta(seconds=9), 2)
         with self.assertRaisesRegex(exception.EventsExpired, "since revision 0.*revision 3"):
             self.hub.read_after(0, TIMEOUT)
@@ -86,16 +86,16 @@ class HubTest(unittest.TestCase):
         given = events.assign_sequence()
         events.purge(models.now() + datetime.timedelta(seconds=9), 9)
         tell()
-        self.assertEqual([3], wait_until(lambda: self.places(given.given)))
+        self.assertEqual([3], wait_until(lambda: self.places(given.assigned)))
 
     def test_what_a_failover_of_the_database_has_lost_is_not_told(self):
         tell(5)
-        self.assertEqual([], self.places(events.assign_sequence().given, 0))
+        self.assertEqual([], self.places(events.assign_sequence().assigned, 0))
         tell()
         self.assertEqual([6], self.places(5))
         with session.writer() as connection:
             connection.execute(sa.delete(models.events).where(models.events.c.revision > 3))
-            connection.execute(sa.update(models.event_sequence).values(given=3))
+            connection.execute(sa.update(models.event_sequence).values(assigned=3))
         wait_until(lambda: self.assertEqual([], self.places(6, 0.02)) or self.hub._last == 3)
         other = tell()
         (told,) = self.hub.read_after(3, TIMEOUT)

@@ -71,7 +71,7 @@ class WishTest(unittest.TestCase):
         self.assertIsNone(mine.shown(ROW | {"project_id": asking.OTHER_PROJECT}))
 
     def test_what_cannot_be_told_any_more_is_said_to_be_gone(self):
-        there = events.Sequence(given=9, forgotten=3)
+        there = events.Sequence(assigned=9, purged=3)
         for since in (3, 9):
             parameters.check(since, there)
         for since in (2, 10):

@@ -65,7 +65,7 @@ class StreamTest(unittest.TestCase):
     def test_it_ends_where_its_client_would_miss_something(self):
         tell(2)
         self.hub.subscribe()
-        self.hub.read_after(events.assign_sequence().given, 0)
+        self.hub.read_after(events.assign_sequence().assigned, 0)
         _stream, pieces = self.open()
         events.purge(models.now() + datetime.timedelta(seconds=9), 9)
         self.assertEqual([b"retry: 1000\nid: 0\n\n"], list(pieces))

@@ -259,7 +259,7 @@ class ForceDetachTest(DetachCase):
         first, second = self.several()
         rows.change_attachment(first, user_id="u")
         mine = self.connect(user_id="u")
-        self.connect(user_id="u", serves=second)
+        self.connect(user_id="u", parent_id=second)
         self.connect(user_id="other")
         self.force(attachment_id=first, connector=CONNECTOR)
         self.assertEqual([(CONNECTOR, (), [mine])], self.closed())

@@ -89,7 +89,7 @@ ROW = {
     "event_id": "VOLUME_VOLUME_007_010",
     "action_id": "007",
     "detail_id": "010",
-    "facts": None,
+    "details": None,
     "message_level": "ERROR",
     "created_at": "then",
     "expires_at": "later",
@@ -113,8 +113,8 @@ class ViewTest(unittest.TestCase):
         self.assertEqual({"self", "bookmark"}, {link["rel"] for link in shown["links"]})
 
     def test_what_the_words_leave_open_is_filled_in(self):
-        facts = {"user_id": "100%", "attachment_id": "a"}
-        row = ROW | {"action_id": "102", "detail_id": "102", "facts": facts}
+        details = {"user_id": "100%", "attachment_id": "a"}
+        row = ROW | {"action_id": "102", "detail_id": "102", "details": details}
         self.assertEqual(
             "delete attachment:User 100% had attachment a deleted by force.",
             handlers.message_view(row, asking.links())["user_message"],

@@ -25,7 +25,7 @@ def attachment(**values):
         "host": None,
         "mode": None,
         "asked_mode": None,
-        "serves": None,
+        "parent_id": None,
         **values,
     }
 

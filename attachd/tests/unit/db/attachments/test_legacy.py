@@ -248,7 +248,7 @@ class BindTest(Case):
     """Which connections belong to an attachment."""
 
     def serves(self, *ids):
-        return [rows.attachment(each)["serves"] for each in ids]
+        return [rows.attachment(each)["parent_id"] for each in ids]
 
     def test_on_an_ordinary_volume_all_connections_are_the_holders(self):
         one, two = self.connect(), self.connect(OTHER_CONNECTOR)
@@ -294,7 +294,9 @@ class BindTest(Case):
     def test_what_is_opened_later_serves_whoever_has_the_volume(self):
         mine = self.attach()["id"]
         volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
-        self.assertEqual(mine, legacy.parent_values(volume, held, "anywhere", "other")["serves"])
+        self.assertEqual(
+            mine, legacy.parent_values(volume, held, "anywhere", "other")["parent_id"]
+        )
         self.multiattach()
         volume = rows.volume(self.volume_id)
         self.assertEqual({}, legacy.parent_values(volume, held, "anywhere", "other"))
@@ -314,7 +316,7 @@ class BindTest(Case):
     def test_what_serves_an_attachment_is_closed_with_it(self):
         self.multiattach()
         mine, other = self.attach()["id"], self.attach(OTHER_SERVER)["id"]
-        one, _two = self.connect(serves=mine), self.connect(OTHER_CONNECTOR, serves=other)
+        one, _two = self.connect(parent_id=mine), self.connect(OTHER_CONNECTOR, parent_id=other)
         _nobodys = self.connect()
         self.assertEqual({one}, self.closed(mine))
 

@@ -129,7 +129,7 @@ class LaterTest(test_attachments_legacy.Case):
     def later(self, user="u"):
         """Return what a connection would serve that this user opens now."""
         volume, held = rows.volume(self.volume_id), rows.attachments(self.volume_id)
-        return legacy.parent_values(volume, held, "anywhere", user).get("serves")
+        return legacy.parent_values(volume, held, "anywhere", user).get("parent_id")
 
     def test_what_is_opened_later_serves_the_only_one_that_waits_for_it(self):
         self.multiattach()
@@ -138,7 +138,7 @@ class LaterTest(test_attachments_legacy.Case):
         self.hold()
         self.assertIsNone(self.later())
         self.release()
-        self.connect(serves=mine)
+        self.connect(parent_id=mine)
         self.assertIsNone(self.later())
         second = self.attach(test_attachments_legacy.OTHER_SERVER)["id"]
         self.assertEqual(second, self.later())
@@ -156,18 +156,18 @@ class ServingTest(test_attachments_legacy.Case):
 
     def serves(self, user="u", host="compute-1"):
         held = rows.attachments(self.volume_id)
-        return legacy.parent_values(rows.volume(self.volume_id), held, host, user).get("serves")
+        return legacy.parent_values(rows.volume(self.volume_id), held, host, user).get("parent_id")
 
     def test_it_is_for_what_is_at_its_host_and_not_connected(self):
         self.assertEqual(self.mine, self.serves("other"))
-        self.connect(serves=self.mine)
+        self.connect(parent_id=self.mine)
         self.hold()
         self.assertIsNone(self.serves())
         self.assertIsNone(self.serves("other"))
 
     def test_a_connection_that_surely_failed_serves_nobody(self):
         rows.add_attachment(
-            self.volume_id, "connect_failed", kind="connection", serves=self.mine, user_id="u"
+            self.volume_id, "connect_failed", kind="connection", parent_id=self.mine, user_id="u"
         )
         self.assertEqual(self.mine, self.serves())
 

@@ -148,7 +148,7 @@ class ConnectTest(Case):
 
 class ModeTest(Case):
     def mode(self, volume_id, asked=None, **mine):
-        mine = {"id": "new", "instance_uuid": None, "serves": None, **mine}
+        mine = {"id": "new", "instance_uuid": None, "parent_id": None, **mine}
         with session.writer() as connection:
             volume = self.locked(connection, volume_id)
             there = steps.list_rows(connection, volume_id)
@@ -205,8 +205,8 @@ class ModeTest(Case):
     def test_a_connection_and_what_it_serves_are_one_writer(self):
         volume = self.volume({**SEVERAL, "mode": "RO"})
         legacy = rows.add_attachment(volume, "attached", kind="legacy", mode="rw")["id"]
-        self.assertEqual("rw", self.mode(volume, serves=legacy))
-        rows.add_attachment(volume, "connected", kind="connection", mode="rw", serves=legacy)
+        self.assertEqual("rw", self.mode(volume, parent_id=legacy))
+        rows.add_attachment(volume, "connected", kind="connection", mode="rw", parent_id=legacy)
         self.assertEqual("rw", self.mode(volume, "rw", id=legacy))
         self.refused("one writer", volume)
 

@@ -184,7 +184,7 @@ class BesideTest(Case):
         mine = self.attached()
         other = self.attached(None, kind="legacy", connector=None)
         connection = {"kind": "connection", "volume": other["volume_id"], "state": "connected"}
-        self.attached(serves=other["id"], **connection)
+        self.attached(parent_id=other["id"], **connection)
         self.attached(**{**connection, "volume": None})  # It serves nobody that is known.
         expected = {mine["id"]: [other["id"]], other["id"]: [mine["id"]]}
         self.assertEqual(expected, self.beside(mine, other))

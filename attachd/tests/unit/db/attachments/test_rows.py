@@ -42,7 +42,7 @@ class KindTest(unittest.TestCase):
 class StrangersTest(unittest.TestCase):
     def test_a_host_is_expected_by_whoever_reserved_for_it(self):
         there = [
-            row("connected", "connection", host="elsewhere", serves=None, user_id="x"),
+            row("connected", "connection", host="elsewhere", parent_id=None, user_id="x"),
             row("held", "hold", user_id="other"),
         ]
         self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "other"))
@@ -54,12 +54,12 @@ class StrangersTest(unittest.TestCase):
     def test_one_hold_is_for_one_host(self):
         there = [
             row("held", "hold", user_id="u"),
-            row("connected", "connection", host="elsewhere", serves=None, user_id="u"),
+            row("connected", "connection", host="elsewhere", parent_id=None, user_id="u"),
         ]
         self.assertEqual(there[1:], attachment_rows.other_holders_for_host(there, "h", "u"))
 
     def test_a_connection_that_surely_failed_is_nobody(self):
-        there = [row("connect_failed", "connection", serves=None, user_id="x")]
+        there = [row("connect_failed", "connection", parent_id=None, user_id="x")]
         self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "u"))
 
     def test_what_is_attached_by_a_word_alone_expects_its_host(self):
@@ -68,7 +68,7 @@ class StrangersTest(unittest.TestCase):
         self.assertEqual(there, attachment_rows.other_holders_for_host(there, "h", "other"))
         there[0]["host"] = "h"
         self.assertEqual([], attachment_rows.other_holders_for_host(there, "h", "other"))
-        there.append(row("connected", "connection", id="c", serves="a1", host="x", user_id="u"))
+        there.append(row("connected", "connection", id="c", parent_id="a1", host="x", user_id="u"))
         self.assertEqual(there, attachment_rows.other_holders_for_host(there, "h", "u"))
 
     def test_a_free_volume_has_none(self):

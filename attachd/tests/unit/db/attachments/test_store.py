@@ -185,10 +185,10 @@ class MoveTest(Case):
     def test_values_are_stored_with_the_move(self):
         volume = rows.add_volume()["id"]
         mine = rows.add_attachment(volume)["id"]
-        moved = attachments.move(mine, volume, Event.CONNECT, {"owner": "o", "error": "e" * 2000})
+        moved = attachments.move(mine, volume, Event.CONNECT, {"host": "o", "error": "e" * 2000})
         stored = rows.attachment(mine)
         self.assertEqual(stored, {**stored, **moved.attachment})
-        self.assertEqual(("o", 1023), (stored["owner"], len(stored["error"])))
+        self.assertEqual(("o", 1023), (stored["host"], len(stored["error"])))
         self.assertIsNotNone(stored["updated_at"])
 
     def test_a_guard_sees_everything_and_adds_values(self):
@@ -202,10 +202,10 @@ class MoveTest(Case):
             self.assertEqual([other], [row["id"] for row in seen_others])
             return {"generation": seen_mine["generation"] + 1}
 
-        moved = attachments.move(mine, volume, Event.CONNECT, {"owner": "o"}, guard)
+        moved = attachments.move(mine, volume, Event.CONNECT, {"host": "o"}, guard)
         self.assertEqual([other], [row["id"] for row in moved.others])
         stored = rows.attachment(mine)
-        self.assertEqual((1, "o"), (stored["generation"], stored["owner"]))
+        self.assertEqual((1, "o"), (stored["generation"], stored["host"]))
 
     def test_a_guard_that_raises_forbids_the_move(self):
         volume = rows.add_volume()["id"]
@@ -332,7 +332,7 @@ class MoveAloneTest(Case):
         volume = rows.add_volume()["id"]
         mine = rows.add_attachment(volume, "connecting", generation=1)
         before = session.counters()
-        attachments.move_without_volume(mine, Event.GRANTED, {"owner": None}, 1)
+        attachments.move_without_volume(mine, Event.GRANTED, {"error": None}, 1)
         statements, transactions = session.counters()
         self.assertEqual((2, 1), (statements - before[0], transactions - before[1]))
         self.assertEqual("connected", rows.attachment(mine["id"])["state"])

@@ -25,10 +25,10 @@ class ConsequencesTest(unittest.TestCase):
 
     def seen(self, volume_id):
         row = rows.volume(volume_id)
-        return row["status"], row["leaving"]
+        return row["status"], row["pending_detaches"]
 
     def test_a_detach_is_the_one_that_was_begun(self):
-        volume_id, (first, second) = self.volume("attached", "attached", leaving=1)
+        volume_id, (first, second) = self.volume("attached", "attached", pending_detaches=1)
         self.assertEqual(("in-use", 1), self.seen(volume_id))
         attachments.move(first, volume_id, Event.DISCONNECT)
         self.assertEqual(("in-use", 0), self.seen(volume_id))
@@ -36,13 +36,13 @@ class ConsequencesTest(unittest.TestCase):
         self.assertEqual(("detaching", 0), self.seen(volume_id))
 
     def test_of_two_that_were_begun_one_remains_to_be_done(self):
-        volume_id, (first, _second) = self.volume("attached", "attached", leaving=2)
+        volume_id, (first, _second) = self.volume("attached", "attached", pending_detaches=2)
         self.assertEqual(("detaching", 2), self.seen(volume_id))
         attachments.move(first, volume_id, Event.DISCONNECT)
         self.assertEqual(("detaching", 1), self.seen(volume_id))
 
     def test_what_was_not_attached_leaves_what_was_begun(self):
-        volume_id, (_first, second) = self.volume("attached", "connected", leaving=1)
+        volume_id, (_first, second) = self.volume("attached", "connected", pending_detaches=1)
         attachments.move(second, volume_id, Event.DISCONNECT)
         attachments.move(second, volume_id, Event.REVOKED)
         self.assertEqual(("detaching", 1), self.seen(volume_id))
@@ -52,7 +52,7 @@ class ConsequencesTest(unittest.TestCase):
             lambda mine, _volume_id: attachments.complete(rows.attachment(mine)),
             lambda mine, volume_id: attachments.move(mine, volume_id, Event.COMPLETE),
         ):
-            volume_id, (mine,) = self.volume("attached", leaving=1)
+            volume_id, (mine,) = self.volume("attached", pending_detaches=1)
             complete(mine, volume_id)
             self.assertEqual(("in-use", 0), self.seen(volume_id))
 

@@ -201,14 +201,14 @@ class ResetTest(Case):
             self.assertEqual(1, len(rows.attachments(volume)))
 
     def test_a_detach_that_was_only_begun_gives_way_to_in_use(self):
-        volume = rows.add_volume(leaving=1)["id"]
+        volume = rows.add_volume(pending_detaches=1)["id"]
         rows.add_attachment(volume, "attached")
         self.assertEqual("detaching", rows.volume(volume)["status"])
         row = volumes.reset(volume, "in-use", None)
-        self.assertEqual(("in-use", 0), (row["status"], row["leaving"]))
+        self.assertEqual(("in-use", 0), (row["status"], row["pending_detaches"]))
 
     def test_a_volume_that_is_being_detached_says_so_when_it_has_grown(self):
-        volume = rows.add_volume("extending", leaving=1)["id"]
+        volume = rows.add_volume("extending", pending_detaches=1)["id"]
         rows.add_attachment(volume, "attached")
         self.assertEqual("detaching", volumes.move(volume, Event.EXTENDED)["status"])
 

@@ -66,7 +66,7 @@ class ExpireReservationsTest(unittest.TestCase):
         (message,) = messages.page({}, paging.Page(limit=10, sort=(("created_at", "asc"),)))
         self.assertEqual(
             (messages.EXPIRED, self.volume_id, {"attachment_id": mine}),
-            (message["detail_id"], message["resource_uuid"], message["facts"]),
+            (message["detail_id"], message["resource_uuid"], message["details"]),
         )
         self.assertEqual([], self.backend.driver.methods)
 

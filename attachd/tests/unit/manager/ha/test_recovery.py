@@ -47,7 +47,7 @@ class KilledTest(unittest.TestCase):
                     self.assertEqual(
                         self.attachment_id, row["connection_info"]["data"]["attachment_id"]
                     )
-                    self.assertIsNone(row["owner"])
+                    self.assertIsNone(rows.volume(self.volume_id)["lease_holder"])
 
     def _prepare_attach(self):
         self.volume_id = rows.add_volume()["id"]
