@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An administrator takes Compute's part, and says why.
+"""Administrators' override of the check with Nova: ``?override_reason=...`` under attachd 1.0.
 
-``?override_reason=...`` under attachd 1.0; who and why is logged and told to listeners.
+User and reason are logged and sent as a notification.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ PARAMETER: Final = "override_reason"
 
 QUERY_PARAMETERS: Final[Mapping[str, fields.Schema]] = {
     PARAMETER: fields.query_text(
-        "attachd 1.0. Why Compute is not asked, for administrators: it is recorded."
+        "attachd 1.0. Why Nova is not asked, for administrators: it is recorded."
     )
 }
-"""What clients are told of it."""
+"""The documentation of the parameter."""
 
 _REASON: Final = Validator(
     {
@@ -40,7 +40,7 @@ _REASON: Final = Validator(
 
 
 class AttachmentRef(NamedTuple):
-    """What has to be known of an attachment."""
+    """The attributes of an attachment that the checks need."""
 
     id: str
     volume_id: str
@@ -52,17 +52,17 @@ class AttachmentRef(NamedTuple):
 
     @classmethod
     def of(cls, attachment: Attachment) -> Self:
-        """Take it of an attachment."""
+        """Return those of an attachment."""
         return cls(**{name: getattr(attachment, name) for name in cls._fields})
 
 
 def is_overridden(
     ctx: RequestContext, request: webob.Request, wanted: Sequence[AttachmentRef]
 ) -> bool:
-    """Tell whether an administrator takes the responsibility, and write down who and why.
+    """Return whether the request overrides the check, and record user and reason.
 
-    :raises Forbidden: the caller may not
-    :raises InvalidInput: there is no reason that could be read
+    :raises Forbidden: the caller is not allowed to
+    :raises InvalidInput: the reason is blank or too long
     """
     why = reason(request)
     if why is None:
@@ -75,16 +75,16 @@ def is_overridden(
 
 
 def parameters(request: webob.Request) -> Mapping[str, str]:
-    """Return the parameters of a request, as far as they are of attachd's own: none elsewhere."""
+    """Return the query parameters of attachd's own API; none if the request did not ask for it."""
     if mv.negotiate(request.environ.get("HTTP_OPENSTACK_API_VERSION")).ext_version is None:
         return {}
     return serialization.read_query(request.query_string)
 
 
 def reason(request: webob.Request) -> str | None:
-    """Return the reason that a request gives, if it gives one.
+    """Return the reason that a request gives, or None.
 
-    :raises InvalidInput: there is none that could be read
+    :raises InvalidInput: the reason is blank or too long
     """
     given = parameters(request).get(PARAMETER)
     if given is not None:
@@ -93,7 +93,7 @@ def reason(request: webob.Request) -> str | None:
 
 
 def details(ctx: RequestContext, held: AttachmentRef, why: str | None) -> dict[str, str | None]:
-    """Return what listeners are told: what was taken from whom, by whom and why."""
+    """Return the content of a notification: the attachment, the caller and the reason."""
     return {
         "attachment_id": held.id,
         "instance_uuid": held.instance_uuid,

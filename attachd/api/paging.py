@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lists have in common: limit, marker, offset, sort, filters; used by list handlers."""
+"""Parameters that lists have in common: limit, marker, offset, sort, filters."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
@@ -20,29 +20,29 @@ PAGE_PARAMETERS: Final[Mapping[str, fields.Schema]] = MappingProxyType(
             "type": "integer",
             "minimum": 0,
             "maximum": 2**31 - 1,
-            "description": "How many there are on a page, at most.",
+            "description": "The maximum number of items on a page.",
         },
-        "marker": {"type": "string", "description": "The last id of the page before."},
+        "marker": {"type": "string", "description": "The last id of the previous page."},
         "offset": {
             "type": "integer",
             "minimum": 0,
             "maximum": 2**31 - 1,
-            "description": "How many to leave out at the beginning.",
+            "description": "The number of items to skip.",
         },
         "sort": {
             "type": "string",
-            "description": "What to sort by: `key:asc,another:desc`; instead of the next two.",
+            "description": "The sort keys: `key:asc,another:desc`; instead of the next two.",
         },
-        "sort_key": {"type": "string", "description": "What to sort by."},
-        "sort_dir": {"enum": ["asc", "desc"], "description": "Which way to sort."},
+        "sort_key": {"type": "string", "description": "The sort key."},
+        "sort_dir": {"enum": ["asc", "desc"], "description": "The sort direction."},
     }
 )
-"""What clients are told of the parameters of a page."""
+"""The documentation of the parameters of a page."""
 
 ALL_PROJECTS_PARAMETER: Final[Mapping[str, fields.Schema]] = MappingProxyType(
     {
         ALL_PROJECTS: fields.query_flag(
-            "Whether to list those of all projects, for administrators; others see their own."
+            "Whether to list those of all projects, for administrators; others get their own."
         )
     }
 )
@@ -53,9 +53,9 @@ _LARGEST_OFFSET = 2**31 - 1
 
 
 def read(query: Mapping[str, str], sort_keys: Mapping[str, str]) -> Page:
-    """Read the parameters of a page.
+    """Parse the parameters of a page.
 
-    :param sort_keys: what the list can be sorted by: columns by their names on the wire
+    :param sort_keys: columns by their names on the wire
     :raises BadRequest: naming the parameter that is wrong
     """
     limit = _number(query, "limit", CONF.api.max_limit)
@@ -95,7 +95,7 @@ def _sort(query: Mapping[str, str], known: Mapping[str, str]) -> list[tuple[str,
             raise exception.BadRequest(
                 reason=f"sort direction {direction[:100]!r} is neither asc nor desc."
             )
-        # Only the first time that a key is named makes a difference.
+        # The first mention of a key counts.
         pairs.setdefault(known[key], _DIRECTIONS[direction])
     return list(pairs.items())
 
@@ -106,7 +106,7 @@ def filters(
     """Return the filters among the parameters.
 
     :param known: the filters of this list
-    :raises BadRequest: there is an unknown one, which were ignored before 3.31
+    :raises BadRequest: a filter is unknown; before 3.31 it is ignored
     """
     asked = {key: text for key, text in query.items() if key not in _OTHERS}
     unknown = unknown_filters(query, known)
@@ -117,17 +117,17 @@ def filters(
 
 
 def unknown_filters(query: Mapping[str, str], known: Collection[str]) -> list[str]:
-    """Return what is neither a filter of this list nor another parameter."""
+    """Return the parameters that are neither a filter of this list nor common to all lists."""
     return [key for key in query if key not in _OTHERS and key not in known]
 
 
 def project(context: Any, query: Mapping[str, str]) -> str | None:
-    """Return the project whose things are listed; None, for admins who ask for it: of all.
+    """Return the project to list; None, for administrators on request: all projects.
 
-    Clients of others ask for it too, and are not refused.
+    The request of another caller for all projects is ignored, not refused.
     """
     if not context.is_admin:
-        found: str = context.project_id or ""  # Without a project nothing is listed, not all.
+        found: str = context.project_id or ""  # Without a project the list is empty.
         return found
     wanted = fields.parse_bool(ALL_PROJECTS, query.get(ALL_PROJECTS, "false"))
     return None if wanted else context.project_id
@@ -140,7 +140,7 @@ def next_link(
     wanted: Page,
     page: list[dict[str, Any]],
 ) -> list[links.Link]:
-    """Return the link to the next page: none when this one is not full."""
+    """Return the link to the next page; none if this page is not full."""
     if not page or len(page) < wanted.limit:
         return []
     return made.next(path, query, str(page[-1]["id"]))

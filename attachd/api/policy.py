@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what: base rules, personas, and the one place where they are enforced.
+"""Policy: base rules, personas and the enforcement of all rules.
 
-Each noun's ``policy.py`` lists its ``RULES``, made with :func:`rule`.  Operators override them
-in policy.yaml, which is read again within a second of a change.  A broken one is complained about,
-and what held before it goes on to hold; at the start it is refused.
+Each noun's ``policy.py`` lists its ``RULES``, made with :func:`rule`.  Operators override them in
+policy.yaml, which is read again within a second of a change.  An invalid file is logged and the
+previous rules stay in force; at the start it is an error.
 """
 
 from collections.abc import Hashable, Mapping, MutableMapping
@@ -25,7 +25,7 @@ from attachd.context import RequestContext
 
 LOG = log.getLogger(__name__)
 
-oslo_opts.set_defaults(CONF)  # which registers them: policy_files needs them before an enforcer
+oslo_opts.set_defaults(CONF)  # registers the options, which policy_files needs early
 
 ADMIN = "rule:admin_api"
 MEMBER = "rule:admin_or_project_member"
@@ -38,7 +38,7 @@ BASE_RULES = [
     oslo_policy.RuleDefault(
         "context_is_admin",
         "role:admin",
-        description="Who is an administrator, and so sees the resources of all projects.",
+        description="Administrators, who see the resources of all projects.",
     ),
     oslo_policy.RuleDefault(
         "admin_api",
@@ -48,12 +48,12 @@ BASE_RULES = [
     oslo_policy.RuleDefault(
         "admin_or_project_member",
         "rule:context_is_admin or (role:member and project_id:%(project_id)s)",
-        description="Administrators, and whoever may use the project's resources.",
+        description="Administrators, and users who may change the project's resources.",
     ),
     oslo_policy.RuleDefault(
         "admin_or_project_reader",
         "rule:context_is_admin or (role:reader and project_id:%(project_id)s)",
-        description="Administrators, and whoever may look at the project's resources.",
+        description="Administrators, and users who may read the project's resources.",
     ),
     oslo_policy.RuleDefault(
         "service_api",
@@ -63,9 +63,9 @@ BASE_RULES = [
 ]
 
 _LOOK_AGAIN = 1.0
-"""Seconds between two looks at the policy files."""
+"""Seconds between two checks of the policy files for changes."""
 _REMIND = 60.0
-"""Seconds between two complaints about one broken file."""
+"""Seconds between two log messages about one invalid file."""
 _CREDENTIALS = (
     "user_id", "project_id", "roles", "is_admin", "is_admin_project", "system_scope", "domain_id",
     "user_domain_id", "project_domain_id", "service_user_id", "service_project_id",
@@ -76,9 +76,9 @@ _CREDENTIALS = (
 def rule(
     name: str, check: str, description: str, *operations: str
 ) -> oslo_policy.DocumentedRuleDefault:
-    """Make the default of one rule.
+    """Return the default of one rule.
 
-    :param operations: the endpoints that it decides on, as "POST /attachments" or
+    :param operations: the endpoints that check it, as "POST /attachments" or
         "POST /attachments/{attachment_id}/action (os-complete)"
     """
     pairs = (operation.split(" ", 1) for operation in operations)
@@ -94,7 +94,7 @@ def rule(
 
 
 def list_rules() -> list[oslo_policy.RuleDefault]:
-    """Return all rules: for the enforcer, and for the generator of samples."""
+    """Return all rules; also for the sample generator."""
     found = list(BASE_RULES)
     for noun in endpoint.NOUNS:
         found += importlib.import_module(f"attachd.api.{noun}.policy").RULES
@@ -102,9 +102,9 @@ def list_rules() -> list[oslo_policy.RuleDefault]:
 
 
 def check_files() -> list[str]:
-    """Let the policy files pass that are configured, if they have no mistake.
+    """Check the configured policy files.
 
-    :returns: the names of those rules in them that nothing asks for
+    :returns: the names of rules in them that no check uses
     :raises ConfigurationError: naming the file and the mistake
     """
     return policy_files.check(
@@ -113,15 +113,15 @@ def check_files() -> list[str]:
 
 
 def load() -> None:
-    """Read the policy files now, not with the first request.
+    """Read the policy files now instead of with the first request.
 
-    :raises ConfigurationError: one is broken
+    :raises ConfigurationError: a file is invalid
     """
     _rules.in_force()
 
 
 def get_enforcer() -> oslo_policy.Enforcer:
-    """Return a new enforcer that knows all rules: for oslo.policy's tools, and for us."""
+    """Return a new enforcer that knows all rules; also for the tools of oslo.policy."""
     enforcer = oslo_policy.Enforcer(CONF)
     enforcer.suppress_default_change_warnings = True
     enforcer.register_defaults(list_rules())
@@ -129,7 +129,7 @@ def get_enforcer() -> oslo_policy.Enforcer:
 
 
 class _Rules:
-    """The rules in force in this process, read again when files change."""
+    """The rules in force in this process, reloaded when files change."""
 
     def __init__(self) -> None:
         self._loading = threading.Lock()
@@ -140,9 +140,9 @@ class _Rules:
         self._in_force: oslo_policy.Enforcer | None = None
 
     def in_force(self) -> oslo_policy.Enforcer:
-        """Return what holds now; nobody changes it any more.
+        """Return the enforcer in force, which is never changed.
 
-        :raises ConfigurationError: there is nothing yet, and the policy files are broken
+        :raises ConfigurationError: no rules are loaded yet, and the policy files are invalid
         """
         if self._in_force is None:
             with self._loading:
@@ -155,7 +155,7 @@ class _Rules:
         return self._in_force
 
     def _look(self) -> oslo_policy.Enforcer:
-        """Read the files if they have changed; broken ones change nothing."""
+        """Load changed files; invalid ones leave the rules unchanged."""
         state = policy_files.state(CONF)
         now = time.monotonic()
         complain_again = self._broken and now >= self._remind
@@ -172,16 +172,16 @@ class _Rules:
             enforcer = get_enforcer()
             enforcer.load_rules()
         except (exception.ConfigurationError, ValueError, OSError) as error:
-            # The latter two: a file has changed once more in between.
+            # ValueError and OSError: a file changed again after the check.
             if self._in_force is None:
                 raise
-            said = "%s The rules from before stay in force: correct it."
-            LOG.error(said, error)  # noqa: TRY400  it is no mistake of ours
+            said = "%s The previous rules stay in force: correct the file."
+            LOG.error(said, error)  # noqa: TRY400  a traceback does not help with a wrong file
             self._broken = True
             self._remind = time.monotonic() + _REMIND
             return
         if self._in_force is not None:
-            LOG.info("The policy files have changed and are in force now.")
+            LOG.info("Changed policy files are in force now")
         self._in_force, self._broken = enforcer, False
 
 
@@ -189,16 +189,16 @@ _rules = _Rules()
 
 
 def forget() -> None:
-    """Read everything anew with the next request; for tests that change the configuration."""
+    """Reload everything with the next request; for tests that change the configuration."""
     global _rules  # noqa: PLW0603  one set of rules per process is the point
     _rules = _Rules()
 
 
 def authorize(context: RequestContext, name: str, target: Mapping[str, Any]) -> None:
-    """Let the caller go on only if the rule allows them to act on the target.
+    """Check that a rule allows the caller to act on the target.
 
-    This is what oslo.policy's Enforcer.authorize() decides, without a look at the files and
-    without preparing a log message for each decision.
+    The result is that of oslo.policy's Enforcer.authorize(), which would check the files and
+    format a log message each time.
 
     :raises Forbidden: naming the rule
     """
@@ -207,9 +207,9 @@ def authorize(context: RequestContext, name: str, target: Mapping[str, Any]) -> 
 
 
 def allows(context: RequestContext, name: str, target: Mapping[str, Any]) -> bool:
-    """Tell whether a rule allows the caller to act on the target.
+    """Return whether a rule allows the caller to act on the target.
 
-    Within one request a rule is asked once for each target, unless the rules change meanwhile.
+    Within one request the decision is cached for each target, unless the rules change.
     """
     rules = _rules.in_force()
     memory: _Memory | None = context.policy_cache
@@ -224,7 +224,7 @@ def allows(context: RequestContext, name: str, target: Mapping[str, Any]) -> boo
 
 
 class _Memory(NamedTuple):
-    """What has been decided in one request."""
+    """The cached decisions of one request."""
 
     rules: oslo_policy.Enforcer
     credentials: dict[str, Any]
@@ -258,16 +258,16 @@ def _scope(context: RequestContext) -> str:
 
 
 def is_admin(context: RequestContext) -> bool:
-    """Tell whether the caller sees the resources of all projects."""
-    # Not remembered: the credentials that others are decided by have what is found here.
+    """Return whether the caller sees the resources of all projects."""
+    # Not cached: the cached credentials include the result.
     rules = _rules.in_force()
     return _decide(rules, context, _credentials(context), "context_is_admin", {})
 
 
 def patch_oslo_policy_cache() -> None:
-    """Have oslo.policy look at the signature of a kind of check once, not at each decision.
+    """Cache the signatures of checks, which oslo.policy inspects at each decision.
 
-    Where oslo.policy is not the one we know, it stays as it is.
+    An unknown version of oslo.policy is left unchanged.
     """
     known = getattr(oslo_checks, "_check", None)
     if known is not None and tuple(inspect.signature(known).parameters) == _KNOWN_ARGUMENTS:
@@ -293,7 +293,7 @@ def _check(
     enforcer: oslo_policy.Enforcer,
     current_rule: str | None,
 ) -> bool:
-    """Do as oslo.policy's function of this name, which this one replaces."""
+    """Replace oslo.policy's function of this name, with the same results."""
     takes = _takes.get(kind := type(rule))
     if takes is None:
         takes = _takes_current_rule(kind)

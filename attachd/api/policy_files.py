@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds mistakes in policy files, where oslo.policy would deny or ignore; read by policy.py.
+"""Validation of policy files, where oslo.policy would deny or ignore mistakes; used by policy.py.
 
-A file is broken if it cannot be read, is no YAML, is no table of rules, or has a rule that asks
-for something that there is not: no kind of check, no such rule, or in the end itself.
+A file is invalid if it cannot be read, is not YAML, is not a mapping of rules, or has a rule that
+refers to an unknown kind of check, to an unknown rule, or to itself.
 """
 
 import ast
@@ -19,13 +19,13 @@ from attachd import exception
 
 State = tuple[tuple[str, ...], ...]
 Checks = dict[str, Any]
-"""What oslo.policy makes of rules, by their names."""
+"""Parsed rules by name."""
 
 _NEVER = re.compile(r"(?<![^\s(])!(?![^\s)])")
 
 
 def find(conf: cfg.ConfigOpts) -> list[Path]:
-    """Return the files that hold in this order: the policy file, those of the policy folders.
+    """Return the policy files in their order: the policy file, then those of the policy folders.
 
     :raises ConfigurationError: a folder cannot be read
     """
@@ -47,7 +47,7 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 def state(conf: cfg.ConfigOpts) -> State:
-    """Return what is different after any of the files has changed, come or gone."""
+    """Return a value that differs after any of the files was changed, added or removed."""
     try:
         return tuple(_state(path) for path in find(conf))
     except exception.ConfigurationError as error:
@@ -67,11 +67,11 @@ def check(
     defaults: Sequence[oslo_policy.RuleDefault],
     credentials: Collection[str],
 ) -> list[str]:
-    """Let files pass that have no mistake.
+    """Check that files have no mistake.
 
-    :param defaults: the rules that there are
-    :param credentials: what is known of callers, which a check may ask for
-    :returns: the names of those rules in the files that nothing asks for
+    :param defaults: all rules of the service
+    :param credentials: the attributes of callers that a check may use
+    :returns: the names of rules in the files that no check uses
     :raises ConfigurationError: naming the file, the rule and the mistake
     """
     known: Checks = {each.name: each.check for each in defaults}
@@ -106,7 +106,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _parse(path: Path, name: str, text: Any, credentials: Collection[str]) -> Any:
-    """Return what oslo.policy makes of a rule; what it does not understand it denies."""
+    """Parse a rule; oslo.policy would turn a malformed one into a denial."""
     if not isinstance(text, str):
         raise _broken(path, f"the rule {name} is no text but {text!r}")
     parsed = oslo_policy.RuleDefault(name, text).check
@@ -121,7 +121,7 @@ def _parse(path: Path, name: str, text: Any, credentials: Collection[str]) -> An
 
 
 def _leaves(parsed: Any) -> Iterator[Any]:
-    """Return what a check is made of in the end."""
+    """Yield the leaves of a parsed rule."""
     parts = list(getattr(parsed, "rules", ()))
     if isinstance(parsed, oslo_checks.NotCheck):
         parts.append(parsed.rule)
@@ -132,7 +132,7 @@ def _leaves(parsed: Any) -> Iterator[Any]:
 
 
 def _is_known(kind: str, credentials: Collection[str]) -> bool:
-    """Tell whether a check compares a constant, or something that is known of callers."""
+    """Return whether a check compares a constant, or an attribute of callers."""
     try:
         ast.literal_eval(kind)
     except (ValueError, SyntaxError):
@@ -145,7 +145,7 @@ def _references(parsed: Any) -> set[str]:
 
 
 def _check_references(path: Path, name: str, checks: Checks) -> None:
-    """Let a rule pass whose references all lead somewhere."""
+    """Check that the references of a rule are known, and not circular."""
     waiting, seen = [name], set[str]()
     while waiting:
         for match in _references(checks[waiting.pop()]):

@@ -23,14 +23,14 @@ _DOCUMENTS = (["v3"], ["v3", ""], [""])
 """The paths, in parts, of the version documents."""
 
 _LONGEST_PROJECT = 64
-"""Characters of a project id, as the tables keep it."""
+"""Characters of a project id, as the database stores it."""
 
 Identify = Callable[[dict[str, Any], str | None], RequestContext]
-"""(environ, project id of the URL) -> who asks; raises Unauthorized, BadRequest."""
+"""(environ, project id of the URL) -> context; raises Unauthorized, BadRequest."""
 
 
 class Match(NamedTuple):
-    """What a URL and a method lead to."""
+    """The endpoints that match a URL and a method."""
 
     candidates: Sequence[Endpoint]
     url_project: str | None
@@ -40,7 +40,7 @@ class Match(NamedTuple):
 class _Node:
     """One part of a path; ``methods`` are those of the path that ends here.
 
-    ``anything`` answers at and below this path where nothing else does, by all methods.
+    ``anything`` matches this path and all paths below it, by all methods, as a last resort.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Node:
         self.anything: list[Endpoint] = []
 
     def grow(self, part: str) -> "_Node":
-        """Return the node behind a part of a path, made when there is none."""
+        """Return the node for the next part of a path; create it if it is missing."""
         if not part.startswith("{"):
             return self.literal.setdefault(part, _Node())
         if self.variable is None:
@@ -59,9 +59,9 @@ class _Node:
 
 
 class RouteTable:
-    """Finds endpoints; literal parts of a path win over variable ones.
+    """The route table; literal parts of a path take precedence over variable ones.
 
-    :param missing: endpoints which also answer at all URLs below theirs
+    :param missing: endpoints that also match all URLs below theirs
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class RouteTable:
         return node
 
     def find(self, method: str, parts: list[str]) -> Match | None:
-        """Look up the parts of a path below /v3; None: there is no such URL."""
+        """Look up the parts of a path below /v3; return None for an unknown URL."""
         if parts[0] in self._root.literal:
             return self._walk(method, parts, None)
         if len(parts[0]) <= _LONGEST_PROJECT and self._project.fullmatch(parts[0]):
@@ -109,7 +109,7 @@ class RouteTable:
 
 
 class Root:
-    """The one controller: pecan asks it for every URL."""
+    """The one controller, which pecan calls for every URL."""
 
     def __init__(self, identify: Identify) -> None:
         self._table = RouteTable(
@@ -119,7 +119,7 @@ class Root:
 
     @pecan.expose(content_type="application/json")
     def dispatch(self, request: webob.Request, response: webob.Response) -> webob.Response:
-        """Answer one request, whatever it is."""
+        """Handle one request."""
         parts = request.path_info.split("/")[1:] or [""]
         if parts in _DOCUMENTS and request.method in {"GET", "HEAD"}:
             return self._answer(request, response, parts)
@@ -141,9 +141,9 @@ class Root:
                 self._call(request, response, match, asked)
             else:
                 _show_versions(request, response, match)
-        except Exception as error:  # noqa: BLE001  each of them is answered, and logged there
+        except Exception as error:  # noqa: BLE001  errors.fault() logs and answers all of them
             _show_fault(request, response, error)
-        if LOG.isEnabledFor(log.DEBUG):  # the path is put together when it is asked for
+        if LOG.isEnabledFor(log.DEBUG):  # webob builds the path at each access
             LOG.debug("%s %s: %d", request.method, request.path, response.status_int)
         return response
 
@@ -177,7 +177,7 @@ def _name_version(response: webob.Response, header: str) -> None:
 def _show_fault(request: webob.Request, response: webob.Response, error: Exception) -> None:
     fault = errors.fault(error, request.environ["openstack.request_id"])
     if isinstance(error, exception.Unauthorized):
-        del response.headers["x-compute-request-id"]  # as where Keystone answers it
+        del response.headers["x-compute-request-id"]  # as keystonemiddleware answers a 401
     if isinstance(error, exception.NotAcceptable) and error.details["version"] >= mv.MINIMUM:
         _name_version(response, f"{mv.SERVICE} {error.details['version']}")
     response.status_int = fault.status
@@ -196,7 +196,7 @@ def _show_versions(request: webob.Request, response: webob.Response, parts: list
 
 
 def _version_document(href: str) -> dict[str, Any]:
-    """Describe version 3 as discovering clients read it."""
+    """Return the version document of version 3, for discovery."""
     return {
         "id": "v3.0",
         "status": "CURRENT",

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads bodies and query strings sent by anybody, and writes answers; used by root.
+"""Parsing of bodies and query strings from untrusted clients, and encoding of responses.
 
-Whatever is wrong with them is the sender's mistake and is told so; what is returned can be
-stored, sent by RPC and shown without any further care: text is UTF-8 without NUL, numbers are
-finite, nesting is shallow.
+Mistakes are answered as the client's.  Parsed values can be stored, sent by RPC and shown without
+further checks: text is UTF-8 without NUL, numbers are finite, nesting is shallow.
 """
 
 import abc
@@ -24,21 +23,21 @@ LOG = log.getLogger(__name__)
 
 MEDIA_TYPES = frozenset({"application/json", "application/vnd.openstack.volume+json"})
 MAX_DEPTH = 32
-"""How deep objects and arrays of a body may be nested."""
+"""Maximum nesting of objects and arrays in a body."""
 MAX_PARAMETERS = 100
 _CHUNK = 64 * 1024
 _MAX_DRAIN = 32 * 1024 * 1024
-"""Bytes of a refused body that are read, so that the sender gets to see the refusal."""
+"""Bytes of a rejected body that are read, so that the client can read the response."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SUSPICIOUS = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def read_json(request: webob.Request) -> Any:
-    """Return what the body says in JSON.
+    """Parse the JSON body of a request.
 
-    :raises BadRequest: it is empty or broken
-    :raises UnsupportedMediaType: it is something else
+    :raises BadRequest: it is empty or malformed
+    :raises UnsupportedMediaType: it is not declared as JSON
     :raises TooLarge: it exceeds [api]max_request_body_size
     """
     raw = _read(request)
@@ -55,7 +54,7 @@ def read_json(request: webob.Request) -> Any:
 
 
 def parse(raw: bytes) -> Any:
-    """Return what a body says in JSON; raises BadRequest."""
+    """Parse a JSON body; raises BadRequest."""
     try:
         text = raw.decode()
         _check_depth(text)
@@ -69,24 +68,24 @@ def parse(raw: bytes) -> Any:
 
 
 class StreamingBody(abc.ABC):
-    """An answer that is sent piece by piece; who sends it closes it, whatever happens."""
+    """A response body that is sent in chunks; the web server closes it in any case."""
 
     @abc.abstractmethod
     def __iter__(self) -> Iterator[bytes]:
-        """Yield what is sent next."""
+        """Yield the chunks."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give back what it uses."""
+        """Release the resources of the body."""
 
 
 def encode(result: Any) -> bytes:
-    """Return an answer in JSON, with times as the Block Storage API writes them."""
+    """Encode a response as JSON, with times in the format of the Block Storage API."""
     return _to_json(result).encode()
 
 
 def _format_time(value: Any) -> str:
-    """Write a time: 2026-01-31T12:00:00.000000."""
+    """Format a time: 2026-01-31T12:00:00.000000."""
     text: str = value.isoformat(timespec="microseconds")
     return text
 
@@ -112,13 +111,13 @@ def _read(request: webob.Request) -> bytes:
 
 
 def _read_exactly(source: Any, length: int) -> bytes:
-    """Read a body to its end, where webob would make copies of it for others to read again."""
+    """Read a body to its end; webob would copy it, so that it can be read again."""
     pieces: list[bytes] = []
     while length > 0:
         try:
             piece = source.read(length)
-        except OSError as error:  # what a server raises when its client hangs up
-            LOG.debug("A body could not be read: %s", error)
+        except OSError as error:  # raised by a web server when its client disconnects
+            LOG.debug("Reading a body failed: %s", error)
             piece = b""
         if not piece:
             raise exception.BadRequest(reason="The request ended before its body did.")
@@ -162,13 +161,13 @@ def _explain(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     text = str(error)
-    if text.startswith("Exceeds the limit"):  # Python's own words are about Python
+    if text.startswith("Exceeds the limit"):  # Python's message names a Python function
         return "a number has too many digits"
     return text[: 2 * validation.MAX_SHOWN]
 
 
 def _check_storable(value: Any) -> None:
-    """Walk through a value whose text holds a NUL or half a surrogate pair, perhaps."""
+    """Check that no string in a value has a NUL or half a surrogate pair."""
     waiting: list[tuple[str, Any]] = [("", value)]
     while waiting:
         path, item = waiting.pop()
@@ -186,9 +185,9 @@ def _check_storable(value: Any) -> None:
 
 
 def read_query(text: str) -> dict[str, str]:
-    """Return the parameters of a query string; of several with one name the last one.
+    """Parse a query string; the last of several parameters of one name counts.
 
-    :raises BadRequest: it is not UTF-8, or holds control characters
+    :raises BadRequest: it is not UTF-8, or has control characters
     """
     if not text:
         return {}
@@ -213,9 +212,9 @@ def read_query(text: str) -> dict[str, str]:
 
 
 def check_segments(values: tuple[str, ...]) -> None:
-    """Let the variable parts of a URL pass; nothing has a name that cannot be read.
+    """Check the variable parts of a URL.
 
-    :raises NotFound: one is too long, or holds control characters
+    :raises NotFound: one is too long, or has control characters, as no resource does
     """
     for value in values:
         if len(value) > 255 or _CONTROL.search(value):  # noqa: PLR2004  the longest column

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts requests, by the endpoint that answered; wrapped around the application if wanted."""
+"""Middleware that counts requests by endpoint, and names their spans in traces."""
 
 from collections.abc import Iterable
 import functools
@@ -18,22 +18,22 @@ from attachd.telemetry import tracing as ours
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER = "other"
-"""What is none of our endpoints, or no method: callers must not be able to make labels."""
+"""The label of unknown endpoints and methods, so that clients cannot create labels."""
 
 ENDPOINT = "attachd.endpoint"
-"""Where the environment of a request has the template of its path, and then its Endpoint."""
+"""The key in the environ for the template of the path, later for the Endpoint."""
 
 
 class Measured:
-    """Counts each request of an application."""
+    """Middleware that counts each request."""
 
     def __init__(self, inner: Application, told: exporter.Exporter) -> None:
         self._inner = inner
         self._told = told
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
-        self._told.start()  # in this process, too
+        """Handle one request."""
+        self._told.start()  # also in a process that was forked later
         started = time.monotonic()
         status = "500"
 
@@ -56,7 +56,7 @@ def _method(environ: Environ) -> str:
 
 
 def endpoint_of(environ: Environ) -> str:
-    """Return the template of the path, with the name of the action where there is one."""
+    """Return the template of the path, with the name of the action if there is one."""
     found = environ.get(ENDPOINT)
     if found is None:
         return "/healthcheck" if environ.get("PATH_INFO") == "/healthcheck" else _OTHER
@@ -69,7 +69,7 @@ def _named(path: str, action: str | None) -> str:
 
 
 def measured(application: Application) -> Application:
-    """Return the application with its requests counted, and have them told."""
+    """Return the application with a counter of its requests, and start the exporter."""
     told = exporter.of("api", service.version(), row_counts.statement_totals)
     if _stays():
         told.start()
@@ -77,19 +77,19 @@ def measured(application: Application) -> Application:
 
 
 def _stays() -> bool:
-    """Tell whether threads of this process run: those of uWSGI's master do not."""
-    server: Any = sys.modules.get("uwsgi")  # inside uWSGI it is there from the beginning
+    """Return whether threads of this process run: those of uWSGI's master do not."""
+    server: Any = sys.modules.get("uwsgi")  # only inside uWSGI there is such a module
     return server is None or bool(server.worker_id())
 
 
 class Traced:
-    """Names the spans that oslo.middleware makes: by templates, as there are few of them."""
+    """Middleware that names spans of oslo.middleware by path templates, which are few."""
 
     def __init__(self, inner: Application) -> None:
         self._inner = inner
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
+        """Handle one request."""
         answer = self._inner(environ, start_response)
         span = environ.get("otel.span")
         if span is not None:
@@ -106,7 +106,7 @@ class Traced:
 
 
 def traced(application: Application) -> Application:
-    """Return the application with its requests traced, or as it is."""
+    """Return the application with traced requests if tracing is enabled, else unchanged."""
     ours.setup("attachd-api")
     if not ours.is_on():
         return application

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON schemas, compiled once, whose errors name the field; used by endpoint.
+"""Compiled JSON schemas, whose errors name the field; used by endpoint.
 
-The schemas are in each noun's schema.py, made of what is in fields.py.
+The schemas are in each noun's schema.py, and consist of those in fields.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from attachd import exception
 Schema = Mapping[str, Any]
 
 MAX_SHOWN = 100
-"""How many characters of a wrong value its message shows."""
+"""Characters of a wrong value that its message shows."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}", re.ASCII)
 _formats = jsonschema.FormatChecker(formats=())
@@ -37,10 +37,10 @@ class Validator:
         self._errors = kind(schema, format_checker=_formats).iter_errors
 
     def check(self, value: Any, root: str = "") -> None:
-        """Let a value that fits pass.
+        """Check a value.
 
-        :param root: what the value itself is called in messages, if anything
-        :raises InvalidInput: naming the first field that is wrong
+        :param root: the name of the value itself in messages, if any
+        :raises InvalidInput: naming the first wrong field
         """
         for error in self._errors(value):
             raise _invalid(error, root)
@@ -56,7 +56,7 @@ def _invalid(error: exceptions.ValidationError, root: str) -> exception.BadReque
 
 
 def abbreviate(value: Any) -> str:
-    """Return a value as messages show it: unprintable characters escaped, cut at its end."""
+    """Return a value for messages: unprintable characters escaped, and truncated."""
     if isinstance(value, str):
         value = value[: MAX_SHOWN + 1]
     text = repr(value)
@@ -94,7 +94,7 @@ def _too_long(error: exceptions.ValidationError) -> str:
 
 
 def _described(error: exceptions.ValidationError) -> str:
-    """Say what was wanted as the schema describes it: a pattern tells only programmers."""
+    """Use the description of the schema: a pattern would be unreadable."""
     wanted = error.schema.get("description")
     return f"{abbreviate(error.instance)} is not {wanted}" if wanted else _plain(error)
 
@@ -109,10 +109,10 @@ _REASONS = {
 
 
 class VersionedSchema:
-    """Schemas by the microversion each of them came with."""
+    """Schemas by the microversion that introduced each of them."""
 
     def __init__(self, steps: Schema | Sequence[tuple[Any, Schema]], first: Any) -> None:
-        """Compile; ``first`` is the version of a single schema."""
+        """Compile them; ``first`` is the version of a single schema."""
         pairs = [(first, steps)] if isinstance(steps, Mapping) else steps
         self._steps = sorted(
             ((since, Validator(schema)) for since, schema in pairs),
@@ -122,17 +122,17 @@ class VersionedSchema:
 
     @property
     def schemas(self) -> list[Schema]:
-        """All schemas, the newest first; for tests that make bodies of them."""
+        """All schemas, the newest first; for tests that generate bodies."""
         return [validator.schema for _since, validator in self._steps]
 
     def at(self, version: Any) -> Validator | None:
-        """Return what holds in a version; None: nothing did yet."""
+        """Return the schema of a version; None: it has none yet."""
         for since, validator in self._steps:
             if version >= since:
                 return validator
         return None
 
     def check(self, value: Any, version: Any, root: str = "") -> None:
-        """Let a value pass that fits the schema of a version; see Validator.check()."""
+        """Check a value against the schema of a version; see Validator.check()."""
         if (validator := self.at(version)) is not None:
             validator.check(value, root)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents of hosts: which there are, how they are, and forgetting one; attachd 1.0.
+"""Agents of hosts in attachd 1.0: list, show and delete them.
 
-Hosts make themselves known by their first report, or an operator does: attachd-manage agent add.
+A host registers itself with its first report, or an operator registers it: attachd-manage agent
+add.
 """
 
 from collections.abc import Mapping
@@ -35,7 +36,7 @@ _PUBLIC_KEYS: Final = frozenset(
         "platform",
     }
 )
-"""What of a connector is no secret; of other keys nobody knows."""
+"""The keys of a connector that are no secrets; an unknown key may be one."""
 
 _OF_A_DEVICE: Final = ("attachment_id", "volume_id", "path", "size_bytes", "mountpoint")
 
@@ -44,13 +45,13 @@ class Agent(TypedDict):
     """An agent.
 
     :ivar state: "up", "down" or, if it has never reported, "new"
-    :ivar last_seen: when it has reported last; null: never
+    :ivar last_seen: time of its last report; null: never
     :ivar connector_type: how it makes devices: "kernel" or "user-space"
     :ivar version: of attachd
-    :ivar error: what is wrong there, such as attachments that hang, or null
-    :ivar connector: what backends are told of its host, without secrets; null: nothing can be
-        attached there at present
-    :ivar devices: that it has, as of its last report
+    :ivar error: what is wrong at the host, such as stuck attachments, or null
+    :ivar connector: the connector of the host, without secrets; null: nothing can be attached
+        there at present
+    :ivar devices: those of its last report
     """
 
     host: str
@@ -64,7 +65,7 @@ class Agent(TypedDict):
 
 
 def agent_view(row: Row) -> Agent:
-    """Show one agent.
+    """Return the representation of one agent.
 
     :param row: as of db.agents.get()
     """
@@ -92,13 +93,13 @@ def agent_view(row: Row) -> Agent:
     doc=EndpointDoc({"agents": list[Agent]}),
 )
 def index() -> Body:
-    """Answer all agents, by the names of their hosts."""
+    """List all agents, sorted by the names of their hosts."""
     return {"agents": [agent_view(row) for row in agents.list_all()]}
 
 
 @endpoint("GET", ITEM, ext_since=mv.EXT_BASE, policy=policy.GET, doc=EndpointDoc({"agent": Agent}))
 def show(host: str) -> Body:
-    """Answer one agent."""
+    """Show one agent."""
     return {"agent": agent_view(agents.get(host))}
 
 
@@ -111,5 +112,5 @@ def show(host: str) -> Body:
     doc=EndpointDoc(faults=(409,)),
 )
 def delete(host: str) -> None:
-    """Forget an agent whose host has nothing attached: whoever reports next may be another one."""
+    """Delete an agent whose host has nothing attached; the next report registers a new one."""
     agents.delete(host)

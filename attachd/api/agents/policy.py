@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may look at the agents of hosts, and have one forgotten."""
+"""Policy of the agents of hosts."""
 
 from attachd.api import policy
 
@@ -10,14 +10,14 @@ RULES = [
     policy.rule(
         GET,
         policy.ADMIN,
-        "See which hosts have an agent, how each of them is, and what it has attached.",
+        "List and show the agents of hosts, their states and their devices.",
         "GET /agents",
         "GET /agents/{host}",
     ),
     policy.rule(
         DELETE,
         policy.ADMIN,
-        "Forget the agent of a host, and its key with it.",
+        "Delete the agent of a host, and its key.",
         "DELETE /agents/{host}",
     ),
 ]

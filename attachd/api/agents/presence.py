@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the agent of a host can be asked, and what it connects with; for room api."""
+"""Checks of whether the agent of a host can work, and the connector that it reports."""
 
 from collections.abc import Mapping
 import datetime
@@ -13,13 +13,13 @@ Row = Mapping[str, Any]
 
 
 def connector(host: str) -> dict[str, Any]:
-    """Return what the agent of a host connects volumes with.
+    """Return the connector of a host, as its agent reports it.
 
-    :returns: a connector, as of os-brick's get_connector_properties(), which names the host as
-        callers do and no mountpoint
-    :raises AgentNotFound: nobody knows the host
+    :returns: a connector, as of os-brick's get_connector_properties(), with the name of the host
+        that callers use and without a mountpoint
+    :raises AgentNotFound: the host is unknown
     :raises AgentUnavailable: its agent does not report
-    :raises Conflict: it reports that nothing can be attached there
+    :raises Conflict: the agent reports that nothing can be attached there
     """
     row = agents.get(host)
     if not row["alive"]:
@@ -35,7 +35,7 @@ def connector(host: str) -> dict[str, Any]:
 
 
 def check_nowhere_else(volume_id: str, host: str) -> None:
-    """Let a host have a volume of which no other one has a device that nobody remembers.
+    """Check that no other host has an orphan device of a volume.
 
     :raises Conflict: one has, as after a database was restored from a backup
     """
@@ -49,10 +49,10 @@ def check_nowhere_else(volume_id: str, host: str) -> None:
 
 
 def check(host: str, else_do: str) -> None:
-    """Let something go on for which the agent of a host is needed.
+    """Check that the agent of a host can do its part.
 
-    :param else_do: what can be done without it, for people: a sentence
-    :raises AgentUnavailable: it does not report, or is not known any more
+    :param else_do: a sentence for the message: what can be done without the agent
+    :raises AgentUnavailable: it does not report, or was removed
     """
     try:
         row = agents.get(host)
@@ -63,12 +63,12 @@ def check(host: str, else_do: str) -> None:
 
 
 def away(host: str, since: str, else_do: str) -> exception.AgentUnavailable:
-    """Return the error of somebody who needs an agent, with what can be done without it."""
+    """Return the error of an unavailable agent, with what can be done without it."""
     known = exception.AgentUnavailable(host=host, since=since)
     return exception.AgentUnavailable(f"{known} {else_do}", **known.details)
 
 
 def since(row: Row) -> str:
-    """Tell for how long nothing has been heard of an agent, so that it fits after "heard of"."""
+    """Return the time of the last report in the form that AgentUnavailable's message needs."""
     seen_at: datetime.datetime | None = row["seen_at"]
     return "yet" if seen_at is None else f"since {seen_at:%Y-%m-%d %H:%M:%S} UTC"

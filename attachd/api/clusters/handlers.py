@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters of managers, of which there are none: each backend has one manager."""
+"""Clusters of managers, of which there are none, and the cleanup of unfinished work.
+
+A manager continues its unfinished work when it starts, and old work at each report.  The cleanup
+call therefore orders nothing: it returns the managers that finish their work, and those that have
+to be started, because no other process can finish theirs.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypedDict
@@ -47,7 +52,7 @@ CLEANUP: Final[Schema] = fields.fields(
 
 FILTERS: Final = frozenset({"name", "binary", "is_up", "disabled", "num_hosts", "num_down_hosts"})
 LATER_FILTERS: Final = frozenset({"replication_status", "frozen", "active_backend_id"})
-"""Filters that came with 3.26."""
+"""Filters since 3.26."""
 
 _DOC: Final = EndpointDoc(
     {"clusters": list[Any]},
@@ -58,21 +63,21 @@ _DOC: Final = EndpointDoc(
 
 @endpoint("GET", "/clusters", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL, doc=_DOC)
 def index(query: Query, version: mv.Version) -> Body:
-    """Answer that there are none."""
+    """List clusters: there are none."""
     _check_filters(query, version)
     return {"clusters": []}
 
 
 @endpoint("GET", "/clusters/detail", since=mv.CLUSTER_SUPPORT, policy=policy.GET_ALL, doc=_DOC)
 def detail(query: Query, version: mv.Version) -> Body:
-    """Answer that there are none."""
+    """List clusters with details: there are none."""
     _check_filters(query, version)
     return {"clusters": []}
 
 
 @endpoint("GET", "/clusters/{name}", since=mv.CLUSTER_SUPPORT, policy=policy.GET)
 def show(name: str) -> NoReturn:
-    """Answer that it is not there."""
+    """Show a cluster: it does not exist."""
     raise _not_found(name)
 
 
@@ -84,7 +89,7 @@ def show(name: str) -> NoReturn:
     body=ENABLE,
 )
 def enable(body: Body) -> NoReturn:
-    """Answer that it is not there."""
+    """Enable a cluster: it does not exist."""
     raise _not_found(body["name"])
 
 
@@ -96,7 +101,7 @@ def enable(body: Body) -> NoReturn:
     body=DISABLE,
 )
 def disable(body: Body) -> NoReturn:
-    """Answer that it is not there."""
+    """Disable a cluster: it does not exist."""
     raise _not_found(body["name"])
 
 
@@ -133,7 +138,7 @@ class _ServiceRef(TypedDict):
     doc=EndpointDoc({"cleaning": list[_ServiceRef], "unavailable": list[_ServiceRef]}),
 )
 def cleanup(body: Body) -> Body:
-    """Answer the services that finish their work, and those that are down."""
+    """List the services that finish their work, and those that are down."""
     rows = [row for row in binaries.of_host(body.get("host")) if _matches(row, body)]
     if resource := body.get("resource_id"):
         backend = _backend_of(resource)
@@ -145,7 +150,7 @@ def cleanup(body: Body) -> Body:
 
 
 def _matches(row: Row, body: Body) -> bool:
-    """Tell whether a body is about a service; without ``is_up``, about those that are down."""
+    """Return whether a body means a service; without ``is_up``, it means those that are down."""
     wanted = fields.parse_bool("is_up", body.get("is_up", False))
     binary = binaries.to_internal(body.get("binary") or scheduler.BINARY)
     disabled = body.get("disabled")

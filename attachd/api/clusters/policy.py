@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may look at clusters, of which there are none, and have left-over work cleaned up."""
+"""Policy of clusters, of which there are none, and of the cleanup of unfinished work."""
 
 from attachd.api import policy
 
@@ -16,7 +16,7 @@ RULES = [
         "GET /clusters",
         "GET /clusters/detail",
     ),
-    policy.rule(GET, policy.ADMIN, "Look at a cluster.", "GET /clusters/{name}"),
+    policy.rule(GET, policy.ADMIN, "Show a cluster.", "GET /clusters/{name}"),
     policy.rule(
         UPDATE,
         policy.ADMIN,
@@ -27,7 +27,7 @@ RULES = [
     policy.rule(
         CLEANUP,
         policy.ADMIN,
-        "See which managers finish what was left half-way.",
+        "List the managers that finish their unfinished work.",
         "POST /workers/cleanup",
     ),
 ]

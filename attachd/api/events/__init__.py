@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has become of attachments: a timeline of each, and all of them for those who watch."""
+"""Events of attachments: the timeline of one attachment, and a watch on all of them."""

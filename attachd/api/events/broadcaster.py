@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads events once for all who watch at this process; used by polls and streams.
+"""The broadcaster: reads new events once for all subscribers of a process.
 
-One thread looks for what is new as long as anybody watches, and keeps the last events in memory.
-Who has fallen behind those reads from the database until it has caught up.
+One thread polls the database as long as there are subscribers, and caches the latest events.  A
+subscriber that has fallen behind the cache reads from the database until it has caught up.
 """
 
 from collections import deque
@@ -25,35 +25,35 @@ LOG = log.getLogger(__name__)
 Row = dict[str, Any]
 
 PAGE = 500
-"""How many events are read from the database at once."""
+"""Number of events that are read from the database at once."""
 KEPT = 4 * PAGE
-"""How many are kept in memory."""
+"""Number of events in the cache."""
 _IDLE_TIMEOUT = 5.0
-"""Seconds that the thread goes on when nobody watches: most come back at once."""
+"""Seconds that the thread continues without subscribers: most of them return at once."""
 
 
 class Broadcaster:
-    """What the watchers of one process share."""
+    """The event source that the subscribers of one process share."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._subscribers = 0
         self._thread: threading.Thread | None = None
         self._recent: deque[Row] = deque(maxlen=KEPT)
-        # The place before the first one in memory; places have no gaps.
+        # The revision before the first one in the cache; revisions have no gaps.
         self._start = 0
         self._closing = False
-        self._last_error = ""  # what was wrong when the thread looked last
+        self._last_error = ""  # of the last poll, to log it once
 
     @property
     def closing(self) -> bool:
-        """Whether the process is about to end: nobody should go on watching."""
+        """Whether the process is about to end, so that subscribers have to stop."""
         return self._closing
 
     def subscribe(self) -> None:
-        """Begin to watch; ends with :meth:`leave`.
+        """Add a subscriber; ends with :meth:`unsubscribe`.
 
-        :raises Unavailable: too many do already
+        :raises Unavailable: the process has too many
         """
         with self._changed:
             if self._subscribers >= CONF.events.max_watchers:
@@ -65,13 +65,13 @@ class Broadcaster:
             self._subscribers += 1
 
     def unsubscribe(self) -> None:
-        """Do not watch any more."""
+        """Remove a subscriber."""
         with self._changed:
             self._subscribers -= 1
 
     @contextlib.contextmanager
     def subscribed(self) -> Iterator[None]:
-        """Watch for the time of a block."""
+        """Subscribe for the time of a block."""
         self.subscribe()
         try:
             yield
@@ -79,11 +79,11 @@ class Broadcaster:
             self.unsubscribe()
 
     def read_after(self, revision: int, seconds: float) -> Sequence[Row]:
-        """Return the next events behind a place, and wait for them if there are none.
+        """Return the next events after a revision; wait for one if there are none.
 
-        :param seconds: how long at most
-        :returns: at most PAGE, in order and without gaps; none if nothing happened
-        :raises EventsExpired: they are not kept any more
+        :param seconds: the timeout
+        :returns: at most PAGE, in order and without gaps; none at the timeout
+        :raises EventsExpired: they are not stored any more
         """
         deadline = time.monotonic() + seconds
         if self._thread is None:
@@ -107,7 +107,7 @@ class Broadcaster:
         return self._start + len(self._recent)
 
     def _start_thread(self, given: int) -> None:
-        """Begin to look for news behind a place, unless somebody else has."""
+        """Start to poll for events after a revision, unless the thread runs already."""
         with self._changed:
             if self._thread is None:
                 self._restart_at(given)
@@ -115,13 +115,13 @@ class Broadcaster:
                 self._thread.start()
 
     def _restart_at(self, revision: int) -> None:
-        """Have nothing in memory, and go on behind a place."""
+        """Clear the cache, and continue after a revision."""
         with self._changed:
             self._recent.clear()
             self._start = revision
 
     def _run(self) -> None:
-        """Look for news until nobody has watched for some time."""
+        """Poll until there were no subscribers for some time."""
         watched = time.monotonic()
         while time.monotonic() < watched + _IDLE_TIMEOUT and not self._closing:
             time.sleep(CONF.events.interval)
@@ -139,25 +139,23 @@ class Broadcaster:
                 self._restart_at(given)
             while self._last < given:
                 self._append(events.list_after(self._last, PAGE), given)
-        except Exception as error:  # noqa: BLE001  logged there
+        except Exception as error:  # noqa: BLE001  _log_once() logs it
             self._log_once(error)
         else:
             self._last_error = ""
 
     def _log_once(self, error: Exception) -> None:
-        """Log what is wrong, once as long as it is the same."""
+        """Log an error, once as long as it stays the same."""
         if self._last_error == (said := str(error)):
             return
         self._last_error = said
         foreseen = isinstance(error, exception.Unavailable)
-        LOG.warning(
-            "Watchers hear nothing at present: %s", said, exc_info=None if foreseen else error
-        )
+        LOG.warning("Watch: reading events failed: %s", said, exc_info=None if foreseen else error)
 
     def _append(self, rows: Sequence[Row], given: int) -> None:
         with self._changed:
             first = rows[0]["revision"] - 1 if rows else given
-            if first != self._last:  # What nobody here had read is not kept any more.
+            if first != self._last:  # Events were purged before this process read them.
                 self._restart_at(first)
             dropped = max(0, len(self._recent) + len(rows) - KEPT)
             self._recent.extend(rows)
@@ -165,7 +163,7 @@ class Broadcaster:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let nobody wait any longer: the process ends."""
+        """Wake up all subscribers, because the process ends."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -175,13 +173,13 @@ _broadcaster = Broadcaster()
 
 
 def get() -> Broadcaster:
-    """Return this process's hub."""
+    """Return the broadcaster of this process."""
     return _broadcaster
 
 
 def _reset_after_fork() -> None:
-    """Begin anew: threads and locks are the parent's."""
-    global _broadcaster  # noqa: PLW0603  one hub per process is the point
+    """Replace the broadcaster, whose threads and locks are those of the parent process."""
+    global _broadcaster  # noqa: PLW0603  one broadcaster per process
     _broadcaster = Broadcaster()
 
 

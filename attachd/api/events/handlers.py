@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watching what becomes of attachments; attachd 1.0.  timeline.py looks back at one.
+"""Watch of events of attachments, and the timeline of one attachment; attachd 1.0.
 
-Who watches asks again and again from the revision that was told last, or listens to a stream.
-Either way each event is told once, in order, whatever is restarted meanwhile.
+A client polls with the revision that it saw last, or reads a stream.  Either way it gets each
+event once, in order, also across restarts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def watch(
     request: webob.Request,
     response: webob.Response,
 ) -> Body | sse.EventStream:
-    """Answer what has happened since a revision, at once, when something does, or as a stream."""
+    """List events since a revision: at once, after waiting for one, or as a stream."""
     if sse.CONTENT_TYPE in request.headers.get("Accept", ""):
         return _stream(ctx, query, request, response)
     event_query = parameters.read(ctx, query)
@@ -63,9 +63,9 @@ def _stream(
 
 
 def _look_back(event_query: parameters.EventQuery, revision: int, given: int) -> Body:
-    """Gather what is wanted behind a place.
+    """Collect the matching events after a revision.
 
-    :param given: the last place; whatever is not found until there is none of theirs
+    :param given: the latest revision; reading ends when no event of the project is left
     """
     since = revision
     found: list[Body] = []
@@ -75,7 +75,7 @@ def _look_back(event_query: parameters.EventQuery, revision: int, given: int) ->
             break
     else:
         revision = max(revision, given)
-    # The oldest may have been removed while they were read: nobody is to miss them unawares.
+    # Old events may have been purged during the read: then the client must learn of the gap.
     parameters.check(since, events.sequence())
     return {"events": found, "revision": revision}
 
@@ -83,7 +83,7 @@ def _look_back(event_query: parameters.EventQuery, revision: int, given: int) ->
 def _wait(
     event_query: parameters.EventQuery, revision: int, feed: broadcaster.Broadcaster
 ) -> Body:
-    """Gather what is wanted behind a place, and wait for the first of it."""
+    """Collect the matching events after a revision, and wait for the first one."""
     deadline = time.monotonic() + event_query.wait
     found: list[Body] = []
     while not found:
@@ -100,7 +100,7 @@ def _gather(
     rows: Sequence[broadcaster.Row],
     found: list[Body],
 ) -> int:
-    """Add what is wanted of some rows, and return up to which place that is all."""
+    """Add the matching rows to ``found``; return the revision up to which it is complete."""
     for row in rows:
         revision = row["revision"]
         found += [shown] if (shown := event_query.shown(row)) else []
@@ -117,7 +117,7 @@ def _gather(
     doc=EndpointDoc({"timeline": list[view.Event]}),
 )
 def timeline(ctx: RequestContext, attachment_id: str) -> dict[str, Any]:
-    """Answer what has become of an attachment, the first first; it may be gone itself."""
+    """List the events of an attachment, oldest first, even if it was deleted."""
     rows = events.list_of_attachment(attachment_id, scope(ctx))
     if not rows:
         raise exception.AttachmentNotFound(attachment_id=attachment_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody who watches wants to hear; read from the URL by the handlers of events."""
+"""Query parameters of a watch on events."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -23,19 +23,19 @@ QUERY_PARAMETERS: Final[Mapping[str, Any]] = {
         "type": "integer",
         "minimum": 0,
         "maximum": _LARGEST,
-        "description": "The revision that was seen last. Without it, nothing past is told.",
+        "description": "The revision that was seen last. Without it, no past events are listed.",
     },
     "wait": {
         "type": "integer",
         "minimum": 0,
         "maximum": LONGEST_WAIT,
-        "description": "How many seconds to wait for something to tell, at most.",
+        "description": "The maximum number of seconds to wait for an event.",
     },
     "limit": {
         "type": "integer",
         "minimum": 1,
         "maximum": MOST,
-        "description": "How many events are wanted, at most.",
+        "description": "The maximum number of events.",
     },
     "volume_id": {"type": "string", "description": "Only of this volume."},
     "attachment_id": {"type": "string", "description": "Only of this attachment."},
@@ -45,9 +45,9 @@ QUERY_PARAMETERS: Final[Mapping[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class EventQuery:
-    """What one caller wants to hear.
+    """The parsed parameters of one watch.
 
-    :ivar since: the place that was seen last; None: nothing was
+    :ivar since: the revision that was seen last; None: none was
     :ivar wait: seconds
     """
 
@@ -60,7 +60,7 @@ class EventQuery:
     internals: bool
 
     def wants(self, row: Mapping[str, Any]) -> bool:
-        """Tell whether an event is one of theirs."""
+        """Return whether an event matches."""
         return (
             self.project_id in {None, row["project_id"]}
             and self.volume_id in {None, row["volume_id"]}
@@ -68,17 +68,17 @@ class EventQuery:
         )
 
     def shown(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return an event as this caller sees it; None: it is none of theirs."""
+        """Return an event in the caller's view; None if it does not match."""
         return view.event(row, internals=self.internals) if self.wants(row) else None
 
 
 def read(
     ctx: RequestContext, query: Mapping[str, str], last_seen: str | None = None
 ) -> EventQuery:
-    """Read what is wanted.
+    """Parse the parameters.
 
-    :param last_seen: what a stream that broke had come to, as its client says
-    :raises InvalidInput: a parameter is unknown, or no number in its bounds
+    :param last_seen: the header Last-Event-ID, which a client sends when it reconnects a stream
+    :raises InvalidInput: a parameter is unknown, or not a number in its range
     """
     if unknown := sorted(set(query) - set(QUERY_PARAMETERS)):
         raise exception.InvalidInput(
@@ -100,7 +100,7 @@ def read(
 
 
 def sees_internals(ctx: RequestContext, project_id: str | None) -> bool:
-    """Tell whether the caller sees what is for administrators."""
+    """Return whether the caller may see the fields for administrators."""
     return rules.allows(ctx, policy.INTERNALS, {"project_id": project_id, "user_id": None})
 
 
@@ -124,9 +124,9 @@ def _number(query: Mapping[str, str], name: str, default: int | None) -> int | N
 
 
 def check(since: int, there: events.Sequence) -> None:
-    """Make sure that all behind a place can still be told.
+    """Check that all events after a revision are still stored.
 
-    :raises EventsExpired: some of it is gone, or there never was such a place
+    :raises EventsExpired: some were purged, or the revision does not exist
     """
     if not there.purged <= since <= there.assigned:
         raise exception.EventsExpired(since=since, given=there.assigned)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may see what has become of attachments."""
+"""Policy of events and timelines."""
 
 from attachd.api import policy
 
@@ -11,19 +11,19 @@ RULES = [
     policy.rule(
         TIMELINE,
         policy.READER,
-        "See what has become of an attachment, also when it is gone.",
+        "Show the timeline of an attachment, also of a deleted one.",
         "GET /attachments/{attachment_id}/timeline",
     ),
     policy.rule(
         WATCH,
         policy.READER,
-        "Watch what becomes of the attachments of the project.",
+        "Watch the events of the project's attachments.",
         "GET /events",
     ),
     policy.rule(
         INTERNALS,
         policy.ADMIN,
-        "See of an event also which process it comes from and what the storage said.",
+        "See which process caused an event, and errors of the backend or the agent.",
         "GET /attachments/{attachment_id}/timeline",
         "GET /events",
     ),

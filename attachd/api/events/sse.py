@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server-sent events: an answer that goes on for as long as its client listens.
+"""Server-sent events: a response that lasts as long as its client stays connected.
 
-Each event has its revision for an id, which browsers and libraries send back as Last-Event-ID when
-they connect again.  When nothing is to be told, that id alone is sent: it says how far everything
-has been looked through, and it finds out whether the client is still there.
+Each event has its revision as its id, which browsers and libraries send back as Last-Event-ID when
+they reconnect.  Without events, the id alone is sent as a heartbeat: it tells the client up to
+which revision events were read, and detects a client that has disconnected.
 """
 
 from collections.abc import Iterator
@@ -22,16 +22,16 @@ LOG = log.getLogger(__name__)
 
 CONTENT_TYPE = "text/event-stream"
 HEARTBEAT = 10.0
-"""Seconds after which something is sent, at the latest."""
+"""Seconds between two heartbeats."""
 RECONNECT_DELAY_MS = 1000
-"""Milliseconds that a client should wait before it connects again."""
+"""Milliseconds that a client waits before it reconnects."""
 
 
 class EventStream(serialization.StreamingBody):
-    """The body of an answer; a web server iterates over it and closes it.
+    """The body of a response; the web server iterates over it and closes it.
 
-    :param place: where it begins
-    :raises Unavailable: too many watch at this process
+    :param revision: events after this one are sent
+    :raises Unavailable: the process has too many subscribers
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class EventStream(serialization.StreamingBody):
         feed.subscribe()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield one or more events at a time."""
+        """Yield one or more events, or a heartbeat, at a time."""
         try:
             yield from self._chunks()
         except exception.AttachdError as error:
-            # The status was sent long ago: the client connects again, and hears what is wrong.
-            LOG.warning("A stream of events ends: %s", error)
+            # The status is already sent: the client reconnects, and gets the error then.
+            LOG.warning("Event stream ended: %s", error)
         finally:
             self.close()
 
@@ -63,7 +63,7 @@ class EventStream(serialization.StreamingBody):
             yield b"".join(told) or f"id: {self._revision}\n\n".encode()
 
     def _event(self, row: broadcaster.Row) -> bytes:
-        """Return what is sent of an event: the same for all who may see as much of it."""
+        """Return an encoded event, which is cached for all subscribers with the same view."""
         kept = "sent to administrators" if self._event_query.internals else "sent"
         if kept not in row:
             head = f"id: {row['revision']}\nevent: attachment\ndata: ".encode()
@@ -73,6 +73,6 @@ class EventStream(serialization.StreamingBody):
         return sent
 
     def close(self) -> None:
-        """Do not watch any more; may be called several times."""
+        """Unsubscribe; may be called several times."""
         if self._unsubscribed.acquire(blocking=False):
             self._feed.unsubscribe()

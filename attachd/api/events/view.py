@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How events look on the wire; used by the handlers of events."""
+"""Representation of events on the wire."""
 
 from collections.abc import Mapping
 import datetime
@@ -15,9 +15,9 @@ _INTERNALS: Final = ("agent", "process", "error")
 
 
 class Step(TypedDict):
-    """A part of the work.
+    """A step of the work.
 
-    :ivar name: "wait" for the volume's turn, "grant" or "revoke" at the backend
+    :ivar name: "wait" for the volume lock, "grant" or "revoke" at the backend
     :ivar failed: whether it ended with an error
     """
 
@@ -27,21 +27,21 @@ class Step(TypedDict):
 
 
 class Event(TypedDict):
-    """Something that has become of an attachment.
+    """A change of an attachment.
 
-    :ivar revision: its place among all events; null: it has none yet
-    :ivar type: what it has become: "reserved", "connecting", "connected", "attached",
-        "withdrawing", "kept", "disconnecting", "deleted", "connect_failed", "connect_unknown" or
+    :ivar revision: its number among all events; null: not assigned yet
+    :ivar type: the new state: "reserved", "connecting", "connected", "attached", "withdrawing",
+        "kept", "disconnecting", "deleted", "connect_failed", "connect_unknown" or
         "disconnect_failed"
-    :ivar status: the attachment's status by then
-    :ivar occurred_at: when
-    :ivar began_at: when the work began that ended with it; null: it took no time
-    :ivar seconds: how long that took
-    :ivar steps: and its parts, in order
-    :ivar user_id: who asked for it; null: nobody, attachd itself did it
-    :ivar agent: the host whose agent sees to it; administrators only, as what follows
-    :ivar process: which has done it, host and process id
-    :ivar error: what the backend or the agent said
+    :ivar status: the attachment's status after the change
+    :ivar occurred_at: time of the change
+    :ivar began_at: time when the work began that led to it; null: it took no time
+    :ivar seconds: duration of the work
+    :ivar steps: its steps, in order
+    :ivar user_id: the user who requested it; null: attachd itself did it
+    :ivar agent: the host whose agent does the work; for administrators only, as the next two
+    :ivar process: that did the work: host and process id
+    :ivar error: of the backend or the agent
     """
 
     revision: int | None
@@ -65,10 +65,10 @@ class Event(TypedDict):
 
 
 def event(row: Row, *, internals: bool) -> dict[str, Any]:
-    """Show an event.
+    """Return the representation of an event.
 
     :param row: as of db.events.after()
-    :param internals: whether what is for administrators is shown
+    :param internals: whether to include the fields for administrators
     """
     details = row["details"]
     shown = (*_DETAILS, *_INTERNALS) if internals else _DETAILS
@@ -85,7 +85,7 @@ def event(row: Row, *, internals: bool) -> dict[str, Any]:
 
 
 def status(type_: str) -> str:
-    """Return the status of an attachment of which something has been told."""
+    """Return the status of an attachment after an event."""
     if type_ == events.DELETED:
         return events.DELETED
     return AttachmentState.ATTACHED.wire if type_ == events.KEPT else AttachmentState(type_).wire

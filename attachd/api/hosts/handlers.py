@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts: an old way to look at services, and at how much there is at each of them."""
+"""Hosts: an old API for services, and for the usage of each of them by project."""
 
 from collections.abc import Mapping
 import datetime
@@ -33,7 +33,7 @@ Host = TypedDict(
 
 
 class Resource(TypedDict):
-    """How much there is at a host, all together or of a project; numbers are strings."""
+    """The usage of a host, in total or of one project; numbers are strings."""
 
     host: str
     project: str
@@ -44,7 +44,7 @@ class Resource(TypedDict):
 
 
 def host_view(row: Row) -> dict[str, Any]:
-    """Show a service as a host: it is available as long as it reports."""
+    """Return a service in the form of a host; it is available as long as it reports."""
     return {
         "host_name": row["host"],
         "service": binaries.to_wire(row["binary"]),
@@ -56,7 +56,7 @@ def host_view(row: Row) -> dict[str, Any]:
 
 
 def usage_view(host: str, by_project: Mapping[str, ProjectUsage]) -> list[dict[str, Any]]:
-    """Show how much there is at a host: all together, then project by project."""
+    """Return the usage of a host: the total, then each project."""
     total = ProjectUsage(
         sum(each.volumes for each in by_project.values()),
         sum(each.gib for each in by_project.values()),
@@ -65,7 +65,7 @@ def usage_view(host: str, by_project: Mapping[str, ProjectUsage]) -> list[dict[s
 
 
 def _resource(host: str, project: str, used: ProjectUsage) -> dict[str, Any]:
-    """Show one line, whose numbers are strings."""
+    """Return one line of the usage, with numbers as strings."""
     return {
         "resource": {
             "host": host,
@@ -83,7 +83,7 @@ _DOC = EndpointDoc({"hosts": list[Host]}, {"zone": fields.query_text("Those of t
 
 @endpoint("GET", "/os-hosts", policy=policy.MANAGE, doc=_DOC)
 def index(query: Query) -> Body:
-    """Answer the hosts that are enabled, perhaps of one zone."""
+    """List the hosts that are enabled, optionally of one zone."""
     zone = query.get("zone")
     rows = [
         row
@@ -95,14 +95,14 @@ def index(query: Query) -> Body:
 
 @endpoint("GET", ITEM, policy=policy.MANAGE, doc=EndpointDoc({"host": list[dict[str, Resource]]}))
 def show(host: str) -> Body:
-    """Answer how much there is at a host, by project."""
+    """Show the usage of a host by project."""
     _check_known(host)
     return {"host": usage_view(host, services.usage_by_project(host))}
 
 
 @endpoint("PUT", ITEM, policy=policy.MANAGE)
 def update(host: str) -> NoReturn:
-    """Refuse: services are enabled and disabled."""
+    """Refuse to change a host: its service is enabled or disabled instead."""
     _check_known(host)
     raise exception.BadRequest(
         reason=f"Host {host} cannot be changed: enable or disable its service instead, by "

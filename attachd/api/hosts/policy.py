@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may look at hosts."""
+"""Policy of hosts."""
 
 from attachd.api import policy
 
@@ -9,7 +9,7 @@ RULES = [
     policy.rule(
         MANAGE,
         policy.ADMIN,
-        "List hosts, and see how much is at one of them.",
+        "List hosts, and show the usage of one of them.",
         "GET /os-hosts",
         "GET /os-hosts/{host}",
         "PUT /os-hosts/{host}",

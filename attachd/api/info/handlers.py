@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service has: extensions, availability zones; limits.py has what projects may have."""
+"""Extensions, availability zones, and the limits of projects."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -21,7 +21,7 @@ Query = Mapping[str, str]
 
 
 class Extension(NamedTuple):
-    """A part of the API that a deployment may lack, by the name that clients look for."""
+    """An optional part of the API, by the name that clients look for."""
 
     alias: str
     name: str
@@ -30,26 +30,26 @@ class Extension(NamedTuple):
 
 EXTENSIONS: Final = (
     Extension("OS-SCH-HNT", "SchedulerHints", "Creating a volume takes hints, and ignores them."),
-    Extension("capabilities", "Capabilities", "Backends tell what they can do."),
+    Extension("capabilities", "Capabilities", "Backends show their capabilities."),
     Extension("os-admin-actions", "AdminActions", "Administrators reset a volume's status."),
     Extension("os-availability-zone", "AvailabilityZones", "The availability zones are listed."),
-    Extension("os-extended-services", "ExtendedServices", "A service tells why it is disabled."),
-    Extension("os-hosts", "Hosts", "Hosts tell how many volumes they have."),
+    Extension("os-extended-services", "ExtendedServices", "Services show why they are disabled."),
+    Extension("os-hosts", "Hosts", "Hosts show how many volumes they have."),
     Extension("os-quota-class-sets", "QuotaClasses", "Quotas hold for classes of projects."),
     Extension("os-quota-sets", "Quotas", "Projects have quotas."),
     Extension("os-services", "Services", "Services are listed, enabled and disabled."),
     Extension("os-types-extra-specs", "TypesExtraSpecs", "Volume types have extra specs."),
     Extension("os-types-manage", "TypesManage", "Administrators manage volume types."),
-    Extension("os-used-limits", "UsedLimits", "Limits tell how much is used."),
-    Extension("os-vol-host-attr", "VolumeHostAttribute", "Volumes tell their backend."),
-    Extension("os-vol-image-meta", "VolumeImageMetadata", "Volumes tell of their image."),
-    Extension("os-vol-mig-status-attr", "VolumeMigStatusAttribute", "Volumes tell migrations."),
-    Extension("os-vol-tenant-attr", "VolumeTenantAttribute", "Volumes tell their project."),
+    Extension("os-used-limits", "UsedLimits", "Limits show how much is used."),
+    Extension("os-vol-host-attr", "VolumeHostAttribute", "Volumes show their backend."),
+    Extension("os-vol-image-meta", "VolumeImageMetadata", "Volumes show their image metadata."),
+    Extension("os-vol-mig-status-attr", "VolumeMigStatusAttribute", "Volumes show migrations."),
+    Extension("os-vol-tenant-attr", "VolumeTenantAttribute", "Volumes show their project."),
     Extension("os-volume-actions", "VolumeActions", "Volumes are attached and grow by actions."),
     Extension(
         "os-volume-encryption-metadata",
         "VolumeEncryptionMetadata",
-        "Volumes tell how they are encrypted.",
+        "Volumes show how they are encrypted.",
     ),
     Extension("os-volume-type-access", "VolumeTypeAccess", "Types are private, or for projects."),
     Extension("qos-specs", "Qos_specs_manage", "Volume types have QoS specs."),
@@ -60,7 +60,7 @@ _UPDATED: Final = "2026-11-21T00:00:00+00:00"
 
 
 class ExtensionView(TypedDict):
-    """An extension, as it is shown."""
+    """The representation of an extension."""
 
     alias: str
     name: str
@@ -70,7 +70,7 @@ class ExtensionView(TypedDict):
 
 
 class ZoneState(TypedDict):
-    """Whether a zone can be used."""
+    """The state of an availability zone."""
 
     available: bool
 
@@ -83,17 +83,17 @@ class Zone(TypedDict):
 
 
 def extension_view(each: Extension) -> dict[str, Any]:
-    """Show an extension."""
+    """Return the representation of an extension."""
     return {**each._asdict(), "updated": _UPDATED, "links": []}
 
 
 def absolute_limits(allowed: quotas.Limits) -> dict[str, int]:
-    """Show how much a project may have."""
+    """Return the absolute limits of a project."""
     return {shown: allowed[name] for name, (shown, _) in _ABSOLUTE.items()}
 
 
 def used_limits(found: Mapping[str, quotas.ResourceUsage]) -> dict[str, int]:
-    """Show how much it has; what a volume is to grow by is not there yet."""
+    """Return the usage of a project; a pending extension of a volume does not count yet."""
     return {
         shown: found[name].there if name in found else 0 for name, (_, shown) in _ABSOLUTE.items()
     }
@@ -108,10 +108,10 @@ _ABSOLUTE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "backup_gigabytes": ("maxTotalBackupGigabytes", "totalBackupGigabytesUsed"),
     }
 )
-"""What each quota, and what is used of it, is called among the absolute limits."""
+"""The names of each quota and of its usage among the absolute limits."""
 
 LIMITED: Final = tuple(_ABSOLUTE)
-"""The quotas that are shown as absolute limits."""
+"""The quotas among the absolute limits."""
 
 
 _DOC_ZONES = EndpointDoc(
@@ -126,7 +126,7 @@ _DOC_ZONES = EndpointDoc(
     doc=EndpointDoc({"extensions": list[ExtensionView]}),
 )
 def extensions() -> Body:
-    """Answer the parts of the API that clients look for."""
+    """List the extensions."""
     return {"extensions": [extension_view(each) for each in EXTENSIONS]}
 
 
@@ -137,7 +137,7 @@ def extensions() -> Body:
     doc=EndpointDoc({"extension": ExtensionView}),
 )
 def extension(alias: str) -> Body:
-    """Answer one of them."""
+    """Show one extension."""
     for each in EXTENSIONS:
         if each.alias == alias:
             return {"extension": extension_view(each)}
@@ -146,7 +146,7 @@ def extension(alias: str) -> Body:
 
 @endpoint("GET", "/os-availability-zone", policy=policy.ZONES, doc=_DOC_ZONES)
 def availability_zones() -> Body:
-    """Answer the zones of all backends; one is available if any of its backends is."""
+    """List the zones of all backends; a zone is available if any of its backends is."""
     zones: dict[str, bool] = {}
     for row in services.page({"binary": scheduler.BINARY}):
         zone = row["availability_zone"]
@@ -167,7 +167,7 @@ _LIMITS_DOC = EndpointDoc(
 
 @endpoint("GET", "/limits", policy=policy.LIMITS, doc=_LIMITS_DOC)
 def limits(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
-    """Answer how much the project may have, and how much it has."""
+    """Show the limits of the project, and its usage."""
     project = str(ctx.project_id)
     if ctx.is_admin and version >= mv.LIMITS_ADMIN_FILTER:
         project = query.get("project_id") or query.get("tenant_id") or project

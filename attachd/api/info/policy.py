@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask what the service has and how much of it is used."""
+"""Policy of extensions, availability zones and limits."""
 
 from attachd.api import policy
 
@@ -9,14 +9,14 @@ EXTENSIONS = "volume:extensions_get"
 ZONES = "volume:availability_zone_list"
 
 RULES = [
-    policy.rule(LIMITS, policy.ANYBODY, "See how much a project may have.", "GET /limits"),
-    policy.rule(USED_LIMITS, policy.READER, "See in the limits how much is used.", "GET /limits"),
+    policy.rule(LIMITS, policy.ANYBODY, "Show the limits of a project.", "GET /limits"),
+    policy.rule(USED_LIMITS, policy.READER, "Show the usage among the limits.", "GET /limits"),
     policy.rule(
         EXTENSIONS,
         policy.ANYBODY,
-        "See which parts of the API there are.",
+        "List the extensions of the API.",
         "GET /extensions",
         "GET /extensions/{alias}",
     ),
-    policy.rule(ZONES, policy.READER, "See the availability zones.", "GET /os-availability-zone"),
+    policy.rule(ZONES, policy.READER, "List the availability zones.", "GET /os-availability-zone"),
 ]

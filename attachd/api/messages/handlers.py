@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to users: what went wrong after their requests had been accepted."""
+"""Messages to users about failures after their requests were accepted."""
 
 from collections.abc import Mapping
 import datetime
@@ -22,8 +22,8 @@ Row = Mapping[str, Any]
 class Message(TypedDict):
     """A message to the users of a project.
 
-    :ivar guaranteed_until: when it is removed
-    :ivar request_id: of the request that had the work done
+    :ivar guaranteed_until: the time of its removal
+    :ivar request_id: of the request that failed
     """
 
     id: str
@@ -39,7 +39,7 @@ class Message(TypedDict):
 
 
 def message_view(row: Row, links: Links) -> dict[str, Any]:
-    """Show a message: its numbers become words here."""
+    """Return the representation of a message, with text for its numeric ids."""
     action = messages.ACTIONS.get(row["action_id"], "unknown action")
     words = messages.DETAILS.get(row["detail_id"], messages.DETAILS[messages.UNKNOWN])
     detail = words if row["details"] is None else words % row["details"]
@@ -61,7 +61,7 @@ SORT_KEYS: Final = MappingProxyType({name: name for name in messages.SORTABLE})
 
 
 class _Owner(NamedTuple):
-    """Whom a message is for, as policy asks it."""
+    """The owner of a message, as the target of policy."""
 
     project_id: str
     user_id: str | None = None
@@ -77,7 +77,7 @@ _DOC: Final = EndpointDoc(
 def index(
     ctx: RequestContext, query: Mapping[str, str], version: mv.Version, links: Links
 ) -> Body:
-    """Answer a page of messages; before 3.5 the parameters mean nothing."""
+    """List a page of messages; before 3.5 all parameters are ignored."""
     asked = query if version >= mv.MESSAGES_PAGINATION else {}
     wanted = paging.read(asked, SORT_KEYS)
     found: Body = filters.requested(ctx, filters.MESSAGE, asked, version)
@@ -93,13 +93,13 @@ def index(
 
 @endpoint("GET", ITEM, since=mv.MESSAGES, policy=policy.GET, doc=EndpointDoc({"message": Message}))
 def show(ctx: RequestContext, message_id: str, links: Links) -> Body:
-    """Answer one message."""
+    """Show one message."""
     return {"message": message_view(_load(ctx, message_id, policy.GET), links)}
 
 
 @endpoint("DELETE", ITEM, since=mv.MESSAGES, policy=policy.DELETE, status=204)
 def delete(ctx: RequestContext, message_id: str) -> None:
-    """Remove a message before its time."""
+    """Delete a message before it expires."""
     messages.delete(_load(ctx, message_id, policy.DELETE)["id"])
 
 

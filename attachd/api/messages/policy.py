@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may read and delete messages to users."""
+"""Policy of messages to users."""
 
 from attachd.api import policy
 
@@ -11,6 +11,6 @@ _ITEM = "/messages/{message_id}"
 
 RULES = [
     policy.rule(GET_ALL, policy.READER, "List messages to users.", "GET /messages"),
-    policy.rule(GET, policy.READER, "Look at a message to users.", f"GET {_ITEM}"),
+    policy.rule(GET, policy.READER, "Show a message to users.", f"GET {_ITEM}"),
     policy.rule(DELETE, policy.MEMBER, "Delete a message to users.", f"DELETE {_ITEM}"),
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What endpoints say of themselves: their docstrings, and the rules that decide on them."""
+"""Descriptions of endpoints, from their docstrings and the policy rules that they check."""
 
 from collections.abc import Mapping
 import functools
@@ -15,10 +15,10 @@ _FIELD = re.compile(r"^:\w+[^:]*: ", re.MULTILINE)
 
 
 class Words(NamedTuple):
-    """What is told of an endpoint.
+    """The description of an endpoint.
 
     :ivar summary: one sentence
-    :ivar text: the paragraphs after it, with its versions and rules, in CommonMark
+    :ivar text: further paragraphs, with versions and rules, in CommonMark
     """
 
     summary: str
@@ -26,7 +26,7 @@ class Words(NamedTuple):
 
 
 def of(each: Endpoint) -> Words:
-    """Return what is told of an endpoint; what the docstring says to programmers is left out."""
+    """Describe an endpoint; fields of the docstring, such as :param:, are left out."""
     told = _FIELD.split(inspect.getdoc(each.handler) or "", maxsplit=1)[0]
     summary, *more = (" ".join(part.split()) for part in told.split("\n\n"))
     paragraphs = [*filter(None, more), _versions(each), *_rules_of(each)]
@@ -51,7 +51,7 @@ def _rules_of(each: Endpoint) -> list[str]:
 
 @functools.cache
 def _rules() -> Mapping[str, Mapping[str, str]]:
-    """Return the rules, and what they say, of each endpoint."""
+    """Return the rules and their descriptions by operation."""
     found: dict[str, dict[str, str]] = {}
     for rule in policy.list_rules():
         for operation in getattr(rule, "operations", ()):
@@ -62,7 +62,7 @@ def _rules() -> Mapping[str, Mapping[str, str]]:
 
 
 def of_variable(name: str) -> str:
-    """Say what a variable part of a path is."""
+    """Describe a variable part of a path."""
     if name.endswith("_id"):
         return f"The id of the {name.removesuffix('_id').replace('_', ' ')}."
     return f"The {name.replace('_', ' ')}."

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API as an OpenAPI 3.1 document, made of the register; printed by attachd-manage.
+"""The API as an OpenAPI 3.1 document, generated from the endpoints; printed by attachd-manage.
 
-The same code makes the same document: nothing of the configuration or of the moment is in it.
+The document depends on the code only, not on configuration or time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ answer is a 404.
 
 
 def describe(version: mv.Version = mv.LATEST) -> Document:
-    """Describe the API in one microversion."""
+    """Return the document of one microversion."""
     shapes = Shapes(version)
     paths: Document = version_paths()
     found = [each for each in endpoint.load() if each.since <= version <= each.until]
@@ -91,14 +91,17 @@ def _names(found: Sequence[Endpoint]) -> Document:
         tag = first.handler.__module__.split(".")[2]
         summary, text = descriptions.of(first)
     else:
-        tag, summary = first.path.split("/")[1], "Do what the only key of the body names."
+        tag, summary = (
+            first.path.split("/")[1],
+            "Run the action that the only key of the body names.",
+        )
         text = "\n".join(f"* `{each.action}`: {descriptions.of(each).summary}" for each in found)
     names = {"operationId": _operation_id(first), "tags": [tag]}
     return {**names, "summary": summary, "description": text}
 
 
 def _operation_id(each: Endpoint) -> str:
-    """Return a name that stays as long as the URL does: ``get_volumes_volume_id``."""
+    """Return an id that depends on the URL only: ``get_volumes_volume_id``."""
     return re.sub(r"\W+", "_", f"{each.method.lower()}{each.path}").rstrip("_")
 
 
@@ -113,28 +116,28 @@ def _components(shapes: Shapes) -> Document:
                 "type": "apiKey",
                 "in": "header",
                 "name": "X-Auth-Token",
-                "description": "A token of Keystone, or what else the service is configured for.",
+                "description": "A token of Keystone, or of the configured authentication.",
             }
         },
     }
 
 
 def picked(text: str) -> mv.Version:
-    """Return the microversion that somebody names: ``3.71`` or ``latest``.
+    """Return the microversion of ``3.71`` or ``latest``.
 
-    :raises BadRequest: it is no number
-    :raises NotAcceptable: there is none such
+    :raises BadRequest: it is malformed
+    :raises NotAcceptable: it does not exist
     """
     return mv.negotiate(f"{mv.SERVICE} {text}").volume
 
 
 def in_json(document: Mapping[str, Any]) -> str:
-    """Write a document in JSON."""
+    """Encode a document as JSON."""
     return json.dumps(document, indent=2) + "\n"
 
 
 def in_yaml(document: Mapping[str, Any]) -> str:
-    """Write a document in YAML, without anchors."""
+    """Encode a document as YAML, without anchors."""
     plain = json.loads(json.dumps(document))
     written: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=99)
     return written
@@ -144,7 +147,7 @@ Schema = dict[str, Any]
 
 
 def version_paths() -> Schema:
-    """Describe the URLs at which clients look for versions."""
+    """Describe the version documents, the only responses that need no token."""
     return {
         "/": {"get": _version_operation("get_versions", "List the versions of the API.", "300")},
         "/v3/": {"get": _version_operation("get_version", "Show the only version.", "200")},

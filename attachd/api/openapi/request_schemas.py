@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of requests as OpenAPI describes them: of the path and of the URL, and headers."""
+"""Requests in OpenAPI: path and query parameters, headers and bodies.
+
+Bodies have the schemas that validate them.  Their patterns are for Python, and are converted to
+ECMA 262, which JSON Schema uses.
+"""
 
 from collections.abc import Mapping, Sequence
 import re
@@ -17,7 +21,7 @@ _SEGMENT: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
 
 
 def parameters(found: Sequence[Endpoint], version: mv.Version) -> list[Schema]:
-    """Describe all parameters of what answers to one method of one URL, but the project's id."""
+    """Describe the parameters of one method of one URL, except the project id."""
     told = {name: schema for each in found for name, schema in each.doc.parameters.items()}
     return [
         *(_in_path(name) for name in found[0].variables),
@@ -29,7 +33,7 @@ def parameters(found: Sequence[Endpoint], version: mv.Version) -> list[Schema]:
 
 
 def project() -> Schema:
-    """Describe the project's id, as URLs have it before 3.67."""
+    """Describe the project id, which URLs have before 3.67."""
     return _in_path("project_id")
 
 
@@ -51,7 +55,7 @@ def _version_header(found: Sequence[Endpoint], version: mv.Version) -> Schema:
         "name": mv.HEADER,
         "in": "header",
         "required": True,
-        "description": "The microversion that is described here, and attachd's own version.",
+        "description": "The microversion of this document, and the version of attachd's own API.",
         "schema": {"enum": others if ext_since else [plain, *others]},
     }
 
@@ -77,23 +81,23 @@ def components() -> dict[str, Schema]:
     return {
         "RequestId": _header(
             "X-OpenStack-Request-ID",
-            "The id of the request that this one is a part of, for logs.",
+            "The id of the request that caused this one, for logs.",
             {"type": "string", "pattern": f"^req-{identity}$"},
         ),
         "IdempotencyKey": _header(
             idempotency.HEADER,
-            "Drawn anew for each request, and sent again with its repetitions, which are "
-            "answered as the first one was.",
+            "A new value for each request; the same value for its repetitions, which get the "
+            "response of the first one.",
             {"type": "string", "pattern": r"^[0-9A-Za-z._~-]{1,255}$"},
         ),
         "Prefer": _header(
             async_response.HEADER,
-            "`respond-async`: answer 202 when it is noted down what is to be done.",
+            "`respond-async`: answer 202 as soon as the request is stored.",
             {"enum": [async_response.RESPOND_ASYNC]},
         ),
         "IfMatch": _header(
             "If-Match",
-            "The `ETag` of what was read: only if nobody else has changed it since.",
+            "The `ETag` of the last read: the request fails if there was a change since.",
             {"type": "string"},
         ),
     }
@@ -107,10 +111,10 @@ _ANY_CASE = re.compile(r"\(\?i:((?:[^()\\]|\\.)*)\)")
 
 
 def body(found: Sequence[Endpoint], version: mv.Version) -> Schema | None:
-    """Describe the body of what answers to one method of one URL.
+    """Describe the body of one method of one URL.
 
     :param found: one endpoint, or all actions
-    :returns: None: none is read
+    :returns: None if no body is read
     """
     if found[0].action is not None:
         schema: Schema = {"oneOf": [_action(each, version) for each in found]}
@@ -142,7 +146,7 @@ def _checked(each: Endpoint, version: mv.Version) -> Schema | None:
 
 
 def plain(value: Any) -> Any:
-    """Return a schema in plain dictionaries and lists, with patterns as JSON Schema has them."""
+    """Return a schema as plain dictionaries and lists, with patterns for JSON Schema."""
     if isinstance(value, Mapping):
         found = {key: plain(each) for key, each in value.items()}
         if isinstance(found.get("pattern"), str):
@@ -158,7 +162,7 @@ def plain(value: Any) -> Any:
 
 
 def pattern(text: str) -> str:
-    r"""Write a pattern as ECMA 262 has it: ``^`` for ``\A``, and no flags in it."""
+    r"""Convert a pattern to ECMA 262: ``^`` for ``\A``, and no inline flags."""
     text = text.replace(r"\A", "^").replace(r"\Z", "$")
     return _ANY_CASE.sub(lambda found: f"(?:{_in_any_case(found[1])})", text)
 

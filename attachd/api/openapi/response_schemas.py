@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers as OpenAPI describes them: results, which shapes.py makes, and faults."""
+"""Responses in OpenAPI: results, whose schemas type_schemas.py makes, and faults."""
 
 from collections.abc import Mapping, Sequence
 import http
@@ -21,18 +21,18 @@ IDEMPOTENT: Final = (409, 422)
 WORDS: Final[Mapping[int, str]] = MappingProxyType(
     {
         200: "Done.",
-        202: "Accepted; the work goes on.",
-        204: "Done; there is nothing to answer.",
-        300: "There are versions to choose from.",
+        202: "Accepted; the work continues.",
+        204: "Done; there is no content.",
+        300: "There are several versions.",
         302: "It is at another URL.",
-        400: "The request is wrong, or the state of things does not allow it.",
-        401: "It is not known who asks.",
+        400: "The request is wrong, or the state of the resource does not allow it.",
+        401: "The caller is not authenticated.",
         403: "Policy does not allow it; the message names the rule.",
-        404: "There is no such thing, or the microversion has no such call.",
+        404: "The resource does not exist, or the microversion has no such call.",
         406: "There is no such microversion.",
-        409: "The state of things does not allow it now.",
-        410: "What was asked for is kept no longer.",
-        412: "Somebody else has changed it since it was read.",
+        409: "The state of the resource does not allow it now.",
+        410: "The requested events were purged.",
+        412: "The resource was changed since it was read.",
         413: "The body or its connector is too large, or a quota is exceeded.",
         415: "The body is declared as something else than JSON.",
         422: "The Idempotency-Key was used for another request.",
@@ -44,7 +44,7 @@ WORDS: Final[Mapping[int, str]] = MappingProxyType(
 
 
 def responses(found: Sequence[Endpoint], shapes: Shapes) -> Schema:
-    """Describe all answers of what answers to one method of one URL, by status."""
+    """Describe the responses of one method of one URL, by status."""
     statuses = sorted({status for each in found for status in faults(each)})
     return {
         **_results(found, shapes),
@@ -53,7 +53,7 @@ def responses(found: Sequence[Endpoint], shapes: Shapes) -> Schema:
 
 
 def faults(each: Endpoint) -> set[int]:
-    """Return the statuses of all errors that an endpoint can answer."""
+    """Return the statuses of all errors of an endpoint."""
     found = {*ALWAYS, *each.doc.faults}
     if each.body is not None:
         found |= {*WITH_BODY}
@@ -63,7 +63,7 @@ def faults(each: Endpoint) -> set[int]:
 
 
 def results(each: Endpoint) -> set[int]:
-    """Return the statuses of success: none where an endpoint only refuses."""
+    """Return the statuses of success; none if an endpoint always refuses."""
     if inspect.signature(each.handler).return_annotation is NoReturn:
         return set()
     return (
@@ -82,7 +82,7 @@ def _results(found: Sequence[Endpoint], shapes: Shapes) -> Schema:
 
 
 def _result(status: int, answering: Sequence[Endpoint], shapes: Shapes) -> Schema:
-    """Describe a success; where some actions answer nothing, a body need not be there."""
+    """Describe a success; if some actions have no content, the body is optional."""
     told: Schema = {"description": WORDS[status], "headers": _headers(status, answering)}
     bodies = [shapes.of(each.doc.response) for each in answering if each.doc.response]
     if bodies and len(bodies) == len(answering):
@@ -104,14 +104,14 @@ def _headers(status: int, answering: Sequence[Endpoint]) -> Schema:
 
 
 def headers() -> Schema:
-    """Return the headers of answers."""
+    """Return the headers of responses."""
     return {
         "X-OpenStack-Request-ID": _header("The id of the request, for logs.", required=True),
         mv.HEADER: _header("The microversion of the answer."),
-        async_response.APPLIED: _header("The preference that was granted."),
-        "Location": _header("The URL of what to look at."),
-        "Idempotent-Replayed": _header("`true`: an answer that was given before."),
-        "Retry-After": _header("Seconds after which it makes sense to try again."),
+        async_response.APPLIED: _header("The preference that was applied."),
+        "Location": _header("The URL of the resource."),
+        "Idempotent-Replayed": _header("`true`: a stored response was repeated."),
+        "Retry-After": _header("Seconds until a retry may succeed."),
     }
 
 
@@ -120,12 +120,12 @@ def _header(text: str, *, required: bool = False) -> Schema:
 
 
 def components() -> Schema:
-    """Return the answers of all faults, by name."""
+    """Return the responses of all faults, by name."""
     return {name(each): _fault(each) for each in WORDS if each >= http.HTTPStatus.BAD_REQUEST}
 
 
 def name(status: int) -> str:
-    """Return what the description calls the fault of a status."""
+    """Return the component name of the fault of a status."""
     return f"Fault{status}"
 
 
@@ -144,6 +144,6 @@ def _fault(status: int) -> Schema:
 
 
 def _whole(properties: Schema) -> Schema:
-    """Describe an object of these keys and no others."""
+    """Return the schema of an object of these keys and no others."""
     shape = {"type": "object", "properties": properties}
     return {**shape, "required": list(properties), "additionalProperties": False}

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON schemas of what is answered, made of the types that the views and handlers name.
+"""JSON schemas of responses, from the types that views and handlers declare.
 
 A TypedDict becomes a component, whose fields are described by the ``:ivar`` lines of its
-docstring.  A field that came with a microversion is ``Annotated[str, mv.USE_QUOTA]``; one of
-attachd's own API, ``NotRequired[Annotated[str, mv.OWN_BASE]]``, is there if that was asked for.
+docstring.  A field that came with a microversion is ``Annotated[str, mv.USE_QUOTA]``.  A field of
+attachd's own API, ``NotRequired[Annotated[str, mv.EXT_BASE]]``, is there if the request asks for
+this API.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,7 +31,7 @@ _IVAR = re.compile(r"^:ivar (\S+): (.*?)(?=^:ivar |\Z)", re.MULTILINE | re.DOTAL
 
 
 class Shapes:
-    """Makes schemas as they are in one microversion.
+    """Converter of types to schemas for one microversion.
 
     :ivar components: the schemas of TypedDicts, by name
     """
@@ -42,7 +43,7 @@ class Shapes:
     def of(self, hint: Any) -> Schema:
         """Return the schema of a type, or of an object by the types of its keys.
 
-        :raises TypeError: it is none that answers are made of
+        :raises TypeError: the type is not supported in responses
         """
         if isinstance(hint, Mapping):
             return self._object(hint, frozenset(hint), {})
@@ -68,13 +69,13 @@ class Shapes:
             return {"type": "array", "items": self.of(arguments[0])}
         if origin in {dict, Mapping}:
             return {"type": "object", "additionalProperties": self.of(arguments[1]) or True}
-        raise TypeError(f"{hint} is no type of an answer")
+        raise TypeError(f"{hint} is not supported in responses")
 
     def _component(self, hint: Any) -> Schema:
         noun = hint.__module__.split(".")[2]
         name = f"{noun}.{hint.__name__}"
         if name not in self.components:
-            self.components[name] = {}  # in case that it has itself in it
+            self.components[name] = {}  # for a type that refers to itself
             described = _described(hint)
             found = typing.get_type_hints(hint, include_extras=True)
             self.components[name] = self._object(found, hint.__required_keys__, described)
@@ -85,7 +86,7 @@ class Shapes:
     def _object(
         self, keys: Mapping[str, Any], required: Collection[str], described: Mapping[str, str]
     ) -> Schema:
-        """Describe an object of these keys, as far as they are there in the version."""
+        """Return the schema of an object with those of these keys that the version has."""
         properties: dict[str, Schema] = {}
         always = []
         for key, hint in keys.items():
@@ -104,7 +105,7 @@ class Shapes:
 
 
 def _since(hint: Any) -> mv.Version | None:
-    """Return the version that a field came with; None: it was always there."""
+    """Return the version that introduced a field; None: the oldest one."""
     if get_origin(hint) is NotRequired:
         return _since(get_args(hint)[0])
     said = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
@@ -112,17 +113,17 @@ def _since(hint: Any) -> mv.Version | None:
 
 
 def _either(schemas: list[Schema]) -> Schema:
-    """Describe what fits one of several schemas."""
+    """Return the schema of a value that matches one of several schemas."""
     if all(each.keys() == {"type"} for each in schemas):
         return {"type": [each["type"] for each in schemas]}
     return {"anyOf": schemas}
 
 
 def _described(hint: Any) -> dict[str, str]:
-    """Return what docstrings say of the fields of a TypedDict.
+    """Return the descriptions of the fields of a TypedDict from docstrings.
 
-    What it extends is told at run time by the latest releases of Python only: what has no other
-    fields than it, in the same module, says nothing else of them.
+    Older releases of Python hide the bases of a TypedDict at run time: a TypedDict of the same
+    module whose fields are a subset of its fields is taken for a base.
     """
     module = vars(sys.modules[hint.__module__]).values()
     kin = [each for each in module if typing.is_typeddict(each) and each is not hint]
@@ -135,5 +136,5 @@ def _described(hint: Any) -> dict[str, str]:
 
 
 def _sentence(text: str) -> str:
-    """Return a text in one line."""
+    """Join the lines of a text."""
     return " ".join(text.split())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lists can be filtered by, as filters.py has it."""
+"""The filters of each list, as filters.py has them."""
 
 from collections.abc import Mapping
 from typing import Any, TypedDict
@@ -11,7 +11,7 @@ from attachd.api.resource_filters import policy
 
 
 class _Filters(TypedDict):
-    """What a list can be filtered by."""
+    """The filters of one list."""
 
     resource: str
     filters: list[str]
@@ -26,7 +26,7 @@ _DOC = EndpointDoc(
     "GET", "/resource_filters", since=mv.RESOURCE_FILTER_CONFIG, policy=policy.GET_ALL, doc=_DOC
 )
 def index(query: Mapping[str, str]) -> dict[str, Any]:
-    """Answer what everybody may filter each list by, or the one list that is asked for."""
+    """List the filters of each list, or of the requested one, for callers without privileges."""
     wanted = query.get("resource")
     return {
         "resource_filters": [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may see what lists can be filtered by."""
+"""Policy of the filters of lists."""
 
 from attachd.api import policy
 
@@ -7,6 +7,6 @@ GET_ALL = "volume:resource_filters_get"
 
 RULES = [
     policy.rule(
-        GET_ALL, policy.ANYBODY, "See what lists can be filtered by.", "GET /resource_filters"
+        GET_ALL, policy.ANYBODY, "List the filters of each list.", "GET /resource_filters"
     ),
 ]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this service's programs are called on the wire; used by handlers of services and hosts.
+"""Names of programs on the wire, and the selection of managers by host.
 
-Clients, and what administrators have built on them, look for the programs of the Block Storage
-service by the names that they have had for ever.  In requests our own names will do as well.
+Clients and scripts look for the programs of the Block Storage service by their names in Cinder.
+Requests may also use attachd's names.
 """
 
 from collections.abc import Mapping
@@ -23,16 +23,16 @@ _INTERNAL: Final = MappingProxyType({MANAGER: scheduler.BINARY, API: API_BINARY}
 _WIRE: Final = MappingProxyType({internal: wire for wire, internal in _INTERNAL.items()})
 
 ALL: Final = (*_INTERNAL, *_INTERNAL.values(), *UNSUPPORTED)
-"""Every name that a request may give."""
+"""All names that a request may use."""
 
 
 def to_internal(name: str) -> str:
-    """Return what we call a program that a request names."""
+    """Return attachd's name of a program that a request names."""
     return _INTERNAL.get(name, name)
 
 
 def to_wire(binary: str) -> str:
-    """Return what answers call one of our programs."""
+    """Return the name of a program for responses."""
     return _WIRE.get(binary, binary)
 
 
@@ -40,10 +40,10 @@ Row = Mapping[str, Any]
 
 
 def of_host(host: str | None) -> list[services.Row]:
-    """Return the services of managers at a host, or of one backend; all, without a host."""
+    """Return the services of managers at a host, or of one backend; without a host, all."""
     return [row for row in services.page({"binary": scheduler.BINARY}) if is_at(row, host)]
 
 
 def is_at(row: Row, host: str | None) -> bool:
-    """Tell whether a service is at a host, or is that backend; each is, of no host."""
+    """Return whether a service is at a host or is that backend; without a host, True."""
     return not host or host in {row["host"], row["host"].partition("@")[0]}

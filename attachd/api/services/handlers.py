@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services: list, switch on and off; pools.py has what their backends offer."""
+"""Services and their backends: list, enable, disable, freeze, thaw, pools, capabilities.
+
+Failover is refused, because no backend replicates.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -27,7 +30,7 @@ _DOC = EndpointDoc(
 
 @endpoint("GET", "/os-services", policy=policy.GET_ALL, doc=_DOC)
 def index(query: Query, version: mv.Version) -> Body:
-    """Answer the services; a host without ``@`` stands for all its backends."""
+    """List services; a host without ``@`` selects all its backends."""
     binary = query.get("binary")
     wanted: services.Filters = {"binary": binaries.to_internal(binary)} if binary else {}
     rows = [row for row in services.page(wanted) if binaries.is_at(row, query.get("host"))]
@@ -42,7 +45,7 @@ def index(query: Query, version: mv.Version) -> Body:
     doc=EndpointDoc(view.Switched),
 )
 def enable(body: Body) -> Body:
-    """Let a backend get new volumes again."""
+    """Enable a backend: it gets new volumes again."""
     services.enable(_binary(body), body["host"])
     return _switched(body, disabled=False)
 
@@ -55,7 +58,7 @@ def enable(body: Body) -> Body:
     doc=EndpointDoc(view.Switched),
 )
 def disable(body: Body) -> Body:
-    """Keep new volumes away from a backend."""
+    """Disable a backend: it gets no new volumes."""
     services.disable(_binary(body), body["host"], None)
     return _switched(body, disabled=True)
 
@@ -68,7 +71,7 @@ def disable(body: Body) -> Body:
     doc=EndpointDoc(view.Switched),
 )
 def disable_with_reason(body: Body) -> Body:
-    """Keep new volumes away from a backend, and note why."""
+    """Disable a backend, with a reason."""
     reason = body.get("disabled_reason")
     services.disable(_binary(body), body["host"], reason)
     return {**_switched(body, disabled=True), "disabled_reason": reason}
@@ -90,7 +93,7 @@ def _switched(body: Body, *, disabled: bool) -> Body:
 
 @endpoint("PUT", "/os-services/freeze", policy=policy.UPDATE, body=schema.BACKEND)
 def freeze(ctx: RequestContext, body: Body, version: mv.Version) -> None:
-    """Have a backend create, delete and extend nothing; attaching and detaching go on."""
+    """Freeze a backend: create, delete and extend fail, attach and detach continue."""
     ctx.authorize(policy.FREEZE)
     backend = _named_backend(body, version)
     services.freeze(scheduler.BINARY, backend)
@@ -98,7 +101,7 @@ def freeze(ctx: RequestContext, body: Body, version: mv.Version) -> None:
 
 @endpoint("PUT", "/os-services/thaw", policy=policy.UPDATE, body=schema.BACKEND)
 def thaw(ctx: RequestContext, body: Body, version: mv.Version) -> None:
-    """Let a backend do everything again."""
+    """Thaw a frozen backend."""
     ctx.authorize(policy.THAW)
     backend = _named_backend(body, version)
     services.thaw(scheduler.BINARY, backend)
@@ -106,7 +109,7 @@ def thaw(ctx: RequestContext, body: Body, version: mv.Version) -> None:
 
 @endpoint("PUT", "/os-services/failover_host", policy=policy.UPDATE, body=schema.FAILOVER)
 def failover_host(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
-    """Refuse, because no backend replicates."""
+    """Refuse a failover, because no backend replicates."""
     _refuse_failover(ctx, body, version)
 
 
@@ -118,7 +121,7 @@ def failover_host(ctx: RequestContext, body: Body, version: mv.Version) -> NoRet
     body=schema.FAILOVER,
 )
 def failover(ctx: RequestContext, body: Body, version: mv.Version) -> NoReturn:
-    """Refuse, because no backend replicates."""
+    """Refuse a failover, because no backend replicates."""
     _refuse_failover(ctx, body, version)
 
 
@@ -133,7 +136,7 @@ def _refuse_failover(ctx: RequestContext, body: Body, version: mv.Version) -> No
 def _named_backend(body: Body, version: mv.Version) -> str:
     """Return the backend that a body names.
 
-    :raises BadRequest: it names none, or a cluster, or one that never reported
+    :raises BadRequest: it names none, or a cluster, or a backend that never reported
     """
     host, cluster = body.get("host"), body.get("cluster")
     if version < mv.REPLICATION_CLUSTER:
@@ -153,7 +156,7 @@ def _named_backend(body: Body, version: mv.Version) -> str:
     "GET", "/capabilities/{host}", policy=policy.CAPABILITIES, doc=EndpointDoc(view.Capabilities)
 )
 def show_capabilities(host: str) -> dict[str, Any]:
-    """Answer what the backend ``host@backend`` can do."""
+    """Show the capabilities of the backend ``host@backend``, by its last report."""
     backend = host.partition("#")[0]
     rows = services.page({"binary": scheduler.BINARY, "host": backend})
     if not rows:
@@ -163,13 +166,13 @@ def show_capabilities(host: str) -> dict[str, Any]:
 
 _POOLS_DOC = EndpointDoc(
     {"pools": list[view.Pool]},
-    {"detail": fields.query_flag("With capabilities and room."), **filters.POOL.parameters},
+    {"detail": fields.query_flag("With capabilities and capacity."), **filters.POOL.parameters},
 )
 
 
 @endpoint("GET", "/scheduler-stats/get_pools", policy=policy.GET_POOLS, doc=_POOLS_DOC)
 def get_pools(ctx: RequestContext, query: Query, version: mv.Version) -> Body:
-    """Answer the pools of all backends that are up."""
+    """List the pools of all backends that are up, by their last reports."""
     detailed = fields.parse_bool("detail", query.get("detail", "false"))
     rows = [row for row in services.page({"binary": scheduler.BINARY}) if _offers(row)]
     if version >= mv.POOL_FILTER:

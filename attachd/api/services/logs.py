@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log levels of this API process and of the managers, set and read while they run.
+"""Log levels of this API process and of managers, read and set at run time.
 
-A web server may run several processes of the API: one of them answers, and it is that one whose
-levels are read and set.  Of a manager all processes are told, and one of them is asked.
+A web server may run several processes of the API: a request affects the one that handles it.  The
+levels of a manager are set in all its processes, and read from one of them.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ Body = Mapping[str, Any]
 
 
 class _Levels(TypedDict):
-    """What a process logs, by the names of loggers."""
+    """The log levels of a process, by logger."""
 
     host: str
     binary: str
@@ -36,7 +36,7 @@ class _Levels(TypedDict):
     status=202,
 )
 def set_log(ctx: RequestContext, body: Body) -> None:
-    """Have the programs that are meant log more or less."""
+    """Set log levels of the selected programs."""
     prefix, level = body.get("prefix") or "", body["level"].upper()
     if _means_api(body):
         log_levels.change(prefix, level)
@@ -53,7 +53,7 @@ def set_log(ctx: RequestContext, body: Body) -> None:
     doc=EndpointDoc({"log_levels": list[_Levels]}, faults=(504,)),
 )
 def get_log(ctx: RequestContext, body: Body) -> dict[str, Any]:
-    """Answer what the programs that are meant log."""
+    """List log levels of the selected programs."""
     prefix = body.get("prefix") or ""
     found = []
     if _means_api(body):
@@ -65,12 +65,12 @@ def get_log(ctx: RequestContext, body: Body) -> dict[str, Any]:
 
 
 def _means_api(body: Body) -> bool:
-    """Tell whether a body is about the API, which is one of the programs at this host."""
+    """Return whether a body selects the API of this host."""
     return _means(body, binaries.API) and body.get("server") in {None, "", CONF.host}
 
 
 def _managers(body: Body) -> list[str]:
-    """Return the backends whose managers a body is about, of those that report."""
+    """Return the selected backends whose managers report."""
     if not _means(body, binaries.MANAGER):
         return []
     return [row["host"] for row in binaries.of_host(body.get("server")) if row["alive"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may look at services and backends, and switch them on and off."""
+"""Policy of services and backends."""
 
 from attachd.api import policy
 
@@ -30,14 +30,14 @@ RULES = [
     policy.rule(
         FREEZE,
         policy.ADMIN,
-        "Have a backend create, delete and extend nothing.",
+        "Freeze a backend: it creates, deletes and extends no volumes.",
         "PUT /os-services/freeze",
     ),
-    policy.rule(THAW, policy.ADMIN, "End that.", "PUT /os-services/thaw"),
+    policy.rule(THAW, policy.ADMIN, "Thaw a frozen backend.", "PUT /os-services/thaw"),
     policy.rule(
         FAILOVER,
         policy.ADMIN,
-        "Have another backend take over; always refused, as nothing is replicated.",
+        "Fail over to another backend; always refused, because no backend replicates.",
         "PUT /os-services/failover_host",
         "PUT /os-services/failover",
     ),
@@ -47,7 +47,7 @@ RULES = [
     policy.rule(
         CAPABILITIES,
         policy.ADMIN,
-        "See what a backend can do.",
+        "Show the capabilities of a backend.",
         "GET /capabilities/{host}",
     ),
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies of requests on services look like; used by handlers.py."""
+"""Schemas of request bodies of services."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from attachd.telemetry import log_levels
 _SERVICE: Final = {
     "host": NAME,
     "binary": NAME,
-    # what "binary" was called long ago
+    # the old name of "binary"
     "service": NAME,
     "cluster": OPTIONAL_TEXT,
 }

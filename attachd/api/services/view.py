@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How services, pools and capabilities look on the wire; used by the handlers of services."""
+"""Representation of services, pools and capabilities on the wire."""
 
 from collections.abc import Mapping
 import datetime
@@ -17,8 +17,8 @@ class Service(TypedDict):
     """A service.
 
     :ivar status: "enabled": its backend gets new volumes
-    :ivar state: "up": it works
-    :ivar frozen: of backends, as those after it
+    :ivar state: "up": it reports, and its storage works
+    :ivar frozen: of backends only, as the next fields
     """
 
     binary: str
@@ -36,7 +36,7 @@ class Service(TypedDict):
 
 
 class Pool(TypedDict):
-    """What a backend offers."""
+    """A pool of a backend."""
 
     name: str
     capabilities: NotRequired[dict[str, Any]]
@@ -51,7 +51,7 @@ class _Property(TypedDict):
 
 
 class Capabilities(TypedDict):
-    """What a backend can do."""
+    """The capabilities of a backend."""
 
     namespace: str
     vendor_name: str
@@ -78,7 +78,7 @@ class Switched(TypedDict):
 
 
 def service(row: Row, version: mv.Version) -> dict[str, Any]:
-    """Show a service: ``state`` is whether it works, ``status`` whether it gets new volumes."""
+    """Return the representation of a service."""
     state = "up" if scheduler.is_up(row) else "down"
     enabled = not row["disabled"] and not row["frozen"]
     shown = {
@@ -104,12 +104,12 @@ def service(row: Row, version: mv.Version) -> dict[str, Any]:
 
 
 def pool(row: Row) -> dict[str, Any]:
-    """Show a backend's pool, without details."""
+    """Return the representation of a pool, without details."""
     return {"name": f"{row['host']}#{scheduler.capabilities_of(row)['pool_name']}"}
 
 
 def pool_detail(row: Row) -> dict[str, Any]:
-    """Show a backend's pool with what types are matched with, and with its room."""
+    """Return the representation of a pool with its capabilities and capacity."""
     report = row["report"]
     capabilities = scheduler.capabilities_of(row)
     thin = scheduler.is_true(capabilities.get("thin_provisioning"))
@@ -137,7 +137,7 @@ def _or_infinite(gib: float | None) -> float | str:
 
 
 def capabilities(row: Row) -> dict[str, Any]:
-    """Show what a backend can do, in the words of types' extra specs."""
+    """Return the capabilities of a backend, in the terms of extra specs."""
     offered = scheduler.capabilities_of(row)
     return {
         "namespace": f"OS::Storage::Capabilities::{row['host']}",

@@ -126,7 +126,7 @@ class FilesTest(Case):
                 self.assertTrue(self._guest_may())
             self.assertEqual(1, len(logs.output), logs.output)
             self.assertRegex(
-                logs.output[0], f"{self.file} is broken: .* from before stay in force"
+                logs.output[0], f"{self.file} is broken: .* previous rules stay in force"
             )
 
     def test_a_file_that_stays_broken_is_complained_about_again(self):
