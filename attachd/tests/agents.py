@@ -89,7 +89,7 @@ class Agent:
         self._heard.set()
 
     @expected_errors
-    def look(self, _context: RequestContext, attachment_id: str) -> None:
+    def reconcile(self, _context: RequestContext, attachment_id: str) -> None:
         """See agent_api.reconcile()."""
         self.told.append(attachment_id)
         if self.is_deaf:

@@ -37,7 +37,8 @@ log = os.open(here / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
 from attachd import exception
 from attachd.conf import CONF
-from attachd.db import api, leases as db
+from attachd.db.cluster import leases as db
+from attachd.db.engine import session
 from attachd.drivers import fencing
 from attachd.manager.ha import volume_lease
 from attachd.manager.ha.membership import Membership
@@ -56,7 +57,7 @@ def say(*words):
 
 
 def work(lease):
-    lease.run_with_lease(db.take)
+    lease.run_with_lease(db.acquire_committed)
     fencing.check()
     try:
         fcntl.flock(inside, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,9 +70,9 @@ def work(lease):
         time.sleep(3600)
     time.sleep(random.uniform(0, 0.01))
     fcntl.flock(inside, fcntl.LOCK_UN)
-    with api.writer() as connection:
-        db.end(connection, lease.token)
-    db.had(lease.token, {}, ended=True)
+    with session.writer() as connection:
+        db.release_with_result(connection, lease.token)
+    db.confirm(lease.token, {}, ended=True)
 
 
 while not (here / "stop").exists():
