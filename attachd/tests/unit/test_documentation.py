@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """That the documentation has every page in one place, and shows the house as it is."""
 
+import ast
 import configparser
 from pathlib import Path
 import re
@@ -9,6 +10,8 @@ import unittest
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "doc/source"
 ARCHITECTURE = SOURCE / "contributor/architecture.rst"
+_NAMED = re.compile(r"``((?:[\w]+/)*\w+\.py)(?::([\w.]+)(?:\(\))?)?``")
+"""A file, and perhaps a name in it: manager/attach.py:attach()."""
 _TREE = re.compile(r"^\.\. toctree::\n(?:   :.*\n)*\n((?:   \S+\n)+)", re.MULTILINE)
 
 
@@ -60,3 +63,38 @@ class ArchitectureTest(Case):
         rooms = {f"{each.parent.name}/" for each in package.glob("*/__init__.py")}
         rooms |= {each.name for each in package.glob("*.py")} - {"__init__.py"}
         self.assertEqual(rooms, shown)
+
+    def test_every_named_file_and_function_exists(self):
+        missing = [
+            f"{path}:{name}"
+            for path, name in _NAMED.findall(self.text)
+            if not _exists(ROOT / "attachd" / path, name)
+        ]
+        self.assertEqual([], missing)
+
+    def test_names_of_missing_functions_are_found(self):
+        module = Path(__file__)
+        self.assertTrue(_exists(module, "ArchitectureTest.setUp"))
+        self.assertTrue(_exists(module, "ROOT"))
+        self.assertFalse(_exists(module, "ArchitectureTest.missing"))
+        self.assertFalse(_exists(module.with_name("missing.py"), ""))
+
+
+def _exists(path: Path, name: str) -> bool:
+    """Return whether a module exists, and has a function, class, method or constant."""
+    if not path.is_file():
+        return False
+    body = ast.parse(path.read_bytes()).body
+    for part in name.split(".") if name else ():
+        found = next((node for node in body if part in _defined(node)), None)
+        if found is None:
+            return False
+        body = getattr(found, "body", [])
+    return True
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    return {target.id for target in targets if isinstance(target, ast.Name)}
