@@ -5,7 +5,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any, Final
 
-from attachd.cli import options, showing
+from attachd.cli import formatting, options
 from attachd.cli.blockstorage import BlockStorage
 from attachd.cli.commands import EachOf, Lister, ShowOne
 from attachd.cli.options import Option
@@ -29,7 +29,7 @@ class ListAgents(Lister):
     ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
         """Read them."""
         found = BlockStorage(self.connection).agents()
-        return tuple(_COLUMNS), [showing.row(each, _COLUMNS.values()) for each in found]
+        return tuple(_COLUMNS), [formatting.row(each, _COLUMNS.values()) for each in found]
 
 
 class ShowAgent(ShowOne):
@@ -41,10 +41,10 @@ class ShowAgent(ShowOne):
         options.add(parser, (_HOST,))
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Read about it."""
         found = BlockStorage(self.connection).agent(parsed_args.host)
-        return showing.shown(showing.without_secrets(found))
+        return formatting.shown(formatting.without_secrets(found))
 
 
 class DeleteAgents(EachOf):

@@ -7,7 +7,7 @@ import datetime
 from typing import Any
 
 from attachd import durations
-from attachd.cli import options, showing
+from attachd.cli import formatting, options
 from attachd.cli.blockstorage import BlockStorage
 from attachd.cli.commands import EachOf, Lister, ShowOne
 from attachd.cli.options import Option, boolean, option
@@ -100,7 +100,7 @@ class CreateAttachment(ShowOne):
         options.add(parser, _CREATE)
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Make it."""
         self._check(parsed_args)
         storage = BlockStorage(self.connection)
@@ -114,7 +114,7 @@ class CreateAttachment(ShowOne):
             wanted["host"] = parsed_args.on
         elif parsed_args.connect:
             wanted["connector"] = _connector(parsed_args)
-        return showing.shown(showing.connection(storage.create(wanted)))
+        return formatting.shown(formatting.connection(storage.create(wanted)))
 
     def _check(self, parsed: argparse.Namespace) -> None:
         """See whether what was given goes together."""
@@ -136,14 +136,14 @@ class UpdateAttachment(ShowOne):
         options.add(parser, (_ATTACHMENT, *_CONNECTOR, _MODE))
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Connect it."""
         connector = _connector(parsed_args)
         if parsed_args.mode is not None:
             connector["mode"] = parsed_args.mode
         storage = BlockStorage(self.connection)
         found = storage.update(parsed_args.attachment, connector)
-        return showing.shown(showing.connection(found))
+        return formatting.shown(formatting.connection(found))
 
 
 class ShowAttachment(ShowOne):
@@ -155,10 +155,10 @@ class ShowAttachment(ShowOne):
         options.add(parser, (_ATTACHMENT,))
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Read it."""
         found = BlockStorage(self.connection).show(parsed_args.attachment)
-        return showing.shown(showing.attachment(found))
+        return formatting.shown(formatting.attachment(found))
 
 
 class ListAttachments(Lister):
@@ -179,7 +179,7 @@ class ListAttachments(Lister):
         columns = _COLUMNS | (_LONG if parsed_args.long else {})
         storage = BlockStorage(self.connection)
         found = storage.attachments(_query(parsed_args), detail=parsed_args.long)
-        return tuple(columns), [showing.row(each, columns.values()) for each in found]
+        return tuple(columns), [formatting.row(each, columns.values()) for each in found]
 
 
 class _Several(EachOf):

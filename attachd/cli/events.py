@@ -17,11 +17,11 @@ from cliff import columns
 from openstack import exceptions
 from oslo_utils import uuidutils
 
-from attachd.cli import options, showing
+from attachd.cli import formatting, options
 from attachd.cli.blockstorage import BlockStorage, Event
 from attachd.cli.commands import Command, Lister
 from attachd.cli.options import Option, option
-from attachd.cli.watching import Over, Watching
+from attachd.cli.watch import EventWatcher, WatchTimeout
 
 DELETED: Final = "deleted"
 TYPES: Final = (
@@ -101,7 +101,7 @@ class ShowTimeline(Lister):
         if any("process" in each for each in found):
             told |= _INTERNALS
         rows = [{**each, "steps": Steps(each["steps"])} for each in found]
-        return tuple(told), [showing.row(each, told.values()) for each in rows]
+        return tuple(told), [formatting.row(each, told.values()) for each in rows]
 
 
 class WatchAttachments(Command):
@@ -120,7 +120,7 @@ class WatchAttachments(Command):
         """Print them; returns the exit code."""
         try:
             return self._watch(parsed_args)
-        except Over:
+        except WatchTimeout:
             if not parsed_args.until:
                 return 0
             wanted = " or ".join(parsed_args.until)
@@ -139,7 +139,7 @@ class WatchAttachments(Command):
                 return 0
             if _is_last(event, parsed):
                 return self._ended(parsed.until)
-        raise Over
+        raise WatchTimeout
 
     def _ended(self, until: Sequence[str]) -> int:
         """Return the exit code where nothing can come any more."""
@@ -158,11 +158,11 @@ class WatchAttachments(Command):
 
 def _events(storage: BlockStorage, parsed: argparse.Namespace) -> Iterator[Event]:
     """Yield what is to be printed."""
-    watching = Watching(storage, parsed.within)
+    watcher = EventWatcher(storage, parsed.within)
     volume_id = parsed.volume
     if volume_id is not None and not _is_id(volume_id):
         find = functools.partial(storage.volume_id, all_projects=parsed.all_projects)
-        volume_id = watching.insist(functools.partial(find, volume_id))
+        volume_id = watcher.retry(functools.partial(find, volume_id))
     asked = {
         "volume_id": volume_id,
         "attachment_id": parsed.attachment_id,
@@ -171,11 +171,11 @@ def _events(storage: BlockStorage, parsed: argparse.Namespace) -> Iterator[Event
     query = {name: value for name, value in asked.items() if value is not None}
     since = parsed.since
     if since is None:
-        since = watching.now()
+        since = watcher.now()
         if parsed.attachment_id is not None:
             ask = functools.partial(_latest, storage, parsed.attachment_id)
-            yield from (each for each in watching.insist(ask) if _is_awaited(each, parsed))
-    yield from watching.since(since, query)
+            yield from (each for each in watcher.retry(ask) if _is_awaited(each, parsed))
+    yield from watcher.since(since, query)
 
 
 def _is_id(volume: str) -> bool:

@@ -19,7 +19,7 @@ from attachd import exception
 from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Owner
-from attachd.cli import options, showing
+from attachd.cli import formatting, options
 from attachd.cli.commands import Command, Lister, ShowOne
 from attachd.cli.progress import Progress
 from attachd.client import Client
@@ -127,7 +127,7 @@ def _connecting(parsed: argparse.Namespace) -> Options:
 
 def _values(found: Any) -> dict[str, Any]:
     """Return what is known of an attachment, without what nobody should see."""
-    return showing.without_secrets(dataclasses.asdict(found))
+    return formatting.without_secrets(dataclasses.asdict(found))
 
 
 class GetConnector(ShowOne):
@@ -139,9 +139,9 @@ class GetConnector(ShowOne):
         options.add(parser, options.GET_CONNECTOR)
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Ask the host."""
-        return showing.shown(get_connector(self.connection, parsed_args))
+        return formatting.shown(get_connector(self.connection, parsed_args))
 
 
 class LocalAttach(ShowOne):
@@ -156,11 +156,11 @@ class LocalAttach(ShowOne):
         options.add(parser, options.ATTACH)
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> showing.Shown:
+    def take_action(self, parsed_args: argparse.Namespace) -> formatting.Shown:
         """Attach it."""
         if parsed_args.mkfs is not None and parsed_args.mode == "ro":
             self.refuse("argument --mkfs: not allowed with --mode ro")
-        return showing.shown(attach(self.connection, parsed_args))
+        return formatting.shown(attach(self.connection, parsed_args))
 
 
 class LocalDetach(Command):
@@ -236,4 +236,4 @@ def listed(
     :param long: with everything that is known
     """
     columns = COLUMNS | (OWNER if long else {})
-    return tuple(columns), [showing.row(each, columns.values()) for each in found]
+    return tuple(columns), [formatting.row(each, columns.values()) for each in found]

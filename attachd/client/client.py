@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python API: volumes of a Block Storage API on the host that this runs on; for programs."""
+"""Client for attaching volumes to this host; see :class:`Client`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 import os
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from openstack import connection as sdk
@@ -12,11 +13,53 @@ from attachd import exception
 from attachd.agent.connectors.base import ConnectorProperties, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry
-from attachd.client import listing, restoring
-from attachd.client.attaching import Attaching, Wanted, mode_of
-from attachd.client.choosing import Asked, Choice
-from attachd.client.detaching import Detaching
-from attachd.client.service import Service
+from attachd.agent.restore import Verdict, restore_host
+from attachd.client.attach import Attacher, AttachRequest, current_info, mode_of
+from attachd.client.detach import Detacher
+from attachd.client.select import AttachmentSelector, DetachRequest
+from attachd.client.service import FAILURES, Service
+
+GONE: Final = "gone"
+UNKNOWN: Final = "unknown"
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalAttachment:
+    """A volume that is attached to this host.
+
+    :ivar attachment_id: None: unknown, because a reservation was interrupted
+    :ivar path: of its device; None: it has none
+    :ivar owner: "local" or "agent": the program that manages it
+    :ivar step: the last step that was started, as journal.Step
+    :ivar present: whether the device exists and belongs to this volume
+    :ivar status: of the attachment in the service; "gone": deleted there; "unknown": the service
+        does not answer
+    :ivar error: why the last step failed; None: it did not fail
+    """
+
+    volume_id: str
+    attachment_id: str | None
+    path: str | None
+    mountpoint: str | None
+    mode: str
+    owner: str
+    step: str
+    present: bool
+    status: str
+    error: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """Result of a restore.
+
+    :ivar gone: entries that were removed because the service has deleted the attachment
+    :ivar errors: why entries are not restored, by their ids
+    """
+
+    gone: list[Entry]
+    errors: Mapping[str, str]
+
 
 DEFAULTS: Final = Options()
 """How a host connects where nobody says otherwise."""
@@ -47,7 +90,7 @@ class Client:
     repeated, and goes on.  Errors are those of :mod:`attachd.exception` for what this host cannot
     do, and those of openstacksdk and keystoneauth for what the service says.
 
-    :ivar connection: openstacksdk's, as it was given: whatever else is to be asked, ask it
+    :ivar connection: openstacksdk's, as it was given: whatever else is to be request, ask it
     :ivar host: what is known of this host
     """
 
@@ -59,7 +102,7 @@ class Client:
     ) -> None:
         self.connection = connection
         self.host = host or Host()
-        self._tell = progress or _say_nothing
+        self._report_progress = progress or _say_nothing
 
     def get_connector(self, options: Options = DEFAULTS) -> ConnectorProperties:
         """Return what this host tells a backend of itself; raises HostError."""
@@ -88,13 +131,13 @@ class Client:
         if mode not in {"rw", "ro"} or (mode == "ro" and mkfs):
             raise exception.HostError(reason="The mode is rw or ro; ro goes without a new mkfs.")
         folder = None if mountpoint is None else os.path.realpath(mountpoint)
-        wanted = Wanted(mode, folder, mkfs, options)
-        self.host.check(tools=wanted.tools())
+        request = AttachRequest(mode, folder, mkfs, options)
+        self.host.check(tools=request.tools())
         service = Service(self.connection)
         found = service.find(volume)
         with self.host.journal.held(found.id):
-            steps = Attaching(self.host, service, self._detaching(service), self._tell)
-            return _shown(steps.attach(found, wanted))
+            steps = Attacher(self.host, service, self._detaching(service), self._report_progress)
+            return _shown(steps.attach(found, request))
 
     def detach(
         self,
@@ -120,39 +163,39 @@ class Client:
         :raises DetachFailed: it is gone from this host, but not from the service
         """
         service = Service(self.connection)
-        choice = Choice(self.host, service)
+        choice = AttachmentSelector(self.host, service)
         found = choice.volume(volume)
         with self.host.journal.held(found.id):
-            entry = choice.entry(found, Asked(attachment_id, device_info, options))
+            entry = choice.entry(found, DetachRequest(attachment_id, device_info, options))
             self.host.check()
-            self._detaching(service).go_back(entry, force=force)
+            self._detaching(service).resume(entry, force=force)
 
-    def attached(self) -> list[listing.LocalAttachment]:
+    def attached(self) -> list[LocalAttachment]:
         """Return what is attached to this host, and what the service says of it.
 
         :raises HostError: the journal cannot be read
         """
-        return listing.listed(self.host, Service(self.connection))
+        return list_local(self.host, Service(self.connection))
 
-    def restore(self) -> list[listing.LocalAttachment]:
+    def restore(self) -> list[LocalAttachment]:
         """Have on this host what its journal says, as after a reboot; it can be repeated.
 
         What was attached is connected and mounted again if the service says that it still is
         this host's; what was left half-way is finished or taken back, and what the service has
         deleted goes.  What the agent looks after is left to the agent.
 
-        :returns: as attached(), and what has gone; ``error`` tells why one is not restored
+        :returns: as attached(), with those that are gone; ``error`` says why one is not restored
         :raises HostError: this host cannot attach anything
         """
         self.host.check()
         service = Service(self.connection)
-        steps = Attaching(self.host, service, self._detaching(service), self._tell)
-        done = restoring.restore(self.host, service, steps, self._tell)
-        gone = [listing.gone(each) for each in done.gone]
-        return gone + listing.listed(self.host, service, done.errors)
+        steps = Attacher(self.host, service, self._detaching(service), self._report_progress)
+        done = restore(self.host, service, steps, self._report_progress)
+        gone = [gone_attachment(each) for each in done.gone]
+        return gone + list_local(self.host, service, done.errors)
 
-    def _detaching(self, service: Service) -> Detaching:
-        return Detaching(self.host, service, self._tell)
+    def _detaching(self, service: Service) -> Detacher:
+        return Detacher(self.host, service, self._report_progress)
 
 
 def _shown(entry: Entry) -> Attached:
@@ -170,3 +213,109 @@ def _shown(entry: Entry) -> Attached:
 
 def _say_nothing(_text: str) -> None:
     pass
+
+
+def list_local(
+    host: Host, service: Service, errors: Mapping[str, str] = MappingProxyType({})
+) -> list[LocalAttachment]:
+    """Return the attachments in a host's journal, with their status in the service.
+
+    :param errors: errors of the current operation, by the ids of entries
+    """
+    asker = _StatusReader(service)
+    return [
+        _to_local(
+            dataclasses.replace(entry, error=errors.get(entry.id, entry.error)),
+            present=_is_present(host, entry),
+            status=asker.status(entry),
+        )
+        for entry in host.journal.entries()
+    ]
+
+
+def gone_attachment(entry: Entry) -> LocalAttachment:
+    """Return an attachment that exists neither on this host nor in the service."""
+    return _to_local(dataclasses.replace(entry, device=None), present=False, status=GONE)
+
+
+def _to_local(entry: Entry, *, present: bool, status: str) -> LocalAttachment:
+    return LocalAttachment(
+        volume_id=entry.volume_id,
+        attachment_id=entry.attachment_id,
+        path=entry.device.path if entry.device else None,
+        mountpoint=entry.mountpoint,
+        mode=mode_of(entry),
+        owner=entry.owner.value,
+        step=entry.step.value,
+        present=present,
+        status=status,
+        error=entry.error,
+    )
+
+
+class _StatusReader:
+    """Reads statuses from the service until it fails; afterwards all are unknown."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._answers = True
+
+    def status(self, entry: Entry) -> str:
+        if entry.attachment_id is None or not self._answers:
+            return UNKNOWN
+        try:
+            if entry.cloud not in {None, self._service.cloud}:
+                return UNKNOWN  # Another service would not have it.
+            found = self._service.attachment(entry.attachment_id)
+        except FAILURES:
+            self._answers = False
+            return UNKNOWN
+        return found.status if found else GONE
+
+
+def _is_present(host: Host, entry: Entry) -> bool:
+    try:
+        return host.is_present(entry)
+    except exception.HostError:
+        return False
+
+
+def restore(
+    host: Host, service: Service, steps: Attacher, tell: Callable[[str], None]
+) -> Restored:
+    """Restore what was attached, then finish interrupted attaches and detaches.
+
+    :raises HostError: the journal cannot be read
+    """
+
+    def current(entry: Entry) -> dict[str, Any] | None:
+        assert entry.attachment_id is not None
+        remote = service.attachment(entry.attachment_id)
+        return None if remote is None else current_info(entry, remote)
+
+    gone, errors = [], {}
+    for found in restore_host(host, current, tell):
+        entry, error = found.entry, found.error
+        if entry is None:
+            tell(f"{found.path}: {found.error} End it by: {found.advice}")
+            continue
+        if found.verdict is Verdict.GONE:
+            gone.append(entry)
+        elif found.verdict in {Verdict.HALF_WAY, Verdict.LEAVING}:
+            error = _finish(host, steps, entry)
+        if error is not None:
+            tell(f"Volume {entry.volume_id} is not as it was: {error}")
+            errors[entry.id] = error
+    return Restored(gone, errors)
+
+
+def _finish(host: Host, steps: Attacher, entry: Entry) -> str | None:
+    """Finish an interrupted operation; return the error, or None."""
+    try:
+        with host.journal.held(entry.volume_id):
+            latest = host.journal.get(entry.id)
+            if latest is not None:
+                steps.finish(latest)
+    except (exception.AttachdError, *FAILURES) as error:
+        return f"{error}"
+    return None

@@ -38,7 +38,7 @@ FAILURES: Final = (exceptions.SDKException, transport.ClientException)
 """What a call may raise."""
 
 
-class Refused(Exception):
+class ReservationRefused(Exception):
     """There is no attachment for a key, and there will be none.
 
     :ivar cause: the service's own error
@@ -63,7 +63,7 @@ class Volume:
 
 
 @dataclasses.dataclass(frozen=True)
-class Remote:
+class RemoteAttachment:
     """An attachment, as the service has it.
 
     :ivar host: None: none, or the service does not say
@@ -78,7 +78,7 @@ class Remote:
     connection_info: dict[str, Any]
 
     @classmethod
-    def of(cls, shown: Mapping[str, Any]) -> "Remote":
+    def of(cls, shown: Mapping[str, Any]) -> "RemoteAttachment":
         """Read what the service shows."""
         return cls(
             id=shown["id"],
@@ -143,14 +143,14 @@ class Service:
         """Reserve a volume; the same key gives the same attachment.
 
         :returns: the id of the attachment
-        :raises Refused: there is none for this key, nor will there be
+        :raises ReservationRefused: there is none for this key, nor will there be
         """
         body = {"attachment": {"volume_uuid": volume_id, "mode": mode}}
         try:
             made = self._ask("POST", "/attachments", body, {_KEY: key})
         except exceptions.HttpException as error:
             if _is_final(error):
-                raise Refused(error) from error
+                raise ReservationRefused(error) from error
             raise
         return str(made["attachment"]["id"])
 
@@ -171,18 +171,18 @@ class Service:
         except exceptions.NotFoundException:
             return
 
-    def attachment(self, attachment_id: str) -> Remote | None:
+    def attachment(self, attachment_id: str) -> RemoteAttachment | None:
         """Return an attachment; None: it is gone."""
         try:
             answer = self._ask("GET", f"/attachments/{attachment_id}", headers=_OWN)
         except exceptions.NotFoundException:
             return None
-        return Remote.of(answer["attachment"])
+        return RemoteAttachment.of(answer["attachment"])
 
-    def attachments(self, volume: Volume) -> list[Remote]:
+    def attachments(self, volume: Volume) -> list[RemoteAttachment]:
         """Return the attachments of a volume."""
         path = f"/attachments/detail?volume_id={volume.id}"
-        found = map(Remote.of, self._ask("GET", path, headers=_OWN)["attachments"])
+        found = map(RemoteAttachment.of, self._ask("GET", path, headers=_OWN)["attachments"])
         return [
             each if each.host else dataclasses.replace(each, host=volume.hosts.get(each.id))
             for each in found

@@ -63,17 +63,17 @@ def _prepare() -> Agent:
         )
     folder = Path(CONF.agent.folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _be_the_only_one(folder)
+    _lock_folder(folder)
     credentials = key.read_or_make(Path(CONF.agent.key_file or folder / "agent.key"))
     identity = Identity(CONF.agent.host, CONF.agent.initiator)
     host = Host(identity, folder, CONF.agent.connector_type)
     if isinstance(host.connector, BrickConnector) and not host.connector.has_library():
         raise exception.HostError(reason="os-brick is missing here: pip install 'attachd[host]'")
-    _keep_name(host)
+    _check_host_name(host)
     return Agent(host, credentials)
 
 
-def _keep_name(host: Host) -> None:
+def _check_host_name(host: Host) -> None:
     """Find out that what the agent has attached is this host's, by its name.
 
     Nothing of it would be due at a host of another name, and all of it would be taken away.
@@ -98,7 +98,7 @@ def _keep_name(host: Host) -> None:
     new.rename(file)
 
 
-def _be_the_only_one(folder: Path) -> None:
+def _lock_folder(folder: Path) -> None:
     """Hold the folder as long as this process lives; raises HostError if another agent does."""
     lock = os.open(folder / "agent.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:

@@ -7,7 +7,7 @@ import secrets
 from typing import Any, Final
 
 from attachd import exception
-from attachd.cmd import printing
+from attachd.cmd import output
 from attachd.conf import CONF
 from attachd.db.agents import store as agents
 
@@ -25,7 +25,7 @@ def add_command(subjects: Any) -> None:
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add(actions, "add", _make_known, "make a host known, and print the key of its agent")
-    printing.add_format(
+    output.add_format(
         _add(actions, "list", _list, "list the hosts that are known, and how their agents are")
     )
     remove = _add(actions, "remove", _remove, "forget a host and its key")
@@ -66,7 +66,7 @@ def _make_known() -> None:
 
 def _list() -> None:
     rows = [_shown(row) for row in agents.list_all()]
-    printing.print_rows(rows, _COLUMNS, CONF.subject.format)
+    output.print_rows(rows, _COLUMNS, CONF.subject.format)
 
 
 def _shown(row: agents.Row) -> agents.Row:

@@ -83,7 +83,7 @@ none, use "cinder attachment-create VOLUME [SERVER_ID]" instead.
 Ctrl-C ends it; the next start finds everything as it was.
 """
 
-GUARDED_GREETING = """\
+AUTHENTICATED_GREETING = """\
 attachd listens on {url}/ and keeps everything in {folder}
 {callers}
 Ctrl-C ends it; the next start finds everything as it was.
@@ -112,11 +112,11 @@ UNUSABLE = frozenset("$?\n")
 LAST_PORT = 65535
 SHUTDOWN_TIMEOUT = 65.0
 """Seconds that the manager is given to finish what it does."""
-START_PATIENCE = 10.0
+START_TIMEOUT = 10.0
 """Seconds that a backend is given before the address is told without it."""
 
 
-class Refusal(Exception):
+class StartError(Exception):
     """Why it does not start, in one line."""
 
 
@@ -130,10 +130,10 @@ def main() -> int:
     _stay_on_one_processor()
     folder = arguments.state_dir.absolute()
     try:
-        with _own(folder):
+        with _lock_folder(folder):
             _configure(folder, arguments.config_file)
             return _serve(folder, arguments.host, arguments.port)
-    except (Refusal, cfg.Error, exception.AttachdError) as error:
+    except (StartError, cfg.Error, exception.AttachdError) as error:
         print(f"attachd-all-in-one: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -197,24 +197,24 @@ def _default_folder() -> Path:
 
 
 @contextlib.contextmanager
-def _own(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Make the folder and hold it: two processes on one folder would undo each other's work."""
     if unusable := set(str(folder)) & UNUSABLE:
-        raise Refusal(
+        raise StartError(
             f"cannot use {str(folder)!r}: its name has {' and '.join(map(repr, unusable))}"
         )
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (folder / "lock").open("a+", encoding="ascii")
     except OSError as error:
-        raise Refusal(f"cannot use {folder}: {error.strerror}") from error
+        raise StartError(f"cannot use {folder}: {error.strerror}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read().strip()
-            raise Refusal(f"{folder} is in use by another one, process {holder}") from None
+            raise StartError(f"{folder} is in use by another one, process {holder}") from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
@@ -240,7 +240,7 @@ def _serve(folder: Path, host: str, port: int) -> int:
     try:
         server = http_server.Server(app.make_app(), host, port)
     except OSError as error:
-        raise Refusal(f"cannot listen on {host} port {port}: {error.strerror}") from error
+        raise StartError(f"cannot listen on {host} port {port}: {error.strerror}") from error
 
     def end(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -252,7 +252,7 @@ def _serve(folder: Path, host: str, port: int) -> int:
     migration.upgrade()
     manager = ManagerService()
     manager.start()
-    manager.wait_until_reported(START_PATIENCE)
+    manager.wait_until_reported(START_TIMEOUT)
     print(_greeting(folder, host, server.port), flush=True)
     server.run()
     _finish(manager)
@@ -264,7 +264,9 @@ def _greeting(folder: Path, host: str, port: int) -> str:
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
     url = f"http://{netutils.escape_ipv6(shown)}:{port}"
     if callers := CALLERS.get(CONF.api.auth_strategy):
-        return GUARDED_GREETING.format(url=url, folder=folder, callers=callers.format(url=url))
+        return AUTHENTICATED_GREETING.format(
+            url=url, folder=folder, callers=callers.format(url=url)
+        )
     return GREETING.format(
         url=url,
         folder=folder,

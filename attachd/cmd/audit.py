@@ -1,40 +1,121 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attachd-manage audit: whether database and backends agree; read by manage.py.
+"""What attachd-manage audit does: it compares and prints; for audit.py."""
 
-What it does is in auditing.py.
-"""
+from collections.abc import Iterable, Iterator, Sequence
+import sys
+from typing import Final
 
-import argparse
-from typing import Any
+from attachd import exception
+from attachd.cmd import output
+from attachd.conf import CONF
+from attachd.manager import backends
+from attachd.manager.audit import runner
+from attachd.manager.audit.rules import REPAIRED, Difference
+from attachd.manager.audit.runner import AuditResult
+from attachd.manager.ha.membership import Membership
 
-from attachd.cmd import printing
+AGREED, DIFFERENT, NOT_COMPARED, ALL_REPAIRED = range(4)
+"""The exit codes."""
 
-NOT_COMPARED = 2
-"""The exit code where something could not be compared, whatever was found elsewhere."""
-
-
-def add_command(subjects: Any) -> None:
-    """Add the command to the parser of attachd-manage."""
-    parser: argparse.ArgumentParser = subjects.add_parser(
-        "audit", help="what database and backends do not agree about"
-    )
-    parser.add_argument(
-        "--repair", action="store_true", help="do what is safe to do about it, data left alone"
-    )
-    parser.add_argument(
-        "--backend",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only this one of enabled_backends; may be repeated",
-    )
-    printing.add_format(parser)
-    parser.set_defaults(action=_audit, failed=NOT_COMPARED)
+_COLUMNS: Final = ("backend", "kind", "volume_id", "found", "cause", "action", "outcome")
 
 
-def _audit() -> int:
+def run() -> int:
     """Compare, print and return the exit code."""
-    # It needs all of the manager, whose import takes longer than most other commands do.
-    from attachd.cmd import auditing  # noqa: PLC0415
+    found = list(_findings(CONF.subject.backend))
+    _WRITERS[CONF.subject.format](found)
+    for each in found:
+        for reason in each.not_compared:
+            print(f"attachd-manage: {reason}", file=sys.stderr)
+    return _code(found)
 
-    return auditing.run()
+
+def _findings(names: Sequence[str]) -> Iterator[AuditResult]:
+    """Audit one backend after the other, as a process whose leases count."""
+    membership = Membership()
+    chosen = _chosen(backends.load(membership), names)
+    look = runner.repair if CONF.subject.repair else runner.compare
+    membership.heartbeat()  # Others have to know it before it takes its first lease.
+    membership.expire_dead_members()
+    membership.start()
+    try:
+        for each in chosen:
+            each.setup()
+            yield look(each)
+    finally:
+        membership.stop()
+
+
+def _chosen(loaded: Sequence[backends.Backend], names: Sequence[str]) -> list[backends.Backend]:
+    if unknown := set(names) - {each.name for each in loaded}:
+        raise exception.ConfigurationError(
+            reason=f"These are not in enabled_backends: {', '.join(sorted(unknown))}."
+        )
+    if not loaded:
+        raise exception.ConfigurationError(
+            reason="There is nothing to compare: name backends in enabled_backends."
+        )
+    return [each for each in loaded if not names or each.name in names]
+
+
+def _code(found: Sequence[AuditResult]) -> int:
+    outcomes = [difference.outcome for each in found for difference in each.differences]
+    if any(each.not_compared for each in found):
+        return NOT_COMPARED
+    if not outcomes:
+        return AGREED
+    return ALL_REPAIRED if all(each == REPAIRED for each in outcomes) else DIFFERENT
+
+
+def _write_json(found: Iterable[AuditResult]) -> None:
+    told = [
+        {
+            "backend": each.backend,
+            "differences": [_as_json(difference) for difference in each.differences],
+            "not_compared": each.not_compared,
+        }
+        for each in found
+    ]
+    output.print_json(told)
+
+
+def _write_csv(found: Iterable[AuditResult]) -> None:
+    rows = [
+        {"backend": each.backend, **_as_json(difference)}
+        for each in found
+        for difference in each.differences
+    ]
+    output.print_rows(rows, _COLUMNS, "csv")
+
+
+def _as_json(difference: Difference) -> dict[str, str | None]:
+    return {
+        "kind": difference.kind.value,
+        "volume_id": difference.volume_id or None,
+        "found": difference.found,
+        "cause": difference.cause,
+        "action": difference.action,
+        "outcome": difference.outcome or None,
+    }
+
+
+def _write_table(found: Iterable[AuditResult]) -> None:
+    rows = [
+        (each.backend, difference.volume_id or "-", difference.kind.value, difference)
+        for each in found
+        for difference in each.differences
+    ]
+    if not rows:
+        return
+    titles = ("backend", "volume", "difference")
+    names = [titles, *((backend, volume_id) for backend, volume_id, _kind, _it in rows)]
+    widths = [max(len(each[column]) for each in names) for column in range(2)]
+    print(f"{titles[0]:{widths[0]}}  {titles[1]:{widths[1]}}  {titles[2]}")
+    for backend, volume_id, kind, difference in rows:
+        print(f"{backend:{widths[0]}}  {volume_id:{widths[1]}}  {kind}")
+        for name in ("found", "cause", "action", "outcome"):
+            if text := getattr(difference, name):
+                print(f"    {name + ':':8} {text}")
+
+
+_WRITERS: Final = {"table": _write_table, "json": _write_json, "csv": _write_csv}

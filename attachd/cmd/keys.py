@@ -10,7 +10,7 @@ import os
 from typing import Any, Final
 
 from attachd import exception
-from attachd.cmd import printing
+from attachd.cmd import output
 from attachd.conf import CONF
 from attachd.db.secrets import encryption, key_file, rotation
 
@@ -39,8 +39,8 @@ def add_command(subjects: Any) -> None:
     retire = _add(actions, "retire", _retire, "take a key out of the file that nothing needs")
     for each in (promote, retire):
         each.add_argument("key_id", metavar="KEY", help="as list tells it")
-    printing.add_format(listed)
-    printing.add_format_of_one(rotate)
+    output.add_format(listed)
+    output.add_format_of_one(rotate)
 
 
 def _add(
@@ -98,13 +98,13 @@ def _list() -> None:
     lines = [
         {"key": name or None, "use": use, "values": counts.get(name, 0)} for name, use in uses
     ]
-    printing.print_rows(lines, ("key", "use", "values"), CONF.subject.format)
+    output.print_rows(lines, ("key", "use", "values"), CONF.subject.format)
 
 
 def _rotate() -> int:
     outcome = rotation.rotate()
     if CONF.subject.format == "json":
-        printing.print_json(
+        output.print_json(
             {
                 "sealed": outcome.sealed,
                 "changed": outcome.changed,

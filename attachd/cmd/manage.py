@@ -2,11 +2,12 @@
 """attachd-manage: what operators do to the database; typed by them and by deployment tools.
 
 Whether backends agree with it is told by audit.py; agents of hosts are made known by agents.py;
-the keys of secrets are keys.py's; rows are shown by looking.py.
+the keys of secrets are keys.py's; rows are shown by inspect.py.
 """
 
 import argparse
 from collections.abc import Callable
+import importlib
 import os
 import select
 import signal
@@ -16,13 +17,18 @@ from typing import Any
 from oslo_config import cfg
 
 from attachd import exception, service
-from attachd.cmd import agents, audit, describing, keys, looking
+from attachd.cmd import agents, inspect, keys, output
 from attachd.conf import CONF
 from attachd.db import migration
 from attachd.db.engine import session
 
 _QUIET = ["alembic=WARN", "attachd=ERROR", "attachd.manager.backends=CRITICAL"]
 """Everything it has to tell is printed: log only what nobody expects."""
+
+_LATEST = "latest"
+
+NOT_COMPARED = 2
+"""Exit code of an audit in which some backend could not be compared."""
 
 _OUTPUT = 1
 """The number of the standard output."""
@@ -92,16 +98,67 @@ def _add_commands(subjects: Any) -> None:
     )
     sync.set_defaults(action=_sync, failed=1)
     _add_action(actions, "version", _version, "print the versions of database and code")
-    audit.add_command(subjects)
+    _add_audit(subjects)
     agents.add_command(subjects)
-    describing.add_command(subjects)
+    _add_api(subjects)
     keys.add_command(subjects)
-    looking.add_commands(subjects)
+    inspect.add_commands(subjects)
 
 
 def _add_action(actions: Any, name: str, action: Callable[[], None], text: str) -> None:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text)
     parser.set_defaults(action=action, failed=1)
+
+
+def _add_audit(subjects: Any) -> None:
+    parser: argparse.ArgumentParser = subjects.add_parser(
+        "audit", help="what database and backends do not agree about"
+    )
+    parser.add_argument(
+        "--repair", action="store_true", help="do what is safe to do about it, data left alone"
+    )
+    parser.add_argument(
+        "--backend",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this one of enabled_backends; may be repeated",
+    )
+    output.add_format(parser)
+    parser.set_defaults(action=_audit, failed=NOT_COMPARED)
+
+
+def _audit() -> int:
+    # The command needs the whole manager, whose import takes longer than most commands.
+    from attachd.cmd import audit  # noqa: PLC0415
+
+    return audit.run()
+
+
+def _add_api(subjects: Any) -> None:
+    parser = subjects.add_parser("api", help="what the API is")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    describe = actions.add_parser(
+        "describe", help="print the OpenAPI description; neither database nor server is asked"
+    )
+    describe.add_argument(
+        "--format", choices=("json", "yaml"), default="json", help="default: json"
+    )
+    describe.add_argument(
+        "--microversion",
+        metavar="VERSION",
+        default=_LATEST,
+        help="the one that is described, as 3.71; default: the latest",
+    )
+    describe.set_defaults(action=_describe, failed=1)
+
+
+def _describe() -> None:
+    # The import of the API takes long, and no other command needs it.
+    document = importlib.import_module("attachd.api.openapi.document")
+    described = document.describe(document.picked(CONF.subject.microversion))
+    write = document.in_yaml if CONF.subject.format == "yaml" else document.in_json
+    sys.stdout.write(write(described))
 
 
 def _sync() -> None:

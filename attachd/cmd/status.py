@@ -12,7 +12,7 @@ from oslo_upgradecheck import common_checks, upgradecheck
 from attachd import exception, service
 from attachd.api import app, policy
 from attachd.api.types import lookup
-from attachd.cmd import deployment_checks, manager_checks, secret_checks
+from attachd.cmd import upgrade_checks
 from attachd.conf import CONF
 from attachd.db import migration
 
@@ -96,19 +96,19 @@ class Checks(upgradecheck.UpgradeCommands):
     _upgrade_checks = tuple(
         (name, _in_spite_of_values(check))
         for name, check in (
-            ("Options", deployment_checks.options),
+            ("Options", upgrade_checks.options),
             ("Database", database),
-            ("Clocks", deployment_checks.clock),
-            ("Message Queue", deployment_checks.queue),
-            ("Managers", manager_checks.managers),
-            ("Upgrade Level", manager_checks.pin),
-            ("Backends", deployment_checks.listed),
-            ("Storage", deployment_checks.storage),
-            ("Secrets", secret_checks.secrets),
+            ("Clocks", upgrade_checks.clock),
+            ("Message Queue", upgrade_checks.queue),
+            ("Managers", upgrade_checks.managers),
+            ("Upgrade Level", upgrade_checks.pin),
+            ("Backends", upgrade_checks.listed),
+            ("Storage", upgrade_checks.storage),
+            ("Secrets", upgrade_checks.secrets),
             ("Policy", policies),
             ("Callers", callers),
             ("Default Volume Type", default_type),
-            ("List Filters", deployment_checks.list_filters),
+            ("List Filters", upgrade_checks.list_filters),
             ("Policy File JSON to YAML", _policy_in_yaml),
         )
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration: one file per option group; every room reads CONF from here."""
+"""The configuration: one file per option group; all modules read CONF from here."""
 
 import importlib
 from typing import Any, Final
@@ -18,11 +18,11 @@ _OTHERS = (
     "api",
     "database",
     "events",
-    "messaging",
     "metrics",
     "notifications",
     "nova",
     "quota",
+    "rpc",
     "secrets",
     "upgrade_levels",
 )

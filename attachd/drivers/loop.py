@@ -35,7 +35,7 @@ _CONFIG = struct.Struct("=I 60x 64s 176x")
 _TRIES = 64
 _DELETED = " (deleted)"
 _DETACH_SECONDS = 2.0
-_NAP = 0.02
+_POLL_INTERVAL = 0.02
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def detach(backing: Path, modes: Collection[base.AccessMode] = ("rw", "ro")) -> 
             raise exception.BackendError(
                 f"{names} is still mounted or open on this host; close it, then detach again."
             )
-        time.sleep(_NAP)
+        time.sleep(_POLL_INTERVAL)
 
 
 def _configure(path: Path, config: bytes) -> bool:

@@ -77,7 +77,7 @@ def _timed(call: Callable[..., Any], backend: str, step: str) -> Callable[..., A
 
     @functools.wraps(call)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        with tracing.span(step, backend=backend), recorder.timed(*labels, judge=_outcome):
+        with tracing.span(step, backend=backend), recorder.timed(*labels, outcome_of=_outcome):
             return call(*args, **kwargs)
 
     return timed

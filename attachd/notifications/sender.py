@@ -44,7 +44,7 @@ FLUSH_WAIT = 0.25
 """Seconds that may be waited for what was told to be sent."""
 
 _OUTAGES = (messaging.MessagingException, kombu_exceptions.OperationalError, OSError)
-_REMEMBERED = 10_000
+_MAX_REMEMBERED = 10_000
 _PRIVATE = frozenset({"auth_token", "user_identity", "read_only", "show_deleted", "resource_uuid"})
 
 
@@ -87,9 +87,9 @@ def _register() -> None:
             CONF.register_opts(options, group=group)
 
 
-def tell(event: Event) -> None:
+def send(event: Event) -> None:
     """Have something told, after all that this process has told before."""
-    _the_sender().put(_Queued(event, oslo_context.get_current(), now()))
+    _get_sender().put(_Queued(event, oslo_context.get_current(), now()))
 
 
 def now() -> datetime.datetime:
@@ -97,12 +97,12 @@ def now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
 
 
-class _Losses:
+class _LostNotifications:
     """Logs and counts what is lost, and remembers of what nobody has heard the beginning."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._unheard: dict[tuple[str, str], None] = {}
+        self._lost_starts: dict[tuple[str, str], None] = {}
         self.count = 0
 
     def add(self, event: Event, why: str) -> None:
@@ -110,9 +110,9 @@ class _Losses:
         with self._lock:
             self.count += 1
             if event.kind.endswith(_START):
-                self._unheard[event.kind.removesuffix(_START), event.about] = None
-                if len(self._unheard) > _REMEMBERED:
-                    del self._unheard[next(iter(self._unheard))]
+                self._lost_starts[event.kind.removesuffix(_START), event.about] = None
+                if len(self._lost_starts) > _MAX_REMEMBERED:
+                    del self._lost_starts[next(iter(self._lost_starts))]
         LOG.error(
             "Notification %s of %s is lost, %d so far: %s",
             event.kind,
@@ -121,13 +121,13 @@ class _Losses:
             why,
         )
 
-    def is_end_of_unheard(self, event: Event) -> bool:
+    def lacks_start(self, event: Event) -> bool:
         """Tell whether something ends of which the beginning was lost; it is forgotten then."""
-        if not self._unheard or not event.kind.endswith(_END):
+        if not self._lost_starts or not event.kind.endswith(_END):
             return False
         with self._lock:
             key = (event.kind.removesuffix(_END), event.about)
-            return self._unheard.pop(key, self) is None
+            return self._lost_starts.pop(key, self) is None
 
 
 class Sender:
@@ -138,7 +138,7 @@ class Sender:
 
     def __init__(self) -> None:
         self._queue: queue.Queue[_Queued | None] = queue.Queue(CONF.notifications.queue_size)
-        self._losses = _Losses()
+        self._losses = _LostNotifications()
         self._sending: _Queued | None = None
         self._errors: list[str] = []
         self._notifier: Any = None
@@ -168,17 +168,17 @@ class Sender:
         if full:
             self._losses.add(queued.event, "the queue is full")
 
-    def flush(self, patience: float) -> None:
+    def flush(self, timeout: float) -> None:
         """Wait until all that was put so far has gone, unless the message queue refuses it."""
         with self._progress:
             last = self._taken
-            self._progress.wait_for(lambda: self._done >= last or self._refused, patience)
+            self._progress.wait_for(lambda: self._done >= last or self._refused, timeout)
 
-    def stop(self, patience: float) -> None:
+    def stop(self, timeout: float) -> None:
         """Send what is there, and note as lost what has not gone after so many seconds."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         with contextlib.suppress(queue.Full):  # then nothing has gone for all that time
-            self._queue.put(None, timeout=patience)
+            self._queue.put(None, timeout=timeout)
         self._thread.join(max(0.0, deadline - time.monotonic()))
         self._over.set()
         for each in self._rest():
@@ -200,11 +200,11 @@ class Sender:
                 break
             self._send(self._sending)
             self._sending = None
-            self._tell_progress(1)
+            self._notify_progress(1)
         if self._notifier is not None and not self._over.is_set():
             self._notifier.transport.cleanup()
 
-    def _tell_progress(self, done: int, *, refused: bool = False) -> None:
+    def _notify_progress(self, done: int, *, refused: bool = False) -> None:
         with self._progress:
             self._done += done
             self._refused = refused
@@ -214,7 +214,7 @@ class Sender:
         event = queued.event
         self._errors.clear()
         try:
-            if self._losses.is_end_of_unheard(event):
+            if self._losses.lacks_start(event):
                 self._errors.append("its beginning was lost")
             else:
                 self._notify(queued)
@@ -240,7 +240,7 @@ class Sender:
         """Make oslo.messaging's notifier, whose drivers all send through its transport."""
         transport = messaging.get_notification_transport(CONF)
         transport._send_notification = functools.partial(  # noqa: SLF001  pinned by test_sender.py
-            self._send_patiently,
+            self._send_with_retry,
             transport._send_notification,  # noqa: SLF001
         )
         notifier = messaging.Notifier(transport, serializer=_Contexts())
@@ -251,7 +251,7 @@ class Sender:
             )
         return notifier
 
-    def _send_patiently(
+    def _send_with_retry(
         self,
         send: Callable[..., None],
         target: Any,
@@ -270,19 +270,19 @@ class Sender:
             try:
                 send(target, context, message, **{**options, "retry": 0})
             except Exception as error:  # noqa: BLE001  noted, and logged with the event's id
-                if self._is_hopeless(error, tried):
+                if self._is_final(error, tried):
                     self._errors.append(f"{target.topic}: {type(error).__name__}: {error}")
                     return
                 if tried == 0:
                     LOG.warning("Notifications are kept, the message queue refuses: %s", error)
-                    self._tell_progress(0, refused=True)
+                    self._notify_progress(0, refused=True)
                 self._over.wait(min(LONGEST_PAUSE, 0.1 * 2**tried))
             else:
                 if tried:
                     LOG.warning("The message queue takes notifications again")
                 return
 
-    def _is_hopeless(self, error: Exception, tried: int) -> bool:
+    def _is_final(self, error: Exception, tried: int) -> bool:
         allowed = CONF[GROUP].retry
         often = allowed is not None and 0 <= allowed <= tried
         return often or self._over.is_set() or not isinstance(error, _OUTAGES)
@@ -304,7 +304,7 @@ _lock = threading.Lock()
 _sender: Sender | None = None
 
 
-def _the_sender() -> Sender:
+def _get_sender() -> Sender:
     global _sender  # noqa: PLW0603  one per process is the point
     found = _sender
     if found is None:
@@ -333,7 +333,7 @@ def stop() -> None:
         found.stop(CONF.notifications.flush_timeout)
 
 
-def forget() -> None:
+def reset_after_fork() -> None:
     """Start anew without touching what is there, which after a fork is the parent's."""
     global _sender, _lock
     _sender, _lock = None, threading.Lock()
@@ -341,4 +341,4 @@ def forget() -> None:
 
 
 atexit.register(stop)
-os.register_at_fork(after_in_child=forget)
+os.register_at_fork(after_in_child=reset_after_fork)

@@ -70,7 +70,7 @@ def _tell(
     kind: str, about: str, service: str, payload: dict[str, Any], priority: str = "info"
 ) -> None:
     publisher = f"{service}.{CONF.host}"
-    sender.tell(sender.Event(kind, about, publisher, lambda: payload, priority))
+    sender.send(sender.Event(kind, about, publisher, lambda: payload, priority))
 
 
 def _type(row: Row) -> dict[str, Any]:

@@ -41,7 +41,7 @@ _ATTACHMENT: Final[Mapping[str, str]] = MappingProxyType(
 ATTACHMENT_COLUMNS: Final = (*_ATTACHMENT.values(), "state")
 """What a payload needs of an attachment."""
 
-_REMEMBERED: Final = 1000
+_MAX_REMEMBERED: Final = 1000
 _recent: OrderedDict[str, Row] = OrderedDict()
 """Volumes as they were read last, for those that are gone by now; only for the sender's thread."""
 
@@ -65,14 +65,14 @@ def volume(
     :param more: what the payload has besides
     """
     if sender.enabled():
-        sender.tell(_event(event, volume_id, known, attachments, host, more))
+        sender.send(_event(event, volume_id, known, attachments, host, more))
 
 
 def urgent_volume(event: str, volume_id: str, **more: Any) -> None:
     """Tell of a volume what somebody should look at; see :func:`volume`."""
     if sender.enabled():
         told = _event(event, volume_id, None, None, None, more)
-        sender.tell(told._replace(priority="warn"))
+        sender.send(told._replace(priority="warn"))
 
 
 def _event(
@@ -132,7 +132,7 @@ def _read(volume_id: str) -> Row:
     except exception.VolumeNotFound:
         return _recent.get(volume_id, {})
     _recent.move_to_end(volume_id)
-    if len(_recent) > _REMEMBERED:
+    if len(_recent) > _MAX_REMEMBERED:
         _recent.popitem(last=False)
     return _recent[volume_id]
 

@@ -43,7 +43,7 @@ class BackendCircuitBreaker:
         :param method: name of the RPC method
         :raises Unavailable: the backend is silent, and the limit of calls is reached
         """
-        with recorder.timed(RPC_CALLS, RPC_DURATION, method, judge=_outcome), self._counted():
+        with recorder.timed(RPC_CALLS, RPC_DURATION, method, outcome_of=_outcome), self._counted():
             yield
 
     @contextlib.contextmanager

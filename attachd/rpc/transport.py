@@ -26,7 +26,7 @@ from oslo_messaging.rpc.server import RPCServer
 from attachd import exception
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.objects import base, manifests
+from attachd.objects import base
 from attachd.rpc import circuit_breaker
 
 LOG = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Serializer(messaging.Serializer):
         in their current version
     """
 
-    def __init__(self, known: manifests.Manifest = ()) -> None:
+    def __init__(self, known: base.Manifest = ()) -> None:
         self._objects = base.Serializer(dict(known))
 
     def serialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
@@ -100,7 +100,7 @@ class Dispatcher(messaging.RPCDispatcher):
         super().__init__([endpoint], Serializer())
         self._speaking = functools.lru_cache(maxsize=32)(
             lambda version: messaging.RPCDispatcher(
-                [endpoint], Serializer(manifests.of_contract(version))
+                [endpoint], Serializer(base.of_contract(version))
             )
         )
 
@@ -209,7 +209,7 @@ def _set_poll_interval() -> None:
 
 
 def get_client(
-    server_name: str, timeout: float, version: str, objects: manifests.Manifest = ()
+    server_name: str, timeout: float, version: str, objects: base.Manifest = ()
 ) -> Client:
     """Return this process's client for one manager's backend.
 
@@ -305,7 +305,7 @@ def _make_client(
     server_name: str | None,
     timeout: float,
     version: str,
-    objects: manifests.Manifest = (),
+    objects: base.Manifest = (),
 ) -> Client:
     return Client(
         messaging.get_rpc_client(

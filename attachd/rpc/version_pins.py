@@ -16,7 +16,7 @@ from oslo_utils.versionutils import convert_version_to_tuple as number
 from attachd.conf import CONF
 from attachd.conf.upgrade_levels import AUTO
 from attachd.db.cluster import services
-from attachd.objects import manifests
+from attachd.objects import base
 
 DEFAULT_VERSION = "1.0"
 """Contract of a manager that reports none."""
@@ -33,7 +33,7 @@ class Level(NamedTuple):
     """
 
     contract: str
-    objects: manifests.Manifest
+    objects: base.Manifest
 
 
 def of_backend(backend: str, newest: str) -> Level:
@@ -70,7 +70,7 @@ def is_older(version: str, than: str) -> bool:
 
 
 def _own(newest: str) -> Level:
-    return Level(newest, manifests.newest())
+    return Level(newest, base.newest())
 
 
 def _pinned(contract: str, newest: str) -> Level:
@@ -78,7 +78,7 @@ def _pinned(contract: str, newest: str) -> Level:
 
 
 def _as_of(contract: str) -> Level:
-    return Level(contract, manifests.of_contract(contract))
+    return Level(contract, base.of_contract(contract))
 
 
 def _level(spoken: services.Versions, newest: str) -> Level:
@@ -87,7 +87,7 @@ def _level(spoken: services.Versions, newest: str) -> Level:
         return _own(newest)
     if spoken.objects is None:
         return _as_of(contract)
-    return Level(contract, manifests.from_text(spoken.objects))
+    return Level(contract, base.from_text(spoken.objects))
 
 
 class _Reports:

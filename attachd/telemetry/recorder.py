@@ -9,6 +9,7 @@ process that dies leaves nothing behind that was true only of itself.
 
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
+import fcntl
 import functools
 import os
 from pathlib import Path
@@ -21,7 +22,6 @@ import prometheus_client
 from prometheus_client import multiprocess, values
 
 from attachd import exception
-from attachd.telemetry import process_slots
 from attachd.telemetry.catalogue import COUNTED, FAST, Metric
 
 LOG = log.getLogger(__name__)
@@ -72,7 +72,7 @@ def _map_into(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-        own: Any = values.MultiProcessValue(process_slots.Slots(folder).mine)  # type: ignore[no-untyped-call]
+        own: Any = values.MultiProcessValue(ProcessSlots(folder).acquire)  # type: ignore[no-untyped-call]
     except OSError as error:
         raise exception.ConfigurationError(
             reason=f"[metrics]directory: {folder} cannot be used: {error.strerror}."
@@ -92,7 +92,7 @@ def _make(metric: Metric, registry: prometheus_client.CollectorRegistry) -> Any:
 
 class _State:
     recorder: Recorder | None = None
-    complaint = ""  # what was wrong when something could not be counted last
+    failure = ""  # what was wrong when something could not be counted last
 
 
 _state = _State()
@@ -111,7 +111,7 @@ def start(folder: Path | None = None) -> Recorder:
 
 def stop() -> None:
     """Count no more, and forget what was counted; for tests."""
-    _state.recorder, _state.complaint = None, ""
+    _state.recorder, _state.failure = None, ""
 
 
 def is_on() -> bool:
@@ -128,7 +128,7 @@ def count(metric: Metric, *labels: str, by: float = 1) -> None:
         try:
             recorder.child(metric, labels).inc(by)
         except Exception as error:  # noqa: BLE001  metrics must not end what they measure
-            _complain(error)
+            _log_failure(error)
 
 
 def init_counter(metric: Metric, *labels: str) -> None:
@@ -142,13 +142,13 @@ def observe(metric: Metric, seconds: float, *labels: str) -> None:
         try:
             recorder.child(metric, labels).observe(seconds)
         except Exception as error:  # noqa: BLE001  metrics must not end what they measure
-            _complain(error)
+            _log_failure(error)
 
 
-def _complain(error: Exception) -> None:
+def _log_failure(error: Exception) -> None:
     """Log what is wrong, once as long as it is the same."""
-    if _state.complaint != (said := f"{type(error).__name__}: {error}"):
-        _state.complaint = said
+    if _state.failure != (said := f"{type(error).__name__}: {error}"):
+        _state.failure = said
         LOG.warning("What this process does is not counted: %s", said)
 
 
@@ -165,11 +165,14 @@ OutcomeMapper = Callable[[Exception], str]
 
 @contextlib.contextmanager
 def timed(
-    counter: Metric, histogram: Metric, *labels: str, judge: OutcomeMapper = lambda _error: "error"
+    counter: Metric,
+    histogram: Metric,
+    *labels: str,
+    outcome_of: OutcomeMapper = lambda _error: "error",
 ) -> Iterator[None]:
     """Count what happens in the block and note how long it takes, whatever comes of it.
 
-    :param counter: has the histogram's labels, and ``outcome``: "ok", or what ``judge`` says
+    :param counter: has the histogram's labels, and ``outcome``: "ok", or what ``outcome_of`` says
     """
     if _state.recorder is None:
         yield
@@ -178,8 +181,50 @@ def timed(
     try:
         yield
     except Exception as error:
-        outcome = judge(error)
+        outcome = outcome_of(error)
         raise
     finally:
         observe(histogram, time.monotonic() - started, *labels)
         count(counter, *labels, outcome)
+
+
+class ProcessSlots:
+    """The numbers of those who share a folder; a process has one until it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._number = 0
+        self._file: int | None = None
+
+    def acquire(self) -> int:
+        """Return the number of the process that asks; a forked one has another than its parent.
+
+        :raises OSError: the folder cannot be used
+        """
+        if self._owner == os.getpid():
+            return self._number
+        with self._lock:
+            if self._owner != os.getpid():
+                self._take()
+            return self._number
+
+    def _take(self) -> None:
+        former, self._file = self._file, None
+        if former is not None:
+            os.close(former)  # the parent's, whose lock this does not end
+        number = 0
+        while (file := _locked(self._folder / f"process-{number}.lock")) is None:
+            number += 1
+        self._file, self._number, self._owner = file, number, os.getpid()
+
+
+def _locked(path: Path) -> int | None:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    return file

@@ -33,7 +33,7 @@ class Step:
 
 
 @dataclasses.dataclass
-class Work:
+class Operation:
     """An operation in progress.
 
     :ivar began_at: UTC without a zone, as the tables have it
@@ -51,21 +51,21 @@ class Work:
 
 
 class _State(threading.local):
-    at: Work | None = None
+    at: Operation | None = None
 
 
 _state = _State()
 
 
-def current() -> Work | None:
+def current() -> Operation | None:
     """Return what this thread works on; None: nothing that takes long."""
     return _state.at
 
 
 @contextlib.contextmanager
-def operation() -> Iterator[Work]:
+def operation() -> Iterator[Operation]:
     """Say that this thread works on something else now, until the end of the block."""
-    before, _state.at = _state.at, Work()
+    before, _state.at = _state.at, Operation()
     try:
         yield _state.at
     finally:

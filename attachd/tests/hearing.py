@@ -31,8 +31,8 @@ class Heard:
 
 def use(test: unittest.TestCase, *drivers: str) -> Heard:
     """Turn notifications on until the test is over."""
-    sender.forget()
-    test.addCleanup(sender.forget)
+    sender.reset_after_fork()
+    test.addCleanup(sender.reset_after_fork)
     test.addCleanup(sender.stop)
     sender.enabled()  # knows the option
     backends.override(test, "driver", list(drivers) or ["test"], sender.GROUP)

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from attachd.objects import connections
+from attachd.objects import connection_info
 from attachd.rpc import manager_api
 
 
@@ -22,7 +22,7 @@ def connection(answer: manager_api.Connected, connector: Mapping[str, Any]) -> d
     Some clients look for enforce_multipath beside the data, others in it.
     """
     multipath = {"enforce_multipath": connector.get("enforce_multipath", False)}
-    data = connections.data(answer["connection_info"], answer["mode"])
+    data = connection_info.data(answer["connection_info"], answer["mode"])
     return {
         "connection_info": {
             "driver_volume_type": answer["connection_info"]["driver_volume_type"],

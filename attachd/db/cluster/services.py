@@ -23,7 +23,7 @@ class Versions(NamedTuple):
     """What a service understands.
 
     :ivar contract: the version of the RPC contract; None: of a release that did not tell
-    :ivar objects: their versions, as objects.manifests.to_text() writes them
+    :ivar objects: their versions, as objects.base.to_text() writes them
     :ivar alive: whether it reported within ``service_down_time``
     """
 

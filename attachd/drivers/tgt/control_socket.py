@@ -26,7 +26,7 @@ _REQUEST = struct.Struct("@ii64sIiQQIIIIII")
 _ANSWER = struct.Struct("@II")
 _DONE = 0
 _LAST = b"\0"
-_NAP = 0.001
+_POLL_INTERVAL = 0.001
 ANY_TARGET = -1
 
 
@@ -145,7 +145,7 @@ class Control:
             except BlockingIOError:  # Many others wait to be heard.
                 if time.monotonic() > deadline:
                     raise TimeoutError from None
-                time.sleep(_NAP)
+                time.sleep(_POLL_INTERVAL)
             else:
                 return
 

@@ -12,7 +12,7 @@ from attachd import exception
 from attachd.drivers import base, sparse
 from attachd.drivers.tgt import client, names, parser
 
-_NAP = 0.02
+_POLL_INTERVAL = 0.02
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class TargetManager:
                 )
             for connection in left:
                 self.tgtd.close(tid, connection)
-            time.sleep(_NAP)
+            time.sleep(_POLL_INTERVAL)
 
     def revoke_all_except(
         self, target: parser.Target, initiators: set[str], users: set[str]

@@ -16,7 +16,7 @@ from attachd.db.volumes import updates as volume_updates
 from attachd.drivers.base import BackendStats
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
-from attachd.objects import manifests
+from attachd.objects import base
 from attachd.rpc import manager_api
 
 LOG = log.getLogger(__name__)
@@ -73,7 +73,7 @@ class BackendHeartbeat:
             up=report is not None,
             error=self._backend.error,
             report=report,
-            spoken=services.Versions(manager_api.VERSION, manifests.to_text(manifests.newest())),
+            spoken=services.Versions(manager_api.VERSION, base.to_text(base.newest())),
         )
         self.reported.set()
         self._purge_if_due()

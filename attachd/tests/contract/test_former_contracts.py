@@ -14,7 +14,7 @@ from unittest import mock
 
 from attachd import context, exception
 from attachd.manager.endpoint import Endpoint
-from attachd.objects import Attachment, Volume, manifests
+from attachd.objects import Attachment, Volume, base
 from attachd.rpc import manager_api, transport
 from attachd.rpc.version_compat import IntroducedIn
 from attachd.tests.backends import override
@@ -180,7 +180,7 @@ class ContractsTest(_Case):
                 "here@fake",
                 timeout=mock.ANY,
                 version=version,
-                objects=manifests.of_contract(version),
+                objects=base.of_contract(version),
             )
 
     def test_message_of_older_api_is_understood(self):

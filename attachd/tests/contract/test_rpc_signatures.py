@@ -15,7 +15,7 @@ from oslo_versionedobjects import fixture
 
 from attachd import context
 from attachd.manager.endpoint import Endpoint
-from attachd.objects import Attachment, Volume, base, manifests
+from attachd.objects import Attachment, Volume, base
 from attachd.rpc import manager_api, transport, version_pins
 
 # The contract of each version.  A change gets a new version: a line in the history at the top
@@ -44,7 +44,7 @@ def _sent():
         "prefix": "attachd",
         "level": "DEBUG",
     }
-    newest = version_pins.Level(manager_api.VERSION, manifests.newest())
+    newest = version_pins.Level(manager_api.VERSION, base.newest())
     with (
         mock.patch.object(version_pins, "of_backend", return_value=newest),
         mock.patch.object(version_pins, "of_all_managers", return_value=newest),

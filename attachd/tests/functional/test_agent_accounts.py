@@ -124,7 +124,7 @@ class AccountTest(unittest.TestCase):
         client = messaging.get_rpc_client(account, target, timeout=TIMEOUT)
         said = {"host": HOST, "key": agents.KEY, "attachment_id": "a1"}
         self.assertEqual(list(said.values()), client.call({}, "desired_state", **said))
-        agent_api.reconcile(context.admin(), HOST, "a1")
+        agent_api.reconcile(context.get_admin_context(), HOST, "a1")
         self.assertEqual(["a1"], agent.looked)
 
     def test_it_reaches_no_manager_and_no_other_host(self):

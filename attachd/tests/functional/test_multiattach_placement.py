@@ -31,7 +31,7 @@ class Case(unittest.TestCase):
 
     def report(self, backend, capabilities):
         """Have a backend report to have these capabilities, and no others."""
-        real = backend.driver.report
+        real = backend.driver.get_stats
 
         def less():
             return dataclasses.replace(real(), capabilities=capabilities)

@@ -8,7 +8,7 @@ from openstack import exceptions
 import requests
 
 from attachd.cli import events as commands
-from attachd.cli import watching
+from attachd.cli import watch
 from attachd.db.attachments import events
 from attachd.tests.unit.cli.programs import Case, Cloud
 
@@ -152,7 +152,7 @@ class WatchTest(Case):
         response = requests.Response()
         response.status_code = 503
         self.cloud.refusals = [exceptions.HttpException(response=response)]
-        with mock.patch.object(watching, "PAUSE", 0.01):
+        with mock.patch.object(watch, "MIN_BACKOFF", 0.01):
             self.watch("--volume", "data", "--until", "attached")
         self.assertEqual("id of data", self.cloud.wishes()[-1]["volume_id"])
 

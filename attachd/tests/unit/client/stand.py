@@ -24,7 +24,7 @@ from attachd.agent import journal
 from attachd.agent.connectors import base
 from attachd.agent.host import Host, Identity
 from attachd.agent.journal import Step
-from attachd.client import Client, attaching
+from attachd.client import Client, attach
 from attachd.client.service import Service
 from attachd.tests import rows
 from attachd.tests.functional import served
@@ -309,7 +309,7 @@ class AttachCase(unittest.TestCase):
         self.stand = Stand(self)
         self.log = self.stand.log
         self.volume = self.stand.volume(name="disk")
-        patch = mock.patch.object(attaching, "check_mountpoint")
+        patch = mock.patch.object(attach, "check_mountpoint")
         self.check = patch.start()
         self.addCleanup(patch.stop)
 

@@ -8,7 +8,7 @@ from openstack import exceptions
 import requests
 
 from attachd.client import service
-from attachd.client.service import Refused, Volume
+from attachd.client.service import ReservationRefused, Volume
 from attachd.tests import rows
 from attachd.tests.functional import served
 from attachd.tests.unit.client.stand import Stand
@@ -58,13 +58,13 @@ class ServiceTest(unittest.TestCase):
     def test_a_refusal_stays_one(self):
         self.service.reserve(self.volume, "rw", "key")
         for _ in range(2):
-            with self.assertRaises(Refused) as caught:
+            with self.assertRaises(ReservationRefused) as caught:
                 self.service.reserve(self.volume, "rw", "other")
             self.assertIsInstance(caught.exception.cause, exceptions.BadRequestException)
 
     def test_what_was_made_for_a_key_and_is_gone_is_refused(self):
         self.service.delete(self.service.reserve(self.volume, "rw", "key"))
-        self.assertRaises(Refused, self.service.reserve, self.volume, "rw", "key")
+        self.assertRaises(ReservationRefused, self.service.reserve, self.volume, "rw", "key")
 
     def test_a_failure_of_the_service_is_no_refusal(self):
         self.stand.log.fail("POST attachments")

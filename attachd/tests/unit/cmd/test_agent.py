@@ -107,7 +107,7 @@ class MainTest(unittest.TestCase):
         self.assertIn("agent.key", self.refused())
 
     def test_a_host_with_volumes_keeps_its_name(self):
-        self.patch("attachd.cmd.agent._be_the_only_one")  # which lasts as long as the process
+        self.patch("attachd.cmd.agent._lock_folder")  # which lasts as long as the process
         self.run_until(signal.SIGTERM)
         journal = Journal(self.folder)
         entry = journal.write(Entry("v", owner=Owner.AGENT))
@@ -120,7 +120,7 @@ class MainTest(unittest.TestCase):
         self.assertEqual("compute-2", self.made.call_args.args[0].identity.name)
 
     def test_the_name_is_on_disk_before_anything_is_attached_and_is_written_once(self):
-        self.patch("attachd.cmd.agent._be_the_only_one")
+        self.patch("attachd.cmd.agent._lock_folder")
         stored, before = self.folder / "agent.host", []
         self.patch("os.fsync", side_effect=lambda _file: before.append(stored.exists()))
         self.run_until(signal.SIGTERM)
@@ -132,14 +132,14 @@ class MainTest(unittest.TestCase):
         self.assertEqual(written, stored.stat().st_ino)
 
     def test_a_name_that_a_power_cut_has_taken_is_nobodys(self):
-        self.patch("attachd.cmd.agent._be_the_only_one")
+        self.patch("attachd.cmd.agent._lock_folder")
         Journal(self.folder).write(Entry("v", owner=Owner.AGENT))
         (self.folder / "agent.host").write_text("")
         self.assertEqual(0, self.run_until(signal.SIGTERM))
         self.assertEqual("compute-1\n", (self.folder / "agent.host").read_text())
 
     def test_a_name_that_could_not_be_stored_whole_keeps_nobody_from_starting(self):
-        self.patch("attachd.cmd.agent._be_the_only_one")
+        self.patch("attachd.cmd.agent._lock_folder")
         self.run_until(signal.SIGTERM)
         Journal(self.folder).write(Entry("v", owner=Owner.AGENT))
         with test_journal.full_disk():

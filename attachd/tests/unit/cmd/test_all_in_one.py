@@ -24,14 +24,14 @@ class FolderTest(unittest.TestCase):
         self.folder = Path(folder.name) / "state"
 
     def own(self):
-        return all_in_one._own(self.folder)
+        return all_in_one._lock_folder(self.folder)
 
     def test_it_is_made_for_its_owner_alone(self):
         with self.own():
             self.assertEqual(0o700, stat.S_IMODE(self.folder.stat().st_mode))
 
     def test_one_process_at_a_time_has_it(self):
-        with self.own(), self.assertRaises(all_in_one.Refusal) as caught, self.own():
+        with self.own(), self.assertRaises(all_in_one.StartError) as caught, self.own():
             pass
         self.assertRegex(str(caught.exception), r"is in use by another one, process \d+$")
 
@@ -44,8 +44,8 @@ class FolderTest(unittest.TestCase):
         for name in ("$x", "x?", "x\n[api]"):
             with (
                 self.subTest(name=name),
-                self.assertRaises(all_in_one.Refusal),
-                all_in_one._own(self.folder / name),
+                self.assertRaises(all_in_one.StartError),
+                all_in_one._lock_folder(self.folder / name),
             ):
                 pass
         self.assertFalse(self.folder.exists())
@@ -117,7 +117,7 @@ class FinishTest(unittest.TestCase):
         self.addCleanup(gate.set)
         hanging = mock.Mock(stop=lambda: gate.wait(TIMEOUT))
         with (
-            mock.patch.object(all_in_one, "PATIENCE", 0.1),  # it hangs, slow or not
+            mock.patch.object(all_in_one, "SHUTDOWN_TIMEOUT", 0.1),  # it hangs, slow or not
             mock.patch("os._exit", side_effect=SystemExit) as end,
             self.assertRaises(SystemExit),
         ):

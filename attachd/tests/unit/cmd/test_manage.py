@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+import yaml
+
 from attachd.db import migration
 from attachd.tests import commands, databases
 
@@ -119,3 +121,23 @@ class ManageTest(unittest.TestCase):
             ended = self._run(*arguments)
             self.assertEqual(2, ended.returncode, ended.stderr)
             self.assertIn("usage:", ended.stderr)
+
+
+class DescribeTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.command = commands.Command.of_class(cls, "attachd-manage", "attachd.cmd.manage")
+
+    def describe(self, *arguments):
+        return self.command.run("api", "describe", *arguments)
+
+    def test_a_microversion_is_printed_in_yaml(self):
+        ended = self.describe("--microversion", "3.27", "--format", "yaml")
+        self.assertEqual((0, ""), (ended.returncode, ended.stderr))
+        self.assertEqual("3.27", yaml.safe_load(ended.stdout)["info"]["version"])
+
+    def test_one_that_there_is_not_is_refused(self):
+        ended = self.describe("--microversion", "3.99")
+        self.assertEqual((1, ""), (ended.returncode, ended.stdout))
+        self.assertIn("3.99", ended.stderr)

@@ -15,7 +15,7 @@ class Least(base.Driver):
     def setup(self):
         pass
 
-    def report(self):
+    def get_stats(self):
         return base.BackendStats("none", 0, 0, 0)
 
     def create(self, volume):

@@ -101,7 +101,7 @@ class SparseFilesTest(unittest.TestCase):
         self.files.create(VOLUME)
         part = self.files.folder / f".{COPY.id}.part"
         part.write_bytes(b"begun" * 1000)
-        self.assertEqual(1.0, self.files.report("x").allocated_gib)
+        self.assertEqual(1.0, self.files.stats("x").allocated_gib)
         self.files.delete(COPY.id)
         self.assertFalse(part.exists())
 
@@ -152,7 +152,7 @@ class SparseFilesTest(unittest.TestCase):
     def test_the_report_adds_up_promises_not_bytes(self):
         self.files.create(VOLUME)
         self.files.create(base.VolumeRef("another", 3))
-        report = self.files.report("file", special=True)
+        report = self.files.stats("file", special=True)
         self.assertEqual(("file", 4.0), (report.protocol, report.allocated_gib))
         self.assertTrue(report.capabilities["special"])
         self.assertGreater(report.free_gib, 0)
@@ -160,4 +160,4 @@ class SparseFilesTest(unittest.TestCase):
     def test_a_report_without_a_folder_is_an_error(self):
         self.files.folder.rmdir()
         with self.assertRaises(exception.BackendError):
-            self.files.report("file")
+            self.files.stats("file")

@@ -29,7 +29,7 @@ class Case(unittest.TestCase):
     def tell(self, kind="volume.attach.start", about="v1", payload=None, **more):
         made = {"x": 1} if payload is None else payload
         build = made if callable(made) else (lambda: made)
-        sender.tell(sender.Event(kind, about, "volume.here", build, **more))
+        sender.send(sender.Event(kind, about, "volume.here", build, **more))
 
     def hold(self):
         """Keep the sender busy until what is returned is set."""
@@ -76,7 +76,7 @@ class SendingTest(Case):
     def test_whoever_tells_something_does_not_wait(self):
         go = self.hold()
         self.tell()
-        self.assertEqual(0, sender._the_sender().sent, "it would have been the second one")
+        self.assertEqual(0, sender._get_sender().sent, "it would have been the second one")
         go.set()
         self.assertEqual(2, len(self.heard.kinds()))
 
@@ -139,7 +139,7 @@ class LossTest(Case):
             go.set()
             self.assertEqual(["volume.slow", "volume.other"], self.heard.kinds())
             CONF.set_override("queue_size", 10, "notifications")
-            found = sender._the_sender()
+            found = sender._get_sender()
             found._losses.add(sender.Event("volume.attach.start", "v2", "p", dict), "why")
             self.tell("volume.attach.end", "v2")
             self.tell("volume.detach.end", "v2")
@@ -148,11 +148,11 @@ class LossTest(Case):
         self.assertIn("attach.end of v2 is lost, 2 so far: its beginning", self.lost(logged)[-1])
 
     def test_it_remembers_only_so_many_beginnings(self):
-        losses = sender._Losses()
-        with self.assertLogs(LOGGER, "ERROR"), mock.patch.object(sender, "_REMEMBERED", 2):
+        losses = sender._LostNotifications()
+        with self.assertLogs(LOGGER, "ERROR"), mock.patch.object(sender, "_MAX_REMEMBERED", 2):
             for about in "abc":
                 losses.add(sender.Event("volume.attach.start", about, "p", dict), "why")
-        self.assertEqual(2, len(losses._unheard))
+        self.assertEqual(2, len(losses._lost_starts))
 
     def test_what_cannot_be_put_together_does_not_stop_the_others(self):
         def broken():
@@ -241,7 +241,7 @@ class LossTest(Case):
 class SettleTest(Case):
     def flush(self, seconds=TIMEOUT):
         """Return whether it has ended before its time was up."""
-        progress, ended = sender._the_sender()._progress, []
+        progress, ended = sender._get_sender()._progress, []
         real = progress.wait_for
         with (
             mock.patch.object(sender, "FLUSH_WAIT", seconds),
@@ -255,19 +255,19 @@ class SettleTest(Case):
         threading.Timer(0.05, go.set).start()
         self.tell("volume.one")
         self.assertTrue(self.flush())
-        self.assertEqual(2, sender._the_sender().sent)
+        self.assertEqual(2, sender._get_sender().sent)
 
     def test_it_waits_no_longer_than_a_moment(self):
         self.hold()
         self.assertFalse(self.flush(0.05))  # slow, what is held goes no sooner
-        self.assertEqual(0, sender._the_sender().sent)
+        self.assertEqual(0, sender._get_sender().sent)
 
     def test_it_waits_for_nothing(self):
         sender.flush()
         self.assertIsNone(sender._sender)
         self.tell()
         self.assertTrue(self.flush())
-        with mock.patch.object(sender._the_sender()._progress, "wait") as wait:
+        with mock.patch.object(sender._get_sender()._progress, "wait") as wait:
             self.assertTrue(self.flush())
         wait.assert_not_called()
 
@@ -292,7 +292,7 @@ class EndTest(Case):
         go = self.hold()
         self.tell("volume.one", "v1")
         self.tell("volume.two", "v2")
-        found = sender._the_sender()
+        found = sender._get_sender()
         with self.assertLogs(LOGGER, "ERROR") as logged:
             sender.stop()
         self.assertTrue(found._thread.is_alive(), "it is not waited for")
@@ -309,7 +309,7 @@ class EndTest(Case):
         backends.override(self, "flush_timeout", 0.2, "notifications")
         self.hold()
         self.tell("volume.one", "v1")
-        thread = sender._the_sender()._thread
+        thread = sender._get_sender()._thread
         with (
             self.assertLogs(LOGGER, "ERROR") as logged,
             mock.patch.object(thread, "join", wraps=thread.join) as join,
@@ -326,7 +326,7 @@ class EndTest(Case):
 
     def test_a_forked_process_has_its_own(self):
         self.tell("volume.one")
-        first = sender._the_sender()
+        first = sender._get_sender()
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -336,7 +336,7 @@ class EndTest(Case):
         self.assertEqual(b"new", os.read(reading, 3))
         os.close(reading)
         os.close(writing)
-        self.assertIs(first, sender._the_sender())
+        self.assertIs(first, sender._get_sender())
 
 
 class LibraryTest(Case):

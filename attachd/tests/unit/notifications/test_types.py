@@ -63,7 +63,7 @@ class TypesTest(unittest.TestCase):
 class OffTest(unittest.TestCase):
     def test_where_nobody_listens_nothing_is_done(self):
         hearing.use(self, "noop")
-        with mock.patch("attachd.notifications.sender.tell") as tell:
+        with mock.patch("attachd.notifications.sender.send") as tell:
             types.volume_type("create", {})
             with (
                 self.assertRaises(exception.TypeExists),

@@ -120,7 +120,7 @@ class PayloadTest(Case):
         self.assertIsNone(payload["display_name"])
 
     def test_only_so_many_are_remembered(self):
-        with mock.patch.object(volumes, "_REMEMBERED", 2):
+        with mock.patch.object(volumes, "_MAX_REMEMBERED", 2):
             for _ in range(4):
                 volumes._read(rows.add_volume()["id"])
         self.assertEqual(2, len(volumes._recent))
@@ -152,7 +152,7 @@ class TroubleTest(Case):
 class OffTest(unittest.TestCase):
     def test_where_nobody_listens_nothing_is_done(self):
         hearing.use(self, "noop")
-        with mock.patch("attachd.notifications.sender.tell") as tell:
+        with mock.patch("attachd.notifications.sender.send") as tell:
             volumes.volume("attach.start", "v1")
             volumes.urgent_volume("detach.override", "v1")
         tell.assert_not_called()

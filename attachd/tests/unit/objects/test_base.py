@@ -5,12 +5,14 @@ import datetime
 import json
 from types import MappingProxyType
 import unittest
+from unittest import mock
 
 from oslo_versionedobjects import exception, fields, fixture
 
 from attachd import context
 from attachd.db import models
 from attachd.objects import Attachment, Volume, base
+from attachd.rpc import manager_api
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001  rows have no zone
 ROW = {
@@ -180,3 +182,61 @@ class RegistryTest(unittest.TestCase):
     def test_all_of_ours_are_known(self):
         known = base.Registry.obj_classes()
         self.assertEqual({"Attachment": [Attachment], "Volume": [Volume]}, dict(known))
+
+
+class ManifestsTest(unittest.TestCase):
+    def test_the_newest_contract_has_the_newest_objects(self):
+        self.assertEqual(base.newest(), base.of_contract(manager_api.VERSION))
+
+    def test_a_contract_has_what_had_come_by_then(self):
+        made_up = {
+            "1.0": {"Attachment": "1.0", "Volume": "1.0"},
+            "1.1": {"Volume": "1.1"},
+            "1.3": {"Attachment": "1.1"},
+            "1.4": {"Attachment": "1.2", "Volume": "1.2"},
+            "1.7": {"Attachment": "1.3"},
+        }
+        self.enterContext(mock.patch.object(base, "_RAISED", made_up))
+        for contract, attachment, volume in (
+            ("1.0", "1.0", "1.0"),
+            ("1.2", "1.0", "1.1"),
+            ("1.3", "1.1", "1.1"),
+            ("1.4", "1.2", "1.2"),
+            ("1.7", "1.3", "1.2"),
+            ("1.40", "1.3", "1.2"),
+        ):
+            known = dict(base.of_contract(contract))
+            self.assertEqual({"Attachment": attachment, "Volume": volume}, known, contract)
+
+    def test_every_field_that_was_added_is_one(self):
+        for name, (kind, *_older) in base.Registry.obj_classes().items():
+            self.assertLessEqual(set(kind.ADDED), set(kind.fields), name)
+            self.assertIn(kind.VERSION, {"1.0", *kind.ADDED.values()}, name)
+
+    def test_what_is_written_can_be_read(self):
+        text = base.to_text(base.newest())
+        self.assertRegex(text, r"^Attachment \d+\.\d+, Volume \d+\.\d+$")
+        self.assertEqual(base.newest(), base.from_text(text))
+
+
+# A change of fields gets a new VERSION, a line in the class's history, and its fingerprint here.
+FINGERPRINTS = {
+    "Attachment": "1.0-b2e0e943d073bab3125d40e67a1109d2",
+    "Volume": "1.0-f76de25306aaa5b1d59b9494b9b36759",
+}
+
+
+class VersionsTest(unittest.TestCase):
+    """Processes of two releases understand each other only if a version means one thing."""
+
+    def test_no_object_changes_without_a_new_version(self):
+        checker = fixture.ObjectVersionChecker(base.Registry.obj_classes())
+        expected, actual = checker.test_hashes(FINGERPRINTS)
+        self.assertEqual(expected, actual)
+
+    def test_a_changed_field_would_be_found(self):
+        class Changed(base.Registry.obj_classes()["Volume"][0]):
+            fields = {"size_gib": base.JsonField()}
+
+        checker = fixture.ObjectVersionChecker({"Volume": [Changed]})
+        self.assertNotEqual(FINGERPRINTS["Volume"], checker.get_hashes()["Volume"])

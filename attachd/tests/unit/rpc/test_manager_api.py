@@ -7,7 +7,7 @@ from unittest import mock
 import oslo_messaging as messaging
 
 from attachd import context, exception
-from attachd.objects import Attachment, Volume, manifests
+from attachd.objects import Attachment, Volume, base
 from attachd.rpc import manager_api, transport
 from attachd.rpc.version_compat import IntroducedIn
 from attachd.tests.backends import override
@@ -68,7 +68,7 @@ class AskingTest(_RpcCase):
         for ask in CALL_OF.values():
             ask()
             self.made.assert_called_with(
-                "here@fake", timeout=7, version=manager_api.VERSION, objects=manifests.newest()
+                "here@fake", timeout=7, version=manager_api.VERSION, objects=base.newest()
             )
 
     def test_what_has_an_answer_is_a_call_and_the_rest_a_cast(self):
@@ -193,7 +193,7 @@ class OlderManagersTest(_RpcCase):
         self.pin("1.1")
         CALL_OF["attach"]()
         self.made.assert_called_with(
-            "here@fake", timeout=mock.ANY, version="1.1", objects=manifests.of_contract("1.1")
+            "here@fake", timeout=mock.ANY, version="1.1", objects=base.of_contract("1.1")
         )
 
     def test_argument_or_method_newer_than_manager_raises_unavailable_and_sends_nothing(self):

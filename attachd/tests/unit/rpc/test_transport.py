@@ -17,7 +17,7 @@ from oslo_versionedobjects import fields, fixture
 from attachd import exception, service
 from attachd.conf import CONF
 from attachd.context import RequestContext
-from attachd.objects import base, manifests
+from attachd.objects import base
 from attachd.rpc import transport
 from attachd.tests import backends
 from attachd.tests.wait import TIMEOUT, wait_until
@@ -60,7 +60,7 @@ class DispatcherTest(unittest.TestCase):
         registry.setUp()
         self.addCleanup(registry.cleanUp)
         raised = {"1.0": {"Disk": "1.0"}, "1.3": {"Disk": "1.1"}, "1.4": {"Disk": "1.2"}}
-        self.enterContext(mock.patch.object(manifests, "_RAISED", raised))
+        self.enterContext(mock.patch.object(base, "_RAISED", raised))
 
         @base.Registry.register
         class Disk(base.AttachdObject):

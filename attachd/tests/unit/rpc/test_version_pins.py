@@ -12,7 +12,7 @@ from attachd.conf import CONF
 from attachd.conf import upgrade_levels as conf_of_levels
 from attachd.db import models
 from attachd.db.cluster import services
-from attachd.objects import manifests
+from attachd.objects import base
 from attachd.rpc import version_pins
 from attachd.tests import databases
 from attachd.tests.backends import override
@@ -44,12 +44,12 @@ class LevelsTest(unittest.TestCase):
         return version_pins.of_backend(backend, "1.10").contract
 
     def test_each_backend_is_spoken_to_as_it_reports(self):
-        report("h@new", "1.10", manifests.to_text(manifests.newest()))
+        report("h@new", "1.10", base.to_text(base.newest()))
         report("h@old", "1.9", OLD_OBJECTS)
         self.assertEqual("1.10", self.contract("h@new"))
         self.assertEqual("1.9", self.contract("h@old"))
         old = version_pins.of_backend("h@old", "1.10")
-        self.assertEqual(manifests.from_text(OLD_OBJECTS), old.objects)
+        self.assertEqual(base.from_text(OLD_OBJECTS), old.objects)
 
     def test_one_that_does_not_tell_is_of_the_release_that_did_not(self):
         report("h@b")
@@ -57,7 +57,7 @@ class LevelsTest(unittest.TestCase):
 
     def test_one_that_is_newer_is_spoken_to_as_we_can(self):
         report("h@b", "1.11", "Attachment 1.9, Volume 1.9")
-        self.assertEqual(("1.10", manifests.newest()), version_pins.of_backend("h@b", "1.10"))
+        self.assertEqual(("1.10", base.newest()), version_pins.of_backend("h@b", "1.10"))
 
     def test_one_that_never_reported_is_of_this_release(self):
         self.assertEqual("1.10", self.contract("h@b"))
@@ -76,7 +76,7 @@ class LevelsTest(unittest.TestCase):
         report("h@b", "1.10", OLD_OBJECTS)
         override(self, "attachd_manager", "1.3", group="upgrade_levels")
         with mock.patch.object(services, "versions", side_effect=AssertionError):
-            expected = ("1.3", manifests.of_contract("1.3"))
+            expected = ("1.3", base.of_contract("1.3"))
             self.assertEqual(expected, version_pins.of_backend("h@b", "1.10"))
             self.assertEqual(expected, version_pins.of_all_managers("1.10"))
 

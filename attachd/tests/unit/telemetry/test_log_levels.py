@@ -14,9 +14,9 @@ PREFIX = "attachd.tests.levels"
 class LevelsTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
-        self.mine = [log.getLogger(f"{PREFIX}.{name}").logger for name in "ab"]
+        self.acquire = [log.getLogger(f"{PREFIX}.{name}").logger for name in "ab"]
         self.foreign = logging.getLogger("foreign.levels")
-        for logger in [*self.mine, self.foreign]:
+        for logger in [*self.acquire, self.foreign]:
             logger.setLevel("WARNING")
             self.addCleanup(logger.setLevel, logging.NOTSET)
 
@@ -25,7 +25,7 @@ class LevelsTest(unittest.TestCase):
         self.assertEqual(
             {f"{PREFIX}.a": "DEBUG", f"{PREFIX}.b": "WARNING"}, log_levels.current(PREFIX)
         )
-        self.assertTrue(self.mine[0].isEnabledFor(logging.DEBUG))
+        self.assertTrue(self.acquire[0].isEnabledFor(logging.DEBUG))
 
     def test_a_library_has_to_be_named(self):
         before = {name: logging.getLogger(name).level for name in log.get_loggers() if name}
@@ -39,6 +39,6 @@ class LevelsTest(unittest.TestCase):
         self.assertEqual({"foreign.levels": "DEBUG"}, log_levels.current("foreign"))
 
     def test_a_logger_without_a_level_has_the_one_it_inherits(self):
-        self.mine[0].setLevel(logging.NOTSET)
+        self.acquire[0].setLevel(logging.NOTSET)
         inherited = logging.getLevelName(logging.getLogger().getEffectiveLevel())
         self.assertEqual({f"{PREFIX}.a": inherited}, log_levels.current(f"{PREFIX}.a"))

@@ -55,7 +55,7 @@ class OnTest(unittest.TestCase):
                 self.subTest(error),
                 self.catching(error),
                 recorder.timed(
-                    RPC_CALLS, RPC_DURATION, "attach", judge=lambda e: type(e).__name__
+                    RPC_CALLS, RPC_DURATION, "attach", outcome_of=lambda e: type(e).__name__
                 ),
             ):
                 if error is not None:
@@ -134,3 +134,52 @@ class SeveralTest(unittest.TestCase):
             recorder.observe(RPC_DURATION, 1.0, "attach")
         self.assertEqual(1, len(logged.output))
         self.assertIn("no room", logged.output[0])
+
+
+class MineTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = processes.folder(self)
+
+    def in_a_child(self, taken):
+        """Return the number that a forked process gets."""
+        out, into = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(into, str(taken.acquire()).encode())
+            os._exit(0)
+        os.close(into)
+        with os.fdopen(out) as answer:
+            number = int(answer.read())
+        os.waitpid(child, 0)
+        return number
+
+    def test_a_process_keeps_its_number_and_others_get_another(self):
+        taken = recorder.ProcessSlots(self.folder)
+        self.assertEqual([0, 0], [taken.acquire(), taken.acquire()])
+        self.assertEqual(1, recorder.ProcessSlots(self.folder).acquire())
+
+    def test_a_forked_one_gets_another_which_is_free_when_it_has_ended(self):
+        taken = recorder.ProcessSlots(self.folder)
+        self.assertEqual(0, taken.acquire())
+        self.assertEqual([1, 1], [self.in_a_child(taken), self.in_a_child(taken)])
+        self.assertEqual(0, taken.acquire())
+
+    def test_a_number_that_cannot_be_had_closes_the_file_of_the_former_one_once(self):
+        taken = recorder.ProcessSlots(self.folder)
+        taken.acquire()
+        former = taken._file
+        taken._owner = 0  # as in a forked process
+        shutil.rmtree(self.folder)
+        with self.assertRaises(FileNotFoundError):
+            taken.acquire()
+        # Somebody else gets that descriptor: a connection to the database, perhaps.
+        into, other = os.pipe()
+        self.addCleanup(os.close, other)
+        os.dup2(into, former)
+        if into != former:
+            os.close(into)
+        with self.assertRaises(FileNotFoundError):
+            taken.acquire()
+        os.fstat(former)
+        os.close(former)

@@ -12,7 +12,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-from attachd.cmd import looking
+from attachd.cmd import inspect
 from attachd.conf import CONF
 from attachd.db import models
 from attachd.db.cluster import members, services
@@ -30,11 +30,11 @@ class Parsed(unittest.TestCase):
 
     def printed(self, *words):
         parser = argparse.ArgumentParser(prog="attachd-manage")
-        looking.add_commands(parser.add_subparsers())
+        inspect.add_commands(parser.add_subparsers())
         parsed = parser.parse_args(words)
         configuration = mock.Mock(wraps=CONF, subject=parsed, manager=CONF.manager)
         with (
-            mock.patch.object(looking, "CONF", configuration),
+            mock.patch.object(inspect, "CONF", configuration),
             contextlib.redirect_stdout(io.StringIO()) as out,
         ):
             parsed.action()

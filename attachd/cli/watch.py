@@ -19,15 +19,15 @@ from attachd.cli.blockstorage import BlockStorage, Event
 
 LOG = logging.getLogger(__name__)
 
-WAIT: Final = 50
+LONG_POLL_SECONDS: Final = 50
 """Seconds that an answer may take: a proxy in between often gives up after a minute."""
-PAUSE: Final = 1.0
+MIN_BACKOFF: Final = 1.0
 """Seconds before the first new attempt; they double with each one that fails."""
-LONGEST_PAUSE: Final = 30.0
+MAX_BACKOFF: Final = 30.0
 
 _SOON: Final = 0.5
 """Seconds; who waits at all does it for longer."""
-_AGAIN: Final = {
+_RETRIABLE_STATUSES: Final = {
     http.HTTPStatus.TOO_MANY_REQUESTS,
     http.HTTPStatus.BAD_GATEWAY,
     http.HTTPStatus.SERVICE_UNAVAILABLE,
@@ -38,11 +38,11 @@ _BROKEN: Final = (transport.RetriableConnectionFailure, transport.UnknownConnect
 Answer = TypeVar("Answer")
 
 
-class Over(Exception):
+class WatchTimeout(Exception):
     """The time is up."""
 
 
-class Watching:
+class EventWatcher:
     """One who watches.
 
     An API that cannot be reached at all at first is likely none: that is raised.  Later on it is
@@ -59,59 +59,59 @@ class Watching:
     def now(self) -> int:
         """Return the revision of now.
 
-        :raises Over: it took too long
+        :raises WatchTimeout: it took too long
         """
         ask = functools.partial(self._storage.events, {})
-        return self.insist(ask)[1]
+        return self.retry(ask)[1]
 
     def since(self, revision: int, query: Mapping[str, str]) -> Iterator[Event]:
         """Yield what happens behind a revision, as it happens.
 
         :param query: which events are wanted
-        :raises Over: the time is up
+        :raises WatchTimeout: the time is up
         """
         while self._left() > 0:
             begun = time.monotonic()
-            found, reached = self.insist(functools.partial(self._news, revision, query))
+            found, reached = self.retry(functools.partial(self._poll, revision, query))
             yield from found
             if reached == revision and time.monotonic() - begun < _SOON:
                 # It does not wait: it is about to end.
-                self._pause(PAUSE)
+                self._pause(MIN_BACKOFF)
             revision = reached
-        raise Over
+        raise WatchTimeout
 
-    def _news(self, revision: int, query: Mapping[str, str]) -> tuple[list[Event], int]:
+    def _poll(self, revision: int, query: Mapping[str, str]) -> tuple[list[Event], int]:
         """Ask what has happened since; after a pause there is less time left to wait."""
-        wait = max(1, math.ceil(min(WAIT, self._left())))
+        wait = max(1, math.ceil(min(LONG_POLL_SECONDS, self._left())))
         asked = {**query, "since": f"{revision}", "wait": f"{wait}"}
         return self._storage.events(asked, wait)
 
-    def insist(self, ask: Callable[[], Answer]) -> Answer:
+    def retry(self, ask: Callable[[], Answer]) -> Answer:
         """Ask until there is an answer.
 
-        :raises Over: the time was up before
+        :raises WatchTimeout: the time was up before
         """
-        pause = PAUSE
+        pause = MIN_BACKOFF
         while True:
             try:
                 answer = ask()
             except (exceptions.SDKException, *_BROKEN, transport.HttpError) as error:
-                if not self._passes(error):
+                if not self._is_retriable(error):
                     raise
-                if pause == PAUSE:
+                if pause == MIN_BACKOFF:
                     LOG.warning("%s. Trying again", f"{error}".rstrip("."))
-                self._pause(_wanted_pause(error) or pause)
-                pause = min(LONGEST_PAUSE, 2 * pause)
+                self._pause(_retry_after(error) or pause)
+                pause = min(MAX_BACKOFF, 2 * pause)
             else:
                 self._answered = True
                 return answer
 
-    def _passes(self, error: Exception) -> bool:
+    def _is_retriable(self, error: Exception) -> bool:
         """Tell whether it makes sense to try again."""
         if isinstance(error, exceptions.HttpException):
-            return error.status_code in _AGAIN
+            return error.status_code in _RETRIABLE_STATUSES
         if isinstance(error, transport.HttpError):
-            return error.http_status in _AGAIN
+            return error.http_status in _RETRIABLE_STATUSES
         return self._answered and isinstance(error, _BROKEN)
 
     def _left(self) -> float:
@@ -121,11 +121,11 @@ class Watching:
         left = self._left()
         time.sleep(max(0.0, min(seconds, left)))
         if left <= seconds:
-            raise Over
+            raise WatchTimeout
 
 
-def _wanted_pause(error: Exception) -> float:
+def _retry_after(error: Exception) -> float:
     """Return the seconds after which the API wants to be asked again; 0: it does not say."""
     response = getattr(error, "response", None)
     told = "" if response is None else response.headers.get("Retry-After", "")
-    return min(LONGEST_PAUSE, float(told)) if told.isascii() and told.isdigit() else 0.0
+    return min(MAX_BACKOFF, float(told)) if told.isascii() and told.isdigit() else 0.0

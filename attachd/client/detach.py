@@ -8,7 +8,7 @@ from attachd import exception
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Step
 from attachd.agent.mount import format_and_mount
-from attachd.client.service import FAILURES, Refused, Service
+from attachd.client.service import FAILURES, ReservationRefused, Service
 
 
 def command(entry: Entry) -> str:
@@ -17,16 +17,16 @@ def command(entry: Entry) -> str:
     return f"attachd local-detach{named} {entry.volume_id}"
 
 
-class Detaching:
+class Detacher:
     """Takes away what entries tell of; whoever calls holds the volume."""
 
     def __init__(self, host: Host, service: Service, tell: Callable[[str], None]) -> None:
         self._host = host
         self._journal = host.journal
         self._service = service
-        self._tell = tell
+        self._report_progress = tell
 
-    def go_back(self, entry: Entry, *, force: bool = False) -> None:
+    def resume(self, entry: Entry, *, force: bool = False) -> None:
         """Take a volume away from this host, and forget it; ends where a step fails.
 
         :param force: as of Host.disconnect()
@@ -36,7 +36,7 @@ class Detaching:
         """
         before = self._journal.get(entry.id)
         try:
-            entry = self._displaced(entry, force=force)
+            entry = self._unmount_unless_forced(entry, force=force)
             entry = self._disconnect(entry, force=force)
         except exception.DeviceBusy:
             self._stay(entry, before)
@@ -67,7 +67,7 @@ class Detaching:
         left = []
         entry = self._latest(entry)
         parts = (
-            (self._displace, f"the mount at {entry.mountpoint}"),
+            (self._unmount, f"the mount at {entry.mountpoint}"),
             (self._disconnect, f"the device of volume {entry.volume_id}"),
             (self._delete, f"attachment {entry.attachment_id or 'of an unknown id'}"),
         )
@@ -91,34 +91,34 @@ class Detaching:
     def _latest(self, entry: Entry) -> Entry:
         return self._journal.get(entry.id) or entry
 
-    def _displace(self, entry: Entry) -> Entry:
+    def _unmount(self, entry: Entry) -> Entry:
         if entry.mountpoint is None and entry.formatting is None:
             return entry
         if entry.mountpoint is not None:
-            self._tell(f"Unmounting {entry.mountpoint}")
+            self._report_progress(f"Unmounting {entry.mountpoint}")
         return format_and_mount.displace(
             self._journal, entry, present=self._host.is_present(entry)
         )
 
-    def _displaced(self, entry: Entry, *, force: bool) -> Entry:
+    def _unmount_unless_forced(self, entry: Entry, *, force: bool) -> Entry:
         try:
-            return self._displace(entry)
+            return self._unmount(entry)
         except exception.DeviceBusy as error:
             if not force:
                 raise
-            self._tell(f"It stays mounted: {error}")
+            self._report_progress(f"It stays mounted: {error}")
             return self._latest(entry)
 
     def _disconnect(self, entry: Entry, *, force: bool = False) -> Entry:
         if entry.connection_info is None and entry.device is None:
             return entry
-        self._tell(f"Disconnecting volume {entry.volume_id}")
+        self._report_progress(f"Disconnecting volume {entry.volume_id}")
         entry = self._host.disconnect(entry, force=force)
         # What follows needs no secrets any more.
         return dataclasses.replace(entry, connection_info=None)
 
     def _delete(self, entry: Entry) -> Entry:
-        self._tell(f"Deleting the attachment of volume {entry.volume_id}")
+        self._report_progress(f"Deleting the attachment of volume {entry.volume_id}")
         entry = self._journal.write(entry, step=Step.DELETING)
         attachment_id = entry.attachment_id or self._find(entry)
         if attachment_id is not None:
@@ -129,5 +129,5 @@ class Detaching:
         """Return the attachment of which we do not know whether it was made."""
         try:
             return self._service.reserve(entry.volume_id, entry.mode, entry.id)
-        except Refused:
+        except ReservationRefused:
             return None

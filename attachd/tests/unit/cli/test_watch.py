@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watching: what is waited for, how long, and what ends it."""
+"""EventWatcher: what is waited for, how long, and what ends it."""
 
 import itertools
 import unittest
@@ -9,8 +9,8 @@ from keystoneauth1 import exceptions as transport
 from openstack import exceptions
 import requests
 
-from attachd.cli import watching
-from attachd.cli.watching import Over, Watching
+from attachd.cli import watch as watch_module
+from attachd.cli.watch import EventWatcher, WatchTimeout
 
 QUERY = {"volume_id": "v1"}
 
@@ -59,20 +59,20 @@ class WatchingTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.clock = Clock()
-        patch = mock.patch.object(watching, "time", self.clock)
+        patch = mock.patch.object(watch_module, "time", self.clock)
         patch.start()
         self.addCleanup(patch.stop)
 
-    def watching(self, *answers, seconds=None, took=0.0):
+    def watcher(self, *answers, seconds=None, took=0.0):
         self.storage = Storage(self.clock, *answers, seconds=took)
-        return Watching(self.storage, seconds)
+        return EventWatcher(self.storage, seconds)
 
     def first(self, events, count):
         return list(itertools.islice(events, count))
 
     def test_each_answer_tells_where_to_go_on(self):
-        watch = self.watching((["a", "b"], 12), ([], 15), (["c"], 16), took=10)
-        self.assertEqual(["a", "b", "c"], self.first(watch.since(10, QUERY), 3))
+        watcher = self.watcher((["a", "b"], 12), ([], 15), (["c"], 16), took=10)
+        self.assertEqual(["a", "b", "c"], self.first(watcher.since(10, QUERY), 3))
         self.assertEqual(
             [{"volume_id": "v1", "since": since, "wait": "50"} for since in ("10", "12", "15")],
             [query for query, _wait in self.storage.asked],
@@ -81,9 +81,9 @@ class WatchingTest(unittest.TestCase):
 
     def test_it_goes_on_when_the_api_cannot_answer_now(self):
         for error in (refusal(502), refusal(503), refusal(504), refusal(429)):
-            watch = self.watching(error, ([], 4))
-            with self.assertLogs(watching.LOG, "WARNING") as told:
-                self.assertEqual(4, watch.now())
+            watcher = self.watcher(error, ([], 4))
+            with self.assertLogs(watch_module.LOG, "WARNING") as told:
+                self.assertEqual(4, watcher.now())
             self.assertEqual(1, len(told.output))
 
     def test_and_when_it_cannot_be_reached_any_more(self):
@@ -93,56 +93,56 @@ class WatchingTest(unittest.TestCase):
             transport.UnknownConnectionError("cut", ValueError()),
             transport.ServiceUnavailable("keystone"),
         )
-        watch = self.watching((["a"], 11), *broken, (["b"], 12))
-        with self.assertLogs(watching.LOG, "WARNING") as told:
-            self.assertEqual(["a", "b"], self.first(watch.since(10, QUERY), 2))
+        watcher = self.watcher((["a"], 11), *broken, (["b"], 12))
+        with self.assertLogs(watch_module.LOG, "WARNING") as told:
+            self.assertEqual(["a", "b"], self.first(watcher.since(10, QUERY), 2))
         self.assertEqual(1, len(told.output), "an outage is told once")
         self.assertEqual([1, 2, 4, 8], self.clock.pauses)
         self.assertEqual("11", self.storage.asked[-1][0]["since"])
 
     def test_an_api_that_was_never_reached_is_a_mistake(self):
         with self.assertRaises(transport.ConnectFailure):
-            self.watching(transport.ConnectFailure("refused")).now()
+            self.watcher(transport.ConnectFailure("refused")).now()
 
     def test_so_is_what_it_refuses(self):
         for error in (refusal(400), refusal(403), refusal(410), refusal(500)):
             with self.assertRaises(exceptions.HttpException):
-                self.watching(error).now()
+                self.watcher(error).now()
 
     def test_it_comes_again_when_it_is_told_to(self):
         told = ("7", "9999", "Wed, 21 Oct 2026 07:28:00 GMT", "0")
-        watch = self.watching(*(refusal(503, Retry_After=each) for each in told), ([], 4))
-        with self.assertLogs(watching.LOG, "WARNING"):
-            watch.now()
-        self.assertEqual([7, watching.LONGEST_PAUSE, 4, 8], self.clock.pauses)
+        watcher = self.watcher(*(refusal(503, Retry_After=each) for each in told), ([], 4))
+        with self.assertLogs(watch_module.LOG, "WARNING"):
+            watcher.now()
+        self.assertEqual([7, watch_module.MAX_BACKOFF, 4, 8], self.clock.pauses)
 
     def test_pauses_have_an_end(self):
-        watch = self.watching(*(refusal(503) for _ in range(8)), ([], 4))
-        with self.assertLogs(watching.LOG, "WARNING"):
-            watch.now()
+        watcher = self.watcher(*(refusal(503) for _ in range(8)), ([], 4))
+        with self.assertLogs(watch_module.LOG, "WARNING"):
+            watcher.now()
         self.assertEqual([1, 2, 4, 8, 16, 30, 30, 30], self.clock.pauses)
 
     def test_an_api_that_does_not_wait_is_not_asked_without_end(self):
-        watch = self.watching(([], 10), ([], 10), (["a"], 11))
-        self.assertEqual(["a"], self.first(watch.since(10, QUERY), 1))
+        watcher = self.watcher(([], 10), ([], 10), (["a"], 11))
+        self.assertEqual(["a"], self.first(watcher.since(10, QUERY), 1))
         self.assertEqual([1, 1], self.clock.pauses)
 
     def test_the_time_is_up_after_an_answer(self):
-        watch = self.watching(([], 10), ([], 10), seconds=70.5, took=50)
-        with self.assertRaises(Over):
-            self.first(watch.since(10, QUERY), 1)
+        watcher = self.watcher(([], 10), ([], 10), seconds=70.5, took=50)
+        with self.assertRaises(WatchTimeout):
+            self.first(watcher.since(10, QUERY), 1)
         self.assertEqual([50, 21], [wait for _query, wait in self.storage.asked])
 
     def test_what_an_outage_took_is_not_waited_for_again(self):
         # Seconds of the clock of the test.
-        watch = self.watching(*(refusal(503) for _ in range(4)), ([], 10), seconds=20, took=1)
-        with self.assertLogs(watching.LOG, "WARNING"), self.assertRaises(Over):
-            self.first(watch.since(10, QUERY), 1)
+        watcher = self.watcher(*(refusal(503) for _ in range(4)), ([], 10), seconds=20, took=1)
+        with self.assertLogs(watch_module.LOG, "WARNING"), self.assertRaises(WatchTimeout):
+            self.first(watcher.since(10, QUERY), 1)
         asked = [wait for _query, wait in self.storage.asked]
         self.assertEqual([20, 18, 15, 10, 1], asked)
 
     def test_the_time_is_up_while_the_api_is_away(self):
-        watch = self.watching(refusal(503), refusal(503), seconds=2.5)  # of the clock of the test
-        with self.assertLogs(watching.LOG, "WARNING"), self.assertRaises(Over):
-            watch.now()
+        watcher = self.watcher(refusal(503), refusal(503), seconds=2.5)  # of the clock of the test
+        with self.assertLogs(watch_module.LOG, "WARNING"), self.assertRaises(WatchTimeout):
+            watcher.now()
         self.assertEqual([1, 1.5], self.clock.pauses)

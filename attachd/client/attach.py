@@ -15,12 +15,12 @@ from attachd.agent.connectors.base import Options
 from attachd.agent.host import Host
 from attachd.agent.journal import GOING, Entry, Owner, Step
 from attachd.agent.mount import filesystems, format_and_mount, mounts
-from attachd.client.detaching import Detaching, command
-from attachd.client.service import Refused, Remote, Service, Volume
+from attachd.client.detach import Detacher, command
+from attachd.client.service import RemoteAttachment, ReservationRefused, Service, Volume
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class AttachRequest:
     """How a volume is to be attached; as of Client.attach()."""
 
     mode: str = "rw"
@@ -29,7 +29,7 @@ class Wanted:
     options: Options = dataclasses.field(default_factory=Options)
 
     @classmethod
-    def of(cls, entry: Entry) -> "Wanted":
+    def of(cls, entry: Entry) -> "AttachRequest":
         """Return what an entry was made for."""
         return cls(entry.mode, entry.mountpoint, entry.mkfs, entry.options)
 
@@ -47,77 +47,77 @@ class Wanted:
         return same == (entry.mode, entry.mountpoint, entry.options)
 
 
-class Attaching:
+class Attacher:
     """Brings volumes to this host; whoever calls holds the volume."""
 
     def __init__(
-        self, host: Host, service: Service, detaching: Detaching, tell: Callable[[str], None]
+        self, host: Host, service: Service, detaching: Detacher, tell: Callable[[str], None]
     ) -> None:
         self._host = host
         self._journal = host.journal
         self._service = service
         self._detaching = detaching
-        self._tell = tell
+        self._report_progress = tell
 
-    def attach(self, volume: Volume, wanted: Wanted) -> Entry:
+    def attach(self, volume: Volume, request: AttachRequest) -> Entry:
         """Attach a volume, or go on where an earlier attempt has ended.
 
         :raises LocalConflict: it is attached on this host otherwise
         :raises AttachFailed: not all of the attempt could be undone; any other error: all was
         """
-        entry = self._earlier(volume, wanted)
+        entry = self._find_earlier(volume, request)
         if entry is None:
             self._check_elsewhere(volume)
-            check_mountpoint(wanted.mountpoint)
-            entry = self._reserve(self._new(volume, wanted))
+            check_mountpoint(request.mountpoint)
+            entry = self._reserve(self._new(volume, request))
         elif _was_attached(entry):
-            return self._again(entry)
+            return self._reattach(entry)
         try:
-            return self._go_on(entry, volume)
+            return self._continue(entry, volume)
         except (Exception, KeyboardInterrupt) as error:
             self._undo(entry, error)
             raise
 
-    def _new(self, volume: Volume, wanted: Wanted) -> Entry:
+    def _new(self, volume: Volume, request: AttachRequest) -> Entry:
         return Entry(
             volume.id,
-            mode=wanted.mode,
-            options=wanted.options,
-            mountpoint=wanted.mountpoint,
-            mkfs=wanted.mkfs,
+            mode=request.mode,
+            options=request.options,
+            mountpoint=request.mountpoint,
+            mkfs=request.mkfs,
             cloud=self._service.cloud,
         )
 
-    def _earlier(self, volume: Volume, wanted: Wanted) -> Entry | None:
+    def _find_earlier(self, volume: Volume, request: AttachRequest) -> Entry | None:
         """Return the entry to go on with; what cannot be gone on with is taken back before."""
         for entry in self._journal.of_volume(volume.id):
             if entry.owner is not Owner.LOCAL:
                 raise _conflict(entry, "the agent of this host has attached it")
             if entry.step in GOING:
-                self._tell("Finishing an earlier detach")
-                self._detaching.go_back(entry)
-            elif not wanted.is_of(entry):
+                self._report_progress("Finishing an earlier detach")
+                self._detaching.resume(entry)
+            elif not request.is_of(entry):
                 raise _conflict(entry, "an attach with other values has begun or ended here")
-            elif found := self._still_there(entry, wanted):
+            elif found := self._entry_to_continue(entry, request):
                 return found
         return None
 
-    def _still_there(self, entry: Entry, wanted: Wanted) -> Entry | None:
+    def _entry_to_continue(self, entry: Entry, request: AttachRequest) -> Entry | None:
         """Return an entry whose attachment exists; one without is taken back."""
         if entry.attachment_id is None:
             try:
-                return self._made(self._journal.write(entry, mkfs=wanted.mkfs))
-            except Refused:
+                return self._reserved(self._journal.write(entry, mkfs=request.mkfs))
+            except ReservationRefused:
                 self._journal.remove(entry)
                 return None
         remote = self._service.attachment(entry.attachment_id)
         if remote is None:
-            self._tell("The service has deleted the attachment since: starting over")
-            self._detaching.go_back(entry)
+            self._report_progress("The service has deleted the attachment since: starting over")
+            self._detaching.resume(entry)
             return None
         if _was_attached(entry):
             return _refreshed(entry, remote)
-        return dataclasses.replace(entry, mkfs=wanted.mkfs)
+        return dataclasses.replace(entry, mkfs=request.mkfs)
 
     def _check_elsewhere(self, volume: Volume) -> None:
         """Find out that nobody else has attached the volume to this host."""
@@ -131,40 +131,44 @@ class Attaching:
                 )
 
     def _reserve(self, entry: Entry) -> Entry:
-        self._tell(f"Reserving volume {entry.volume_id}")
+        self._report_progress(f"Reserving volume {entry.volume_id}")
         entry = self._journal.write(entry, step=Step.RESERVING)
         try:
-            return self._made(entry)
-        except Refused as error:
+            return self._reserved(entry)
+        except ReservationRefused as error:
             self._journal.remove(entry)
             raise error.cause from None
         except (Exception, KeyboardInterrupt) as error:
             self._undo(entry, error)
             raise
 
-    def _made(self, entry: Entry) -> Entry:
+    def _reserved(self, entry: Entry) -> Entry:
         made = self._service.reserve(entry.volume_id, entry.mode, entry.id)
         return self._journal.write(entry, attachment_id=made)
 
-    def _go_on(self, entry: Entry, volume: Volume) -> Entry:
+    def _continue(self, entry: Entry, volume: Volume) -> Entry:
         """Take the steps that are not known to be done."""
-        entry = self._connect(self._let_in(entry, volume))
+        entry = self._connect(self._connect_backend(entry, volume))
         if entry.step in {Step.CONNECTING, Step.COMPLETING}:
             entry = self._journal.write(entry, step=Step.COMPLETING)
-            self._service.complete(_known(entry))
-        entry = format_and_mount.place(self._journal, entry, self._tell, mode=mode_of(entry))
+            self._service.complete(_attachment_id(entry))
+        entry = format_and_mount.place(
+            self._journal, entry, self._report_progress, mode=mode_of(entry)
+        )
         return self._attached(entry)
 
-    def _let_in(self, entry: Entry, volume: Volume) -> Entry:
+    def _connect_backend(self, entry: Entry, volume: Volume) -> Entry:
         """Have the backend let this host in."""
         if entry.connection_info is not None:
             return entry
         connector = self._host.get_connector_properties(entry.options)
         if entry.mountpoint is not None:
             connector["mountpoint"] = entry.mountpoint
-        self._tell(f"Connecting volume {entry.volume_id} to host {self._host.identity.name}")
+        self._report_progress(
+            f"Connecting volume {entry.volume_id} to host {self._host.identity.name}"
+        )
         entry = self._journal.write(entry, step=Step.CONNECTING)
-        info = self._service.connect(_known(entry), connector)
+        info = self._service.connect(_attachment_id(entry), connector)
         return self._journal.write(entry, connection_info={**info, **volume.guard})
 
     def _connect(self, entry: Entry) -> Entry:
@@ -173,17 +177,17 @@ class Attaching:
             return entry
         assert entry.connection_info is not None
         self._host.check(entry.connection_info["driver_volume_type"])
-        self._tell("Waiting for the device")
+        self._report_progress("Waiting for the device")
         return self._host.connect(entry)
 
     def finish(self, entry: Entry) -> None:
         """Finish what was begun, and take back what was going; raises as attach()."""
         if entry.step in GOING:
-            self._detaching.go_back(entry)
+            self._detaching.resume(entry)
         else:
-            self.attach(self._service.find(entry.volume_id), Wanted.of(entry))
+            self.attach(self._service.find(entry.volume_id), AttachRequest.of(entry))
 
-    def _again(self, entry: Entry) -> Entry:
+    def _reattach(self, entry: Entry) -> Entry:
         """Have what was attached before; it may be without its device, as after a reboot.
 
         What fails is not undone: it was attached, and may be used.
@@ -196,7 +200,7 @@ class Attaching:
         entry = self._journal.write(entry, restoring=True, device=device)
         try:
             entry = format_and_mount.place(
-                self._journal, self._connect(entry), self._tell, mode=mode_of(entry)
+                self._journal, self._connect(entry), self._report_progress, mode=mode_of(entry)
             )
         except Exception as error:
             latest = self._journal.get(entry.id) or entry
@@ -211,7 +215,7 @@ class Attaching:
         )
 
     def _undo(self, entry: Entry, cause: BaseException) -> None:
-        self._tell(f"It failed, and is being undone: {cause}")
+        self._report_progress(f"It failed, and is being undone: {cause}")
         left = self._detaching.undo(entry)
         if left:
             raise exception.AttachFailed(
@@ -232,17 +236,17 @@ def _is_placed(entry: Entry) -> bool:
     return mounts.mounted(entry.device.path, entry.mountpoint)
 
 
-def _refreshed(entry: Entry, remote: Remote) -> Entry:
+def _refreshed(entry: Entry, remote: RemoteAttachment) -> Entry:
     return dataclasses.replace(entry, connection_info=current_info(entry, remote))
 
 
-def current_info(entry: Entry, remote: Remote) -> dict[str, Any]:
+def current_info(entry: Entry, remote: RemoteAttachment) -> dict[str, Any]:
     """Return the connection of an entry, with what the service says of it by now."""
     return {**(entry.connection_info or {}), **remote.connection_info}
 
 
 def mode_of(entry: Entry) -> str:
-    """Return how a volume can be used: the service may allow less than was asked for."""
+    """Return how a volume can be used: the service may allow less than was request for."""
     told = (entry.connection_info or {}).get("access_mode")
     return "ro" if told == "ro" else entry.mode
 
@@ -268,7 +272,7 @@ def check_mountpoint(folder: str | None) -> None:
         )
 
 
-def _known(entry: Entry) -> str:
+def _attachment_id(entry: Entry) -> str:
     """Return the id of an attachment that has been reserved."""
     assert entry.attachment_id is not None
     return entry.attachment_id

@@ -10,7 +10,7 @@ import datetime
 from typing import Any, Final
 
 from attachd import durations, states
-from attachd.cmd import printing
+from attachd.cmd import output
 from attachd.conf import CONF
 from attachd.db import inspect, models
 from attachd.db.cluster import members, services
@@ -45,7 +45,7 @@ def _subject(subjects: Any, name: str, text: str) -> Any:
 
 def _listing(actions: Any, action: Callable[[], None], text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser("list", help=text)
-    printing.add_format(parser)
+    output.add_format(parser)
     parser.set_defaults(action=action, failed=1)
     return parser
 
@@ -53,7 +53,7 @@ def _listing(actions: Any, action: Callable[[], None], text: str) -> argparse.Ar
 def _showing(actions: Any, action: Callable[[], None], text: str, metavar: str) -> None:
     parser: argparse.ArgumentParser = actions.add_parser("show", help=text)
     parser.add_argument("identity", metavar=metavar, help="its ID")
-    printing.add_format_of_one(parser)
+    output.add_format_of_one(parser)
     parser.set_defaults(action=action, failed=1)
 
 
@@ -106,7 +106,7 @@ def _list_attachments() -> None:
         asked.at_most,
     )
     rows = [_attachment(row) for row in inspect.list_attachments(wanted)]
-    printing.print_rows(rows, _ATTACHMENT, asked.format)
+    output.print_rows(rows, _ATTACHMENT, asked.format)
 
 
 def _ago(age: datetime.timedelta | None) -> datetime.datetime | None:
@@ -121,9 +121,9 @@ def _attachment(row: Mapping[str, Any]) -> Row:
 def _show_attachment() -> None:
     found = _attachment(inspect.get_attachment(CONF.subject.identity))
     if CONF.subject.format == "json":
-        printing.print_json(found)
+        output.print_json(found)
     else:
-        printing.print_one(found)
+        output.print_one(found)
 
 
 def _show_volume() -> None:
@@ -132,14 +132,14 @@ def _show_volume() -> None:
     wanted = inspect.AttachmentFilters(volume_id=row["id"])
     attachments = [_attachment(each) for each in inspect.list_attachments(wanted)]
     if CONF.subject.format == "json":
-        printing.print_json({**found, "attachments": attachments})
+        output.print_json({**found, "attachments": attachments})
         return
     if row["lease_holder"] and not row["lease_holder_name"]:
         found["lease_holder_name"] = "(dead)"
-    printing.print_one(found)
+    output.print_one(found)
     if attachments:
         print()
-        printing.print_rows(attachments, _ATTACHMENT, "table")
+        output.print_rows(attachments, _ATTACHMENT, "table")
 
 
 def _list_processes() -> None:
@@ -152,12 +152,12 @@ def _list_processes() -> None:
         unknown = dict.fromkeys(("name", "started_at", "seen_at"))
         dead = {"id": holder, **unknown, "state": "dead"}
         rows.append({**dead, "leases": len(had), "volumes": " ".join(had)})
-    printing.print_rows(rows, _PROCESS, CONF.subject.format)
+    output.print_rows(rows, _PROCESS, CONF.subject.format)
 
 
 def _list_services() -> None:
     rows = [_service(row) for row in services.page({})]
-    printing.print_rows(rows, _SERVICE, CONF.subject.format)
+    output.print_rows(rows, _SERVICE, CONF.subject.format)
 
 
 def _service(row: Mapping[str, Any]) -> Row:

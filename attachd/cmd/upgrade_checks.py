@@ -13,12 +13,16 @@ from oslo_upgradecheck import upgradecheck
 from attachd import conf, exception
 from attachd.api import filters
 from attachd.conf import CONF, checking
+from attachd.conf.upgrade_levels import AUTO
+from attachd.db.cluster import services
 from attachd.db.engine import clock_skew
+from attachd.db.secrets import encryption, rotation
 from attachd.manager import backends, flow_runner
-from attachd.rpc import transport
+from attachd.rpc import manager_api, transport, version_pins
 
 Code = upgradecheck.Code
 Result = upgradecheck.Result
+
 
 SECONDS_APART = 5.0
 """By how much clocks may differ before somebody is told."""
@@ -180,3 +184,76 @@ def clock(_checks: object) -> Result:
     return Result(
         Code.WARNING, f"{' '.join(found)} Backends may seem to be up or down that are not."
     )
+
+
+def secrets(_checks: object) -> Result:
+    """Whether there are keys, and each value is sealed with one of them."""
+    try:
+        keys = encryption.keys()
+    except exception.ConfigurationError as error:
+        return Result(Code.FAILURE, str(error))
+    known = set() if keys is None else set(keys.by_id)
+    counts = _counts()
+    if missing := sorted(set(counts) - known - {rotation.NO_KEY}):
+        return Result(
+            Code.FAILURE,
+            f"Secrets in the database are sealed with keys that are not there: "
+            f"{', '.join(missing)}. Put them into the file of [secrets] key_file.",
+        )
+    if keys is None:
+        return Result(
+            Code.WARNING,
+            f"{encryption.NOT_ENCRYPTED} When no process of a former release is left, make a "
+            "file with attachd-manage key create.",
+        )
+    if plain := counts.get(rotation.NO_KEY):
+        return Result(
+            Code.WARNING,
+            f"{plain} secrets in the database are not sealed: run attachd-manage key rotate.",
+        )
+    return Result(Code.SUCCESS)
+
+
+def _counts() -> dict[str, int]:
+    """Return how many values there are by key; none where that cannot be found out."""
+    try:
+        return rotation.count_by_key()
+    except exception.AttachdError:
+        return {}  # what is wrong is told by the check of the database
+
+
+def managers(_checks: object) -> Result:
+    """Whether managers of a former release are still at work."""
+    try:
+        spoken = services.versions()
+    except exception.AttachdError:
+        return Result(Code.SUCCESS, "Not looked at: the database does not answer.")
+    older = [
+        f"{host} ({each.contract or 'not told'})"
+        for host, each in sorted(spoken.items())
+        if each.alive and _is_former(each.contract)
+    ]
+    if not older:
+        return Result(Code.SUCCESS)
+    return Result(
+        Code.WARNING,
+        f"This code speaks version {manager_api.VERSION} of the RPC contract, and these managers "
+        f"an older one: {', '.join(older)}. Until they are upgraded, [upgrade_levels] "
+        "attachd_manager must not be newer than any of them; auto knows of those that tell.",
+    )
+
+
+def pin(_checks: object) -> Result:
+    """Whether a pin has been left from the last upgrade."""
+    pinned = CONF.upgrade_levels.attachd_manager
+    if pinned == AUTO or not version_pins.is_older(pinned, manager_api.VERSION):
+        return Result(Code.SUCCESS)
+    return Result(
+        Code.WARNING,
+        f"[upgrade_levels] attachd_manager is {pinned}, and this code speaks "
+        f"{manager_api.VERSION}. Set it to auto, or remove it, when all managers are upgraded.",
+    )
+
+
+def _is_former(contract: str | None) -> bool:
+    return contract is None or version_pins.is_older(contract, manager_api.VERSION)

@@ -3,7 +3,7 @@
 
 import unittest
 
-from attachd.cli import showing
+from attachd.cli import formatting
 
 INFO = {"driver_volume_type": "iscsi", "auth_password": "s3cret", "target_luns": [1, 2]}
 ATTACHMENT = {
@@ -25,17 +25,17 @@ class ShowingTest(unittest.TestCase):
                 "target_luns": [1, 2],
                 "volume_id": "v1",
             },
-            showing.connection(ATTACHMENT),
+            formatting.connection(ATTACHMENT),
         )
 
     def test_names_are_in_order(self):
         self.assertEqual(
-            sorted(showing.attachment(ATTACHMENT)), list(showing.attachment(ATTACHMENT))
+            sorted(formatting.attachment(ATTACHMENT)), list(formatting.attachment(ATTACHMENT))
         )
 
     def test_a_reservation_shows_itself(self):
         for empty in ({}, None):
-            found = showing.connection({**ATTACHMENT, "connection_info": empty})
+            found = formatting.connection({**ATTACHMENT, "connection_info": empty})
             self.assertEqual(
                 {
                     "attachment_id": "a1",
@@ -48,20 +48,20 @@ class ShowingTest(unittest.TestCase):
 
     def test_what_the_attachment_says_itself_counts_more_than_its_connection(self):
         info = {**INFO, "status": "odd", "attachment_id": "odd"}
-        found = showing.attachment({**ATTACHMENT, "connection_info": info})
+        found = formatting.attachment({**ATTACHMENT, "connection_info": info})
         self.assertEqual(("attaching", "a1"), (found["status"], found["attachment_id"]))
 
     def test_parts_are_json_for_people_and_themselves_for_programs(self):
-        names, (cell, plain) = showing.shown({"luns": [1, None], "name": "x"})
+        names, (cell, plain) = formatting.shown({"luns": [1, None], "name": "x"})
         self.assertEqual(("luns", "name"), names)
         self.assertEqual("[1, null]", cell.human_readable())
         self.assertEqual([1, None], cell.machine_readable())
         self.assertEqual("x", plain)
 
     def test_a_row_has_what_there_is(self):
-        self.assertEqual(("a1", None), showing.row(ATTACHMENT, ["id", "attach_mode"]))
+        self.assertEqual(("a1", None), formatting.row(ATTACHMENT, ["id", "attach_mode"]))
 
     def test_secrets_are_masked_however_deep_they_are(self):
-        found = showing.without_secrets({"device": {"info": dict(INFO)}})
+        found = formatting.without_secrets({"device": {"info": dict(INFO)}})
         self.assertNotIn("s3cret", f"{found}")
         self.assertIn("iscsi", f"{found}")

@@ -8,8 +8,8 @@ from openstack import exceptions
 
 from attachd import exception
 from attachd.agent.journal import Entry, Step
-from attachd.client import attaching
-from attachd.client.detaching import command
+from attachd.client import attach
+from attachd.client.detach import command
 from attachd.tests import rows
 from attachd.tests.unit.client.stand import Killed, Stand
 
@@ -24,7 +24,7 @@ class DetachTest(unittest.TestCase):
         self.stand = Stand(self)
         self.log = self.stand.log
         self.volume = self.stand.volume()
-        patch = mock.patch.object(attaching, "check_mountpoint")
+        patch = mock.patch.object(attach, "check_mountpoint")
         patch.start()
         self.addCleanup(patch.stop)
         self.attach()

@@ -11,11 +11,11 @@ from attachd import exception
 from attachd.agent.connectors.base import Device, Options
 from attachd.agent.host import Host
 from attachd.agent.journal import Entry, Owner, Step
-from attachd.client.service import Remote, Service, Volume
+from attachd.client.service import RemoteAttachment, Service, Volume
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class DetachRequest:
     """What a caller says of an attachment; as of Client.detach()."""
 
     attachment_id: str | None = None
@@ -23,7 +23,7 @@ class Asked:
     options: Options | None = None
 
 
-class Choice:
+class AttachmentSelector:
     """Finds what a detach is about."""
 
     def __init__(self, host: Host, service: Service) -> None:
@@ -52,51 +52,55 @@ class Choice:
             )
         return Volume(name_or_id)
 
-    def entry(self, volume: Volume, asked: Asked) -> Entry:
+    def entry(self, volume: Volume, request: DetachRequest) -> Entry:
         """Return the entry of the attachment that is meant, made up if another program made it.
 
         :raises LocalConflict: there is none on this host, or several
         """
         known = self._host.journal.of_volume(volume.id)
-        if asked.attachment_id is not None:
+        if request.attachment_id is not None:
             for entry in known:
-                if entry.attachment_id == asked.attachment_id:
-                    return _ours(entry)
+                if entry.attachment_id == request.attachment_id:
+                    return _check_local(entry)
         ids = {entry.attachment_id for entry in known}
         others = [each for each in self._service.attachments(volume) if each.id not in ids]
-        if asked.attachment_id is not None:
-            return self._named(volume, others, asked)
+        if request.attachment_id is not None:
+            return self._find_by_id(volume, others, request)
         here = [each for each in others if each.host == self._host.identity.name]
         if len(known) + len(here) > 1:
-            raise _several(volume, known, here)
+            raise _ambiguous(volume, known, here)
         if known:
-            return _ours(known[0])
+            return _check_local(known[0])
         if here:
-            return self._adopted(volume, here[0], asked)
-        raise self._elsewhere(volume, others)
+            return self._import_foreign(volume, here[0], request)
+        raise self._not_here(volume, others)
 
-    def _named(self, volume: Volume, others: Iterable[Remote], asked: Asked) -> Entry:
-        found = [each for each in others if each.id == asked.attachment_id]
+    def _find_by_id(
+        self, volume: Volume, others: Iterable[RemoteAttachment], request: DetachRequest
+    ) -> Entry:
+        found = [each for each in others if each.id == request.attachment_id]
         if not found:
             raise exceptions.NotFoundException(
-                f"Volume {volume.id} has no attachment {asked.attachment_id}."
+                f"Volume {volume.id} has no attachment {request.attachment_id}."
             )
         (remote,) = found
         # Where the service does not tell hosts, whoever names the device knows what it is.
-        if remote.host is None and asked.device_info:
-            return self._adopted(volume, remote, asked)
+        if remote.host is None and request.device_info:
+            return self._import_foreign(volume, remote, request)
         if remote.host != self._host.identity.name:
-            raise self._elsewhere(volume, found)
-        return self._adopted(volume, remote, asked)
+            raise self._not_here(volume, found)
+        return self._import_foreign(volume, remote, request)
 
-    def _adopted(self, volume: Volume, remote: Remote, asked: Asked) -> Entry:
-        info = dict(asked.device_info or {})
+    def _import_foreign(
+        self, volume: Volume, remote: RemoteAttachment, request: DetachRequest
+    ) -> Entry:
+        info = dict(request.device_info or {})
         return Entry(
             volume.id,
             step=Step.ATTACHED,
             attachment_id=remote.id,
             mode=remote.mode,
-            options=asked.options or Options(),
+            options=request.options or Options(),
             connection_info={**remote.connection_info, **volume.guard}
             if remote.connection_info
             else None,
@@ -104,7 +108,9 @@ class Choice:
             cloud=self._service.cloud,
         )
 
-    def _elsewhere(self, volume: Volume, others: Iterable[Remote]) -> exception.LocalConflict:
+    def _not_here(
+        self, volume: Volume, others: Iterable[RemoteAttachment]
+    ) -> exception.LocalConflict:
         places = [
             f"attachment {each.id} is of "
             + (f"host {each.host}" if each.host else "no host that the service tells")
@@ -116,7 +122,7 @@ class Choice:
         )
 
 
-def _ours(entry: Entry) -> Entry:
+def _check_local(entry: Entry) -> Entry:
     if entry.owner is Owner.LOCAL:
         return entry
     raise exception.LocalConflict(
@@ -125,8 +131,8 @@ def _ours(entry: Entry) -> Entry:
     )
 
 
-def _several(
-    volume: Volume, known: Iterable[Entry], here: Iterable[Remote]
+def _ambiguous(
+    volume: Volume, known: Iterable[Entry], here: Iterable[RemoteAttachment]
 ) -> exception.LocalConflict:
     """Tell what there is to choose from: id, device, mountpoint, mode."""
     lines = [

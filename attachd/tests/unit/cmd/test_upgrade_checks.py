@@ -9,15 +9,17 @@ import unittest
 from unittest import mock
 
 import oslo_messaging as messaging
-from oslo_upgradecheck.upgradecheck import Code
 from stevedore import extension
 
-from attachd.cmd import deployment_checks as checks
+from attachd import exception
+from attachd.cmd import upgrade_checks
+from attachd.cmd.upgrade_checks import Code
 from attachd.conf import CONF, checking
 from attachd.db import models
 from attachd.db.cluster import services
-from attachd.rpc import transport
-from attachd.tests import databases
+from attachd.db.engine import session
+from attachd.rpc import manager_api, transport
+from attachd.tests import backends, databases, keys, rows
 from attachd.tests.wait import TIMEOUT
 
 RABBIT = "oslo_messaging_rabbit"
@@ -40,12 +42,12 @@ class OptionsTest(CheckTest):
         found = checking.Stranger("/etc/x.conf", "api", "max_limmit", "[api]max_limit")
         with mock.patch.object(checking, "strangers", return_value=[found]):
             self.assert_result(
-                Code.WARNING, checks.options(None), "[api]max_limmit", "[api]max_limit?"
+                Code.WARNING, upgrade_checks.options(None), "[api]max_limmit", "[api]max_limit?"
             )
 
     def test_nothing_strange_is_good(self):
         with mock.patch.object(checking, "strangers", return_value=[]):
-            self.assert_result(Code.SUCCESS, checks.options(None))
+            self.assert_result(Code.SUCCESS, upgrade_checks.options(None))
 
 
 class StorageTest(CheckTest):
@@ -63,7 +65,7 @@ class StorageTest(CheckTest):
         for option, value in {"driver": driver, **options}.items():
             CONF.register_opts(_options_of(driver), group=name)
             self.set(option, value, group=name)
-        return checks.storage(None)
+        return upgrade_checks.storage(None)
 
     def test_a_backend_is_asked_itself(self):
         folder = str(self.folder / "files")
@@ -93,12 +95,15 @@ class StorageTest(CheckTest):
 
     def test_without_backends_there_is_nothing_to_look_at(self):
         self.set("enabled_backends", [])
-        self.assert_result(Code.SUCCESS, checks.storage(None))
+        self.assert_result(Code.SUCCESS, upgrade_checks.storage(None))
 
 
 def _options_of(driver):
     found = {each.name: each.plugin for each in extension.ExtensionManager("attachd.drivers")}
-    return [checks.backends.conf.manager.DRIVER, *getattr(found.get(driver), "OPTIONS", ())]
+    return [
+        upgrade_checks.backends.conf.manager.DRIVER,
+        *getattr(found.get(driver), "OPTIONS", ()),
+    ]
 
 
 class QueueTest(CheckTest):
@@ -115,24 +120,28 @@ class QueueTest(CheckTest):
         self.addCleanup(transport.close)
 
     def test_what_is_recommended_is_good(self):
-        self.assert_result(Code.SUCCESS, checks.queue(None))
+        self.assert_result(Code.SUCCESS, upgrade_checks.queue(None))
         self.set("rabbit_quorum_queue", True, RABBIT)
         self.set("rabbit_transient_quorum_queue", True, RABBIT)
-        self.assert_result(Code.SUCCESS, checks.queue(None))
+        self.assert_result(Code.SUCCESS, upgrade_checks.queue(None))
 
     def test_queues_of_two_kinds_are_a_warning(self):
         self.set("rabbit_quorum_queue", True, RABBIT)
-        self.assert_result(Code.WARNING, checks.queue(None), "rabbit_transient_quorum_queue")
+        self.assert_result(
+            Code.WARNING, upgrade_checks.queue(None), "rabbit_transient_quorum_queue"
+        )
 
     def test_mirrored_queues_are_a_warning(self):
         self.set("rabbit_ha_queues", True, RABBIT)
-        self.assert_result(Code.WARNING, checks.queue(None), "RabbitMQ 4")
+        self.assert_result(Code.WARNING, upgrade_checks.queue(None), "RabbitMQ 4")
 
     def test_a_heartbeat_that_finds_nothing_or_too_much_is_a_warning(self):
         for seconds in (0, 2):
             with self.subTest(seconds):
                 self.set("heartbeat_timeout_threshold", seconds, RABBIT)
-                self.assert_result(Code.WARNING, checks.queue(None), f"is {seconds} seconds")
+                self.assert_result(
+                    Code.WARNING, upgrade_checks.queue(None), f"is {seconds} seconds"
+                )
 
     def test_what_the_url_lacks_is_told_without_its_passwords(self):
         for url, word in (
@@ -142,21 +151,21 @@ class QueueTest(CheckTest):
         ):
             with self.subTest(url):
                 self.use(url)
-                result = checks.queue(None)
+                result = upgrade_checks.queue(None)
                 self.assert_result(Code.WARNING, result, word)
                 self.assertNotIn("secret-of-the-queue", result.details)
 
     def test_a_transport_that_there_is_not_fails(self):
         self.set("transport_url", "nothing://x:secret-of-the-queue@y/")
         transport.close()
-        result = checks.queue(None)
+        result = upgrade_checks.queue(None)
         self.assert_result(Code.FAILURE, result, "transport_url")
         self.assertNotIn("secret-of-the-queue", result.details)
 
     def test_a_password_that_breaks_the_url_fails_and_is_told_to_nobody(self):
         self.set("transport_url", "rabbit://attachd:secret-of/the-queue@mq1/attachd")
         transport.close()
-        result = checks.queue(None)
+        result = upgrade_checks.queue(None)
         self.assert_result(Code.FAILURE, result, "[DEFAULT]transport_url", "percent-encoded")
         self.assertNotIn("secret-of", result.details)
 
@@ -179,15 +188,118 @@ class ClockTest(CheckTest):
         for kind in databases.KINDS:
             databases.use(self, kind)
             self.report(0)
-            self.assert_result(Code.SUCCESS, checks.clock(None))
+            self.assert_result(Code.SUCCESS, upgrade_checks.clock(None))
 
     def test_a_report_from_the_future_is_a_warning_by_name(self):
         databases.use(self)
         self.report(120)
-        self.assert_result(Code.WARNING, checks.clock(None), "one@disk is from 1")
+        self.assert_result(Code.WARNING, upgrade_checks.clock(None), "one@disk is from 1")
 
     def test_a_database_that_is_behind_is_a_warning(self):
         databases.use(self)
         for seconds, word in ((-60, "60 seconds behind"), (61, "61 seconds ahead of")):
-            with mock.patch.object(checks.clocks, "database_ahead", return_value=seconds):
-                self.assert_result(Code.WARNING, checks.clock(None), word)
+            with mock.patch.object(
+                upgrade_checks.clock_skew, "database_offset", return_value=seconds
+            ):
+                self.assert_result(Code.WARNING, upgrade_checks.clock(None), word)
+
+
+class SecretsTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+        self.file = keys.use(self)
+
+    def look(self, expected):
+        found = upgrade_checks.secrets(None)
+        self.assertEqual(expected, found.code, found.details)
+        return found.details
+
+    def add(self):
+        rows.add_attachment(rows.add_volume()["id"], "attached")
+
+    def test_what_is_sealed_is_fine(self):
+        self.look(Code.SUCCESS)
+        self.add()
+        self.look(Code.SUCCESS)
+
+    def test_no_keys_are_a_warning_that_says_how_to_make_some(self):
+        keys.configure(self, None)
+        self.add()
+        details = self.look(Code.WARNING)
+        self.assertIn("[secrets] key_file is not set", details)
+        self.assertIn("attachd-manage key create", details)
+
+    def test_what_was_stored_before_is_a_warning(self):
+        keys.configure(self, None)
+        self.add()
+        keys.configure(self, self.file)
+        self.assertIn("1 secrets in the database are not sealed", self.look(Code.WARNING))
+
+    def test_a_key_that_is_missing_is_named(self):
+        self.add()
+        lost = keys.ids(self.file)[0]
+        keys.lose(self.file)
+        self.assertIn(lost, self.look(Code.FAILURE))
+        keys.configure(self, None)
+        self.assertIn(lost, self.look(Code.FAILURE))
+
+    def test_a_file_that_is_not_in_order_fails_with_the_reason(self):
+        self.file.chmod(0o644)
+        self.assertIn("has mode 0644", self.look(Code.FAILURE))
+
+    def test_without_a_database_the_file_is_looked_at_nevertheless(self):
+        session.dispose()
+        backends.override(self, "connection", "sqlite:////nowhere/x", "database")
+        self.look(Code.SUCCESS)
+
+
+class ManagersTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        databases.use(self)
+
+    def _look(self, **contracts):
+        for host, contract in contracts.items():
+            services.report(
+                binary="attachd-manager",
+                host=f"{host}@fake",
+                availability_zone="nova",
+                up=True,
+                error=None,
+                report=None,
+                spoken=services.Versions(contract, "Volume 1.2"),
+            )
+        return upgrade_checks.managers(None)
+
+    def test_those_of_this_release_are_fine(self):
+        self.assertEqual(Code.SUCCESS, self._look(one=manager_api.VERSION).code)
+
+    def test_each_of_a_former_one_is_named(self):
+        self.enterContext(mock.patch.object(manager_api, "VERSION", "1.7"))
+        found = self._look(one="1.7", two="1.4", three="1.6")
+        self.assertEqual(Code.WARNING, found.code)
+        self.assertIn("three@fake (1.6), two@fake (1.4).", found.details)
+
+    def test_nobody_is_looked_for_without_a_database(self):
+        gone = exception.Unavailable(reason="The database does not answer.")
+        with mock.patch.object(services, "versions", side_effect=gone):
+            found = self._look()
+        self.assertEqual(Code.SUCCESS, found.code)
+        self.assertIn("Not looked at", found.details)
+
+
+class PinTest(unittest.TestCase):
+    def _look(self, pinned):
+        backends.override(self, "attachd_manager", pinned, "upgrade_levels")
+        return upgrade_checks.pin(None)
+
+    def test_one_that_was_left_is_told_of(self):
+        self.enterContext(mock.patch.object(manager_api, "VERSION", "1.7"))
+        found = self._look("1.3")
+        self.assertEqual(Code.WARNING, found.code)
+        self.assertIn("attachd_manager is 1.3", found.details)
+
+    def test_none_is_needed(self):
+        for pinned in ("auto", manager_api.VERSION):
+            self.assertEqual(Code.SUCCESS, self._look(pinned).code, pinned)

@@ -9,7 +9,7 @@ import io
 import json
 import unittest
 
-from attachd.cmd import printing
+from attachd.cmd import output
 
 MOMENT = datetime.datetime.fromisoformat("2026-01-31T12:00:00.000001")
 ROWS = [
@@ -22,7 +22,7 @@ COLUMNS = ("id", "seen_at", "error")
 class PrintingTest(unittest.TestCase):
     def printed(self, form, rows=ROWS):
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            printing.print_rows(rows, COLUMNS, form)
+            output.print_rows(rows, COLUMNS, form)
         return out.getvalue()
 
     def test_a_table_is_aligned_and_harmless(self):
@@ -49,14 +49,14 @@ class PrintingTest(unittest.TestCase):
 
     def test_one_thing_has_a_line_for_each_field(self):
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            printing.print_one(ROWS[1])
+            output.print_one(ROWS[1])
         expected = ["id       bbb", "seen_at  -", "error    -", "more     true"]
         self.assertEqual(expected, out.getvalue().splitlines())
 
     def test_formats_that_there_are(self):
         for add, known in (
-            (printing.add_format, {"table", "json", "csv"}),
-            (printing.add_format_of_one, {"table", "json"}),
+            (output.add_format, {"table", "json", "csv"}),
+            (output.add_format_of_one, {"table", "json"}),
         ):
             parser = argparse.ArgumentParser(exit_on_error=False)
             add(parser)
