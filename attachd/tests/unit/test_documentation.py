@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That the documentation has every page in one place, and shows the house as it is."""
+"""Compare the documentation with the source tree."""
 
 import ast
 import configparser
@@ -21,17 +21,17 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         if not SOURCE.is_dir():
-            self.skipTest("the documentation is not here, only what is installed")
+            self.skipTest("the documentation is not installed")
 
 
 class PagesTest(Case):
-    def test_each_page_is_in_one_tree(self):
+    def test_pages_are_each_in_one_toctree(self):
         listed = []
         for index in SOURCE.rglob("*.rst"):
             for entries in _TREE.findall(index.read_text(encoding="utf-8") + "\n"):
                 for entry in entries.split():
-                    found = (index.parent / f"{entry}.rst").resolve()
-                    listed.append(found.relative_to(SOURCE.resolve()))
+                    page = (index.parent / f"{entry}.rst").resolve()
+                    listed.append(page.relative_to(SOURCE.resolve()))
         pages = {
             page.relative_to(SOURCE)
             for page in SOURCE.rglob("*.rst")
@@ -45,26 +45,26 @@ class ArchitectureTest(Case):
         super().setUp()
         self.text = ARCHITECTURE.read_text(encoding="utf-8")
 
-    def test_the_layers_are_those_that_are_checked(self):
+    def test_layers_match_importlinter_contract(self):
         contracts = configparser.ConfigParser()
         contracts.read(ROOT / ".importlinter", encoding="utf-8")
         checked = contracts["importlinter:contract:layers"]["layers"]
         shown = self.text.split("``tox -e pep8`` checks it:\n\n.. code-block:: text\n\n")[1]
         shown = shown.split("\n\n")[0]
-        # What is behind two spaces is a remark.
+        # A remark follows after two spaces.
         lines = [re.split(r" {2,}", line.strip())[0] for line in shown.splitlines()]
         without = checked.replace("(", "").replace(")", "")
         self.assertEqual([line for line in without.splitlines() if line], lines)
 
-    def test_every_room_is_in_the_tree(self):
+    def test_package_tree_lists_all_packages_and_modules(self):
         tree = self.text.split("   attachd/\n")[1].split("\n\n")[0]
         shown = set(re.findall(r"^     (\w+(?:\.py|/)) ", tree, re.MULTILINE))
         package = ROOT / "attachd"
-        rooms = {f"{each.parent.name}/" for each in package.glob("*/__init__.py")}
-        rooms |= {each.name for each in package.glob("*.py")} - {"__init__.py"}
-        self.assertEqual(rooms, shown)
+        expected = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+        expected |= {path.name for path in package.glob("*.py")} - {"__init__.py"}
+        self.assertEqual(expected, shown)
 
-    def test_every_named_file_and_function_exists(self):
+    def test_named_files_and_functions_exist(self):
         missing = [
             f"{path}:{name}"
             for path, name in _NAMED.findall(self.text)
@@ -72,7 +72,7 @@ class ArchitectureTest(Case):
         ]
         self.assertEqual([], missing)
 
-    def test_names_of_missing_functions_are_found(self):
+    def test_missing_functions_are_detected(self):
         module = Path(__file__)
         self.assertTrue(_exists(module, "ArchitectureTest.setUp"))
         self.assertTrue(_exists(module, "ROOT"))
