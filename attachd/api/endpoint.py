@@ -56,7 +56,6 @@ NOUNS = (
     "volumes",
     "legacy",
     "types",
-    "default_types",
     "qos_specs",
     "resource_filters",
     "quotas",

@@ -8,22 +8,30 @@ os-terminate_connection, os-detach).  Bare-metal services still do so.
 
 from collections.abc import Mapping
 import contextlib
-from typing import Any
+from typing import Any, TypedDict
 
 import webob
 
 from attachd import exception
 from attachd.api.attachments import notify, reservation
 from attachd.api.endpoint import EndpointDoc, action
-from attachd.api.legacy import policy, release, schema, view
+from attachd.api.legacy import policy, release, schema
 from attachd.api.legacy.holders import DOC, PATH, Row, VolumeHolders
 from attachd.api.volumes import load
 from attachd.context import RequestContext
 from attachd.db.attachments import legacy
-from attachd.objects import Attachment
+from attachd.objects import Attachment, connection_info
 from attachd.rpc import manager_api
 
 Body = Mapping[str, Any]
+
+
+class Connection(TypedDict):
+    """What os-brick's connect_volume() takes."""
+
+    driver_volume_type: str
+    data: dict[str, Any]
+    enforce_multipath: bool
 
 
 @action(PATH, "os-reserve", policy=policy.RESERVE)
@@ -152,7 +160,7 @@ def _select_attachment(
     policy=policy.INITIALIZE,
     body=schema.INITIALIZE,
     status=200,
-    doc=EndpointDoc({"connection_info": view.Connection}, faults=(409, 504)),
+    doc=EndpointDoc({"connection_info": Connection}, faults=(409, 504)),
 )
 def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> dict[str, Any]:
     """Give a host access to a volume, and return how to connect."""
@@ -160,7 +168,7 @@ def initialize_connection(ctx: RequestContext, volume_id: str, body: Body) -> di
     schema.check_connector(connector)
     volume = load.get_writable(ctx, volume_id, policy.INITIALIZE)
     denied_rule = reservation.sharing_denied_rule(ctx, volume)
-    return view.connection(
+    return show_connection(
         manager_api.initialize_connection(ctx, volume, connector, denied_rule), connector
     )
 
@@ -191,3 +199,19 @@ def terminate_connection(
         # A named host is disconnected even if an attachment uses the connection by then.
         ids = None if connector else [row["id"] for row in holders.attachments]
         manager_api.terminate_connections(ctx, volume, connector, ids)
+
+
+def show_connection(answer: manager_api.Connected, connector: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what os-brick's connect_volume() takes.
+
+    Some clients look for enforce_multipath beside the data, others in it.
+    """
+    multipath = {"enforce_multipath": connector.get("enforce_multipath", False)}
+    data = connection_info.data(answer["connection_info"], answer["mode"])
+    return {
+        "connection_info": {
+            "driver_volume_type": answer["connection_info"]["driver_volume_type"],
+            "data": data | multipath,
+            **multipath,
+        }
+    }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy rules of volume types, with their extra specs, access and encryption."""
+"""Policy rules of volume types: their extra specs, access and encryption, and default types."""
 
 from attachd.api import policy
 
@@ -24,6 +24,10 @@ GET_ENCRYPTION = "volume_extension:volume_type_encryption:get"
 CREATE_ENCRYPTION = "volume_extension:volume_type_encryption:create"
 UPDATE_ENCRYPTION = "volume_extension:volume_type_encryption:update"
 DELETE_ENCRYPTION = "volume_extension:volume_type_encryption:delete"
+SET_DEFAULT = "volume_extension:default_set_or_update"
+GET_DEFAULT = "volume_extension:default_get"
+LIST_DEFAULTS = "volume_extension:default_get_all"
+UNSET_DEFAULT = "volume_extension:default_unset"
 
 _ITEM = "/types/{type_id}"
 _SPECS = f"{_ITEM}/extra_specs"
@@ -32,6 +36,7 @@ _ACTION = f"POST {_ITEM}/action"
 _ENCRYPTION = f"{_ITEM}/encryption"
 _ENCRYPTION_KEY = f"{_ENCRYPTION}/{{key}}"
 _SHOWN = ("GET /types", f"GET {_ITEM}")
+_DEFAULT = "/default-types/{default_project_id}"
 
 RULES = [
     policy.rule(CREATE, policy.ADMIN, "Create a volume type.", "POST /types"),
@@ -103,5 +108,20 @@ RULES = [
         policy.ADMIN,
         "Ask for volumes of a type not to be encrypted.",
         f"DELETE {_ENCRYPTION_KEY}",
+    ),
+    policy.rule(
+        SET_DEFAULT, policy.ADMIN, "Set a project's default volume type.", f"PUT {_DEFAULT}"
+    ),
+    policy.rule(
+        GET_DEFAULT, policy.ADMIN, "Show a project's default volume type.", f"GET {_DEFAULT}"
+    ),
+    policy.rule(
+        LIST_DEFAULTS,
+        policy.ADMIN,
+        "List the default volume types of projects.",
+        "GET /default-types",
+    ),
+    policy.rule(
+        UNSET_DEFAULT, policy.ADMIN, "Unset a project's default volume type.", f"DELETE {_DEFAULT}"
     ),
 ]

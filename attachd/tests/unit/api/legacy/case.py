@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume, somebody who asks, and a manager that only notes what it is asked; for the tests."""
+"""A base test case with a volume, a caller and a replaced manager."""
 
 import unittest
 from unittest import mock
@@ -15,10 +15,10 @@ ISCSI = {"driver_volume_type": "iscsi", "data": {"target_lun": 1}}
 
 
 class Case(unittest.TestCase):
-    """Each test has a database, and manager_api replaced."""
+    """A test with a database, and manager_api replaced."""
 
     def setUp(self):
-        """Make a volume."""
+        """Create a volume."""
         super().setUp()
         asking.use(self)
         self.manager_api = mock.Mock(spec=manager_api)
@@ -40,25 +40,25 @@ class Case(unittest.TestCase):
         body = {"mountpoint": "/dev/vdb", "instance_uuid": SERVER} | body
         handlers.attach(self.ctx, self.volume_id, body)
 
-    def somebody_else(self):
+    def other_user(self):
         """Return another user of the same project."""
         ctx = asking.context()
         ctx.user_id = "other"
         return ctx
 
     def connect(self, **values):
-        """Put a connection there, and return its id."""
+        """Add a connection; return its id."""
         values = {"kind": "connection", "user_id": self.ctx.user_id, **values}
         return rows.add_attachment(self.volume_id, "connected", **values)["id"]
 
     def status(self):
-        """Return the volume's."""
+        """Return the volume's status."""
         return rows.volume(self.volume_id)["status"]
 
     def kinds(self):
-        """Return those of the rows there are."""
+        """Return the kinds of the volume's rows."""
         return [row["kind"] for row in rows.attachments(self.volume_id)]
 
     def closed(self):
-        """Return what connections were asked to be closed."""
+        """Return the arguments of the calls that close connections."""
         return [call.args[2:] for call in self.manager_api.terminate_connections.call_args_list]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking volumes, giving them back, and saying that they are attached."""
+"""Tests of the actions that attach and detach volumes."""
 
+import unittest
 from unittest import mock
 
 from attachd import exception
@@ -124,14 +125,14 @@ UNKNOWN = "99999999-9999-4999-8999-999999999999"
 
 class DetachCase(case.Case):
     def detached(self):
-        """Return the attachments that the manager was asked to detach, and where."""
-        return self.asked(self.manager_api.detach)
+        """Return the attachments that the manager was asked to detach, and their backends."""
+        return self.called_with(self.manager_api.detach)
 
-    def asked(self, call):
+    def called_with(self, call):
         calls = call.call_args_list
         return [(call.args[1].id, call.args[1].backend) for call in calls]
 
-    def several(self):
+    def attach_two(self):
         rows.change_volume(self.volume_id, multiattach=True)
         return [rows.add_attachment(self.volume_id, "attached")["id"] for _ in range(2)]
 
@@ -147,7 +148,7 @@ class DetachTest(DetachCase):
         self.assertEqual([(mine, "here@fake")] * 4, self.detached())
 
     def test_detach_without_id_of_several_is_refused(self):
-        first, _second = self.several()
+        first, _second = self.attach_two()
         with self.assertRaisesRegex(
             exception.InvalidVolume, f"has 2 attachments: name the one.*{first} \\(attached\\), "
         ):
@@ -204,7 +205,7 @@ class DetachTest(DetachCase):
     def test_detach_keeps_rows_of_other_users(self):
         rows.change_volume(self.volume_id, multiattach=True)
         handlers.reserve(self.ctx, self.volume_id)
-        handlers.reserve(self.somebody_else(), self.volume_id)
+        handlers.reserve(self.other_user(), self.volume_id)
         self.connect(user_id="other")
         self.detach()
         self.assertEqual([], self.closed())
@@ -238,25 +239,25 @@ class ForceDetachTest(DetachCase):
         self.ctx = asking.context(*asking.ADMIN)
 
     def detached(self):
-        """Return those for which it is on record who had it done."""
-        self.assertEqual([], self.asked(self.manager_api.detach))
-        return self.asked(self.manager_api.force_detach)
+        """Return the attachments whose deletion by force was recorded."""
+        self.assertEqual([], self.called_with(self.manager_api.detach))
+        return self.called_with(self.manager_api.force_detach)
 
     def force(self, **body):
         handlers.force_detach(self.ctx, self.volume_id, body, self.request)
 
     def test_force_detach_removes_named_attachment_only(self):
-        first, _second = self.several()
+        first, _second = self.attach_two()
         self.force(attachment_id=first)
         self.assertEqual([(first, "here@fake")], self.detached())
 
     def test_force_detach_without_id_of_several_is_refused(self):
-        self.several()
+        self.attach_two()
         with self.assertRaisesRegex(exception.InvalidVolume, "name the one"):
             self.force(connector=CONNECTOR)
 
     def test_force_detach_with_connector_closes_unused_connection(self):
-        first, second = self.several()
+        first, second = self.attach_two()
         rows.change_attachment(first, user_id="u")
         mine = self.connect(user_id="u")
         self.connect(user_id="u", parent_id=second)
@@ -266,7 +267,7 @@ class ForceDetachTest(DetachCase):
         self.assertEqual([(first, "here@fake")], self.detached())
 
     def test_force_detach_without_connector_closes_own_connections_only(self):
-        (first, _second) = self.several()
+        (first, _second) = self.attach_two()
         self.connect()
         self.force(attachment_id=first, connector=None)
         self.assertEqual([], self.closed())
@@ -280,7 +281,7 @@ class ForceDetachTest(DetachCase):
     def test_force_detach_releases_rows_of_all_users(self):
         rows.change_volume(self.volume_id, multiattach=True)
         handlers.reserve(self.ctx, self.volume_id)
-        handlers.reserve(self.somebody_else(), self.volume_id)
+        handlers.reserve(self.other_user(), self.volume_id)
         self.force()
         self.assertEqual(("available", []), (self.status(), self.kinds()))
 
@@ -390,3 +391,27 @@ class TerminateTest(case.Case):
         self.ctx = asking.context("reader")
         with self.assertRaisesRegex(exception.Forbidden, "terminate_connection"):
             self.close()
+
+
+STORED = {"driver_volume_type": "iscsi", "data": {"target_lun": 1, "encrypted": True}}
+
+
+class ConnectionTest(unittest.TestCase):
+    def test_connection_adds_defaults_to_driver_data(self):
+        shown = handlers.show_connection({"connection_info": STORED, "mode": "rw"}, {"host": "h"})
+        expected = {"target_lun": 1, "encrypted": True, "access_mode": "rw", "qos_specs": None,
+                    "cacheable": False, "enforce_multipath": False}  # fmt: skip
+        self.assertEqual(
+            {
+                "driver_volume_type": "iscsi",
+                "data": expected,
+                "enforce_multipath": False,
+            },
+            shown["connection_info"],
+        )
+
+    def test_enforce_multipath_comes_from_connector(self):
+        answer = {"connection_info": STORED, "mode": "rw"}
+        shown = handlers.show_connection(answer, {"enforce_multipath": True})["connection_info"]
+        self.assertIs(True, shown["enforce_multipath"])
+        self.assertIs(True, shown["data"]["enforce_multipath"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is of a volume, sorted."""
+"""Tests of the rows that hold a volume."""
 
 from attachd.api.legacy.holders import VolumeHolders
 from attachd.objects import Volume
@@ -38,21 +38,21 @@ class ForCallerTest(case.Case):
         super().setUp()
         self.volume_id = rows.add_volume(multiattach=True)["id"]
 
-    def begin(self, user):
-        """Have a user begin to attach; return the ids of what that leaves."""
+    def reserve_and_connect(self, user):
+        """Reserve and connect as a user; return the ids of the new rows."""
         held = rows.add_attachment(self.volume_id, "held", user_id=user)["id"]
         return [held, self.connect(user_id=user)]
 
-    def narrowed(self, ctx):
+    def ids_for_caller(self, ctx):
         holders = VolumeHolders.load(self.volume_id).for_caller(
             ctx, Volume.get(ctx, self.volume_id)
         )
         return [row["id"] for row in (*holders.holds, *holders.connections)]
 
     def test_for_caller_returns_rows_of_user(self):
-        theirs, mine = self.begin("other"), self.begin("u")
-        self.assertEqual(mine, self.narrowed(self.ctx))
-        self.assertEqual(theirs, self.narrowed(self.somebody_else()))
+        theirs, mine = self.reserve_and_connect("other"), self.reserve_and_connect("u")
+        self.assertEqual(mine, self.ids_for_caller(self.ctx))
+        self.assertEqual(theirs, self.ids_for_caller(self.other_user()))
 
     def test_for_caller_ignores_other_attachments(self):
         rows.add_attachment(self.volume_id, "attached", user_id="u")
@@ -66,14 +66,14 @@ class ForCallerTest(case.Case):
         self.assertEqual(["legacy"], [row["kind"] for row in holders.used])
 
     def test_for_caller_as_admin_returns_rows_of_hold_owner(self):
-        theirs = self.begin("other")
-        self.assertEqual([], self.narrowed(self.ctx))
+        theirs = self.reserve_and_connect("other")
+        self.assertEqual([], self.ids_for_caller(self.ctx))
         admin = asking.context(*asking.ADMIN)
-        self.assertEqual(theirs, self.narrowed(admin))
-        mine = self.begin("u")
-        self.assertEqual(mine, self.narrowed(admin))
+        self.assertEqual(theirs, self.ids_for_caller(admin))
+        mine = self.reserve_and_connect("u")
+        self.assertEqual(mine, self.ids_for_caller(admin))
 
     def test_for_caller_without_multiattach_returns_all_rows(self):
-        theirs = self.begin("other")
+        theirs = self.reserve_and_connect("other")
         rows.change_volume(self.volume_id, multiattach=False)
-        self.assertEqual(theirs, self.narrowed(self.ctx))
+        self.assertEqual(theirs, self.ids_for_caller(self.ctx))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is given back of a volume that is not attached, and what is closed with it."""
+"""Tests of the release of volumes that are not attached, with their connections."""
 
 from attachd.api.legacy import handlers, release
 from attachd.api.legacy.holders import VolumeHolders
@@ -16,58 +16,58 @@ class Case(case.Case):
     def reserve(self, ctx=None):
         handlers.reserve(ctx or self.ctx, self.volume_id)
 
-    def give(self, how, ctx=None):
+    def release(self, function, ctx=None):
         ctx = ctx or self.ctx
-        how(ctx, Volume.get(ctx, self.volume_id), VolumeHolders.load(self.volume_id))
+        function(ctx, Volume.get(ctx, self.volume_id), VolumeHolders.load(self.volume_id))
 
 
 class ReleaseCallersTest(Case):
-    def give_back(self, ctx=None):
-        self.give(release.release_callers, ctx)
+    def release_callers(self, ctx=None):
+        self.release(release.release_callers, ctx)
 
     def test_release_callers_with_only_hold_closes_connections(self):
         self.reserve()
-        self.reserve(self.somebody_else())
+        self.reserve(self.other_user())
         mine = self.connect()
         self.connect(user_id="other")
-        self.give_back()
+        self.release_callers()
         self.assertEqual([(None, (), [mine])], self.closed())
         self.assertEqual(["hold", "connection", "connection"], self.kinds())
 
     def test_release_callers_without_hold_closes_nothing(self):
         self.connect()
-        self.give_back()
+        self.release_callers()
         self.assertEqual([], self.closed())
 
     def test_release_callers_keeps_hold_of_other_user(self):
-        self.reserve(self.somebody_else())
-        self.give_back()
+        self.reserve(self.other_user())
+        self.release_callers()
         self.assertEqual(["hold"], self.kinds())
-        self.give_back(asking.context(*asking.ADMIN))
+        self.release_callers(asking.context(*asking.ADMIN))
         self.assertEqual([], self.kinds())
 
     def test_release_callers_with_ambiguous_connection_keeps_it(self):
         self.reserve()
         self.reserve()
         self.connect()
-        self.give_back()
+        self.release_callers()
         self.attach()
         self.reserve()
-        self.give_back()
+        self.release_callers()
         self.assertEqual([], self.closed())
 
     def test_release_callers_keeps_connection_of_attachment(self):
         self.reserve()
         self.connect(parent_id="somebody's")
-        self.give_back()
+        self.release_callers()
         self.assertEqual([], self.closed())
 
 
 class ReleaseAllTest(Case):
     def test_release_all_removes_rows_of_all_users(self):
         self.reserve()
-        self.reserve(self.somebody_else())
+        self.reserve(self.other_user())
         self.connect(user_id="other")
-        self.give(release.release_all)
+        self.release(release.release_all)
         self.assertEqual([(None, ())], self.closed())
         self.assertEqual(["connection"], self.kinds())

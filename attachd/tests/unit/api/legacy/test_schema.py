@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies pass."""
+"""Tests of the schemas of the actions that attach volumes."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which projects may use a private type."""
+"""Tests of the access of projects to private volume types."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No type has encryption."""
+"""Tests of the encryption of volume types, which is not supported."""
 
 import unittest
 

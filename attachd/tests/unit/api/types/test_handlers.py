@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types, one by one."""
+"""Tests of the endpoints of volume types."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which type is meant."""
+"""Tests of the lookup of volume types and default types."""
 
 import unittest
 

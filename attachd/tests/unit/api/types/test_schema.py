@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of requests on types; what they may be is in the tables of functional/bad_input."""
+"""Tests of the schemas of volume types; functional/bad_input has a table of invalid bodies."""
 
 import unittest
 

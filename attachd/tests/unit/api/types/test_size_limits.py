@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How small and how large volumes of a type may be."""
+"""Tests of the limits that volume types set to sizes."""
 
 import unittest
 

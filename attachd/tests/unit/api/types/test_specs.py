@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extra specs, one by one."""
+"""Tests of the extra specs of volume types."""
 
 import unittest
 

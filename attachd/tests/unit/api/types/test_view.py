@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a type is shown to whom."""
+"""Tests of volume types as answers show them, by caller."""
 
 import unittest
 

@@ -4,7 +4,7 @@
 import unittest
 
 from attachd import exception
-from attachd.api.default_types import handlers
+from attachd.api.types import default_types
 from attachd.tests import asking
 
 
@@ -18,33 +18,33 @@ class DefaultTypesTest(unittest.TestCase):
 
     def put(self, project, kind):
         body = {"default_type": {"volume_type": kind}}
-        return handlers.put(self.admin, project, body)["default_type"]
+        return default_types.put(self.admin, project, body)["default_type"]
 
     def test_put_by_id_or_name_sets_default_type(self):
         for wanted in ("gold", self.gold):
             expected = {"project_id": "p", "volume_type_id": self.gold}
             self.assertEqual(expected, self.put("p", wanted))
-            self.assertEqual({"default_type": expected}, handlers.show("p"))
+            self.assertEqual({"default_type": expected}, default_types.show("p"))
 
     def test_put_takes_private_type(self):
         self.assertEqual(self.hidden, self.put("p", "hidden")["volume_type_id"])
 
     def test_index_lists_all_default_types(self):
-        self.assertEqual({"default_types": []}, handlers.index())
+        self.assertEqual({"default_types": []}, default_types.index())
         self.put("b", "gold")
         self.put("a", "hidden")
         self.assertEqual(
             [("a", self.hidden), ("b", self.gold)],
             [(each["project_id"], each["volume_type_id"])
-             for each in handlers.index()["default_types"]],
+             for each in default_types.index()["default_types"]],
         )  # fmt: skip
 
     def test_delete_with_or_without_default_type_succeeds(self):
         self.put("p", "gold")
         for _ in range(2):
-            handlers.delete("p")
+            default_types.delete("p")
         with self.assertRaises(exception.DefaultTypeNotFound):
-            handlers.show("p")
+            default_types.show("p")
 
     def test_put_with_unknown_type_is_bad_request(self):
         for wanted in ("silver", asking.new_id()):

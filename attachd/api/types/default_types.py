@@ -6,10 +6,9 @@ from typing import Any, Final, TypedDict
 
 from attachd import exception
 from attachd.api import microversions as mv
-from attachd.api.default_types import policy
 from attachd.api.endpoint import EndpointDoc, endpoint
 from attachd.api.fields import NAME, fields, wrapped
-from attachd.api.types import lookup
+from attachd.api.types import lookup, policy
 from attachd.context import RequestContext
 from attachd.db.types import default_types
 
@@ -34,7 +33,7 @@ class DefaultType(TypedDict):
     "GET",
     "/default-types",
     since=SINCE,
-    policy=policy.GET_ALL,
+    policy=policy.LIST_DEFAULTS,
     doc=EndpointDoc({"default_types": list[DefaultType]}),
 )
 def index() -> Body:
@@ -43,7 +42,11 @@ def index() -> Body:
 
 
 @endpoint(
-    "GET", ITEM, since=SINCE, policy=policy.GET, doc=EndpointDoc({"default_type": DefaultType})
+    "GET",
+    ITEM,
+    since=SINCE,
+    policy=policy.GET_DEFAULT,
+    doc=EndpointDoc({"default_type": DefaultType}),
 )
 def show(default_project_id: str) -> Body:
     """Return a project's default type."""
@@ -54,7 +57,7 @@ def show(default_project_id: str) -> Body:
     "PUT",
     ITEM,
     since=SINCE,
-    policy=policy.PUT,
+    policy=policy.SET_DEFAULT,
     body=BODY,
     doc=EndpointDoc({"default_type": DefaultType}),
 )
@@ -73,7 +76,7 @@ def put(ctx: RequestContext, default_project_id: str, body: Body) -> Body:
     return {"default_type": _show(row)}
 
 
-@endpoint("DELETE", ITEM, since=SINCE, policy=policy.DELETE, status=204)
+@endpoint("DELETE", ITEM, since=SINCE, policy=policy.UNSET_DEFAULT, status=204)
 def delete(default_project_id: str) -> None:
     """Remove a project's default type, so that the configured one applies."""
     default_types.delete(default_project_id)
