@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attaching to a host by its name: with agent and manager acted, rows real."""
+"""Tests of attaching on a host by name: agent and manager are fakes, the database is real."""
 
 import unittest
 from unittest import mock
@@ -31,7 +31,7 @@ class Case(unittest.TestCase):
         for name in ("attach", "detach", "process_pending"):
             self.patch(attachd.rpc.manager_api, name)
         self.attach.side_effect = self.connect
-        self.detach.side_effect = self.shut_out
+        self.detach.side_effect = self.revoke
         self.reconcile.side_effect = self.work
 
     def patch(self, where, name):
@@ -40,7 +40,7 @@ class Case(unittest.TestCase):
     def connect(self, _ctx, attachment, connector):
         rows.change_attachment(attachment.id, state="connected", connector=connector)
 
-    def shut_out(self, _ctx, attachment, states):
+    def revoke(self, _ctx, attachment, states):
         if rows.attachment(attachment.id)["state"] not in states:
             raise exception.InvalidTransition("It has become something else.")
         rows.remove_attachment(attachment.id)
@@ -269,7 +269,7 @@ class FailedAttachTest(Case):
 
 
 class IdempotencyKeyTest(Case):
-    """A request with a key goes on with what there is, and begins anew where nothing is left."""
+    """A repeated request continues with what exists, and reserves again where nothing is left."""
 
     def setUp(self):
         super().setUp()

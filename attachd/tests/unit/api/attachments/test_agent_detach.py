@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host lets go before the backend shuts it out: with agent and manager acted, rows real."""
+"""Tests of detaching with an agent: agent and manager are fakes, the database is real."""
 
 import unittest
 from unittest import mock
@@ -29,12 +29,12 @@ class Case(unittest.TestCase):
         for name in ("detach", "process_pending"):
             self.patch(attachd.rpc.manager_api, name)
         self.detach.return_value = []
-        self.reconcile.side_effect = self.let_go
+        self.reconcile.side_effect = self.release_device
 
     def patch(self, where, name):
         setattr(self, name, self.enterContext(mock.patch.object(where, name)))
 
-    def let_go(self, _ctx, host, attachment_id):
+    def release_device(self, _ctx, host, attachment_id):
         agent_transitions.release(
             attachment_id, host, rows.attachment(attachment_id)["generation"]
         )
@@ -149,7 +149,7 @@ class DisconnectTest(Case):
             mine = self.attachment("attached")
 
             def silent(*args, raised=error):
-                self.let_go(*args)
+                self.release_device(*args)
                 raise raised
 
             self.reconcile.side_effect = silent
@@ -167,7 +167,7 @@ class DisconnectTest(Case):
             with self.assertRaises(type(error)):
                 self.disconnect(mine)
             self.assertEqual("withdrawing", self.state(mine))
-            self.reconcile.side_effect = self.let_go
+            self.reconcile.side_effect = self.release_device
             self.disconnect(Attachment.get(self.ctx, mine.id))
             self.assertEqual("disconnecting", self.state(mine))
 
@@ -179,7 +179,7 @@ class DisconnectTest(Case):
             self.disconnect(mine)
 
         def reconcile(*_args):
-            self.reconcile.side_effect = self.let_go
+            self.reconcile.side_effect = self.release_device
             raise changed
 
         self.reconcile.side_effect = reconcile
@@ -188,7 +188,7 @@ class DisconnectTest(Case):
     def test_disconnect_deleted_by_other_request_succeeds(self):
         for faster in (
             lambda mine: rows.remove_attachment(mine.id),
-            lambda mine: self.let_go(None, HOST, mine.id),
+            lambda mine: self.release_device(None, HOST, mine.id),
         ):
             mine = self.attachment("attached")
             other = rows.add_attachment(mine.volume_id)["id"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a manager at once or later, with it and the database replaced."""
+"""Tests of connecting and disconnecting, with manager and database replaced."""
 
 import unittest
 from unittest import mock
@@ -24,20 +24,20 @@ class ConnectionTest(unittest.TestCase):
         self.ctx, self.async_response = mock.Mock(), mock.Mock()
         self.attachment = mock.Mock(id="a1", volume_id="v1", agent="h", connector=CONNECTOR)
 
-    def beside(self, async_response):
+    def call_shared(self, async_response):
         return connection.connect_shared(
             self.ctx, self.attachment, CONNECTOR, None, async_response
         )
 
-    def alone(self, async_response):
+    def call_exclusive(self, async_response):
         return connection.connect_exclusive(
             self.ctx, self.attachment, CONNECTOR, "a:rule", None, async_response
         )
 
     def test_sync_connect_calls_manager_and_records_nothing(self):
-        self.assertIs(self.view.show_connected.return_value, self.beside(None))
+        self.assertIs(self.view.show_connected.return_value, self.call_shared(None))
         self.manager_api.attach.assert_called_once_with(self.ctx, self.attachment, CONNECTOR)
-        self.assertIs(self.view.show_connected.return_value, self.alone(None))
+        self.assertIs(self.view.show_connected.return_value, self.call_exclusive(None))
         self.manager_api.attach_exclusive.assert_called_once_with(
             self.ctx, self.attachment, CONNECTOR, "a:rule"
         )
@@ -48,7 +48,7 @@ class ConnectionTest(unittest.TestCase):
         calls = mock.Mock()
         calls.attach_mock(self.connect_shared, "connect")
         calls.attach_mock(self.manager_api, "manager_api")
-        self.assertIs(self.view.show_accepted.return_value, self.beside(self.async_response))
+        self.assertIs(self.view.show_accepted.return_value, self.call_shared(self.async_response))
         self.assertEqual(
             [
                 mock.call.connect("a1", "v1", CONNECTOR),
@@ -57,18 +57,18 @@ class ConnectionTest(unittest.TestCase):
             calls.mock_calls,
         )
         self.async_response.accept.assert_called_once_with("attachments", "a1")
-        self.alone(self.async_response)
+        self.call_exclusive(self.async_response)
         self.connect_exclusive.assert_called_once_with("a1", "v1", CONNECTOR, "a:rule")
 
     def test_async_connect_of_connected_attachment_answers_at_once(self):
         self.connect_shared.side_effect = connection.async_requests.AlreadyConnected(CONNECTED)
-        self.assertIs(self.view.show_connected.return_value, self.beside(self.async_response))
+        self.assertIs(self.view.show_connected.return_value, self.call_shared(self.async_response))
         self.async_response.accept.assert_not_called()
         self.manager_api.process_pending.assert_not_called()
 
     def test_accept_with_failed_notification_succeeds(self):
         self.manager_api.process_pending.side_effect = exception.Unavailable(reason="away")
-        self.beside(self.async_response)
+        self.call_shared(self.async_response)
         self.async_response.accept.assert_called_once_with("attachments", "a1")
 
     def test_accept_for_agent_notifies_agent(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How attachments are deleted, with objects and manager replaced."""
+"""Tests of the deletion of attachments; those by force use the database."""
 
 import unittest
 from unittest import mock
@@ -17,7 +17,7 @@ from attachd.tests import asking, hearing, rows
 from attachd.tests.unit.api.attachments import test_view
 
 SEEN = frozenset({"reserved"})
-"""What the guard says: nothing else is deleted."""
+"""The allowed states that the guard returns."""
 
 
 class DeleteTest(unittest.TestCase):
@@ -42,7 +42,7 @@ class DeleteTest(unittest.TestCase):
         return handlers.delete(self.ctx, "a1", self.request, None)
 
     def request_force(self):
-        """Have the request ask for force; returns the replaced force_delete()."""
+        """Make the request ask for force; return the replaced force_delete()."""
         self.enterContext(mock.patch.object(deletion, "is_force_requested", return_value=True))
         return self.enterContext(mock.patch.object(deletion, "force_delete"))
 
@@ -150,7 +150,7 @@ class ForceDeleteTest(unittest.TestCase):
         answer = deletion.force_delete(self.ctx, request(query), attachment, allowed_states)
         return attachment, answer
 
-    def told(self):
+    def details(self):
         return [row["details"] for row in messages.page({}, Page(limit=9))]
 
     def test_force_delete_of_attached_leaves_message_to_manager(self):
@@ -158,14 +158,14 @@ class ForceDeleteTest(unittest.TestCase):
         attachment, answer = self.remove("attached", allowed_states=seen)
         self.detach.assert_called_once_with(self.ctx, attachment, seen)
         self.assertEqual({"attachments": []}, answer)
-        self.assertEqual([], self.told())
+        self.assertEqual([], self.details())
 
     def test_force_delete_of_reservation_writes_message_without_manager(self):
         other = self.attachment("attached").id
         attachment, answer = self.remove("reserved")
         self.detach.assert_not_called()
         self.assertEqual([other], [each["id"] for each in answer["attachments"]])
-        self.assertEqual([{"user_id": "u", "attachment_id": attachment.id}], self.told())
+        self.assertEqual([{"user_id": "u", "attachment_id": attachment.id}], self.details())
 
     def test_force_delete_with_failed_message_succeeds(self):
         with mock.patch.object(messages, "create", side_effect=ZeroDivisionError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of lists of attachments."""
+"""Tests of the filters of lists of attachments."""
 
 import unittest
 from unittest import mock
@@ -76,7 +76,7 @@ class FiltersTest(unittest.TestCase):
 
 
 class ExtFiltersTest(unittest.TestCase):
-    """Filters that only attachd has."""
+    """Filters of attachd 1.0."""
 
     def refused(self, name, value):
         with self.assertRaises(exception.InvalidInput) as raised:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the handlers of attachments do, with objects and manager replaced."""
+"""Tests of the endpoints of attachments, with objects and manager replaced."""
 
 import unittest
 from unittest import mock
@@ -197,27 +197,27 @@ class IdempotencyTest(unittest.TestCase):
         self.Attachment.get.return_value = mock.Mock(agent=None)
         self.ctx = mock.Mock()
 
-    def remade(self, answer):
+    def replay(self, answer):
         return handlers.IDEMPOTENCY_SPEC.remake(
             self.ctx, "a1", handlers.IDEMPOTENCY_SPEC.keep(answer)
         )
 
     def test_replay_of_reservation_returns_stored_answer(self):
-        self.assertEqual(RESERVED, self.remade(RESERVED))
+        self.assertEqual(RESERVED, self.replay(RESERVED))
         self.view.show.assert_not_called()
 
     def test_replay_with_connection_reads_it_from_attachment(self):
         self.assertNotIn("auth_password", str(handlers.IDEMPOTENCY_SPEC.keep(SHOWN)))
-        again = self.remade(SHOWN)["attachment"]
+        again = self.replay(SHOWN)["attachment"]
         self.assertEqual({**SHOWN["attachment"], "connection_info": {"now": 1}}, again)
         self.assertEqual(list(SHOWN["attachment"]), list(again))
 
     def test_replay_of_attachment_with_agent_returns_current_state(self):
         self.Attachment.get.return_value = mock.Mock(agent="node-1")
-        self.assertEqual(self.view.show.return_value, self.remade(RESERVED))
+        self.assertEqual(self.view.show.return_value, self.replay(RESERVED))
 
     def test_replay_of_deleted_attachment_raises_key_resource_gone(self):
         self.Attachment.get.side_effect = exception.AttachmentNotFound(attachment_id="a1")
         for answer in (RESERVED, SHOWN):
             with self.assertRaisesRegex(idempotency.KeyResourceGone, "attachment a1, has been"):
-                self.remade(answer)
+                self.replay(answer)

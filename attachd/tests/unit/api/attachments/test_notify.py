@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of attachments without a manager."""
+"""Tests of notifications of attachments without a manager."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How reservations are made and given up, with the database replaced."""
+"""Tests of reservations; those of rules and modes use the database."""
 
 import unittest
 from unittest import mock
@@ -79,7 +79,7 @@ class ReleaseClaimTest(unittest.TestCase):
 
 
 class ReconnectDeniedRuleTest(Case):
-    """What is asked again when a connect is repeated."""
+    """The rule that is checked again when a connect is repeated."""
 
     def test_reconnect_denied_rule_applies_to_failed_attachments_only(self):
         for name in ("Volume", "sharing_denied_rule"):

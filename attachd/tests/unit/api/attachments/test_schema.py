@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connector has to be."""
+"""Tests of the schemas of connectors and ids."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How attachments look in answers."""
+"""Tests of attachments as answers show them."""
 
 import datetime
 import unittest
@@ -109,10 +109,10 @@ class ViewTest(unittest.TestCase):
 
     def test_ext_detail_shows_host_and_sharing_attachments(self):
         volume = rows.add_volume(multiattach=True)["id"]
-        told = {"mountpoint": "/dev/vdb", "error": "The shelf burns."}
-        told |= {"agent": "compute-1", "device": "/dev/sdc"}
+        values = {"mountpoint": "/dev/vdb", "error": "The shelf burns."}
+        values |= {"agent": "compute-1", "device": "/dev/sdc"}
         mine, other = (
-            rows.add_attachment(volume, "attached", connection_key="1" * 64, **told)
+            rows.add_attachment(volume, "attached", connection_key="1" * 64, **values)
             for _each in range(2)
         )
         ctx = asking.context("reader")
@@ -136,8 +136,8 @@ class ViewTest(unittest.TestCase):
         ctx = asking.context()
         before = Attachment.get(ctx, rows.add_attachment(volume)["id"])
         answer = {"connection_info": ISCSI, "mode": "rw"}
-        for told, mountpoint in (({}, "na"), ({"mountpoint": "/dev/vdc"}, "/dev/vdc")):
-            connector = {"host": "compute-7", **told}
+        for values, mountpoint in (({}, "na"), ({"mountpoint": "/dev/vdc"}, "/dev/vdc")):
+            connector = {"host": "compute-7", **values}
             shown = view.show_connected(ctx, before, answer, connector, (1, 0))["attachment"]
             self.assertEqual(
                 ("compute-7", mountpoint), (shown["attached_host"], shown["mountpoint"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QoS specs."""
+"""Tests of the endpoints of QoS specs."""
 
 import unittest
 

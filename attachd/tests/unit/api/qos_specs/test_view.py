@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How QoS specs look."""
+"""Tests of QoS specs as answers show them."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of two refusals a user is told."""
+"""Tests of which error a caller gets if both quota and storage are exhausted."""
 
 import unittest
 

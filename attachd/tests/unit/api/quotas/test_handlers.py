@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas of projects."""
+"""Tests of the endpoints of quota sets and quota classes."""
 
 import unittest
 

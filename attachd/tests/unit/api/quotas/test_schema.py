@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bodies on quotas may be."""
+"""Tests of the schemas of quotas."""
 
 import unittest
 

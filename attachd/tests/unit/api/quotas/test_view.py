@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How quotas look."""
+"""Tests of quotas as answers show them."""
 
 import unittest
 

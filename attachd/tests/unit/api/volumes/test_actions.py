@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Setting a volume's status by hand."""
+"""Tests of the actions of volumes."""
 
 import unittest
 from unittest import mock
@@ -358,14 +358,14 @@ class CheckRetypeTest(unittest.TestCase):
         asking.report()
         self.plain = asking.add_type("plain")["id"]
 
-    def judge(self, kind, status="available", **values):
+    def check(self, kind, status="available", **values):
         values = {"volume_type_id": self.plain, "availability_zone": "nova", **values}
         volume = rows.add_volume(status=status, **values)
         return actions.check_retype(Volume.get(asking.context(), volume["id"]), kind)
 
     def refused(self, says, kind, status="available", **values):
         with self.assertRaisesRegex(exception.BadRequest, says):
-            self.judge(kind, status, **values)
+            self.check(kind, status, **values)
 
     def limited(self, consumer):
         specs = qos_specs.create(consumer, consumer, {"total_iops_sec": "1"})
@@ -374,11 +374,11 @@ class CheckRetypeTest(unittest.TestCase):
     def test_check_retype_to_equivalent_type_allows_in_use(self):
         gold = asking.add_type("gold")
         for status in ANY:
-            self.assertEqual((False, ANY), self.judge(gold, status))
+            self.assertEqual((False, ANY), self.check(gold, status))
 
     def test_check_retype_to_multiattach_allows_available_only(self):
         shared = asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
-        self.assertEqual((True, ("available",)), self.judge(shared))
+        self.assertEqual((True, ("available",)), self.check(shared))
         self.refused("how often and by whom .* in-use", shared, "in-use")
 
     def test_check_retype_in_use_between_multiattach_types_succeeds(self):
@@ -387,22 +387,22 @@ class CheckRetypeTest(unittest.TestCase):
             for name in ("mine", "other")
         )
         of_mine = {"multiattach": True, "volume_type_id": mine["id"]}
-        self.assertEqual((True, ANY), self.judge(other, "in-use", **of_mine))
+        self.assertEqual((True, ANY), self.check(other, "in-use", **of_mine))
         for key, value in (("mode", "RW"), ("max_attachments", "3"),
                            ("max_attachments_per_host", "1")):  # fmt: skip
             specs = {"multiattach": "<is> True", "mode": "RO", key: value}
             kind = asking.add_type(f"with {key}", extra_specs=specs)
             self.refused("how often and by whom .* in-use", kind, "in-use", **of_mine)
-            self.assertEqual((True, ("available",)), self.judge(kind, **of_mine))
+            self.assertEqual((True, ("available",)), self.check(kind, **of_mine))
 
     def test_check_retype_changing_front_end_qos_allows_available_only(self):
         for consumer in ("front-end", "both"):
             kind = self.limited(consumer)
-            self.assertEqual((False, ("available",)), self.judge(kind))
+            self.assertEqual((False, ("available",)), self.check(kind))
             self.refused("hosts limit it to", kind, "in-use")
 
     def test_check_retype_changing_back_end_qos_allows_in_use(self):
-        self.assertEqual((False, ANY), self.judge(self.limited("back-end"), "in-use"))
+        self.assertEqual((False, ANY), self.check(self.limited("back-end"), "in-use"))
 
     def test_check_retype_with_missing_capability_names_it(self):
         gold = asking.add_type("gold", extra_specs={"colour": "gold"})

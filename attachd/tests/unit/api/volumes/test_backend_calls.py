@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a volume's row says when its backend can be told, and when not."""
+"""Tests of a volume's row when messages to its backend are sent, and when they fail."""
 
 import unittest
 from unittest import mock

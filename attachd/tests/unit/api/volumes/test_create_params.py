@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callers want of a new volume, and what is stored."""
+"""Tests of the values of new volumes."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lists of volumes can be filtered by."""
+"""Tests of the filters of lists of volumes."""
 
 import datetime
 import unittest
@@ -60,7 +60,7 @@ class KnownFiltersTest(Case):
             self.assertIn("colour", self.refused(ctx, {"colour": "red"}, mv.Version(3, 31)))
         before = mv.Version(3, 30)
         self.assertEqual(OWN, filters.parse(self.member, {"colour": "red"}, before))
-        # What an administrator looks for, no volume has.
+        # An administrator's unknown filter is applied, and no volume passes it.
         self.assertIsNone(filters.parse(self.admin, {"colour": "red"}, before))
 
     def test_later_filters_are_ignored_before_3_31(self):

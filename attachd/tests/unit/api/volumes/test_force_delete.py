@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deleting volumes by force: what goes with them, and what keeps them."""
+"""Tests of the deletion of volumes by force."""
 
 import unittest
 from unittest import mock

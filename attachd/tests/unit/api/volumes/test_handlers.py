@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Create, show and update, below HTTP."""
+"""Tests of the endpoints of volumes, below HTTP."""
 
 import datetime
 import unittest
@@ -105,18 +105,18 @@ class ApplyUpdateTest(unittest.TestCase):
         self.heard = hearing.use(self)
         self.volume = rows.add_volume(name="disk")["id"]
 
-    def changed(self, **wanted):
+    def updated(self, **wanted):
         handlers._apply_update(Volume.get(asking.context(), self.volume), wanted)
         volume = Volume.get(asking.context(), self.volume)
         return volume.name, volume.description, volume.metadata
 
     def test_apply_update_keeps_other_fields(self):
-        self.assertEqual(("disk", "mine", {}), self.changed(description="mine"))
-        self.assertEqual(("disk", "mine", {"a": "b"}), self.changed(metadata={"a": "b"}))
-        self.assertEqual(("new", "mine", {"a": "b"}), self.changed(name="new"))
+        self.assertEqual(("disk", "mine", {}), self.updated(description="mine"))
+        self.assertEqual(("disk", "mine", {"a": "b"}), self.updated(metadata={"a": "b"}))
+        self.assertEqual(("new", "mine", {"a": "b"}), self.updated(name="new"))
 
     def test_apply_update_sends_notifications(self):
-        self.changed(name="new")
+        self.updated(name="new")
         told = [each["payload"]["display_name"] for each in self.heard.messages()]
         self.assertEqual(["disk", "new"], told)
 

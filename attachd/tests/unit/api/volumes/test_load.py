@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may act on which volume."""
+"""Tests of which volumes a caller may act on."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs of metadata, and who may write them when."""
+"""Tests of the metadata of volumes and its conditional writes."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of volumes that change without a manager."""
+"""Tests of notifications of volumes without a manager."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a volume is shown to whom, in which microversion."""
+"""Tests of volumes as answers show them, by caller and microversion."""
 
 import datetime
 import unittest
@@ -142,9 +142,9 @@ class ValuesTest(Case):
         self.assertEqual("other", self.detail(source_volid="other")["source_volid"])
 
     def test_visible_admin_metadata_is_shown_in_metadata(self):
-        told = {"readonly": "True", "attached_mode": "ro"}
-        shown = self.detail(admin_metadata={**told, "secret": "s"})["metadata"]
-        self.assertEqual({"k": "v", **told}, shown)
+        shown_metadata = {"readonly": "True", "attached_mode": "ro"}
+        shown = self.detail(admin_metadata={**shown_metadata, "secret": "s"})["metadata"]
+        self.assertEqual({"k": "v", **shown_metadata}, shown)
 
     def test_image_metadata_is_shown_if_present(self):
         self.assertNotIn("volume_image_metadata", self.detail())
