@@ -24,13 +24,13 @@ class Case(register.Case):
 
 
 class MiddlewareTest(Case):
-    def test_the_health_check_needs_neither_version_nor_token(self):
+    def test_health_check_needs_neither_version_nor_token(self):
         databases.use(self)
         answer = self.ask("GET", "//healthcheck", version="nonsense", token=":")
         self.assertEqual(200, answer.status)
         self.assertIn("x-openstack-request-id", answer.headers)
 
-    def test_proxy_headers_count_only_where_the_configuration_says_so(self):
+    def test_proxy_headers_are_used_only_if_configured(self):
         forwarded = {"x_forwarded_proto": "https", "x_forwarded_host": "cloud"}
         answer = self.ask("GET", "", **forwarded)
         self.assertEqual("http://api.example:8776/v3/", answer.headers["location"])
@@ -41,14 +41,14 @@ class MiddlewareTest(Case):
         answer = self.ask("GET", "", **forwarded)
         self.assertEqual("https://cloud/v3/", answer.headers["location"])
 
-    def test_a_url_that_is_not_utf_8_is_refused(self):
+    def test_url_that_is_not_utf_8_returns_400(self):
         for path in ("/%ff", "//%c3", "/%ed%a0%80/x"):
             with self.subTest(path):
                 answer = self.ask("GET", path)
                 self.assertEqual(400, answer.status)
                 self.assertEqual(400, answer.body["badRequest"]["code"])
 
-    def test_whatever_fails_inside_is_answered(self):
+    def test_failure_of_middleware_is_answered_with_fault(self):
         def broken(environ, start_response):
             raise KeyError("inside")
 
@@ -57,7 +57,7 @@ class MiddlewareTest(Case):
         self.assertEqual(500, answer.status)
         self.assertEqual("application/json", answer.headers["content-type"])
 
-    def test_only_a_request_id_becomes_a_global_one(self):
+    def test_only_valid_request_id_becomes_global_request_id(self):
         seen = []
 
         def inner(environ, start_response):
@@ -76,18 +76,18 @@ class MiddlewareTest(Case):
 class PecanTest(Case):
     """pecan's private function is the one that ours stands for."""
 
-    def test_pecan_looks_at_signatures_by_the_function_that_we_make_remember(self):
+    def test_patched_pecan_uses_cached_signatures(self):
         app.patch_pecan_cache()
         remembering = getattr(pecan.util, "_getargspec", None)
         self.assertTrue(hasattr(remembering, "cache_info"), "pecan has changed: see app.py")
         self.assertIn("_getargspec(method)", inspect.getsource(pecan.util.getargspec))
 
-    def test_another_pecan_stays_as_it_is(self):
+    def test_unknown_pecan_is_left_unchanged(self):
         with mock.patch.object(pecan.util, "_getargspec", None):
             app.patch_pecan_cache()
             self.assertIsNone(pecan.util._getargspec)
 
-    def test_a_request_looks_at_no_signature_twice(self):
+    def test_request_inspects_no_signature_twice(self):
         self.ask("GET", "//")
         calls = []
         real = inspect.getfullargspec
@@ -98,7 +98,7 @@ class PecanTest(Case):
             api.ask("GET", "//")
         self.assertEqual([], calls)
 
-    def test_pecan_does_not_read_bodies_and_parameters(self):
+    def test_pecan_reads_neither_body_nor_parameters(self):
         for method in ("GET", "POST"):
             with self.subTest(method):
                 source = mock.Mock(read=mock.Mock(side_effect=AssertionError("was read")))

@@ -16,8 +16,8 @@ def asked(value):
     return async_response.requested(request, webob.Response(), mock.Mock())
 
 
-class LaterTest(unittest.TestCase):
-    def test_it_is_wished_for_by_name(self):
+class AsyncPreferenceTest(unittest.TestCase):
+    def test_preference_is_found_among_others(self):
         for value in (
             "respond-async",
             "RESPOND-ASYNC",
@@ -30,7 +30,7 @@ class LaterTest(unittest.TestCase):
             with self.subTest(value):
                 self.assertIsNotNone(asked(value))
 
-    def test_whatever_else_is_ignored(self):
+    def test_other_preferences_are_ignored(self):
         for value in (
             *(None, "", ",", "wait=respond-async", 'x="respond-async"', 'x=", respond-async"'),
             *("respond-async-later", "return=minimal; respond-async", '"', "\\", "=,;", "\xe4"),
@@ -39,7 +39,7 @@ class LaterTest(unittest.TestCase):
             with self.subTest(value):
                 self.assertIsNone(asked(value))
 
-    def test_who_grants_it_says_so(self):
+    def test_accept_answers_202_with_location(self):
         response, links = webob.Response(), mock.Mock()
         links.of.return_value = [{"rel": "self", "href": "http://api/v3/attachments/a1"}]
         async_response.AsyncPreference(response, links).accept("attachments", "a1")

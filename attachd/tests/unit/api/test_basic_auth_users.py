@@ -49,38 +49,38 @@ class Case(unittest.TestCase):
 
 
 class FindTest(Case):
-    def test_name_and_password_find_project_and_roles(self):
+    def test_correct_password_returns_project_and_roles(self):
         found = self.read().find("alice", ALICE)
         self.assertEqual(("alice", "aa", ("member", "reader")), found)
 
-    def test_roles_bring_those_below_them(self):
+    def test_role_includes_implied_roles(self):
         found = self.read().find("root", b"toor")
         self.assertEqual(("admin", "auditor", "manager", "member", "reader"), found.roles)
 
-    def test_another_password_finds_nobody(self):
+    def test_wrong_password_returns_none(self):
         known = self.read()
         for password in (b"", b"x", ALICE + b"x", ALICE.upper(), b"\0", b"\xff" * 100):
             self.assertIsNone(known.find("alice", password), password)
 
-    def test_another_name_finds_nobody(self):
+    def test_unknown_name_returns_none(self):
         known = self.read()
         for name in ("", "bob", "Alice", "alice ", "# who"):
             self.assertIsNone(known.find(name, ALICE), name)
 
-    def test_the_hashes_of_all_tools_fit(self):
+    def test_hashes_of_all_tools_are_accepted(self):
         for prefix in ("2a", "2b", "2y"):
             made = hashed(ALICE).replace("$2b$", f"${prefix}$")
             self.write(self.users, f"alice:{made}\n")
             self.assertIsNotNone(self.read().find("alice", ALICE), prefix)
 
-    def test_what_bcrypt_would_ignore_is_no_password(self):
+    def test_password_longer_than_bcrypt_limit_is_rejected(self):
         long = b"x" * 72
         self.write(self.users, f"alice:{hashed(long)}\n")
         known = self.read()
         self.assertIsNotNone(known.find("alice", long))
         self.assertIsNone(known.find("alice", long + b"y"))
 
-    def test_an_unknown_name_takes_as_long_as_a_wrong_password(self):
+    def test_unknown_name_takes_as_long_as_wrong_password(self):
         self.write(self.users, f"alice:{hashed(ALICE, cost=6)}\n")
         known = self.read()
         with mock.patch.object(bcrypt, "checkpw", wraps=bcrypt.checkpw) as checked:
@@ -89,7 +89,7 @@ class FindTest(Case):
         costs = [call.args[1][:7] for call in checked.call_args_list]
         self.assertEqual([b"$2b$06$"] * 2, costs)
 
-    def test_a_right_password_is_hashed_only_once(self):
+    def test_correct_password_is_hashed_once(self):
         known = self.read()
         known.find("alice", ALICE)
         with mock.patch.object(bcrypt, "checkpw") as checked:
@@ -99,7 +99,7 @@ class FindTest(Case):
             self.assertIsNone(known.find("alice", b"other"))
             self.assertIsNone(known.find("root", ALICE))
 
-    def test_the_memory_of_right_passwords_is_limited(self):
+    def test_cache_of_verified_passwords_is_limited(self):
         known = self.read()
         with mock.patch.object(basic_auth_users, "_MAX_VERIFIED", 1):
             for _round in range(3):
@@ -107,7 +107,7 @@ class FindTest(Case):
                 self.assertIsNotNone(known.find("root", b"toor"))
                 self.assertEqual(1, len(known._verified_cache))
 
-    def test_whoever_is_in_one_file_only_cannot_come_in(self):
+    def test_user_in_one_file_only_cannot_log_in(self):
         self.write(self.users, f"alice:{hashed(ALICE)}\nbob:{hashed(b'b')}\n")
         with self.assertLogs("attachd.api.basic_auth_users", "WARNING") as logged:
             known = self.read()
@@ -117,7 +117,7 @@ class FindTest(Case):
 
 
 class FilesTest(Case):
-    def test_others_may_not_read_the_hashes_nor_write_the_roles(self):
+    def test_files_with_open_permissions_are_rejected(self):
         self.users.chmod(0o644)
         self.assert_refused(f"chmod o= {self.users}$")
         self.users.chmod(0o640)
@@ -126,11 +126,11 @@ class FilesTest(Case):
         self.roles.chmod(0o644)
         self.read()
 
-    def test_a_file_that_is_missing_is_named(self):
+    def test_missing_file_is_named_in_error(self):
         self.users.unlink()
         self.assert_refused(f"{self.users}: No such file")
 
-    def test_a_wrong_line_is_named_without_its_hash(self):
+    def test_malformed_line_is_named_without_its_hash(self):
         for line in (
             "alice:{SHA}VBPuJHI7uixaa6LQGWx4s+5GKNE=",
             "alice",
@@ -142,11 +142,11 @@ class FilesTest(Case):
             said = self.assert_refused("line 2 is not NAME:HASH")
             self.assertNotIn("VBP", said)
 
-    def test_a_name_is_there_once(self):
+    def test_duplicate_name_is_rejected(self):
         self.write(self.users, f"alice:{hashed(ALICE)}\nalice:{hashed(b'other')}\n")
         self.assert_refused("line 2 repeats the name .alice.")
 
-    def test_wrong_roles_are_explained(self):
+    def test_invalid_roles_are_explained(self):
         for text, words in (
             ("alice: [", "is not YAML"),
             ("- alice", "is not of type 'object'"),
@@ -163,11 +163,11 @@ class FilesTest(Case):
                 self.write(self.roles, text)
                 self.assert_refused(words)
 
-    def test_bytes_that_are_not_utf_8_are_refused(self):
+    def test_file_that_is_not_utf_8_is_rejected(self):
         self.roles.write_bytes(b"al\xff")
         self.assert_refused("is not UTF-8")
 
-    def test_no_accounts_are_possible(self):
+    def test_empty_files_are_accepted(self):
         self.write(self.users, "")
         self.write(self.roles, "")
         self.assertIsNone(self.read().find("alice", ALICE))
@@ -179,20 +179,20 @@ class ChangeTest(Case):
         self.known = self.read()
         self.assertIsNotNone(self.known.find("alice", ALICE))
 
-    def test_a_new_password_counts_at_once(self):
+    def test_changed_password_takes_effect_at_once(self):
         self.write(self.users, f"alice:{hashed(b'new')}\nroot:{hashed(b'toor')}\n")
         self.assertIsNone(self.known.find("alice", ALICE))
         self.assertIsNotNone(self.known.find("alice", b"new"))
 
-    def test_new_roles_count_at_once_also_for_the_known(self):
+    def test_changed_roles_take_effect_for_cached_user(self):
         self.write(self.roles, ROLES.replace("[member]", "[reader]"))
         self.assertEqual(("reader",), self.known.find("alice", ALICE).roles)
 
-    def test_whoever_was_removed_is_out(self):
+    def test_removed_user_cannot_log_in(self):
         self.write(self.users, f"root:{hashed(b'toor')}\n")
         self.assertIsNone(self.known.find("alice", ALICE))
 
-    def test_files_that_become_wrong_change_nothing_and_say_so_once(self):
+    def test_files_that_become_invalid_change_nothing_and_log_once(self):
         for path, text, mode in (
             (self.users, "nonsense", 0o640),
             (self.users, f"bob:{hashed(b'b')}", 0o644),
@@ -209,12 +209,12 @@ class ChangeTest(Case):
                 self.write(path, good)
                 self.assertIsNotNone(self.known.find("alice", ALICE))
 
-    def test_a_file_that_vanishes_changes_nothing(self):
+    def test_file_that_disappears_changes_nothing(self):
         self.users.unlink()
         with self.assertLogs("attachd.api.basic_auth_users", "ERROR"):
             self.assertIsNotNone(self.known.find("alice", ALICE))
 
-    def test_only_a_change_is_read(self):
+    def test_unchanged_files_are_not_read_again(self):
         with mock.patch.object(basic_auth_users.UserStore, "_read") as read:
             self.known.find("alice", ALICE)
             read.assert_not_called()

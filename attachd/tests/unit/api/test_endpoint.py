@@ -48,35 +48,35 @@ class Case(unittest.TestCase):
 
 
 class DeclareTest(Case):
-    def test_the_handler_stays_a_function(self):
+    def test_handler_stays_callable(self):
         def show():
             return 1
 
         self.assertIs(show, endpoint.endpoint("GET", "/snacks")(show))
         self.assertEqual(1, show())
 
-    def test_an_endpoint_is_called_as_rules_call_it(self):
+    def test_operation_is_named_as_in_policy(self):
         self.assertEqual("POST /snacks/{snack_id}", self.declare(lambda: None).operation)
         self.assertEqual(
             "POST /snacks/{snack_id}/action (os-eat)", self.declare_action(lambda: None).operation
         )
 
-    def test_a_handler_that_wants_what_there_is_not_is_found_at_once(self):
+    def test_handler_with_unknown_argument_is_rejected(self):
         with self.assertRaisesRegex(TypeError, "colour"):
             self.declare(lambda snack_id, colour: None)
 
-    def test_every_noun_of_ours_can_be_loaded(self):
+    def test_all_nouns_can_be_loaded(self):
         endpoint.load()  # raises where it cannot
 
 
-class ToldTest(Case):
-    def test_it_can_be_told_of_what_cannot_be_hashed(self):
+class DocumentationTest(Case):
+    def test_doc_may_be_unhashable(self):
         declared = self.declare(lambda: None, doc=endpoint.EndpointDoc({"snack": str}))
         self.assertEqual({declared}, {declared})
 
 
 class ChooseTest(Case):
-    def test_what_is_attachds_own_is_there_for_those_who_ask_for_it(self):
+    def test_ext_endpoint_needs_opt_in(self):
         ext_version = self.declare(lambda: "ext_version", ext_since=mv.EXT_BASE)
         asking = call()
         with self.assertRaises(exception.VersionNotFound):
@@ -84,7 +84,7 @@ class ChooseTest(Case):
         asking.ext_version = mv.EXT_BASE
         self.assertIs(ext_version, endpoint.choose([ext_version], asking))
 
-    def test_the_microversion_decides_between_endpoints(self):
+    def test_microversion_selects_endpoint(self):
         old = self.declare(lambda: "old", until=V(3, 9))
         new = self.declare(lambda: "new", since=V(3, 10), until=V(3, 20))
         self.assertIs(old, endpoint.choose([old, new], call(version=V(3, 9))))
@@ -92,14 +92,14 @@ class ChooseTest(Case):
         with self.assertRaisesRegex(exception.VersionNotFound, "3.21"):
             endpoint.choose([old, new], call(version=V(3, 21)))
 
-    def test_the_body_names_the_action(self):
+    def test_body_selects_action(self):
         eat = self.declare_action(lambda: None)
         throw = self.declare_action(lambda: None, name="os-throw")
         asked = call({"os-throw": {"far": True}})
         self.assertIs(throw, endpoint.choose([eat, throw], asked))
         self.assertEqual({"far": True}, asked.body)
 
-    def test_a_body_that_names_no_action_is_refused(self):
+    def test_body_without_known_action_returns_400(self):
         eat = self.declare_action(lambda: None)
         for body in ({}, [], None, "os-eat", {"os-eat": 1, "os-throw": 2}):
             with (
@@ -110,14 +110,14 @@ class ChooseTest(Case):
         with self.assertRaisesRegex(exception.BadRequest, "There is no such action: os-cook"):
             endpoint.choose([eat], call({"os-cook": None}))
 
-    def test_a_body_is_read_only_where_one_is_wanted(self):
+    def test_body_is_read_only_if_declared(self):
         asked = call({"x": 1})
         endpoint.choose([self.declare(lambda: None)], asked)
         self.assertIsNone(asked.body)
 
 
 class AnswerTest(Case):
-    def test_a_handler_gets_what_it_names(self):
+    def test_handler_gets_arguments_that_it_names(self):
         def handler(snack_id, ctx, body, query, version, ext_version, links, request, response):
             return locals()
 
@@ -138,7 +138,7 @@ class AnswerTest(Case):
         }
         self.assertEqual(expected, endpoint.answer(chosen, asked))
 
-    def test_the_body_is_checked_by_the_schema_of_the_version(self):
+    def test_body_is_checked_by_schema_of_version(self):
         steps = [(V(3, 1), {"required": ["a"]}), (V(3, 5), {"required": ["b"]})]
         chosen = self.declare(lambda body: body, since=V(3, 1), body=steps)
         for version, body, missing in ((V(3, 4), {}, "a"), (V(3, 5), {"a": 1}, "b")):
@@ -153,14 +153,14 @@ class AnswerTest(Case):
         with self.assertRaisesRegex(exception.InvalidInput, "attribute a"):
             endpoint.answer(chosen, call(query="a=c"))
 
-    def test_an_actions_errors_begin_with_its_name(self):
+    def test_error_of_action_body_begins_with_its_name(self):
         chosen = self.declare_action(lambda: None, body={"type": "object"})
         asked = call({"os-eat": 7})
         endpoint.choose([chosen], asked)
         with self.assertRaisesRegex(exception.InvalidInput, "attribute os-eat. Value: 7"):
             endpoint.answer(chosen, asked)
 
-    def test_the_policy_is_asked_before_the_handler_and_after_the_schema(self):
+    def test_policy_is_checked_after_schema_and_before_handler(self):
         called = mock.Mock()
 
         def handler():

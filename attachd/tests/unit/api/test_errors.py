@@ -12,7 +12,7 @@ REQUEST = "req-1"
 
 
 class FaultTest(unittest.TestCase):
-    def test_each_status_has_the_key_of_the_api(self):
+    def test_each_status_has_fault_name_of_api(self):
         cases = [
             (exception.BadRequest(reason="x"), 400, "badRequest"),
             (exception.Forbidden(action="x"), 403, "forbidden"),
@@ -29,22 +29,22 @@ class FaultTest(unittest.TestCase):
                 self.assertEqual((status, key), (fault.status, found))
                 self.assertEqual((status, str(error)), (content["code"], content["message"]))
 
-    def test_what_is_too_large_may_be_retried_at_once(self):
+    def test_too_large_request_may_be_retried_at_once(self):
         fault = errors.fault(exception.TooLarge(what="x", limit=1), REQUEST)
         self.assertEqual("0", json.loads(fault.body)["overLimit"]["retryAfter"])
         self.assertEqual({"Retry-After": "0"}, fault.headers)
 
-    def test_who_is_unknown_is_told_as_keystone_does(self):
+    def test_unauthorized_has_form_of_keystone(self):
         fault = errors.fault(exception.Unauthorized(reason="who?"), REQUEST)
         expected = {"code": 401, "title": "Unauthorized", "message": "who?"}
         self.assertEqual({"error": expected}, json.loads(fault.body))
         self.assertIn("WWW-Authenticate", fault.headers)
 
-    def test_broken_utf_8_is_the_senders_mistake(self):
+    def test_invalid_utf_8_returns_400(self):
         error = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x")
         self.assertEqual(400, errors.fault(error, REQUEST).status)
 
-    def test_what_nobody_foresaw_is_logged_once_and_not_shown(self):
+    def test_unexpected_error_is_logged_once_and_hidden(self):
         with self.assertLogs("attachd.api.errors", "ERROR") as logged:
             fault = errors.fault(KeyError("secret"), REQUEST)
         self.assertEqual(500, fault.status)
@@ -53,7 +53,7 @@ class FaultTest(unittest.TestCase):
         self.assertEqual(1, len(logged.records))
         self.assertIsInstance(logged.records[0].exc_info[1], KeyError)
 
-    def test_a_failure_of_ours_is_logged_and_shown(self):
+    def test_server_error_is_logged_and_shown(self):
         with self.assertLogs("attachd.api.errors", "WARNING") as logged:
             fault = errors.fault(exception.Unavailable(reason="no queue"), REQUEST)
         self.assertEqual(503, fault.status)
@@ -61,7 +61,7 @@ class FaultTest(unittest.TestCase):
         self.assertEqual({"Retry-After": "5"}, fault.headers)
         self.assertEqual(1, len(logged.records))
 
-    def test_what_passes_may_be_retried_after_a_while(self):
+    def test_temporary_error_has_retry_after(self):
         late = exception.ManagerTimeout(backend="h@b", about="attachment x")
         cases = [
             (late, "5"),
@@ -77,10 +77,10 @@ class FaultTest(unittest.TestCase):
         backends.override(self, "retry_after", 17, "api")
         self.assertEqual({"Retry-After": "17"}, errors.fault(late, REQUEST).headers)
 
-    def test_what_does_not_pass_is_not_to_be_retried(self):
+    def test_permanent_error_has_no_retry_after(self):
         for error in (exception.BadRequest(reason="x"), KeyError("x")):
             self.assertNotIn("Retry-After", errors.fault(error, REQUEST).headers)
 
-    def test_a_mistake_of_the_sender_is_not_logged(self):
+    def test_client_error_is_not_logged(self):
         with self.assertNoLogs("attachd.api.errors"):
             errors.fault(exception.BadRequest(reason="x"), REQUEST)

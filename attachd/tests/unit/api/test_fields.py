@@ -16,20 +16,20 @@ def accepts(schema, value):
 
 
 class SchemasTest(unittest.TestCase):
-    def test_sizes(self):
+    def test_size_schema(self):
         for value in (1, "1", "007", 2**31 - 1, "999999999"):
             self.assertTrue(accepts(fields.SIZE, value), value)
         for value in (0, -1, "0", "-1", "", "1.5", 1.5, "1\n", "9" * 10, 2**31, None, True, [1]):
             self.assertFalse(accepts(fields.SIZE, value), value)
 
-    def test_truth_values(self):
+    def test_boolean_schema(self):
         for value in (True, False, "True", "false", "1", "0", "yes", "off"):
             self.assertTrue(accepts(fields.BOOLEAN, value), value)
             fields.parse_bool("x", value)
         for value in ("maybe", "", None, 2, [], {}):
             self.assertFalse(accepts(fields.BOOLEAN, value), value)
 
-    def test_metadata(self):
+    def test_metadata_schema(self):
         for value in ({}, {"a": ""}, {"a b/c:d_e.f-1": "x" * 255}, {"k" * 255: "v"}):
             self.assertTrue(accepts(fields.METADATA, value), value)
         for value in ([], {"": "v"}, {"k" * 256: "v"}, {"a\n": "v"}, {"ü": "v"}, {"a": None}):
@@ -37,12 +37,12 @@ class SchemasTest(unittest.TestCase):
         self.assertFalse(accepts(fields.METADATA, {"a": "x" * 256}))
         self.assertFalse(accepts(fields.METADATA, {str(i): "" for i in range(257)}))
 
-    def test_names_are_not_blank(self):
+    def test_blank_name_is_rejected(self):
         self.assertTrue(accepts(fields.NAME, "ä"))
         for value in ("", "  ", None, "x" * 256):
             self.assertFalse(accepts(fields.NAME, value), value)
 
-    def test_a_body_has_its_key_and_what_may_stand_beside_it(self):
+    def test_wrapped_body_has_its_key_and_optional_keys(self):
         schema = fields.wrapped("a", {"type": "integer"}, b={"type": "null"})
         self.assertTrue(accepts(schema, {"a": 1}))
         self.assertTrue(accepts(schema, {"a": 1, "b": None}))
@@ -51,36 +51,36 @@ class SchemasTest(unittest.TestCase):
 
 
 class CanonicalTest(unittest.TestCase):
-    def test_a_uuid_is_written_in_one_way(self):
+    def test_uuid_becomes_canonical(self):
         stored = "abcdefab-cdef-4abc-8def-abcdefabcdef"
         for written in (stored, stored.upper(), stored.replace("-", ""), f"{{{stored}}}"):
             self.assertEqual(stored, fields.canonical(written))
 
-    def test_other_text_stays_as_it_is(self):
+    def test_other_text_is_unchanged(self):
         for text in ("", "x", "Compute-1", "\u0661" * 8):
             self.assertEqual(text, fields.canonical(text))
 
 
-class TruthTest(unittest.TestCase):
-    def test_it_is_read_as_clients_write_it(self):
+class ParseBoolTest(unittest.TestCase):
+    def test_boolean_is_parsed_as_clients_write_it(self):
         for value in (True, "True", "1", "on", "YES", "t"):
             self.assertIs(True, fields.parse_bool("x", value))
         for value in (False, "False", "0", "off", "No", "f"):
             self.assertIs(False, fields.parse_bool("x", value))
 
-    def test_nonsense_is_refused_by_its_name(self):
+    def test_invalid_boolean_names_field(self):
         with self.assertRaisesRegex(exception.InvalidInput, "attribute force.*'maybe'"):
             fields.parse_bool("force", "maybe")
 
 
 class PairsTest(unittest.TestCase):
-    def test_what_python_prints_is_read(self):
+    def test_repr_of_dictionary_is_parsed(self):
         self.assertEqual(
             {"a": "b", "c": "it's"}, fields.parse_pairs("m", str({"a": "b", "c": "it's"}))
         )
         self.assertEqual({"a": "b"}, fields.parse_pairs("m", '{"a": "b"}'))
 
-    def test_nonsense_is_refused(self):
+    def test_invalid_dictionary_is_rejected(self):
         nonsense = (
             *("", "a", "a=b", "{", "['a']", "{'a'}", "{'a': 1}", "{1: 'a'}", "{[]: 'a'}"),
             str({f"k{i}": "v" for i in range(33)}),
@@ -92,8 +92,8 @@ class PairsTest(unittest.TestCase):
                 fields.parse_pairs("m", text)
 
 
-class ToldTest(unittest.TestCase):
-    def test_whatever_is_told_of_a_flag_is_read(self):
+class DocumentationTest(unittest.TestCase):
+    def test_documented_flag_values_are_parsed(self):
         told = fields.query_flag("Whether.")
         self.assertEqual("Whether.", told["description"])
         for word in told["enum"]:

@@ -43,13 +43,13 @@ class HealthCheckTest(unittest.TestCase):
         gone = exception.Unavailable(reason="mysql://user:password@host")
         return mock.patch.object(services, "page", side_effect=gone)
 
-    def test_the_short_answer_is_for_everybody(self):
+    def test_short_response_is_public(self):
         for address in ("127.0.0.1", "192.0.2.7", "2001:db8::7"):
             found = self.ask(address=address)
             self.assertEqual((200, b"OK"), (found.status, found.raw))
         self.assertEqual(204, self.ask(method="HEAD").status)
 
-    def test_without_the_database_it_is_a_503_which_says_so(self):
+    def test_database_down_returns_503_with_reason(self):
         with self.without_database():
             found = self.ask()
             self.assertEqual(503, found.status)
@@ -60,7 +60,7 @@ class HealthCheckTest(unittest.TestCase):
         self.assertNotIn(b"password", detail.raw)
         self.assertEqual(200, self.ask().status)
 
-    def test_the_detail_names_all_and_since_when(self):
+    def test_details_list_all_checks_with_time(self):
         found = self.ask(DETAIL)
         self.assertEqual((200, "ok"), (found.status, found.body["status"]))
         names = [each["name"] for each in found.body["checks"]]
@@ -71,7 +71,7 @@ class HealthCheckTest(unittest.TestCase):
         by_accept = self.ask(HTTP_ACCEPT="application/json")
         self.assertEqual(names, [each["name"] for each in by_accept.body["checks"]])
 
-    def test_a_backend_that_is_down_only_degrades(self):
+    def test_backend_down_only_degrades(self):
         services.report(
             binary="attachd-manager",
             host=backends.HOST,
@@ -86,14 +86,14 @@ class HealthCheckTest(unittest.TestCase):
         self.assertNotIn(b"1234", found.raw)
         self.assertEqual(b"OK", self.ask().raw)
 
-    def test_so_does_a_message_queue_that_cannot_be_reached(self):
+    def test_broker_down_only_degrades(self):
         with mock.patch.object(transport, "ping", side_effect=OSError("amqp://user:password@h")):
             self.api.application = app.make_app()
             found = self.ask(DETAIL)
         self.assertEqual((200, "degraded"), (found.status, found.body["status"]))
         self.assertNotIn(b"password", found.raw)
 
-    def test_the_short_answer_depends_on_what_the_configuration_of_the_process_names(self):
+    def test_short_response_depends_on_configured_checks(self):
         # Also where ATTACHD_CONFIG_FILES names other files than those in the usual places.
         backends.override(self, "backends", ["attachd_broker"], "healthcheck")
         with mock.patch.object(transport, "ping", side_effect=OSError("refused")):
@@ -103,7 +103,7 @@ class HealthCheckTest(unittest.TestCase):
             self.api.application = app.make_app()
             self.assertEqual(200, self.ask().status)
 
-    def test_only_some_may_see_the_detail(self):
+    def test_details_are_limited_to_configured_networks(self):
         for case in (
             {"address": "192.0.2.7"},
             {"address": "not-an-address"},
@@ -118,14 +118,14 @@ class HealthCheckTest(unittest.TestCase):
         self.assertIn(b"checks", self.ask(DETAIL, address="192.0.2.7").raw)
         self.assertEqual(b"OK", self.ask(DETAIL).raw)
 
-    def test_a_check_that_there_is_not_is_refused(self):
+    def test_unknown_check_is_configuration_error(self):
         backends.override(self, "backends", ["attachd_broker", "attachd_databse"], "healthcheck")
         with self.assertRaisesRegex(
             exception.ConfigurationError, "backends: there is no check attachd_databse"
         ):
             health.HealthCheck(None)
 
-    def test_sources_have_to_be_networks(self):
+    def test_invalid_network_is_configuration_error(self):
         backends.override(self, "health_detail_sources", ["localhost"], "api")
         with self.assertRaisesRegex(exception.ConfigurationError, "health_detail_sources"):
             health.HealthCheck(None)
@@ -150,13 +150,13 @@ class Case(unittest.TestCase):
 
 
 class HealthTest(Case):
-    def test_all_is_well(self):
+    def test_healthy_process_has_no_reasons(self):
         self.report("h@a")
         found = [self.health.database(), self.health.broker(), *self.health.backends()]
         self.assertEqual(["database", "broker", "backend h@a"], [each.name for each in found])
         self.assertEqual([None] * 3, [each.reason for each in found])
 
-    def test_a_database_that_does_not_answer_is_told_and_since_when(self):
+    def test_database_down_is_reported_with_time(self):
         now, epoch = itertools.count(1000.0, 100.0), models.now()
         moment = next(now)
 
@@ -180,12 +180,12 @@ class HealthTest(Case):
         self.assertEqual(first.since, second.since)
         self.assertTrue(database().well)
 
-    def test_an_error_that_nobody_foresaw_tells_no_secret(self):
+    def test_unexpected_error_discloses_no_secret(self):
         self.ping.side_effect = messaging.MessageDeliveryFailure("amqp://user:password@host")
         expected = "The broker cannot be used (MessageDeliveryFailure)."
         self.assertEqual(expected, self.health.broker().reason)
 
-    def test_one_that_hangs_keeps_nobody_for_long(self):
+    def test_hanging_probe_returns_in_time(self):
         go_on = threading.Event()
         self.addCleanup(go_on.set)
         self.ping.side_effect = lambda: go_on.wait(TIMEOUT)
@@ -197,7 +197,7 @@ class HealthTest(Case):
         wait_until(lambda: self.ping.call_count)
         self.assertEqual(1, self.ping.call_count)
 
-    def test_backends_are_told_one_by_one(self):
+    def test_each_backend_is_reported(self):
         self.report("h@a", up=False, error="The password is 1234.")
         self.report("h@b")
         self.report("h@c")
@@ -212,7 +212,7 @@ class HealthTest(Case):
         self.report("h@a")
         self.assertGreaterEqual(self.health.backends()[0].since, broken.since)
 
-    def test_a_storm_costs_one_statement(self):
+    def test_many_checks_cost_one_statement(self):
         with mock.patch.object(health, "ROWS_FRESH", 1000.0):
             health.forget()
         with mock.patch.object(services, "page", return_value=[]) as page:
@@ -228,7 +228,7 @@ class PluginTest(Case):
         )
         return {each.name: each.obj for each in found if each.name.startswith("attachd_")}
 
-    def test_each_answers_as_oslo_middleware_asks(self):
+    def test_plugins_answer_as_oslo_middleware_expects(self):
         self.report("h@a")
         plugins = self.plugins()
         self.assertEqual({"attachd_database", "attachd_broker", "attachd_backends"}, set(plugins))
@@ -236,7 +236,7 @@ class PluginTest(Case):
             found = each.healthcheck(8776)
             self.assertEqual((True, "OK"), (found.available, found.reason), name)
 
-    def test_each_says_what_is_wrong(self):
+    def test_plugins_report_reason(self):
         self.ping.side_effect = OSError
         self.report("h@a", up=False)
         plugins = self.plugins()

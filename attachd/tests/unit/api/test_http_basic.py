@@ -46,8 +46,8 @@ class Case(unittest.TestCase):
         return served.Api(None, http_basic.wrap(self.inner)).ask("GET", path, token="", **headers)
 
 
-class GuardTest(Case):
-    def test_name_and_password_let_in(self):
+class BasicAuthMiddlewareTest(Case):
+    def test_correct_login_is_accepted(self):
         self.assertEqual(204, self.ask(authorization=encoded()).status)
         (context,) = self.contexts
         self.assertEqual(("alice", "aa"), (context.user_id, context.project_id))
@@ -56,7 +56,7 @@ class GuardTest(Case):
         self.assertIsNone(context.auth_token)
         self.assertFalse(context.is_admin)
 
-    def test_whoever_has_no_account_is_told_what_to_do(self):
+    def test_failed_login_returns_challenge(self):
         for said in (encoded("bob"), encoded(password="x")):
             with self.subTest(said), self.assertLogs("attachd.api.http_basic", "WARNING") as logs:
                 answer = self.ask(authorization=said)
@@ -66,7 +66,7 @@ class GuardTest(Case):
             self.assertEqual("application/json", answer.headers["content-type"])
             self.assertEqual({"code", "title", "message"}, set(answer.body["error"]))
 
-    def test_what_is_no_name_with_a_password_is_refused(self):
+    def test_malformed_credentials_are_refused(self):
         for said in (
             "", "Basic", "Basic ", "Basic !", "Bearer abc", "x y z", "Basic " + "ö" * 3,
             "Basic " + base64.b64encode(b"alice").decode(),
@@ -75,30 +75,30 @@ class GuardTest(Case):
             with self.subTest(said):
                 self.assertEqual(401, self.ask(authorization=said).status)
 
-    def test_nothing_said_is_refused_without_a_word_in_the_log(self):
+    def test_missing_credentials_are_refused_without_log(self):
         with self.assertNoLogs("attachd.api.http_basic"):
             self.assertEqual(401, self.ask().status)
         self.assertEqual(401, self.ask("//v3").status)
         self.assertEqual([], self.contexts)
 
-    def test_headers_of_other_strategies_say_nothing(self):
+    def test_headers_of_other_strategies_are_ignored(self):
         self.assertEqual(401, self.ask(x_auth_token="alice:aa", x_user="alice").status)
 
-    def test_discovery_is_there_for_everybody(self):
+    def test_discovery_is_public(self):
         self.assertEqual(204, self.ask("//").status)
 
-    def test_files_that_cannot_be_used_end_the_start(self):
+    def test_invalid_files_prevent_start(self):
         self.users.unlink()
         with self.assertRaises(exception.ConfigurationError):
             self.ask()
 
 
 class IdentifyTest(Case):
-    def test_a_request_that_came_another_way_is_nobodys(self):
+    def test_unseen_request_is_unauthorized(self):
         with self.assertRaises(exception.Unauthorized):
             http_basic.identify({"HTTP_AUTHORIZATION": encoded()}, None)
 
-    def test_the_url_of_another_project_is_malformed(self):
+    def test_url_of_other_project_returns_400(self):
         account = http_basic.User("alice", "aa", ())
         with self.assertRaisesRegex(exception.BadRequest, "^Malformed request url$"):
             http_basic.identify({"attachd.account": account}, "bb")

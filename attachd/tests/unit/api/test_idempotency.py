@@ -22,7 +22,7 @@ def known(status=None, answer=None, *, fingerprint="f", made=False, repeated=Tru
     return idempotency_keys.KeyRecord(fingerprint, "r", made, status, answer, repeated)
 
 
-class OnceTest(unittest.TestCase):
+class RunOnceTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
@@ -41,16 +41,16 @@ class OnceTest(unittest.TestCase):
 
         return run
 
-    def test_what_went_well_is_kept_with_its_status(self):
+    def test_success_is_stored_with_status(self):
         self.assertEqual({"id": 1}, self.run_once(lambda _claim: {"id": 1}))
         self.finish.assert_called_once_with("d", 202, {"kept": {"id": 1}})
 
-    def test_what_was_kept_is_answered_and_nothing_is_run(self):
+    def test_stored_response_is_repeated_without_run(self):
         self.claim.return_value = known(201, {"x": 1})
         self.assertEqual(("r", {"x": 1}), self.run_once(self.fail))
         self.assertEqual(201, self.response.status_int)
 
-    def test_a_refusal_is_kept_and_answered_as_it_was(self):
+    def test_refusal_is_stored_and_repeated(self):
         refused = exception.QuotaExceeded("Too much.")
         with self.assertRaises(exception.QuotaExceeded):
             self.run_once(self.refusing(refused))
@@ -60,18 +60,18 @@ class OnceTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.QuotaExceeded, r"^Too much\.$"):
             self.run_once(self.fail)
 
-    def test_a_refusal_of_a_later_release_is_a_conflict(self):
+    def test_refusal_of_later_release_becomes_conflict(self):
         self.claim.return_value = known(418, {"error": "IsTeapot", "message": "Short."})
         with self.assertRaisesRegex(exception.Conflict, "Short"):
             self.run_once(self.fail)
 
-    def test_a_failure_of_the_service_is_no_answer(self):
+    def test_server_failure_is_not_stored(self):
         for error in (exception.Unavailable(reason="x"), ZeroDivisionError()):
             with self.assertRaises(type(error)):
                 self.run_once(self.refusing(error))
         self.refuse.assert_not_called()
 
-    def test_a_refusal_beside_a_run_that_went_well_is_asked_again(self):
+    def test_refusal_during_successful_run_is_retried(self):
         self.refuse.return_value = False
         outcomes = iter((exception.Conflict(reason="held"), None))
 
@@ -82,7 +82,7 @@ class OnceTest(unittest.TestCase):
 
         self.assertEqual({"id": 2}, self.run_once(run))
 
-    def test_a_refusal_about_what_it_has_is_told(self):
+    def test_refusal_about_own_resource_is_raised(self):
         self.refuse.return_value = False
 
         def run(claim):
@@ -92,7 +92,7 @@ class OnceTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.Conflict, "being deleted"):
             self.run_once(run)
 
-    def test_what_vanished_while_it_was_gone_on_with_is_made_anew(self):
+    def test_resource_deleted_during_run_is_created_again(self):
         outcomes = iter((exception.AttachmentNotFound(attachment_id="r"), None))
 
         def run(claim):
@@ -104,7 +104,7 @@ class OnceTest(unittest.TestCase):
         self.assertEqual({"id": 3}, self.run_once(run))
         self.refuse.assert_not_called()
 
-    def test_whoever_always_comes_late_is_told_to_come_back(self):
+    def test_run_that_always_loses_gets_key_in_use(self):
         runs = itertools.count()
 
         def run(_claim):
@@ -115,14 +115,14 @@ class OnceTest(unittest.TestCase):
             self.run_once(run)
         self.assertEqual(3, next(runs))
 
-    def test_what_is_gone_is_told_and_not_kept(self):
+    def test_deleted_resource_is_reported_and_not_stored(self):
         with self.assertRaises(idempotency.KeyResourceGone):
             self.run_once(self.refusing(idempotency.KeyResourceGone(kind="volume", id="v")))
         self.refuse.assert_not_called()
 
 
-class UseTest(unittest.TestCase):
-    def test_nothing_runs_into_each_other(self):
+class KeyUseTest(unittest.TestCase):
+    def test_digest_separates_its_parts(self):
         ctx = mock.Mock(project_id="p", user_id="u")
         other = mock.Mock(project_id="pu", user_id="")
         uses = {
@@ -140,7 +140,7 @@ class UseTest(unittest.TestCase):
             ),
         )
 
-    def test_the_order_of_keys_makes_no_difference(self):
+    def test_fingerprint_ignores_order_of_keys(self):
         ctx = mock.Mock(project_id="p", user_id="u")
         self.assertEqual(
             idempotency.KeyUse.of(ctx, "k", {"a": 1, "b": 2}),

@@ -9,12 +9,12 @@ from attachd.conf import CONF, api
 from attachd.tests import backends
 
 
-class GuardedTest(unittest.TestCase):
-    def test_everything_of_version_3_is_guarded(self):
+class NeedsAuthTest(unittest.TestCase):
+    def test_version_3_needs_authentication(self):
         for path in ("/v3", "/v3/", "/v3/volumes", "/v3/aa/volumes"):
             self.assertTrue(identity.needs_auth({"PATH_INFO": path}), path)
 
-    def test_discovery_and_what_is_not_there_are_not(self):
+    def test_discovery_and_unknown_urls_need_no_authentication(self):
         for path in ("", "/", "/v2", "/v30", "/healthcheck"):
             self.assertFalse(identity.needs_auth({"PATH_INFO": path}), path)
 
@@ -24,24 +24,24 @@ class ContextTest(unittest.TestCase):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
 
-    def test_a_url_names_the_callers_project_or_none(self):
+    def test_url_has_project_of_caller_or_none(self):
         for url_project in ("aa", None):
             context = identity.context({}, url_project, project_id="aa")
             self.assertEqual("aa", context.project_id)
 
-    def test_a_caller_without_a_project_is_in_none(self):
+    def test_caller_without_project_has_no_project_url(self):
         self.assertIsNone(identity.context({}, None, project_id=None).project_id)
         with self.assertRaisesRegex(exception.BadRequest, "^Malformed request url$"):
             identity.context({}, "aa", project_id=None)
 
-    def test_the_role_admin_makes_an_administrator(self):
+    def test_admin_role_makes_administrator(self):
         for roles, expected in ((["admin"], True), (["member"], False), ([], False)):
             context = identity.context({}, None, project_id="aa", roles=roles)
             self.assertEqual(expected, context.is_admin)
 
 
 class StrategyTest(unittest.TestCase):
-    def test_each_one_is_a_module(self):
+    def test_each_strategy_is_a_module(self):
         (option,) = (each for each in api.OPTIONS if each.dest == "auth_strategy")
         names = [name for name, _text in option.type.choices.items()]
         self.assertEqual(["noauth", "keystone", "http_basic"], names)

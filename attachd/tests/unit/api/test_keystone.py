@@ -79,7 +79,7 @@ class Case(unittest.TestCase):
 
 
 class TokenTest(Case):
-    def test_a_token_says_who_asks(self):
+    def test_token_identifies_caller(self):
         self.assertEqual(204, self.ask().status)
         (context,) = self.contexts
         self.assertEqual(("alice", "aa"), (context.user_id, context.project_id))
@@ -89,7 +89,7 @@ class TokenTest(Case):
         self.assertFalse(context.is_admin)
         self.assertIsNone(context.system_scope)
 
-    def test_headers_say_nothing(self):
+    def test_identity_headers_are_ignored(self):
         forged = {
             "x_user_id": "root", "x_roles": "admin", "x_project_id": "bb",
             "x_identity_status": "Confirmed", "openstack_system_scope": "all",
@@ -103,7 +103,7 @@ class TokenTest(Case):
         self.assertIsNone(context.system_scope)
         self.assertEqual(401, self.ask(token="", **forged).status)
 
-    def test_without_a_valid_token_there_is_no_way_in(self):
+    def test_missing_or_invalid_token_returns_401(self):
         for said in ("", "unknown", " ", "a b", "tok\xe9n", "\x0b", "x" * 9000):
             with self.subTest(said):
                 answer = self.ask(token=said)
@@ -113,16 +113,16 @@ class TokenTest(Case):
                 self.assertIn("x-openstack-request-id", answer.headers)
         self.assertEqual([], self.contexts)
 
-    def test_an_expired_token_is_none(self):
+    def test_expired_token_returns_401(self):
         past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=1)
         self.known.add_token(token("member", project_id="aa", expires=past), token_id="old")
         self.assertEqual(401, self.ask(token="old").status)
 
-    def test_discovery_is_there_for_everybody(self):
+    def test_discovery_is_public(self):
         self.assertEqual(204, self.ask("//", token="").status)
         self.assertEqual(401, self.ask("//v3", token="").status)
 
-    def test_a_token_of_the_system_is_in_no_project(self):
+    def test_system_token_has_no_project(self):
         made = token("admin", user_id="root")
         made.set_system_scope()
         self.known.add_token(made, token_id="systems")
@@ -131,18 +131,18 @@ class TokenTest(Case):
         self.assertEqual(("all", None), (context.system_scope, context.project_id))
         self.assertTrue(context.is_admin)
 
-    def test_a_request_that_came_another_way_is_nobodys(self):
+    def test_unseen_request_is_unauthorized(self):
         for environ in ({}, {"HTTP_X_IDENTITY_STATUS": "Confirmed", "HTTP_X_USER_ID": "root"}):
             with self.assertRaises(exception.Unauthorized):
                 keystone.identify(environ, None)
 
-    def test_a_configured_delay_of_the_decision_delays_nothing(self):
+    def test_configured_delay_auth_decision_has_no_effect(self):
         self.configure(delay_auth_decision=True)
         self.assertEqual(401, self.ask(token="unknown").status)
 
 
 class ServiceTokenTest(Case):
-    def test_a_service_is_known_beside_the_user(self):
+    def test_service_token_adds_service_to_user(self):
         self.assertEqual(204, self.ask(x_service_token="novas").status)
         (context,) = self.contexts
         self.assertEqual("alice", context.user_id)
@@ -150,7 +150,7 @@ class ServiceTokenTest(Case):
         self.assertEqual("nova", context.service_user_id)
         self.assertEqual("services", context.service_project_id)
 
-    def test_the_scope_of_a_service_is_not_the_users(self):
+    def test_scope_of_service_token_is_not_that_of_user(self):
         made = token("service", user_id="nova")
         made.set_system_scope()
         self.known.add_token(made, token_id="systems")
@@ -158,24 +158,24 @@ class ServiceTokenTest(Case):
         (context,) = self.contexts
         self.assertIsNone(context.system_scope)
 
-    def test_what_is_no_token_of_a_service_is_refused(self):
+    def test_invalid_service_token_is_refused(self):
         for said in ("unknown", "alices", "no\xefn"):
             with self.subTest(said):
                 self.assertEqual(401, self.ask(x_service_token=said).status)
 
-    def test_other_roles_may_be_those_of_services(self):
+    def test_service_roles_are_configurable(self):
         self.configure(service_token_roles=["member"])
         self.assertEqual(204, self.ask(x_service_token="alices").status)
         self.assertEqual(401, self.ask(x_service_token="novas").status)
 
-    def test_roles_of_services_are_required_unless_configured_otherwise(self):
+    def test_service_roles_are_required_by_default(self):
         self.configure(service_token_roles_required=False)
         self.assertEqual(204, self.ask(x_service_token="alices").status)
         self.assertEqual(["member", "reader"], self.contexts[0].service_roles)
 
 
 class BrokenKeystoneTest(Case):
-    def test_whatever_is_wrong_with_it_is_a_503_that_says_so(self):
+    def test_failure_of_keystone_returns_503(self):
         for error in (
             exc.HTTPServiceUnavailable(),
             auth_exceptions.EndpointNotFound(),
@@ -193,19 +193,19 @@ class BrokenKeystoneTest(Case):
                 self.assertIn("Keystone", answer.body["serviceUnavailable"]["message"])
                 self.assertGreater(int(answer.headers["retry-after"]), 0)
 
-    def test_a_url_that_is_none_is_not_its_fault(self):
+    def test_malformed_url_is_not_failure_of_keystone(self):
         error = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "why")
         with mock.patch.object(auth_token.AuthProtocol, "fetch_token", side_effect=error):
             self.assertEqual(400, self.ask().status)
 
 
 class ConfigurationTest(Case):
-    def test_it_does_not_start_without_knowing_whom_to_ask(self):
+    def test_missing_auth_type_prevents_start(self):
         self.configure(auth_type=None)
         with self.assertRaisesRegex(exception.ConfigurationError, "has no auth_type"):
             keystone.wrap(self.inner)
 
-    def test_it_does_not_start_with_what_cannot_work(self):
+    def test_invalid_configuration_prevents_start(self):
         for wrong in (
             {"auth_type": "nonsense"},
             {"auth_url": None},
@@ -217,12 +217,12 @@ class ConfigurationTest(Case):
                     keystone.wrap(self.inner)
                 self.configure(**OPTIONS, memcache_security_strategy="None")
 
-    def test_a_request_waits_for_keystone_only_so_long(self):
+    def test_wait_for_keystone_is_limited(self):
         keystone.wrap(self.inner)
         self.assertEqual(5, CONF.keystone_authtoken.http_connect_timeout)
         self.assertEqual(1, CONF.keystone_authtoken.http_request_max_retries)
 
-    def test_the_sample_has_our_defaults_and_what_a_password_takes(self):
+    def test_sample_has_our_defaults_and_password_options(self):
         ((group, options),) = keystone.list_opts()
         self.assertEqual("keystone_authtoken", group)
         named = {each.dest: each for each in options}
@@ -243,29 +243,29 @@ class TokenCacheTest(unittest.TestCase):
     def kept(self):
         return [key for key in "abcdef" if self.cache.get(key)]
 
-    def test_a_token_is_kept_for_its_time(self):
+    def test_token_is_cached_for_its_time(self):
         self.cache.set("a", b"1", time=10)
         self.now += 9.9
         self.assertEqual(b"1", self.cache.get("a"))
         self.now += 0.1
         self.assertIsNone(self.cache.get("a"))
 
-    def test_without_a_time_nothing_is_kept(self):
+    def test_token_without_time_is_not_cached(self):
         for seconds in (0, -1):
             self.cache.set("a", b"1", time=seconds)
             self.assertIsNone(self.cache.get("a"))
 
-    def test_the_oldest_makes_room(self):
+    def test_oldest_token_is_evicted(self):
         for key in "abcd":
             self.cache.set(key, b"1", time=10)
         self.assertEqual(["b", "c", "d"], self.kept())
 
-    def test_what_is_set_again_is_new(self):
+    def test_token_set_again_is_newest(self):
         for key in "abcad":
             self.cache.set(key, b"1", time=10)
         self.assertEqual(["a", "c", "d"], self.kept())
 
-    def test_what_is_over_takes_no_room(self):
+    def test_expired_tokens_are_removed(self):
         self.cache.set("a", b"1", time=10)
         self.cache.set("b", b"1", time=10)
         self.now += 10

@@ -8,16 +8,16 @@ from attachd.api import microversions as mv
 
 
 class TableTest(unittest.TestCase):
-    def test_it_goes_from_3_0_to_3_71_without_a_gap(self):
+    def test_table_is_complete_from_3_0_to_3_71(self):
         versions = [row.version for row in mv.table()]
         self.assertEqual([(3, minor) for minor in range(72)], versions)
 
-    def test_every_version_has_a_name_and_a_sentence(self):
+    def test_each_version_has_name_and_sentence(self):
         for row in mv.table():
             self.assertRegex(row.name, "^[A-Z][A-Z0-9_]+$")
             self.assertTrue(row.sentence.endswith("."), row)
 
-    def test_names_say_when_what_we_have_came(self):
+    def test_names_match_version_of_feature(self):
         came = {
             mv.NEW_ATTACH: "3.27",
             mv.RESOURCE_FILTER: "3.31",
@@ -35,7 +35,7 @@ class TableTest(unittest.TestCase):
 
 
 class NegotiationTest(unittest.TestCase):
-    def test_the_header_decides(self):
+    def test_header_sets_version(self):
         cases = {
             None: ((3, 0), None),
             "volume 3.27": ((3, 27), None),
@@ -51,7 +51,7 @@ class NegotiationTest(unittest.TestCase):
             with self.subTest(header):
                 self.assertEqual(expected, tuple(mv.negotiate(header)))
 
-    def test_what_does_not_exist_is_not_acceptable(self):
+    def test_unknown_version_is_not_acceptable(self):
         for header in ("volume 3.72", "volume 4.0", "volume 2.0", "volume 3.1,attachd 1.1"):
             with (
                 self.subTest(header),
@@ -61,7 +61,7 @@ class NegotiationTest(unittest.TestCase):
             ):
                 mv.negotiate(header)
 
-    def test_what_cannot_be_read_is_a_bad_request(self):
+    def test_malformed_version_returns_400(self):
         headers = (
             "",
             "3",
@@ -85,7 +85,7 @@ class NegotiationTest(unittest.TestCase):
             with self.subTest(header), self.assertRaises(exception.BadRequest):
                 mv.negotiate(header)
 
-    def test_the_answer_says_what_was_asked_for(self):
+    def test_response_has_requested_versions(self):
         self.assertEqual("volume 3.71", mv.negotiate("volume latest").header())
         self.assertEqual(
             "volume 3.44, attachd 1.0", mv.negotiate("attachd 1.0,volume 3.44").header()

@@ -52,18 +52,18 @@ class FindTest(Case):
     def find(self, *services):
         return nova.find_compute(self.ctx, environ(*services))
 
-    def test_without_a_catalogue_and_without_configuration_there_is_nobody(self):
+    def test_missing_catalogue_and_configuration_return_none(self):
         self.assertIsNone(nova.find_compute(self.ctx, {}))
 
-    def test_a_catalogue_without_compute_names_nobody(self):
+    def test_catalogue_without_compute_returns_none(self):
         self.assertIsNone(self.find())
         self.assertIsNone(self.find(("block-storage", "public", "one", "http://b")))
 
-    def test_the_catalogue_names_compute(self):
+    def test_catalogue_has_url_of_compute(self):
         found = self.find(("compute", "public", "one", "http://c/v2.1"))
         self.assertEqual("http://c/v2.1", found._plugin.endpoint)
 
-    def test_region_and_interface_choose(self):
+    def test_region_and_interface_select_endpoint(self):
         self.set(region_name="two", interface="internal")
         found = self.find(
             ("compute", "public", "two", "http://no/v2.1"),
@@ -72,12 +72,12 @@ class FindTest(Case):
         )
         self.assertEqual("http://yes/v2.1", found._plugin.endpoint)
 
-    def test_a_compute_in_another_region_is_no_reason_to_ask_nobody(self):
+    def test_compute_in_other_region_is_unavailable(self):
         self.set(region_name="three")
         with self.assertRaisesRegex(exception.Unavailable, "interface public, region_name three"):
             self.find(("compute", "public", "one", "http://c/v2.1"))
 
-    def test_a_token_without_a_catalogue_is_no_reason_to_ask_nobody(self):
+    def test_token_without_catalogue_is_unavailable(self):
         access = mock.Mock()
         access.has_service_catalog.return_value = False
         for user in (access, None):
@@ -85,18 +85,18 @@ class FindTest(Case):
             with self.assertRaisesRegex(exception.Unavailable, "token_auth_url in .nova."):
                 nova.find_compute(self.ctx, seen)
 
-    def test_without_a_catalogue_the_token_is_exchanged_where_that_is_configured(self):
+    def test_token_without_catalogue_is_exchanged_if_configured(self):
         self.set(token_auth_url="http://identity/v3")
         found = nova.find_compute(self.ctx, {"keystone.token_auth": mock.Mock(user=None)})
         self.assertEqual("http://identity/v3", found._plugin.auth_url)
 
-    def test_what_is_configured_goes_before_the_catalogue(self):
+    def test_configured_endpoint_has_precedence(self):
         self.set(endpoint_override="http://mine/v2.1")
         found = self.find(("compute", "public", "one", "http://c/v2.1"))
         self.assertEqual("http://mine/v2.1", found._plugin.endpoint)
 
 
-class HoldingTest(Case):
+class VolumeUseTest(Case):
     def setUp(self):
         super().setUp()
         self.fake = computes.Compute(self)
@@ -117,42 +117,42 @@ class HoldingTest(Case):
             self.assert_unavailable(f"cannot be reached .{says}")
         self.assertIn(logged, logs.output[0])
 
-    def test_it_tells_the_attachment(self):
+    def test_volume_use_returns_attachment(self):
         self.fake.has(SERVER, VOLUME, ATTACHMENT)
         self.assertEqual(ATTACHMENT, self.volume_use().attachment_id)
 
-    def test_it_asks_once_with_the_callers_token_in_2_89(self):
+    def test_volume_use_sends_one_request_with_callers_token(self):
         self.volume_use()
         ((path, headers),) = self.fake.asked
         self.assertEqual(f"/v2.1/servers/{SERVER}/os-volume_attachments/{VOLUME}", path)
         self.assertEqual("a-token", headers["x-auth-token"])
         self.assertEqual("compute 2.89", headers["openstack-api-version"])
 
-    def test_who_has_no_token_asks_without(self):
+    def test_volume_use_without_token_sends_none(self):
         self.ctx.auth_token = None
         self.volume_use()
         self.assertEqual("notused", self.fake.asked[0][1]["x-auth-token"])  # keystoneauth's own
 
-    def test_it_tells_why_there_is_none(self):
+    def test_volume_use_returns_reason_of_nova(self):
         self.assertRegex(self.volume_use().message, f"Instance {SERVER} could not be found")
         self.fake.knows(SERVER)
         self.assertRegex(self.volume_use().message, "volume_id not found")
 
-    def test_an_id_stays_one_part_of_the_path(self):
+    def test_ids_are_quoted_in_path(self):
         self.assertIsNone(self.volume_use("../x?y=/").attachment_id)
         self.assertIn("/servers/..%2Fx%3Fy%3D%2F/os-volume", self.fake.asked[0][0])
 
-    def test_a_404_of_somebody_else_is_no_answer(self):
+    def test_404_of_other_server_is_unavailable(self):
         for body in (b"", b"<html/>", b"[]", b'{"itemNotFound": 1}', b'{"message": "no route"}'):
             with self.subTest(body):
                 self.fake.answer(404, body)
                 self.assert_unavailable("404 is not Compute")
 
-    def test_a_200_of_somebody_else_is_no_answer(self):
+    def test_200_of_other_server_is_unavailable(self):
         self.fake.answer(200, b'{"volumes": []}')
         self.assert_unavailable("200 is not Compute")
 
-    def test_other_statuses_are_told(self):
+    def test_other_statuses_are_unavailable(self):
         cases = [(401, "does not accept the token"), (406, "API version 2.89"), (500, "500"),
                  (503, "503"), (302, "302"), (418, "418")]  # fmt: skip
         for status, says in cases:
@@ -160,29 +160,29 @@ class HoldingTest(Case):
                 self.fake.answer(status)
                 self.assert_unavailable(says)
 
-    def test_who_may_not_know_may_not_delete(self):
+    def test_denied_query_is_forbidden(self):
         self.fake.answer(403)
         with self.assertRaisesRegex(exception.Forbidden, "Compute does not tell"):
             self.volume_use()
 
-    def test_silence_ends_in_time(self):
+    def test_silent_server_times_out(self):
         self.fake.be_silent()
         self.set(read_timeout=0.3)  # no answer ever comes, slow or not
         self.assert_unavailable("longer to answer")
 
-    def test_nobody_at_all_is_told(self):
+    def test_unreachable_server_is_unavailable(self):
         self.fake.close()
         self.assert_told(self.fake.url, "ConnectFailure")
 
-    def test_a_certificate_that_is_not_there_is_told(self):
+    def test_missing_certificate_is_unavailable(self):
         self.set(endpoint_override=self.fake.url.replace("http", "https"), cafile="/nowhere")
         self.assert_told("/nowhere", "OSError")
 
-    def test_what_does_not_speak_tls_is_told(self):
+    def test_server_without_tls_is_unavailable(self):
         self.set(endpoint_override=self.fake.url.replace("http", "https"))
         self.assert_told("SSL", "SSLError")
 
-    def test_a_token_that_cannot_be_exchanged_is_told(self):
+    def test_failed_token_exchange_is_unavailable(self):
         refused = auth_exceptions.Unauthorized()
         self.set(endpoint_override=None, token_auth_url="http://identity.example/v3")
         found = nova.find_compute(self.ctx, {"keystone.token_auth": mock.Mock()})

@@ -27,14 +27,14 @@ class OverrideTest(unittest.TestCase):
         request = webob.Request.blank(f"/?{query}", headers=headers or OWN)
         return override.is_overridden(self.ctx, request, [self.held])
 
-    def test_it_is_written_down(self):
+    def test_override_is_logged(self):
         with self.assertLogs("attachd.api.override", "WARNING") as logged:
             self.assertTrue(self.is_overridden("override_reason=host%20is%20gone"))
         (text,) = logged.output
         for word in ("a1", self.held.volume_id, SERVER, "user u", "because: host is gone"):
             self.assertIn(word, text)
 
-    def test_it_is_told(self):
+    def test_override_is_notified(self):
         heard = hearing.use(self)
         self.is_overridden("override_reason=host%20is%20gone")
         (message,) = heard.messages()
@@ -46,19 +46,19 @@ class OverrideTest(unittest.TestCase):
         told = message["payload"]["override"]
         self.assertEqual(expected, {key: told[key] for key in expected})
 
-    def test_nobody_else_may(self):
+    def test_override_without_permission_is_forbidden(self):
         self.ctx = asking.context()
         with self.assertRaisesRegex(exception.Forbidden, "volume:attachment_delete_override"):
             self.is_overridden("override_reason=please")
 
-    def test_without_the_opt_in_it_does_not_exist(self):
+    def test_override_needs_ext_version(self):
         plain = {"OpenStack-API-Version": "volume 3.71"}
         self.assertFalse(self.is_overridden("override_reason=x", **plain))
 
-    def test_nobody_has_to(self):
+    def test_override_is_optional(self):
         self.assertFalse(self.is_overridden(""))
 
-    def test_a_reason_is_needed(self):
+    def test_blank_reason_returns_400(self):
         for reason in ("", "%20%20", "x" * 256):
             with (
                 self.subTest(reason),
@@ -66,6 +66,6 @@ class OverrideTest(unittest.TestCase):
             ):
                 self.is_overridden(f"override_reason={reason}")
 
-    def test_a_reason_cannot_forge_the_log(self):
+    def test_reason_cannot_forge_log_lines(self):
         with self.assertRaisesRegex(exception.InvalidInput, "control characters"):
             self.is_overridden("override_reason=a%0Ab")

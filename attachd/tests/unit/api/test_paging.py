@@ -19,34 +19,34 @@ class ReadTest(unittest.TestCase):
         CONF.set_override("max_limit", 10, group="api")
         self.addCleanup(CONF.clear_override, "max_limit", group="api")
 
-    def test_without_parameters_it_is_the_first_page_newest_first(self):
+    def test_default_is_first_page_newest_first(self):
         page = paging.read({}, KEYS)
         self.assertEqual((10, None, 0), (page.limit, page.marker, page.offset))
         self.assertEqual((("created_at", "desc"),), page.sort)
 
-    def test_the_limit_has_a_limit(self):
+    def test_limit_is_capped(self):
         self.assertEqual(10, paging.read({"limit": "11"}, KEYS).limit)
         self.assertEqual(3, paging.read({"limit": "3"}, KEYS).limit)
         self.assertEqual(0, paging.read({"limit": "0"}, KEYS).limit)
 
-    def test_marker_and_offset_are_kept(self):
+    def test_marker_and_offset_are_parsed(self):
         page = paging.read({"marker": "x", "offset": "7"}, KEYS)
         self.assertEqual(("x", 7), (page.marker, page.offset))
 
-    def test_sort_takes_keys_and_directions(self):
+    def test_sort_has_keys_and_directions(self):
         page = paging.read({"sort": "size:asc, name"}, KEYS)
         self.assertEqual((("size_gib", "asc"), ("name", "desc")), page.sort)
 
-    def test_a_key_sorts_once_however_often_it_is_asked_for(self):
+    def test_repeated_sort_key_counts_once(self):
         # Each further one would make the statement longer by all those before it.
         page = paging.read({"sort": "name:asc" + ",size,name:desc" * 1000}, KEYS)
         self.assertEqual((("name", "asc"), ("size_gib", "desc")), page.sort)
 
-    def test_the_old_way_to_sort_still_works(self):
+    def test_sort_key_and_sort_dir_are_supported(self):
         page = paging.read({"sort_key": "name", "sort_dir": "asc"}, KEYS)
         self.assertEqual((("name", "asc"),), page.sort)
 
-    def test_what_is_wrong_is_named(self):
+    def test_invalid_parameter_is_named(self):
         cases = {
             "limit": ({"limit": "-1"}, {"limit": "x"}, {"limit": ""}, {"limit": "1" * 11}),
             "offset": ({"offset": "-1"}, {"offset": "1.5"}, {"offset": "²"}),
@@ -61,17 +61,17 @@ class ReadTest(unittest.TestCase):
 
 
 class FiltersTest(unittest.TestCase):
-    def test_what_is_no_filter_is_left_out(self):
+    def test_common_parameters_are_no_filters(self):
         query = {"limit": "1", "marker": "x", "all_tenants": "1", "status": "error"}
         self.assertEqual({"status": "error"}, paging.filters(query, {"status"}, mv.LATEST))
 
-    def test_an_unknown_filter_is_refused_since_3_31_and_ignored_before(self):
+    def test_unknown_filter_is_refused_since_3_31(self):
         query = {"color": "red"}
         self.assertEqual({}, paging.filters(query, {"status"}, mv.Version(3, 30)))
         with self.assertRaisesRegex(exception.BadRequest, "Invalid filters color are found"):
             paging.filters(query, {"status"}, mv.RESOURCE_FILTER)
 
-    def test_only_admins_see_all_projects_and_only_if_they_ask(self):
+    def test_all_projects_needs_administrator_and_parameter(self):
         cases = [
             (True, {"all_tenants": "1"}, None),
             (True, {"all_tenants": "True"}, None),
@@ -85,13 +85,13 @@ class FiltersTest(unittest.TestCase):
                 context = mock.Mock(is_admin=is_admin, project_id="p")
                 self.assertEqual(expected, paging.project(context, query))
 
-    def test_whoever_has_no_project_sees_nothing_instead_of_everything(self):
+    def test_caller_without_project_gets_empty_list(self):
         context = mock.Mock(is_admin=False, project_id=None)
         self.assertEqual("", paging.project(context, {"all_tenants": "1"}))
 
 
 class NextLinkTest(unittest.TestCase):
-    def test_there_is_one_only_after_a_full_page(self):
+    def test_next_link_needs_full_page(self):
         made = mock.Mock()
         wanted = mock.Mock(limit=2)
         self.assertEqual([], paging.next_link(made, "/x", {}, wanted, [{"id": 1}]))

@@ -43,7 +43,7 @@ class Case(unittest.TestCase):
 
 
 class PersonasTest(Case):
-    def test_who_may_do_what(self):
+    def test_personas_have_expected_permissions(self):
         #           roles                 own    other project
         cases = {
             ("admin",): (True, True),
@@ -58,26 +58,26 @@ class PersonasTest(Case):
                 found = tuple(policy.allows(asked, RULE, target(p)) for p in ("p", "other"))
                 self.assertEqual(expected, found)
 
-    def test_readers_may_look(self):
+    def test_reader_may_read(self):
         self.assertTrue(policy.allows(context("reader"), "volume:attachment_get", target()))
         self.assertFalse(policy.allows(context("reader"), "volume:attachment_get", target("x")))
 
-    def test_a_refusal_names_the_rule(self):
+    def test_refusal_names_rule(self):
         with self.assertRaisesRegex(
             exception.Forbidden, f"^Policy doesn't allow {RULE} to be performed.$"
         ):
             policy.authorize(context("reader"), RULE, target())
 
-    def test_a_token_for_the_system_or_a_domain_is_not_for_projects(self):
+    def test_system_and_domain_tokens_are_forbidden(self):
         for scope in ({"system_scope": "all"}, {"domain_id": "d"}):
             with self.subTest(scope):
                 self.assertFalse(policy.allows(context("admin", **scope), RULE, target()))
 
-    def test_a_rule_that_nobody_registered_is_a_mistake(self):
+    def test_unregistered_rule_raises(self):
         with self.assertRaises(KeyError):
             policy.allows(context("admin"), "volume:typo", target())
 
-    def test_we_decide_as_oslo_policy_does(self):
+    def test_decisions_equal_those_of_oslo_policy(self):
         enforcer = policy.get_enforcer()
         for roles in (("admin",), ("member",), ("reader",), ()):
             for rule in policy.list_rules():
@@ -91,12 +91,12 @@ class PersonasTest(Case):
 
 
 class FilesTest(Case):
-    def test_a_file_overrides_the_defaults(self):
+    def test_file_overrides_defaults(self):
         self.file.write_text(f"'{RULE}': 'role:guest'\n", encoding="utf-8")
         self.assertTrue(policy.allows(context("guest"), RULE, target()))
         self.assertFalse(policy.allows(context("member"), RULE, target()))
 
-    def test_a_changed_file_counts_soon(self):
+    def test_changed_file_takes_effect_soon(self):
         self.file.write_text("{}", encoding="utf-8")
         self.assertFalse(policy.allows(context("guest"), RULE, target()))
         self.file.write_text(f"'{RULE}': 'role:guest'\n", encoding="utf-8")
@@ -115,7 +115,7 @@ class FilesTest(Case):
     def _guest_may(self):
         return policy.allows(context("guest"), RULE, target())
 
-    def test_a_broken_file_changes_nothing_and_is_complained_about(self):
+    def test_invalid_file_changes_nothing_and_is_logged(self):
         self.file.write_text(f"'{RULE}': 'role:guest'\n", encoding="utf-8")
         self.assertTrue(self._guest_may())
         for text in ("[", f"'{RULE}': 'guest'", f"'{RULE}': 'rule:guests'", f"'{RULE}': 'x:y'"):
@@ -129,7 +129,7 @@ class FilesTest(Case):
                 logs.output[0], f"{self.file} is broken: .* previous rules stay in force"
             )
 
-    def test_a_file_that_stays_broken_is_complained_about_again(self):
+    def test_invalid_file_is_logged_again(self):
         self.assertFalse(self._guest_may())
         self.file.write_text("[", encoding="utf-8")
         for seconds, complaints in ((2, 1), (30, 0), (31, 1), (2, 0), (61, 1)):
@@ -139,7 +139,7 @@ class FilesTest(Case):
                 self.assertFalse(self._guest_may())
             self.assertEqual(1 + complaints, len(logs.output), (seconds, logs.output))
 
-    def test_a_file_that_is_mended_counts_soon(self):
+    def test_corrected_file_takes_effect_soon(self):
         self.assertFalse(self._guest_may())
         self.file.write_text("[", encoding="utf-8")
         self._later()
@@ -148,7 +148,7 @@ class FilesTest(Case):
         self._later()
         self.assertTrue(self._guest_may())
 
-    def test_without_the_file_the_defaults_hold_again(self):
+    def test_removed_file_restores_defaults(self):
         self.file.write_text(f"'{RULE}': 'role:guest'\n", encoding="utf-8")
         self.assertTrue(self._guest_may())
         self.file.unlink()
@@ -156,7 +156,7 @@ class FilesTest(Case):
         self.assertFalse(self._guest_may())
         self.assertTrue(policy.allows(context("member"), RULE, target()))
 
-    def test_nothing_starts_with_a_broken_file(self):
+    def test_invalid_file_prevents_start(self):
         self.file.write_text("[", encoding="utf-8")
         for _ in range(2):
             with self.assertRaisesRegex(exception.ConfigurationError, str(self.file)):
@@ -164,11 +164,11 @@ class FilesTest(Case):
         self.file.write_text("{}", encoding="utf-8")
         policy.load()
 
-    def test_rules_that_nothing_asks_for_are_told(self):
+    def test_unused_rules_are_returned(self):
         self.file.write_text("'volume:typo': '@'\n'volume:get': '@'", encoding="utf-8")
         self.assertEqual(["volume:typo"], policy.check_files())
 
-    def test_files_are_not_looked_at_for_each_decision(self):
+    def test_files_are_not_checked_for_each_decision(self):
         asked = context("member")
         policy.load()
         self._later(0.0)
@@ -177,13 +177,13 @@ class FilesTest(Case):
                 policy.allows(asked, RULE, target())
         self.assertLessEqual(look.call_count, 1)
 
-    def test_an_administrator_is_who_the_rules_say(self):
+    def test_administrator_is_defined_by_rule(self):
         self.file.write_text("'context_is_admin': 'role:chief'\n", encoding="utf-8")
         self.assertTrue(context("chief").is_admin)
         self.assertFalse(context("admin").is_admin)
 
 
-class MemoryTest(Case):
+class CacheTest(Case):
     """Within one request nothing is decided twice."""
 
     def setUp(self):
@@ -195,22 +195,22 @@ class MemoryTest(Case):
             found = [policy.allows(self.asked, RULE, each) for each in targets]
         return found, decide.call_count
 
-    def test_a_rule_is_asked_once_for_each_target(self):
+    def test_decision_is_cached_for_each_target(self):
         found = self._decisions(target(), target("other"), target(), target("other"))
         self.assertEqual(([True, False, True, False], 2), found)
 
-    def test_rules_and_requests_have_answers_of_their_own(self):
+    def test_decisions_are_cached_by_rule_and_request(self):
         self.assertTrue(policy.allows(self.asked, RULE, target()))
         self.assertFalse(policy.allows(self.asked, "admin_api", target()))
         self.assertFalse(policy.allows(context("reader"), RULE, target()))
 
-    def test_nothing_is_remembered_of_who_may_turn_out_to_be_an_administrator(self):
+    def test_is_admin_is_not_cached(self):
         asked = RequestContext(user_id="u", project_id="p", roles=["admin"])
         asked.is_admin = policy.is_admin(asked)
         self.assertIsNone(asked.policy_cache)
         self.assertTrue(policy.allows(asked, "context_is_admin", target()))
 
-    def test_rules_that_change_meanwhile_are_asked_anew(self):
+    def test_changed_rules_clear_cache(self):
         self.assertTrue(policy.allows(self.asked, RULE, target()))
         self.file.write_text(f'"{RULE}": "!"\n')
         policy.forget()
@@ -233,20 +233,20 @@ class RegisterTest(Case):
                 path = operation["path"].removeprefix("/v3/{project_id}")
                 yield f"{operation['method']} {path}", rule.name
 
-    def test_every_endpoint_is_an_operation_of_its_rule(self):
+    def test_each_endpoint_is_operation_of_its_rule(self):
         documented = set(self._operations())
         enforced = {(each.operation, each.policy) for each in self.endpoints if each.policy}
         self.assertEqual(set(), enforced - documented)
 
-    def test_every_operation_of_a_rule_is_an_endpoint(self):
+    def test_each_operation_is_endpoint(self):
         known = {each.operation for each in self.endpoints}
         self.assertEqual(set(), {operation for operation, _ in self._operations()} - known)
 
-    def test_no_endpoint_is_without_a_rule(self):
+    def test_each_endpoint_has_rule(self):
         free = [each.operation for each in self.endpoints if not each.policy]
         self.assertEqual([], free, "name a rule: policy.ANYBODY is one as well")
 
-    def test_every_rule_is_for_projects_and_described(self):
+    def test_each_rule_has_project_scope_and_description(self):
         for rule in self.rules.values():
             if isinstance(rule, oslo_policy.DocumentedRuleDefault):
                 self.assertEqual(["project"], rule.scope_types, rule.name)
@@ -256,11 +256,11 @@ class RegisterTest(Case):
 class SignaturesTest(unittest.TestCase):
     """oslo.policy's private function is the one that ours stands for."""
 
-    def test_oslo_policy_is_the_one_we_know(self):
+    def test_oslo_policy_has_known_signature(self):
         policy.patch_oslo_policy_cache()
         self.assertIs(policy._check, oslo_checks._check, "oslo.policy has changed: see policy.py")
 
-    def test_another_oslo_policy_stays_as_it_is(self):
+    def test_unknown_oslo_policy_is_left_unchanged(self):
         def other(rule, target):
             """Has other arguments."""
 
@@ -268,7 +268,7 @@ class SignaturesTest(unittest.TestCase):
             policy.patch_oslo_policy_cache()
             self.assertIs(other, oslo_checks._check)
 
-    def test_checks_of_both_kinds_are_called(self):
+    def test_checks_with_and_without_current_rule_are_called(self):
         class Old:
             def __call__(self, target, creds, enforcer):
                 return creds["x"]

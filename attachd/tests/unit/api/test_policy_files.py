@@ -71,7 +71,7 @@ class Case(unittest.TestCase):
 
 
 class CheckTest(Case):
-    def test_what_oslo_policy_understands_is_no_mistake(self):
+    def test_valid_rules_are_accepted(self):
         for text in FINE:
             with self.subTest(text):
                 self.check(text)
@@ -87,7 +87,7 @@ class CheckTest(Case):
             ):
                 self.check(text)
 
-    def test_a_file_that_cannot_be_read_is_broken(self):
+    def test_unreadable_file_is_invalid(self):
         for path, reason in (
             (self.folder, "it cannot be read: Is a directory"),
             (self.folder / "gone", "it cannot be read: No such file"),
@@ -98,17 +98,17 @@ class CheckTest(Case):
         with self.assertRaisesRegex(exception.ConfigurationError, "it is not UTF-8"):
             policy_files.check([self.file], DEFAULTS, KNOWN)
 
-    def test_a_later_file_is_blamed_for_what_it_breaks(self):
+    def test_later_file_is_named_for_mistake_in_earlier_one(self):
         other = self.folder / "other.yaml"
         other.write_text("eat: rule:none\n")
         with self.assertRaisesRegex(exception.ConfigurationError, f"file {other} is broken"):
             self.check("eat: role:cook", other)
 
-    def test_rules_that_nothing_asks_for_are_told(self):
+    def test_unused_rules_are_returned(self):
         text = "own: role:cook\neat: rule:own\nate: role:cook\ndrink: '@'\n"
         self.assertEqual(["ate", "drink"], self.check(text))
 
-    def test_our_own_defaults_are_without_mistakes(self):
+    def test_defaults_are_valid(self):
         text = "\n".join(f"'{each.name}': '{each.check_str}'" for each in policy.list_rules())
         self.file.write_text(text)
         credentials = policy._CREDENTIALS
@@ -125,10 +125,10 @@ class FindTest(Case):
             )
             self.addCleanup(CONF.clear_override, name, group="oslo_policy")
 
-    def test_there_need_not_be_any(self):
+    def test_files_are_optional(self):
         self.assertEqual([], policy_files.find(CONF))
 
-    def test_files_in_folders_follow(self):
+    def test_files_of_folders_follow_policy_file(self):
         self.file.touch()
         (self.folder / "d" / "inner").mkdir(parents=True)
         for name in ("b.yaml", "a.yaml", ".hidden"):
@@ -136,7 +136,7 @@ class FindTest(Case):
         found = [path.name for path in policy_files.find(CONF)]
         self.assertEqual(["policy.yaml", "a.yaml", "b.yaml"], found)
 
-    def test_whatever_happens_to_a_file_is_a_difference(self):
+    def test_state_differs_after_each_change(self):
         seen = [policy_files.state(CONF)]
         for change in (
             lambda: self.file.write_text("a"),
@@ -154,7 +154,7 @@ class FindTest(Case):
 class KindsTest(unittest.TestCase):
     """oslo.policy's private classes are those that we know."""
 
-    def test_checks_are_what_we_take_them_for(self):
+    def test_private_classes_of_oslo_policy_are_known(self):
         def parsed(text):
             return oslo_policy.RuleDefault("x", text).check
 

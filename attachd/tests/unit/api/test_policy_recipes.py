@@ -58,7 +58,7 @@ class Case(unittest.TestCase):
 
 
 class RecipesTest(Case):
-    def test_each_block_is_tried_here(self):
+    def test_each_recipe_has_a_test(self):
         self.assertEqual(
             {
                 *("attachers", "compute", "orchestrator", "auditor", "auditor-more", "watcher"),
@@ -67,7 +67,7 @@ class RecipesTest(Case):
             set(self.recipes),
         )
 
-    def test_only_some_members_attach(self):
+    def test_attach_for_some_members(self):
         self.cook("attachers")
         rules = [line.split('"')[1] for line in self.recipes["attachers"].splitlines()][1:]
         self.assertEqual(12, len(rules))
@@ -78,7 +78,7 @@ class RecipesTest(Case):
         self.assertEqual({*rules}, self.may("member attacher", *rules))
         self.assertEqual({*rules}, self.may("admin", *rules, project="q"))
 
-    def test_attaching_through_compute_only(self):
+    def test_attach_through_nova_only(self):
         others = "".join(self.recipes["attachers"].splitlines(keepends=True)[1:])
         self.recipes["compute"] += others
         self.cook("compute")
@@ -88,7 +88,7 @@ class RecipesTest(Case):
         self.assertEqual(set(), self.may("member", CREATE, project="q", **through))
         self.assertEqual(set(), self.may("reader", CREATE, **through))
 
-    def test_who_attaches_to_hosts_by_name(self):
+    def test_attach_to_hosts_by_name(self):
         self.cook("orchestrator")
         both = {CREATE, CREATE_ON_HOST}
         self.assertEqual({CREATE}, self.may("member", *both))
@@ -98,7 +98,7 @@ class RecipesTest(Case):
         self.assertTrue(self.may("orchestrator", "volume:agent_get"))
         self.assertFalse(self.may("orchestrator", "volume:agent_delete"))
 
-    def test_an_auditor_sees_everything_and_changes_nothing(self):
+    def test_auditor_reads_everything_and_changes_nothing(self):
         self.cook("auditor")
         asked = RequestContext(user_id="u", project_id="q", roles=["auditor"])
         self.assertTrue(policy.is_admin(asked))
@@ -112,7 +112,7 @@ class RecipesTest(Case):
         self.assertIn(LOOK, seen)
         self.assertNotIn(SECRETS, seen)
 
-    def test_others_are_who_they_were_beside_an_auditor(self):
+    def test_auditor_leaves_other_personas_unchanged(self):
         every = {each.name for each in policy.list_rules()}
         asked = [
             (roles, project)
@@ -125,19 +125,19 @@ class RecipesTest(Case):
         after = [self.may(roles, *every, project=project) for roles, project in asked]
         self.assertEqual(before, after)
 
-    def test_what_else_an_auditor_looks_at(self):
+    def test_auditor_reads_other_resources(self):
         self.cook("auditor", "auditor-more")
         rules = [line.split('"')[1] for line in self.recipes["auditor-more"].splitlines()]
         self.assertEqual({*rules}, self.may("auditor", *rules, project="q"))
         self.assertEqual(set(), self.may("member", *rules))
 
-    def test_a_user_for_monitoring(self):
+    def test_monitoring_user(self):
         self.cook("auditor", "watcher")
         self.assertTrue(self.may("auditor", WATCH, project="q"))
         self.assertTrue(self.may("admin", WATCH))
         self.assertFalse(self.may("member reader", WATCH))
 
-    def test_multiattach_for_some(self):
+    def test_multiattach_for_some_projects(self):
         self.cook("multiattach")
         bootable = "volume:multiattach_bootable_volume"
         self.assertEqual(set(), self.may("member", MULTIATTACH, bootable))
@@ -147,7 +147,7 @@ class RecipesTest(Case):
         self.assertFalse(self.may("member", MULTIATTACH))
         self.assertTrue(self.may("member", MULTIATTACH, project="6f70656e2d73657361"))
 
-    def test_nothing_by_force(self):
+    def test_force_is_denied(self):
         self.cook("no-force")
         forced = {
             each.name
@@ -157,13 +157,13 @@ class RecipesTest(Case):
         self.assertEqual(set(), self.may("admin", *forced))
         self.assertEqual({DELETE}, self.may("admin", DELETE))
 
-    def test_volumes_for_reading(self):
+    def test_read_only_volumes(self):
         self.cook("read-only")
         rules = ("volume:update_readonly_flag", "volume:retype")
         self.assertEqual(set(), self.may("member", *rules))
         self.assertEqual({*rules}, self.may("admin", *rules))
 
-    def test_members_need_not_see_secrets(self):
+    def test_members_without_secrets(self):
         self.cook("secrets")
         self.assertFalse(self.may("member", SECRETS))
         self.assertTrue(self.may("member", SECRETS, service_roles=["service"]))

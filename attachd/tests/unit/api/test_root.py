@@ -31,7 +31,7 @@ class RouteTableTest(register.Case):
         found = self.table.find(method, url.split("/")[1:])
         return found and (found.candidates[0].path, found.url_project, found.values)
 
-    def test_urls_lead_to_endpoints(self):
+    def test_urls_match_endpoints(self):
         cases = {
             "/snacks": ("/snacks", None, ()),
             "/abc-1/snacks": ("/snacks", "abc-1", ()),
@@ -44,7 +44,7 @@ class RouteTableTest(register.Case):
             with self.subTest(url):
                 self.assertEqual(expected, self.find(url))
 
-    def test_other_urls_lead_nowhere(self):
+    def test_unknown_urls_match_nothing(self):
         for url in (
             "/", "/abc", "/demo/snacks", "/abc/abc/snacks", "/snacks//", "/snacks//crumbs/k",
             "/snacks/", "/abc-1/snacks/", "/snacks/s1/crumbs", "/snacks/s1/crumbs/",
@@ -53,12 +53,12 @@ class RouteTableTest(register.Case):
             with self.subTest(url):
                 self.assertIsNone(self.find(url))
 
-    def test_a_method_that_a_url_does_not_have_leads_nowhere(self):
+    def test_unknown_method_matches_nothing(self):
         self.assertIsNone(self.find("/snacks", "DELETE"))
         self.assertIsNotNone(self.find("/snacks", "POST"))
 
 
-class AbsentTest(RouteTableTest):
+class UnsupportedTest(RouteTableTest):
     """All the same, with something that is not there."""
 
     def setUp(self):
@@ -68,14 +68,14 @@ class AbsentTest(RouteTableTest):
         )
         self.table = root.RouteTable(endpoint.REGISTER, PROJECT, [nothing])
 
-    def test_all_below_it_leads_there_by_every_method(self):
+    def test_unsupported_resource_matches_all_urls_below_it(self):
         for url in ("/nuts", "/nuts/", "/nuts/n1", "/nuts/n1/action", "/nuts/\x00/a/b/c"):
             for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "X"):
                 with self.subTest(url, method=method):
                     self.assertEqual(("/nuts", None, ()), self.find(url, method))
                     self.assertEqual(("/nuts", "abc", ()), self.find(f"/abc{url}", method))
 
-    def test_nothing_beside_it_does(self):
+    def test_unsupported_resource_matches_nothing_else(self):
         for url in ("/nut", "/nutshell", "/snacks/s1/nuts", "/abc/abc/nuts"):
             with self.subTest(url):
                 self.assertIsNone(self.find(url))
@@ -115,7 +115,7 @@ class Case(register.Case):
 
 
 class HeadersTest(Case):
-    def test_an_answer_carries_version_and_request_id(self):
+    def test_response_has_version_and_request_id(self):
         answer = self.ask("GET", "/snacks/s1", version="volume latest")
         self.assertEqual(200, answer.status)
         self.assertEqual({"snack": 1}, answer.body)
@@ -127,63 +127,63 @@ class HeadersTest(Case):
             answer.headers["x-openstack-request-id"], answer.headers["x-compute-request-id"]
         )
 
-    def test_an_error_carries_them_too(self):
+    def test_error_has_version_and_request_id(self):
         self.result = exception.Conflict(reason="no")
         answer = self.ask("GET", "/snacks/s1", version="volume 3.27")
         self.assertEqual(409, answer.status)
         self.assertEqual("volume 3.27", answer.headers["openstack-api-version"])
         self.assertIn("x-compute-request-id", answer.headers)
 
-    def test_an_inbound_request_id_is_not_echoed(self):
+    def test_inbound_request_id_is_not_returned(self):
         theirs = "req-11111111-2222-3333-4444-555555555555"
         answer = self.ask("GET", "/snacks/s1", x_openstack_request_id=theirs)
         self.assertNotEqual(theirs, answer.headers["x-openstack-request-id"])
 
-    def test_a_version_that_is_too_new_is_echoed(self):
+    def test_too_new_version_is_returned_in_error(self):
         answer = self.ask("GET", "/snacks/s1", version="volume 3.72")
         self.assertEqual(406, answer.status)
         self.assertEqual("volume 3.72", answer.headers["openstack-api-version"])
         self.assertEqual(406, answer.body["computeFault"]["code"])
 
-    def test_a_version_before_3_is_not_echoed(self):
+    def test_version_before_3_is_not_returned(self):
         answer = self.ask("GET", "/snacks/s1", version="volume 2.0")
         self.assertEqual(406, answer.status)
         self.assertNotIn("openstack-api-version", answer.headers)
 
-    def test_without_a_version_it_is_the_oldest(self):
+    def test_missing_version_means_oldest(self):
         answer = self.ask("GET", "/snacks/s1", version=None)
         self.assertEqual(404, answer.status)
         self.assertIn("itemNotFound", answer.body)
         self.assertEqual("volume 3.0", answer.headers["openstack-api-version"])
 
-    def test_our_own_version_is_answered_where_it_was_asked_for(self):
+    def test_ext_version_is_returned_if_requested(self):
         answer = self.ask("GET", "/snacks/s1", version="volume 3.71, attachd 1.0")
         self.assertEqual("volume 3.71, attachd 1.0", answer.headers["openstack-api-version"])
 
-    def test_who_is_not_identified_gets_no_compute_request_id(self):
+    def test_unauthorized_has_no_compute_request_id(self):
         answer = self.ask("GET", "/snacks/s1", token="nobody")
         self.assertEqual(401, answer.status)
         self.assertNotIn("x-compute-request-id", answer.headers)
 
-    def test_an_answer_without_a_body_is_empty(self):
+    def test_empty_response_has_no_body(self):
         answer = self.ask("DELETE", "/snacks/s1")
         self.assertEqual((202, b""), (answer.status, answer.raw))
 
-    def test_an_unforeseen_error_is_answered(self):
+    def test_unexpected_error_returns_500(self):
         self.result = KeyError("secret")
         with self.assertLogs("attachd.api.errors", "ERROR"):
             answer = self.ask("GET", "/snacks/s1")
         self.assertEqual(500, answer.status)
         self.assertIn(answer.headers["x-openstack-request-id"], answer.fault)
 
-    def test_an_answer_that_json_cannot_say_is_an_unforeseen_error(self):
+    def test_response_that_is_not_json_returns_500(self):
         self.result = {"snack": object()}
         with self.assertLogs("attachd.api.errors", "ERROR"):
             self.assertEqual(500, self.ask("GET", "/snacks/s1").status)
 
 
 class UnroutedTest(Case):
-    def test_an_unrouted_url_is_told_in_the_form_that_is_accepted(self):
+    def test_unknown_url_returns_404_in_accepted_format(self):
         for path in ("/nothing", "/demo/snacks/s1", "//v2/snacks/s1", "//favicon.ico", "/snacks"):
             with self.subTest(path):
                 answer = self.ask("GET", path)
@@ -194,12 +194,12 @@ class UnroutedTest(Case):
         answer = self.ask("GET", "/nothing", accept="text/html")
         self.assertIn("text/html", answer.headers["content-type"])
 
-    def test_a_wrong_method_is_unrouted(self):
+    def test_wrong_method_returns_404(self):
         self.assertEqual({"message", "code", "title"}, set(self.ask("PATCH", "/snacks/s1").body))
 
 
 class VersionsTest(Case):
-    def test_the_root_lists_the_one_version(self):
+    def test_root_lists_versions(self):
         answer = self.ask("GET", "//", version=None)
         self.assertEqual(300, answer.status)
         (document,) = answer.body["versions"]
@@ -210,26 +210,26 @@ class VersionsTest(Case):
         links = {link["rel"]: link["href"] for link in document["links"]}
         self.assertEqual("http://api.example:8776/v3/", links["self"])
 
-    def test_the_version_itself_shows_the_same(self):
+    def test_version_url_shows_same_document(self):
         answer = self.ask("GET", "/", version=None)
         self.assertEqual(200, answer.status)
         self.assertEqual(self.ask("GET", "//").body, answer.body)
 
-    def test_without_its_slash_the_version_is_elsewhere(self):
+    def test_version_url_without_slash_redirects(self):
         answer = self.ask("GET", "", version=None)
         self.assertEqual(302, answer.status)
         self.assertEqual("http://api.example:8776/v3/", answer.headers["location"])
 
-    def test_links_lead_to_the_public_endpoint(self):
+    def test_version_links_have_public_endpoint(self):
         CONF.set_override("public_endpoint", "https://cloud/volume", group="api")
         self.addCleanup(CONF.clear_override, "public_endpoint", group="api")
         self.assertEqual("https://cloud/volume/v3/", self.ask("GET", "").headers["location"])
 
-    def test_an_empty_path_is_the_root(self):
+    def test_empty_path_is_root(self):
         environ = served.Api._environ("GET", "", b"")
         self.assertEqual(300, served.Api(None, app.make_app()).send(environ).status)
 
-    def test_versions_are_only_to_be_read(self):
+    def test_version_documents_are_read_only(self):
         for path in ("//", "/", ""):
             for method in ("POST", "DELETE", "PUT"):
                 with self.subTest(path, method=method):

@@ -14,7 +14,7 @@ from attachd.tests.functional import served
 NAME = "attachd_api_requests_total"
 
 
-class MeasuredTest(unittest.TestCase):
+class MetricsMiddlewareTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.api = served.use(self)
@@ -27,7 +27,7 @@ class MeasuredTest(unittest.TestCase):
         labels = {"method": method, "endpoint": endpoint, "status": str(status)}
         return metrics.value(self.recorder, NAME, **labels)
 
-    def test_requests_count_by_template_and_never_by_path(self):
+    def test_requests_are_counted_by_path_template(self):
         self.api.ask("GET", "/volumes/detail")
         self.api.ask("GET", "/volumes/11111111-2222-3333-4444-555555555555")
         self.api.ask("GET", f"/{served.PROJECT}/volumes/nothing")
@@ -41,27 +41,27 @@ class MeasuredTest(unittest.TestCase):
         )
         self.assertEqual(2.0, found)
 
-    def test_actions_have_their_names(self):
+    def test_actions_are_counted_by_name(self):
         self.api.ask("POST", "/volumes/x/action", {"os-reserve": {}})
         self.assertEqual(1.0, self.count("POST", "/volumes/{volume_id}/action os-reserve", 404))
         self.api.ask("POST", "/volumes/x/action", {"os-nonsense": {}})
         self.assertEqual(1.0, self.count("POST", "/volumes/{volume_id}/action", 400))
 
-    def test_callers_cannot_make_labels(self):
+    def test_clients_cannot_create_labels(self):
         for method, path in (("MAKE", "/volumes"), ("GET", "/nothing/like/that"), ("GET", "//x")):
             self.api.ask(method, path)
         self.assertEqual(1.0, self.count("other", "other", 404))
         self.assertEqual(2.0, self.count("GET", "other", 404))
 
-    def test_health_checks_are_told_apart(self):
+    def test_health_checks_have_own_label(self):
         self.api.ask("GET", "//healthcheck")
         self.assertEqual(1.0, self.count("GET", "/healthcheck", 200))
 
-    def test_one_that_nobody_wants_measured_is_not(self):
+    def test_metrics_disabled_means_no_middleware(self):
         backends.override(self, "enabled", False, "metrics")
         self.assertNotIsInstance(app.make_app(), telemetry_middleware.Measured)
 
-    def test_what_raises_is_a_500(self):
+    def test_exception_counts_as_500(self):
         def broken(environ, start_response):
             raise KeyError
 
@@ -72,8 +72,8 @@ class MeasuredTest(unittest.TestCase):
         self.assertEqual(1.0, self.count("GET", "other", 500))
 
 
-class StaysTest(unittest.TestCase):
-    def test_nothing_begins_in_the_master_of_uwsgi(self):
+class UwsgiMasterTest(unittest.TestCase):
+    def test_exporter_does_not_start_in_uwsgi_master(self):
         for worker, expected in ((0, False), (1, True)):
             server = mock.Mock(worker_id=lambda number=worker: number)
             with mock.patch.dict(sys.modules, uwsgi=server):
@@ -81,8 +81,8 @@ class StaysTest(unittest.TestCase):
         self.assertTrue(telemetry_middleware._stays())
 
 
-class TracedTest(unittest.TestCase):
-    def test_a_span_has_template_and_ids(self):
+class TracingMiddlewareTest(unittest.TestCase):
+    def test_span_has_template_and_ids(self):
         span = mock.Mock()
         environ = {
             "REQUEST_METHOD": "GET",
@@ -97,10 +97,10 @@ class TracedTest(unittest.TestCase):
         span.set_attribute.assert_any_call("openstack.request_id", "req-1")
         self.assertEqual(2, span.set_attribute.call_count)
 
-    def test_without_a_span_nothing_happens(self):
+    def test_missing_span_is_ignored(self):
         self.assertEqual([], telemetry_middleware.Traced(lambda _environ, _start: [])({}, None))
 
-    def test_nothing_is_wrapped_where_nobody_wants_traces(self):
+    def test_tracing_disabled_means_no_middleware(self):
         CONF([], project="attachd", default_config_files=[])
         inner = app.FaultMiddleware(lambda _environ, _start: [])
         self.assertIs(inner, telemetry_middleware.traced(inner))

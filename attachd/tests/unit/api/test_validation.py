@@ -27,10 +27,10 @@ class MessagesTest(unittest.TestCase):
     def check(self, value, root=""):
         validation.Validator(SCHEMA).check(value, root)
 
-    def test_what_fits_passes(self):
+    def test_valid_value_passes(self):
         self.check({"thing": {"id": ID, "name": None, "mode": "ro", "tags": [1]}})
 
-    def test_a_message_names_field_value_and_reason(self):
+    def test_message_names_field_value_and_reason(self):
         form = "Invalid input for field/attribute "
         thing = {"id": ID}
         cases = [
@@ -62,22 +62,22 @@ class MessagesTest(unittest.TestCase):
                 self.check(value)
             self.assertEqual(expected, str(raised.exception))
 
-    def test_a_pattern_is_told_as_it_is_described(self):
+    def test_pattern_error_has_description(self):
         validator = validation.Validator({"pattern": "^[0-9]+$", "description": "a number"})
         with self.assertRaisesRegex(exception.BadRequest, "^'x' is not a number$"):
             validator.check("x")
 
-    def test_keys_outside_of_a_pattern_are_named(self):
+    def test_unmatched_keys_are_named(self):
         with self.assertRaisesRegex(exception.BadRequest, r"\('y' was unexpected\)"):
             self.check({"thing": {"id": ID, "pairs": {"x1": 1, "y": 2}}})
 
-    def test_a_value_alone_is_called_as_asked(self):
+    def test_root_value_has_given_name(self):
         with self.assertRaisesRegex(exception.InvalidInput, "attribute id. .*in os-eat.thing.id"):
             self.check({"thing": {"id": "x"}}, "os-eat")
         with self.assertRaisesRegex(exception.InvalidInput, "attribute os-eat. Value: 1. "):
             self.check(1, "os-eat")
 
-    def test_messages_stay_short(self):
+    def test_messages_are_short(self):
         huge = "ü\n" * 100_000
         for value in (
             {"thing": {"id": huge}},
@@ -94,7 +94,7 @@ class MessagesTest(unittest.TestCase):
 
 
 class UuidTest(unittest.TestCase):
-    def test_uuids_are_taken_with_and_without_hyphens(self):
+    def test_uuid_may_have_hyphens(self):
         validator = validation.Validator(UUID)
         for value in (ID, ID.upper(), ID.replace("-", "")):
             validator.check(value)
@@ -103,8 +103,8 @@ class UuidTest(unittest.TestCase):
                 validator.check(value)
 
 
-class LadderTest(unittest.TestCase):
-    def test_the_schema_of_the_version_asked_for_is_used(self):
+class VersionedSchemaTest(unittest.TestCase):
+    def test_schema_of_requested_version_is_used(self):
         ladder = validation.VersionedSchema([(1, {"const": "old"}), (5, {"const": "new"})], 0)
         ladder.check("anything", 0)
         ladder.check("old", 4)
@@ -112,15 +112,15 @@ class LadderTest(unittest.TestCase):
         with self.assertRaises(exception.BadRequest):
             ladder.check("old", 6)
 
-    def test_what_holds_in_a_version_can_be_asked_for(self):
+    def test_schema_of_version_can_be_looked_up(self):
         ladder = validation.VersionedSchema([(1, {"const": "old"}), (5, {"const": "new"})], 0)
         self.assertIsNone(ladder.at(0))
         self.assertEqual({"const": "old"}, ladder.at(4).schema)
 
-    def test_a_single_schema_holds_since_the_beginning(self):
+    def test_single_schema_applies_since_first_version(self):
         with self.assertRaises(exception.BadRequest):
             validation.VersionedSchema({"const": 1}, 3).check(2, 3)
 
-    def test_a_schema_that_is_none_is_found_at_once(self):
+    def test_invalid_schema_raises(self):
         with self.assertRaises(Exception):  # noqa: B017  jsonschema's affair which one
             validation.VersionedSchema({"type": "strong"}, 0)

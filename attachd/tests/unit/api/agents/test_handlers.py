@@ -17,24 +17,24 @@ class HandlersTest(unittest.TestCase):
         for host in ("node-2", "node-1"):
             agents.report(host)
 
-    def test_they_are_listed_by_name_and_shown_one_by_one(self):
+    def test_agents_are_listed_by_name_and_shown(self):
         listed = handlers.index()["agents"]
         self.assertEqual(["node-1", "node-2"], [each["host"] for each in listed])
         self.assertEqual({"agent": listed[1]}, handlers.show("node-2"))
 
-    def test_one_that_nobody_knows_is_not_found(self):
+    def test_unknown_agent_returns_404(self):
         for call in (handlers.show, handlers.delete):
             with self.assertRaisesRegex(exception.AgentNotFound, "node-3"):
                 call("node-3")
 
-    def test_one_is_forgotten_unless_it_has_attachments(self):
+    def test_delete_agent_with_attachments_returns_409(self):
         rows.add_attachment(rows.add_volume()["id"], "attached", agent="node-1")
         self.assertIsNone(handlers.delete("node-2"))
         with self.assertRaises(exception.Conflict):
             handlers.delete("node-1")
         self.assertEqual(["node-1"], [each["host"] for each in handlers.index()["agents"]])
 
-    def test_without_the_opt_in_they_do_not_exist(self):
+    def test_agents_need_ext_version(self):
         declared = [each for each in endpoint.load() if each.path.startswith("/agents")]
         self.assertEqual([mv.EXT_BASE] * 3, [each.ext_since for each in declared])
 
@@ -54,7 +54,7 @@ ROW = {
 
 
 class AgentTest(unittest.TestCase):
-    def test_it_tells_what_it_reported_and_no_secrets(self):
+    def test_agent_shows_report_without_secrets(self):
         self.assertEqual(
             {
                 "host": "node-1",
@@ -69,7 +69,7 @@ class AgentTest(unittest.TestCase):
             handlers.agent_view(ROW),
         )
 
-    def test_one_that_does_not_report_is_down_or_new(self):
+    def test_agent_without_report_is_down_or_new(self):
         self.assertEqual("down", handlers.agent_view({**ROW, "alive": False})["state"])
         nothing = dict.fromkeys(ROW, None)
         shown = handlers.agent_view({**nothing, "host": "node-1", "alive": False})

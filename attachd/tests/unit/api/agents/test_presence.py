@@ -17,17 +17,17 @@ class PresenceTest(unittest.TestCase):
         super().setUp()
         asking.use(self)
 
-    def test_it_connects_with_what_it_reports_under_its_own_name(self):
+    def test_connector_has_name_of_host(self):
         reported = {"host": "node-1.example", "initiator": "iqn.x", "mountpoint": "/dev/vdb"}
         agents.report(HOST, connector=reported)
         self.assertEqual({"host": HOST, "initiator": "iqn.x"}, presence.connector(HOST))
         presence.check(HOST, ELSE)
 
-    def test_a_host_that_nobody_knows_is_not_found(self):
+    def test_unknown_host_raises_agent_not_found(self):
         with self.assertRaisesRegex(exception.AgentNotFound, "No agent of host node-1"):
             presence.connector(HOST)
 
-    def test_one_that_does_not_report_is_away_and_since_when_is_told(self):
+    def test_silent_agent_raises_agent_unavailable_with_time(self):
         agents.report(HOST)
         agents.silence(HOST)
         for ask in (lambda: presence.connector(HOST), lambda: presence.check(HOST, ELSE)):
@@ -36,12 +36,12 @@ class PresenceTest(unittest.TestCase):
             ):
                 ask()
 
-    def test_one_that_has_never_reported_is_away(self):
+    def test_new_agent_raises_agent_unavailable(self):
         db.create(HOST, agents.KEY)
         with self.assertRaisesRegex(exception.AgentUnavailable, "has not been heard of yet"):
             presence.connector(HOST)
 
-    def test_whoever_needs_it_hears_what_can_be_done_without_it(self):
+    def test_check_adds_alternative_to_error(self):
         with self.assertRaisesRegex(exception.AgentUnavailable, f"since it was removed.*{ELSE}$"):
             presence.check(HOST, ELSE)
         agents.report(HOST)
@@ -50,7 +50,7 @@ class PresenceTest(unittest.TestCase):
             presence.check(HOST, ELSE)
         self.assertEqual(HOST, raised.exception.details["host"])
 
-    def test_a_host_that_cannot_attach_says_why_and_can_let_go_all_the_same(self):
+    def test_host_without_connector_raises_conflict_with_reason(self):
         for values, why in (
             ({"error": "iscsid does not run.", "connector": None}, "iscsid does not run"),
             ({"connector": None}, "does not say what to connect it with"),
@@ -60,11 +60,11 @@ class PresenceTest(unittest.TestCase):
                 presence.connector(HOST)
             presence.check(HOST, ELSE)
 
-    def test_a_host_with_trouble_that_can_attach_does(self):
+    def test_host_with_error_and_connector_is_used(self):
         agents.report(HOST, error="1 of 8 places for work hang.")
         self.assertEqual(HOST, presence.connector(HOST)["host"])
 
-    def test_a_device_that_nobody_remembers_keeps_others_away(self):
+    def test_orphan_device_on_other_host_raises_conflict(self):
         volume = rows.add_volume()["id"]
         device = {"attachment_id": "a", "volume_id": volume, "path": "/dev/sdx", "size_bytes": 1}
         agents.report("node-2", devices=[device])

@@ -11,12 +11,12 @@ from attachd.tests import asking, rows
 
 
 class ClustersTest(unittest.TestCase):
-    def test_lists_are_empty_whatever_is_asked_for(self):
+    def test_cluster_lists_are_empty(self):
         for act in (handlers.index, handlers.detail):
             for query in ({}, {"name": "c", "is_up": "true"}, {"frozen": "0"}):
                 self.assertEqual({"clusters": []}, act(query, mv.LATEST))
 
-    def test_unknown_filters_are_refused(self):
+    def test_unknown_filters_return_400(self):
         cases = {"colour": mv.LATEST, "frozen": mv.Version(3, 25)}
         for name, version in cases.items():
             for act in (handlers.index, handlers.detail):
@@ -25,7 +25,7 @@ class ClustersTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.BadRequest, "is_up"):
             handlers.index({"is_up": "perhaps"}, mv.LATEST)
 
-    def test_no_cluster_is_found(self):
+    def test_cluster_returns_404(self):
         for act, given in (
             (handlers.show, "c"),
             (handlers.enable, {"name": "c"}),
@@ -47,13 +47,13 @@ class CleanupTest(unittest.TestCase):
         answer = handlers.cleanup(body)
         return {name: [each["host"] for each in found] for name, found in answer.items()}
 
-    def test_who_is_down_has_to_be_started_first(self):
+    def test_cleanup_lists_services_that_are_down(self):
         self.assertEqual({"cleaning": [], "unavailable": ["h@down"]}, self.hosts())
 
-    def test_who_is_up_does_it_unasked(self):
+    def test_cleanup_lists_services_that_are_up(self):
         self.assertEqual({"cleaning": ["h@a"], "unavailable": []}, self.hosts(is_up=True))
 
-    def test_filters(self):
+    def test_cleanup_filters(self):
         services.disable(asking.BINARY, "h@down", None)
         cases = [
             ({"host": "h"}, ["h@down"]),
@@ -70,7 +70,7 @@ class CleanupTest(unittest.TestCase):
         for body, expected in cases:
             self.assertEqual(expected, self.hosts(**body)["unavailable"], body)
 
-    def test_a_volume_leads_to_its_backend(self):
+    def test_cleanup_of_volume_selects_its_backend(self):
         volume = rows.add_volume(host="h@down#p")["id"]
         elsewhere = rows.add_volume(host="h@a#p")["id"]
         self.assertEqual(["h@down"], self.hosts(resource_id=volume)["unavailable"])
@@ -78,7 +78,7 @@ class CleanupTest(unittest.TestCase):
         with self.assertRaisesRegex(exception.BadRequest, "no resource with UUID"):
             handlers.cleanup({"resource_id": asking.new_id()})
 
-    def test_what_is_told_of_a_service(self):
+    def test_cleanup_describes_service(self):
         (shown,) = handlers.cleanup({})["unavailable"]
         self.assertEqual({"id", "host", "binary", "cluster_name"}, set(shown))
         self.assertEqual("cinder-volume", shown["binary"])

@@ -21,7 +21,7 @@ from attachd.tests.unit.api.events.feeding import end, tell
 from attachd.tests.wait import TIMEOUT, wait_until
 
 
-class HubTest(unittest.TestCase):
+class BroadcasterTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
@@ -33,7 +33,7 @@ class HubTest(unittest.TestCase):
     def places(self, place, seconds=TIMEOUT):
         return [each["revision"] for each in self.hub.read_after(place, seconds)]
 
-    def test_who_is_behind_hears_at_once_and_who_is_not_waits(self):
+    def test_read_after_returns_past_events_or_waits(self):
         tell(3)
         events.assign_sequence()
         self.assertEqual([1, 2, 3], self.places(0))
@@ -43,7 +43,7 @@ class HubTest(unittest.TestCase):
         self.assertEqual([4], self.places(3))
         later.join()
 
-    def test_what_is_in_memory_is_read_once_for_all(self):
+    def test_cached_events_are_read_once(self):
         self.assertEqual([], self.places(0, 0))
         tell(5)
         self.assertEqual([1, 2, 3, 4, 5], self.caught_up(5))
@@ -55,7 +55,7 @@ class HubTest(unittest.TestCase):
         wait_until(lambda: self.hub._last == place)
         return self.places(0)
 
-    def test_memory_ends_and_the_database_goes_on(self):
+    def test_events_before_cache_are_read_from_database(self):
         small = mock.patch.object(broadcaster, "KEPT", 2)
         with small:
             self.hub = broadcaster.Broadcaster()
@@ -67,11 +67,11 @@ class HubTest(unittest.TestCase):
                 self.assertEqual([4, 5], self.places(3))
             asked.assert_not_called()
 
-    def test_who_has_seen_more_than_this_process_waits_for_it(self):
+    def test_future_revision_waits(self):
         self.assertEqual([], self.places(0, 0))
         self.assertEqual([], self.places(7, 0.05))
 
-    def test_what_is_not_kept_any_more_is_said_to_be_gone(self):
+    def test_purged_events_raise_events_expired(self):
         tell(3)
         self.assertEqual([], self.places(events.assign_sequence().assigned, 0))
         events.purge(models.now() + datetime.timedelta(seconds=9), 2)
@@ -79,7 +79,7 @@ class HubTest(unittest.TestCase):
             self.hub.read_after(0, TIMEOUT)
         self.assertEqual([3], self.places(2))
 
-    def test_what_was_removed_before_it_was_seen_is_passed_over(self):
+    def test_events_purged_before_poll_are_skipped(self):
         self.assertEqual([], self.places(0, 0))
         with mock.patch.object(events, "assign_sequence", return_value=events.Sequence(0, 0)):
             tell(2)
@@ -88,7 +88,7 @@ class HubTest(unittest.TestCase):
         tell()
         self.assertEqual([3], wait_until(lambda: self.places(given.assigned)))
 
-    def test_what_a_failover_of_the_database_has_lost_is_not_told(self):
+    def test_events_lost_by_failover_are_not_sent(self):
         tell(5)
         self.assertEqual([], self.places(events.assign_sequence().assigned, 0))
         tell()
@@ -101,7 +101,7 @@ class HubTest(unittest.TestCase):
         (told,) = self.hub.read_after(3, TIMEOUT)
         self.assertEqual((4, other), (told["revision"], told["attachment_id"]))
 
-    def test_an_outage_of_the_database_passes(self):
+    def test_database_outage_is_survived(self):
         self.assertEqual([], self.places(0, 0))
         real, away, tries = events.assign_sequence, threading.Event(), itertools.count()
 
@@ -119,14 +119,14 @@ class HubTest(unittest.TestCase):
             self.assertEqual([1], self.places(0))
         self.assertEqual(1, len(logged.output))
 
-    def test_only_so_many_may_watch(self):
+    def test_subscribers_are_limited(self):
         override(self, "max_watchers", 1, group="events")
         with self.assertRaisesRegex(exception.Unavailable, "max_watchers"):
             self.hub.subscribe()
         self.hub.unsubscribe()
         self.hub.subscribe()
 
-    def test_nobody_waits_when_the_process_ends(self):
+    def test_close_wakes_subscribers(self):
         waiting = threading.Thread(target=self.places, args=(0,))
         waiting.start()
         self.hub.close()
@@ -134,7 +134,7 @@ class HubTest(unittest.TestCase):
         self.assertFalse(waiting.is_alive())
         self.assertTrue(self.hub.closing)
 
-    def test_nobody_looks_when_nobody_has_watched_for_some_time(self):
+    def test_thread_stops_without_subscribers(self):
         # A thread that is slow does not see who watches, and would end as well.
         with mock.patch.object(broadcaster, "_IDLE_TIMEOUT", TIMEOUT):
             self.assertEqual([], self.places(0, 0))
@@ -149,7 +149,7 @@ class HubTest(unittest.TestCase):
         self.assertEqual([1], self.places(0))
         later.join()
 
-    def test_a_forked_process_has_a_hub_of_its_own(self):
+    def test_forked_process_has_new_broadcaster(self):
         before = broadcaster.get()
         reading, writing = os.pipe()
         child = os.fork()

@@ -40,35 +40,35 @@ class Case(unittest.TestCase):
 
 
 class PollTest(Case):
-    def test_who_begins_learns_from_where(self):
+    def test_watch_without_since_returns_revision(self):
         tell(2)
         self.assertEqual(([], 2), self.places())
 
-    def test_what_has_happened_since_is_told_at_once(self):
+    def test_past_events_are_returned_at_once(self):
         tell(3)
         self.assertEqual(([2, 3], 3), self.places(since="1"))
         self.assertEqual(([2], 2), self.places(since="1", limit="1"))
         self.assertEqual(([], 3), self.places(since="3"))
 
-    def test_the_place_moves_on_past_what_is_not_wanted(self):
+    def test_revision_passes_events_that_do_not_match(self):
         tell(2)
         mine = tell()
         tell(1, project_id=asking.OTHER_PROJECT)
         self.assertEqual(([3], 4), self.places(since="0", attachment_id=mine))
 
-    def test_what_others_have_is_left_to_the_database(self):
+    def test_events_of_other_projects_are_filtered_by_database(self):
         tell(3, project_id=asking.OTHER_PROJECT)
         tell(1)
         with mock.patch.object(parameters.EventQuery, "wants", return_value=True) as wants:
             self.assertEqual(([4], 4), self.places(since="0"))
         wants.assert_called_once()
 
-    def test_many_are_told_in_several_pages_of_the_database(self):
+    def test_many_events_are_read_in_pages(self):
         with mock.patch.object(broadcaster, "PAGE", 2):
             tell(5)
             self.assertEqual(([1, 2, 3, 4, 5], 5), self.places(since="0"))
 
-    def test_what_is_removed_while_it_is_read_is_not_missed_unawares(self):
+    def test_purge_during_read_raises_events_expired(self):
         def late(*wanted):
             later = timeutils.utcnow() + datetime.timedelta(hours=1)
             self.assertEqual(1, events.purge(later, 1))
@@ -80,13 +80,13 @@ class PollTest(Case):
             self.assertRaises(exception.EventsExpired, self.places, since="0")
         self.assertEqual(([3], 3), self.places(since="2"))
 
-    def test_who_waits_hears_of_it_when_it_happens(self):
+    def test_wait_returns_first_event(self):
         later = threading.Timer(0.1, tell)
         later.start()
         self.assertEqual(([1], 1), self.places(since="0", wait="60"))
         later.join()
 
-    def test_who_has_waited_for_nothing_learns_how_far_it_was_looked_through(self):
+    def test_wait_timeout_returns_revision(self):
         now, read_after = 1000.0, self.hub.read_after
 
         def pass_time(*wanted):
@@ -104,7 +104,7 @@ class PollTest(Case):
             self.assertEqual(([], 1), self.places(since="0", wait="50"))
         later.join()
 
-    def test_what_is_not_known_any_more_is_said_to_be_gone(self):
+    def test_unknown_revision_raises_events_expired(self):
         with self.assertRaises(exception.EventsExpired):
             self.watch(since="1")
 
@@ -112,7 +112,7 @@ class PollTest(Case):
 class StreamTest(Case):
     accept = {"Accept": "text/event-stream"}
 
-    def test_a_stream_begins_where_its_client_was(self):
+    def test_stream_starts_after_last_event_id(self):
         tell(3)
         answer = self.watch(headers=self.accept | {"Last-Event-ID": "2"}, since="0")
         self.addCleanup(answer.close)
@@ -122,20 +122,20 @@ class StreamTest(Case):
         self.assertIn(b"id: 2\n", next(pieces))
         self.assertIn(b"id: 3\n", next(pieces))
 
-    def test_without_a_place_it_begins_now(self):
+    def test_stream_without_since_starts_now(self):
         tell(3)
         answer = self.watch(headers=self.accept)
         self.addCleanup(answer.close)
         self.assertIsInstance(answer, sse.EventStream)
         self.assertIn(b"id: 3\n", next(iter(answer)))
 
-    def test_a_place_that_is_not_known_is_refused_before_it_begins(self):
+    def test_stream_with_unknown_revision_is_refused(self):
         with self.assertRaises(exception.EventsExpired):
             self.watch(headers=self.accept, since="1")
 
 
 class DeclaredTest(unittest.TestCase):
-    def test_nothing_of_it_exists_without_the_opt_in(self):
+    def test_endpoints_need_ext_version(self):
         declared = [
             each for each in endpoint.load() if each.handler.__module__ == handlers.__name__
         ]
@@ -148,7 +148,7 @@ class TimelineTest(unittest.TestCase):
         super().setUp()
         asking.use(self)
 
-    def test_it_is_in_order_and_of_the_project(self):
+    def test_timeline_is_ordered_and_limited_to_project(self):
         mine = tell(2)
         told = handlers.timeline(asking.context(), mine)["timeline"]
         self.assertEqual([None, None], [each["revision"] for each in told])
@@ -160,7 +160,7 @@ class TimelineTest(unittest.TestCase):
         with self.assertRaises(exception.AttachmentNotFound):
             handlers.timeline(stranger, mine)
 
-    def test_administrators_see_those_of_all_projects_and_where_it_was_done(self):
+    def test_timeline_for_administrators_has_all_projects_and_internals(self):
         mine = tell(project_id=asking.OTHER_PROJECT)
         (told,) = handlers.timeline(asking.context(*asking.ADMIN), mine)["timeline"]
         self.assertIn("process", told)

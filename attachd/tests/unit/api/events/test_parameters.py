@@ -19,7 +19,7 @@ ROW = {
 }
 
 
-class WishTest(unittest.TestCase):
+class EventQueryTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -27,7 +27,7 @@ class WishTest(unittest.TestCase):
     def read(self, *roles, last_seen=None, **query):
         return parameters.read(asking.context(*roles), query, last_seen)
 
-    def test_without_words_nothing_past_is_wanted_of_the_own_project(self):
+    def test_default_is_own_project_without_past_events(self):
         event_query = self.read()
         self.assertEqual(
             (None, 0, parameters.MOST), (event_query.since, event_query.wait, event_query.limit)
@@ -35,7 +35,7 @@ class WishTest(unittest.TestCase):
         self.assertIsNotNone(event_query.shown(ROW))
         self.assertIsNone(event_query.shown(ROW | {"project_id": asking.OTHER_PROJECT}))
 
-    def test_numbers_are_read_within_their_bounds(self):
+    def test_numbers_have_bounds(self):
         event_query = self.read(since="7", wait="60", limit="1")
         self.assertEqual((7, 60, 1), (event_query.since, event_query.wait, event_query.limit))
         wrong = {
@@ -48,21 +48,21 @@ class WishTest(unittest.TestCase):
             with self.subTest(name=name, text=text), refused:
                 self.read(**{name: text})
 
-    def test_a_stream_that_broke_goes_on_where_it_was(self):
+    def test_last_event_id_sets_since(self):
         self.assertEqual(9, self.read(since="7", last_seen="9").since)
         with self.assertRaises(exception.InvalidInput):
             self.read(last_seen="nine")
 
-    def test_what_it_cannot_be_asked_for_by_is_refused_by_name(self):
+    def test_unknown_parameter_is_named(self):
         with self.assertRaisesRegex(exception.InvalidInput, "attribute colour.*volume_id"):
             self.read(colour="red")
 
-    def test_one_volume_or_attachment_can_be_watched(self):
+    def test_volume_or_attachment_can_be_selected(self):
         self.assertIsNotNone(self.read(volume_id="v", attachment_id="a" * 8).shown(ROW))
         self.assertIsNone(self.read(volume_id="w").shown(ROW))
         self.assertIsNone(self.read(attachment_id="b").shown(ROW))
 
-    def test_administrators_see_all_projects_and_what_the_storage_said(self):
+    def test_administrators_get_all_projects_and_internals(self):
         event_query = self.read(*asking.ADMIN, all_tenants="1")
         shown = event_query.shown(ROW | {"project_id": asking.OTHER_PROJECT})
         self.assertEqual("burnt", shown["error"])
@@ -70,7 +70,7 @@ class WishTest(unittest.TestCase):
         mine = self.read(all_tenants="1")
         self.assertIsNone(mine.shown(ROW | {"project_id": asking.OTHER_PROJECT}))
 
-    def test_what_cannot_be_told_any_more_is_said_to_be_gone(self):
+    def test_expired_revision_raises_events_expired(self):
         there = events.Sequence(assigned=9, purged=3)
         for since in (3, 9):
             parameters.check(since, there)

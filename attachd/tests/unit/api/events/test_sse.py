@@ -29,7 +29,7 @@ class StreamTest(unittest.TestCase):
         self.addCleanup(made.close)
         return made, iter(made)
 
-    def test_each_event_has_its_revision_for_an_id(self):
+    def test_event_id_is_revision(self):
         mine, _theirs = tell(), tell(project_id=asking.OTHER_PROJECT)
         events.assign_sequence()
         _stream, pieces = self.open()
@@ -39,30 +39,30 @@ class StreamTest(unittest.TestCase):
         self.assertEqual(mine, json.loads(rest)["attachment_id"])
         self.assertTrue(rest.endswith("}\n\n"))
 
-    def test_what_is_not_for_this_client_moves_it_on_nevertheless(self):
+    def test_hidden_events_advance_revision(self):
         tell(project_id=asking.OTHER_PROJECT)
         events.assign_sequence()
         _stream, pieces = self.open()
         next(pieces)
         self.assertEqual(b"id: 1\n\n", next(pieces))
 
-    def test_something_is_sent_even_when_nothing_happens(self):
+    def test_heartbeat_is_sent_without_events(self):
         with mock.patch.object(sse, "HEARTBEAT", 0.01):
             _stream, pieces = self.open()
             self.assertEqual(b"id: 0\n\n", [next(pieces) for _ in range(3)][-1])
 
-    def test_it_ends_when_it_has_lasted_long_enough(self):
+    def test_stream_ends_after_longest_watch(self):
         override(self, "longest_watch", 1, group="events")
         _stream, pieces = self.open()
         self.assertLess(len(list(pieces)), 10)
 
-    def test_it_ends_with_the_process(self):
+    def test_stream_ends_with_process(self):
         _stream, pieces = self.open()
         next(pieces)
         self.hub.close()
         self.assertEqual([], list(pieces))
 
-    def test_it_ends_where_its_client_would_miss_something(self):
+    def test_stream_ends_at_gap(self):
         tell(2)
         self.hub.subscribe()
         self.hub.read_after(events.assign_sequence().assigned, 0)
@@ -70,7 +70,7 @@ class StreamTest(unittest.TestCase):
         events.purge(models.now() + datetime.timedelta(seconds=9), 9)
         self.assertEqual([b"retry: 1000\nid: 0\n\n"], list(pieces))
 
-    def test_it_counts_as_one_watcher_until_it_is_closed(self):
+    def test_stream_is_one_subscriber_until_closed(self):
         override(self, "max_watchers", 1, group="events")
         made, pieces = self.open()
         self.assertRaises(exception.Unavailable, self.open)

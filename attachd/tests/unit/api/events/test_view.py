@@ -9,14 +9,14 @@ from attachd.tests.unit.api.events.test_parameters import ROW
 
 
 class ViewTest(unittest.TestCase):
-    def test_every_type_has_the_status_that_clients_know(self):
+    def test_each_event_type_has_known_status(self):
         found = {type_: view.status(type_) for type_ in events.TYPES}
         self.assertEqual("deleted", found["deleted"])
         self.assertEqual("attached", found["kept"])
         self.assertEqual("attaching", found["connected"])
         self.assertEqual("error_detaching", found["disconnect_failed"])
 
-    def test_it_has_what_is_declared_and_nothing_else(self):
+    def test_event_has_declared_fields(self):
         declared = set(view.Event.__annotations__)
         internal = {"agent", "process", "error"}
         self.assertEqual(declared, set(view.event(ROW, internals=True)))

@@ -22,11 +22,11 @@ class HostsTest(unittest.TestCase):
     def names(self, **query):
         return [each["host_name"] for each in handlers.index(query)["hosts"]]
 
-    def test_those_that_are_enabled_are_listed_perhaps_of_one_zone(self):
+    def test_enabled_hosts_are_listed_by_zone(self):
         self.assertEqual(["h@a", "h@b"], self.names())
         self.assertEqual(["h@b"], self.names(zone="other"))
 
-    def test_what_is_at_a_host_is_told_by_project(self):
+    def test_host_shows_usage_by_project(self):
         rows.add_volume(host="h@a#p", size_gib=3)
         rows.add_volume(host="h@a#q", size_gib=4, project_id=asking.OTHER_PROJECT)
         rows.add_volume(host="h@ab#p", size_gib=100)
@@ -36,14 +36,14 @@ class HostsTest(unittest.TestCase):
             [(each["project"], each["total_volume_gb"]) for each in told],
         )
 
-    def test_a_host_that_is_disabled_tells_what_it_still_has(self):
+    def test_disabled_host_shows_usage(self):
         self.assertEqual(1, len(handlers.show("h@off")["host"]))
 
-    def test_a_host_cannot_be_changed(self):
+    def test_update_host_returns_400(self):
         with self.assertRaisesRegex(exception.BadRequest, "os-services/disable"):
             handlers.update("h@a")
 
-    def test_an_unknown_host_is_not_found(self):
+    def test_unknown_host_returns_404(self):
         for act in (handlers.show, handlers.update):
             with self.assertRaisesRegex(exception.NotFound, "h@z"):
                 act("h@z")
@@ -60,7 +60,7 @@ ROW = {
 
 
 class HostTest(unittest.TestCase):
-    def test_available_is_who_reports_and_enabled_who_is_not_disabled(self):
+    def test_host_state_and_status(self):
         shown = handlers.host_view(ROW)
         self.assertEqual(
             ("available", "enabled"), (shown["service-status"], shown["service-state"])
@@ -71,13 +71,13 @@ class HostTest(unittest.TestCase):
         )
         self.assertEqual("cinder-volume", shown["service"])
 
-    def test_the_total_comes_first(self):
+    def test_usage_begins_with_total(self):
         shown = handlers.usage_view("h@a", {"p": ProjectUsage(1, 2), "q": ProjectUsage(3, 4)})
         told = [each["resource"] for each in shown]
         self.assertEqual(["(total)", "p", "q"], [each["project"] for each in told])
         self.assertEqual(["4", "1", "3"], [each["volume_count"] for each in told])
         self.assertEqual(["6", "2", "4"], [each["total_volume_gb"] for each in told])
 
-    def test_nothing_is_still_a_total(self):
+    def test_empty_host_has_total(self):
         (only,) = handlers.usage_view("h@a", {})
         self.assertEqual("0", only["resource"]["volume_count"])

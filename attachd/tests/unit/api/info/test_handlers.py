@@ -20,7 +20,7 @@ class Case(unittest.TestCase):
 
 
 class ExtensionsTest(Case):
-    def test_each_is_listed_and_shown(self):
+    def test_extensions_are_listed_and_shown(self):
         listed = handlers.extensions()["extensions"]
         aliases = [each["alias"] for each in listed]
         self.assertEqual(sorted(set(aliases)), aliases)
@@ -28,7 +28,7 @@ class ExtensionsTest(Case):
             self.assertEqual({"extension": each}, handlers.extension(each["alias"]))
             self.assertEqual({"name", "alias", "description", "updated", "links"}, set(each), each)
 
-    def test_others_are_not_found(self):
+    def test_unknown_extension_returns_404(self):
         with self.assertRaises(exception.NotFound):
             handlers.extension("os-snapshot-actions")
 
@@ -40,7 +40,7 @@ class ZonesTest(Case):
             for each in handlers.availability_zones()["availabilityZoneInfo"]
         }
 
-    def test_a_zone_is_available_if_any_of_its_backends_is(self):
+    def test_zone_is_available_if_any_backend_is(self):
         self.assertEqual({}, self.zones())
         asking.report("h@a", availability_zone="west")
         asking.report("h@b", availability_zone="west")
@@ -61,13 +61,13 @@ class LimitsTest(unittest.TestCase):
         names = ("totalVolumesUsed", "totalGigabytesUsed")
         return tuple(shown["absolute"].get(name) for name in names)
 
-    def test_what_the_project_has(self):
+    def test_limits_have_usage(self):
         rows.add_volume(size_gib=3)
         rows.add_volume(size_gib=4)
         rows.add_volume(size_gib=9, project_id=asking.OTHER_PROJECT)
         self.assertEqual((2, 7), self.used())
 
-    def test_another_project_is_for_administrators_from_3_39_on(self):
+    def test_limits_of_other_project_need_administrator_and_3_39(self):
         rows.add_volume(size_gib=9, project_id=asking.OTHER_PROJECT)
         query = {"project_id": asking.OTHER_PROJECT}
         self.assertEqual((0, 0), self.used(**query))
@@ -75,7 +75,7 @@ class LimitsTest(unittest.TestCase):
         self.assertEqual((0, 0), self.used(*asking.ADMIN, version=mv.Version(3, 38), **query))
         self.assertEqual((1, 9), self.used(*asking.ADMIN, tenant_id=asking.OTHER_PROJECT))
 
-    def test_what_it_may_have(self):
+    def test_limits_have_quotas(self):
         quotas.set_limits(asking.OTHER_PROJECT, {"volumes": 5, "snapshots": 6})
         query = {"project_id": asking.OTHER_PROJECT}
         ctx = asking.context(*asking.ADMIN)
@@ -93,17 +93,17 @@ class LimitsTest(unittest.TestCase):
             shown,
         )
 
-    def test_who_may_not_see_what_is_used(self):
+    def test_usage_needs_permission(self):
         self.assertEqual((None, None), self.used("guest"))
 
 
 class TablesTest(unittest.TestCase):
-    def test_every_extension_that_is_a_url_is_served(self):
+    def test_each_extension_with_url_is_served(self):
         paths = {each.path.split("/")[1] for each in endpoint.load()}
         own = {"os-services", "os-availability-zone", "scheduler-stats", "capabilities"}
         self.assertLessEqual(own, paths & {each.alias for each in handlers.EXTENSIONS})
 
-    def test_limits_have_what_is_used(self):
+    def test_absolute_limits_have_usage(self):
         found = {
             "volumes": ResourceUsage(3),
             "gigabytes": ResourceUsage(7, 2),
@@ -114,7 +114,7 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(0, shown["totalSnapshotsUsed"])
         self.assertEqual(5, len(shown))
 
-    def test_limits_are_those_of_quotas(self):
+    def test_absolute_limits_have_all_quotas(self):
         shown = handlers.absolute_limits(dict.fromkeys(handlers.LIMITED, 1))
         self.assertEqual({1}, set(shown.values()))
         self.assertEqual(5, len(shown))

@@ -31,16 +31,16 @@ class HandlersTest(unittest.TestCase):
         answer = handlers.index(asking.context(*roles), query, version, asking.links())
         return [each["id"] for each in answer["messages"]], answer
 
-    def test_everybody_reads_those_of_their_project(self):
+    def test_users_list_messages_of_their_project(self):
         for roles in ((), ("reader",), asking.ADMIN):
             self.assertEqual([self.mine], self.index(*roles)[0])
 
-    def test_administrators_may_ask_for_all(self):
+    def test_administrators_may_list_all_projects(self):
         found = self.index(*asking.ADMIN, all_tenants="1")[0]
         self.assertEqual({self.mine, self.strange}, set(found))
         self.assertEqual([self.mine], self.index(all_tenants="1")[0])
 
-    def test_administrators_may_ask_for_those_of_another_project(self):
+    def test_administrators_may_list_other_project(self):
         other = asking.OTHER_PROJECT
         self.assertEqual([self.strange], self.index(*asking.ADMIN, project_id=other)[0])
         with self.assertRaises(exception.BadRequest):
@@ -48,7 +48,7 @@ class HandlersTest(unittest.TestCase):
         early = mv.Version(3, 30)
         self.assertEqual([self.mine], self.index(project_id=other, version=early)[0])
 
-    def test_pages_and_filters_come_with_3_5(self):
+    def test_pages_and_filters_exist_since_3_5(self):
         second = self.add()
         found, answer = self.index(limit="1", version=mv.Version(3, 5))
         self.assertEqual([second], found)
@@ -60,12 +60,12 @@ class HandlersTest(unittest.TestCase):
             self.assertEqual([second, self.mine], found)
             self.assertNotIn("messages_links", answer)
 
-    def test_an_unknown_filter_is_refused_from_3_31_on(self):
+    def test_unknown_filter_is_refused_since_3_31(self):
         with self.assertRaises(exception.BadRequest):
             self.index(colour="red")
         self.assertEqual([self.mine], self.index(colour="red", version=mv.Version(3, 30))[0])
 
-    def test_one_is_shown_to_those_of_its_project_and_to_administrators(self):
+    def test_message_is_shown_to_project_and_administrators(self):
         for roles in ((), ("reader",)):
             ctx = asking.context(*roles)
             shown = handlers.show(ctx, self.mine, asking.links())["message"]
@@ -75,7 +75,7 @@ class HandlersTest(unittest.TestCase):
         shown = handlers.show(asking.context(*asking.ADMIN), self.strange, asking.links())
         self.assertEqual(self.strange, shown["message"]["id"])
 
-    def test_one_is_deleted_by_members_of_its_project(self):
+    def test_message_is_deleted_by_members(self):
         with self.assertRaisesRegex(exception.Forbidden, "message:delete"):
             handlers.delete(asking.context("reader"), self.mine)
         with self.assertRaises(exception.MessageNotFound):
@@ -104,7 +104,7 @@ class ViewTest(unittest.TestCase):
         super().setUp()
         asking.use(self)
 
-    def test_numbers_become_words(self):
+    def test_ids_become_text(self):
         shown = handlers.message_view(ROW, asking.links())
         said = "extend volume:The backend could not extend the volume. Have an administrator reset"
         self.assertEqual(said, shown["user_message"][: len(said)])
@@ -112,7 +112,7 @@ class ViewTest(unittest.TestCase):
         self.assertIn("/messages/m", shown["links"][0]["href"])
         self.assertEqual({"self", "bookmark"}, {link["rel"] for link in shown["links"]})
 
-    def test_what_the_words_leave_open_is_filled_in(self):
+    def test_details_are_filled_in(self):
         details = {"user_id": "100%", "attachment_id": "a"}
         row = ROW | {"action_id": "102", "detail_id": "102", "details": details}
         self.assertEqual(
@@ -120,7 +120,7 @@ class ViewTest(unittest.TestCase):
             handlers.message_view(row, asking.links())["user_message"],
         )
 
-    def test_numbers_of_another_release_are_no_accident(self):
+    def test_unknown_ids_have_default_text(self):
         shown = handlers.message_view(
             ROW | {"action_id": "999", "detail_id": "999"}, asking.links()
         )

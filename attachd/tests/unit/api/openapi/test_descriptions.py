@@ -9,8 +9,8 @@ from attachd.api.openapi import descriptions
 from attachd.tests.unit.api import register
 
 
-class WordsTest(register.Case):
-    def test_docstring_and_versions(self):
+class DescriptionTest(register.Case):
+    def test_description_has_docstring_and_versions(self):
         @endpoint.endpoint(
             "GET", "/snacks", since=mv.ETAGS, until=mv.NEW_ATTACH, ext_since=mv.EXT_BASE
         )
@@ -32,12 +32,12 @@ class WordsTest(register.Case):
 
 
 class RulesTest(unittest.TestCase):
-    def test_the_rules_that_decide(self):
+    def test_description_has_rules(self):
         (create,) = (each for each in endpoint.load() if each.operation == "POST /attachments")
         self.assertIn(
             "By the rule `volume:attachment_create`: Reserve", descriptions.of(create).text
         )
 
-    def test_variable_parts_of_paths(self):
+    def test_path_variable_has_description(self):
         self.assertEqual("The id of the qos specs.", descriptions.of_variable("qos_specs_id"))
         self.assertEqual("The host.", descriptions.of_variable("host"))

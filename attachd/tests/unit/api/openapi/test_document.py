@@ -33,17 +33,17 @@ def _returned(each):
 class DescribeTest(unittest.TestCase):
     maxDiff = None
 
-    def test_it_is_an_openapi_document_in_every_kind_of_microversion(self):
+    def test_document_is_valid_openapi(self):
         for version in (mv.BASE, mv.NEW_ATTACH, mv.LATEST):
             with self.subTest(version):
                 openapi_spec_validator.validate(document.describe(version))
 
-    def test_every_endpoint_is_in_it(self):
+    def test_document_has_all_endpoints(self):
         described = {(method, path) for method, path, _ in operations(document.describe())}
         declared = {(each.method, f"/v3{each.path}") for each in endpoint.load()}
         self.assertEqual(declared | {("GET", "/"), ("GET", "/v3/")}, described)
 
-    def test_every_answer_with_a_body_has_its_schema(self):
+    def test_responses_with_body_have_schema(self):
         bare = [
             each.operation
             for each in endpoint.load()
@@ -51,13 +51,13 @@ class DescribeTest(unittest.TestCase):
         ]
         self.assertEqual([], bare)
 
-    def test_urls_have_the_project_before_they_need_not(self):
+    def test_old_urls_have_project_id(self):
         described = document.describe(mv.NEW_ATTACH)
         path = described["paths"]["/v3/{project_id}/attachments/{attachment_id}"]
         self.assertEqual("project_id", path["parameters"][0]["name"])
         self.assertNotIn("/v3/{project_id}/default-types", described["paths"])
 
-    def test_names_of_operations_are_unique_and_stay(self):
+    def test_operation_ids_are_unique_and_stable(self):
         names = [each["operationId"] for _, _, each in operations(document.describe())]
         self.assertEqual(sorted(set(names)), sorted(names))
         self.assertLess(
@@ -65,19 +65,19 @@ class DescribeTest(unittest.TestCase):
             set(names),
         )
 
-    def test_it_is_always_the_same(self):
+    def test_document_is_deterministic(self):
         self.assertEqual(
             document.in_json(document.describe()), document.in_json(document.describe())
         )
 
 
 class WritingTest(unittest.TestCase):
-    def test_json_and_yaml_say_the_same(self):
+    def test_json_and_yaml_are_equal(self):
         described = document.describe()
         read = json.loads(document.in_json(described))
         self.assertEqual(read, yaml.safe_load(document.in_yaml(described)))
 
-    def test_a_microversion_is_picked_by_its_number(self):
+    def test_microversion_is_parsed(self):
         self.assertEqual(mv.NEW_ATTACH, document.picked("3.27"))
         self.assertEqual(mv.LATEST, document.picked("latest"))
         for text in ("3.99", "x"):
@@ -86,7 +86,7 @@ class WritingTest(unittest.TestCase):
 
 
 class PathsTest(unittest.TestCase):
-    def test_nobody_needs_a_token(self):
+    def test_version_documents_need_no_token(self):
         paths = document.version_paths()
         self.assertEqual(["/", "/v3/"], list(paths))
         for each in paths.values():

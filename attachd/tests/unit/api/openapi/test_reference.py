@@ -86,16 +86,16 @@ class ReferenceTest(unittest.TestCase):
             if name in declared
         ]
 
-    def test_each_operation_has_its_section_and_there_are_no_others(self):
+    def test_each_operation_has_one_section(self):
         declared = {each.operation for each in endpoint.load()}
         self.assertEqual(declared | {"GET /", "GET /v3/"}, set(self.sections))
 
-    def test_results_are_those_of_the_register(self):
+    def test_success_codes_match_endpoints(self):
         told = {each.operation: section.results for each, section in self.pairs}
         real = {each.operation: response_schemas.results(each) for each, _ in self.pairs}
         self.assertEqual(real, told)
 
-    def test_faults_are_those_of_the_register(self):
+    def test_error_codes_match_endpoints(self):
         """What nearly any call can answer may be left out, see index.rst; nothing else."""
         wrong = {}
         for each, section in self.pairs:
@@ -110,7 +110,7 @@ class ReferenceTest(unittest.TestCase):
                 wrong[each.operation] = f"missing {missing}, not in the register {unknown}"
         self.assertEqual({}, wrong)
 
-    def test_parameters_of_urls_are_those_of_the_register(self):
+    def test_query_parameters_match_endpoints(self):
         wrong = {}
         for each, section in self.pairs:
             told, real = section.named("query"), set(each.doc.parameters)
@@ -120,7 +120,7 @@ class ReferenceTest(unittest.TestCase):
                 wrong[each.operation] = f"missing {real - told}, not in the register {told - real}"
         self.assertEqual({}, wrong)
 
-    def test_variable_parts_of_paths_are_told(self):
+    def test_path_variables_are_documented(self):
         wrong = {
             each.operation: section.named("path")
             for each, section in self.pairs
@@ -128,7 +128,7 @@ class ReferenceTest(unittest.TestCase):
         }
         self.assertEqual({}, wrong)
 
-    def test_fields_of_bodies_are_told(self):
+    def test_body_fields_are_documented(self):
         wrong = {}
         for each, section in self.pairs:
             validator = each.body and each.body.at(mv.LATEST)

@@ -20,7 +20,7 @@ def told():
 
 
 class ParametersTest(register.Case):
-    def test_those_of_the_path_and_of_the_url(self):
+    def test_path_and_query_parameters_are_described(self):
         parameters = {"force": {"type": "string", "description": "Anyhow."}}
         endpoint.endpoint("GET", "/snacks/{snack_id}", doc=EndpointDoc(parameters=parameters))(
             lambda snack_id: None
@@ -32,7 +32,7 @@ class ParametersTest(register.Case):
         self.assertEqual({"type": "string"}, named["force"]["schema"])
         self.assertEqual(["RequestId"], shared)
 
-    def test_the_versions_that_may_be_asked_for(self):
+    def test_version_header_has_possible_values(self):
         endpoint.endpoint("GET", "/snacks")(lambda: None)
         plain, own = "volume 3.71", "volume 3.71, attachd 1.0"
         self.assertEqual([plain, own], told()[0][VERSION]["schema"]["enum"])
@@ -40,14 +40,14 @@ class ParametersTest(register.Case):
         endpoint.endpoint("GET", "/snacks", ext_since=mv.EXT_BASE)(lambda: None)
         self.assertEqual([own], told()[0][VERSION]["schema"]["enum"])
 
-    def test_headers_are_told_where_they_are_read(self):
+    def test_headers_are_described_where_they_are_read(self):
         endpoint.endpoint("PUT", "/snacks", doc=EndpointDoc(faults=(412,)))(
             lambda async_response: None
         )
         self.assertEqual(["RequestId", "Prefer", "IfMatch"], told()[1])
         self.assertLess(set(told()[1]), set(request_schemas.components()))
 
-    def test_the_project_of_older_urls(self):
+    def test_project_id_of_old_urls_is_described(self):
         self.assertEqual(
             ("project_id", "path"),
             (request_schemas.project()["name"], request_schemas.project()["in"]),
@@ -55,13 +55,13 @@ class ParametersTest(register.Case):
 
 
 class PlainTest(unittest.TestCase):
-    def test_patterns_are_those_of_json_schema(self):
+    def test_patterns_become_json_schema(self):
         self.assertEqual("^[a-z]$", request_schemas.pattern(r"\A[a-z]\Z"))
         self.assertEqual(
             "^(?:[Uu][Pp]|[Nn]o)$".replace("o", "[Oo]"), request_schemas.pattern(r"\A(?i:up|no)\Z")
         )
 
-    def test_a_schema_becomes_plain(self):
+    def test_schema_becomes_plain(self):
         schema = types.MappingProxyType(
             {"patternProperties": types.MappingProxyType({r"\Ax\Z": {"pattern": r"\Ay"}})}
         )
@@ -69,17 +69,17 @@ class PlainTest(unittest.TestCase):
             {"patternProperties": {"^x$": {"pattern": "^y"}}}, request_schemas.plain(schema)
         )
 
-    def test_a_property_may_be_called_pattern(self):
+    def test_property_may_be_named_pattern(self):
         schema = {"properties": {"pattern": {"type": "string"}}}
         self.assertEqual(schema, request_schemas.plain(schema))
 
 
 class BodyTest(register.Case):
-    def test_what_reads_none_has_none(self):
+    def test_endpoint_without_body_has_none(self):
         endpoint.endpoint("GET", "/snacks")(lambda: None)
         self.assertIsNone(request_schemas.body(endpoint.REGISTER, mv.LATEST))
 
-    def test_it_is_that_of_the_microversion(self):
+    def test_body_schema_is_that_of_microversion(self):
         steps = [(mv.BASE, {"const": 1}), (mv.ETAGS, {"const": 2})]
         endpoint.endpoint("POST", "/snacks", body=steps)(lambda: None)
         for version, number in ((mv.BASE, 1), (mv.LATEST, 2)):

@@ -16,14 +16,14 @@ class ResponsesTest(register.Case):
     def told(self):
         return response_schemas.responses(endpoint.REGISTER, Shapes(mv.LATEST))
 
-    def test_a_result_and_what_any_endpoint_refuses(self):
+    def test_responses_have_result_and_common_faults(self):
         endpoint.endpoint("GET", "/snacks", doc=EndpointDoc({"snack": str}))(lambda: None)
         told = self.told()
         self.assertEqual(["200", *map(str, response_schemas.ALWAYS)], list(told))
         schema = told["200"]["content"]["application/json"]["schema"]
         self.assertEqual(["snack"], schema["required"])
 
-    def test_what_a_body_a_key_and_patience_add(self):
+    def test_body_key_and_preference_add_responses(self):
         recipe = idempotency.IdempotencySpec(keep=repr, remake=repr)
         endpoint.endpoint(
             "POST", "/snacks", body={}, idempotent=recipe, doc=EndpointDoc(faults=(504,))
@@ -33,7 +33,7 @@ class ResponsesTest(register.Case):
         self.assertIn("Location", told["202"]["headers"])
         self.assertNotIn("Location", told["200"]["headers"])
 
-    def test_what_only_refuses_has_no_result(self):
+    def test_refusing_endpoint_has_no_result(self):
         @endpoint.endpoint("GET", "/snacks")
         def refuse() -> NoReturn:
             raise NotImplementedError
@@ -41,7 +41,7 @@ class ResponsesTest(register.Case):
         self.assertEqual(set(), response_schemas.results(endpoint.REGISTER[0]))
         self.assertEqual(list(map(str, response_schemas.ALWAYS)), list(self.told()))
 
-    def test_actions_of_which_some_answer_nothing_need_no_body(self):
+    def test_body_is_optional_if_some_actions_have_none(self):
         endpoint.action("/snacks/action", "eat", doc=EndpointDoc({"crumbs": int}))(lambda: None)
         self.assertIn("content", self.told()["202"])
         endpoint.action("/snacks/action", "keep")(lambda: None)
@@ -49,7 +49,7 @@ class ResponsesTest(register.Case):
 
 
 class FaultsTest(unittest.TestCase):
-    def test_every_fault_of_every_endpoint_has_its_body(self):
+    def test_each_fault_has_schema(self):
         named = response_schemas.components()
         for each in endpoint.load():
             for status in response_schemas.faults(each):
@@ -59,9 +59,9 @@ class FaultsTest(unittest.TestCase):
                 (key,) = content["properties"]
                 self.assertEqual("error" if status == 401 else errors.key(status), key)
 
-    def test_who_may_try_again_is_told_when(self):
+    def test_temporary_faults_have_retry_after(self):
         self.assertIn("headers", response_schemas.components()["Fault503"])
         self.assertNotIn("headers", response_schemas.components()["Fault404"])
 
-    def test_every_header_of_an_answer_is_described(self):
+    def test_each_response_header_is_described(self):
         self.assertIn("X-OpenStack-Request-ID", response_schemas.headers())

@@ -32,12 +32,12 @@ class Snack(Crumb):
     count: NotRequired[Annotated[int, mv.EXT_BASE]]
 
 
-class ShapesTest(unittest.TestCase):
+class TypeSchemasTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         self.shapes = Shapes(mv.LATEST)
 
-    def test_plain_types(self):
+    def test_plain_types_have_schemas(self):
         for hint, schema in (
             (str, {"type": "string"}),
             (None, {"type": "null"}),
@@ -51,17 +51,17 @@ class ShapesTest(unittest.TestCase):
             with self.subTest(hint):
                 self.assertEqual(schema, self.shapes.of(hint))
 
-    def test_what_is_no_type_of_an_answer_is_refused(self):
+    def test_unsupported_type_raises(self):
         with self.assertRaisesRegex(TypeError, "set"):
             self.shapes.of(set[str])
 
-    def test_an_object_by_its_keys(self):
+    def test_mapping_becomes_object(self):
         schema = self.shapes.of({"snack": str, "count": NotRequired[int]})
         self.assertEqual(["snack"], schema["required"])
         self.assertEqual({"type": "integer"}, schema["properties"]["count"])
         self.assertIs(False, schema["additionalProperties"])
 
-    def test_a_typed_dict_is_a_component_which_tells_what_its_docstring_does(self):
+    def test_typed_dict_becomes_component_with_docstring(self):
         name = f"{__name__.split('.')[2]}.Snack"
         self.assertEqual({"$ref": f"#/components/schemas/{name}"}, self.shapes.of(Snack))
         snack = self.shapes.components[name]
@@ -71,7 +71,7 @@ class ShapesTest(unittest.TestCase):
         self.assertEqual("attachd 1.0.", snack["properties"]["count"]["description"])
         self.assertEqual(["taste", "eaten", "left", "group"], snack["required"])
 
-    def test_a_field_is_there_since_its_microversion(self):
+    def test_field_exists_since_its_microversion(self):
         shapes = Shapes(mv.BASE)
         shapes.of(Snack)
         (snack,) = (each for name, each in shapes.components.items() if name.endswith(".Snack"))

@@ -18,13 +18,13 @@ class ResourceFiltersTest(unittest.TestCase):
         found = handlers.index(query)["resource_filters"]
         return {each["resource"]: each["filters"] for each in found}
 
-    def test_of_all_lists_or_of_one(self):
+    def test_filters_of_all_lists_or_one_are_listed(self):
         self.assertEqual(
             ["volume", "attachment", "message", "pool", "volume_type"], list(self.told())
         )
         self.assertEqual({"pool": ["name", "volume_type"]}, self.told(resource="pool"))
         self.assertEqual({}, self.told(resource="x"))
 
-    def test_what_the_operator_says_is_told(self):
+    def test_filters_of_operators_file_are_listed(self):
         with mock.patch.object(filters, "for_members", return_value=("name",)):
             self.assertEqual({"volume": ["name"]}, self.told(resource="volume"))

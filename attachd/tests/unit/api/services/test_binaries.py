@@ -9,16 +9,16 @@ from attachd.tests import asking
 
 
 class NamesTest(unittest.TestCase):
-    def test_a_program_is_shown_as_clients_know_it(self):
+    def test_program_has_cinder_name_on_wire(self):
         self.assertEqual("cinder-volume", binaries.to_wire(scheduler.BINARY))
         self.assertEqual("attachd-agent", binaries.to_wire("attachd-agent"))
 
-    def test_requests_may_give_either_name(self):
+    def test_requests_accept_both_names(self):
         for name in (binaries.MANAGER, asking.BINARY):
             self.assertEqual(scheduler.BINARY, binaries.to_internal(name))
         self.assertEqual("nonsense", binaries.to_internal("nonsense"))
 
-    def test_every_name_is_known(self):
+    def test_all_names_are_known(self):
         self.assertLessEqual({"cinder-volume", "attachd-manager", "cinder-api"}, set(binaries.ALL))
 
 
@@ -31,7 +31,7 @@ class ManagersTest(unittest.TestCase):
         asking.report("i@a")
         asking.report("h@agent", binary="attachd-agent", report=None)
 
-    def test_a_host_means_its_backends_and_a_backend_itself(self):
+    def test_host_selects_its_backends_and_backend_itself(self):
         cases = {
             "h": ["h@a", "h@b"],
             "h@b": ["h@b"],

@@ -25,7 +25,7 @@ class ServicesTest(unittest.TestCase):
         (found,) = handlers.index({"host": host}, mv.LATEST)["services"]
         return found["status"], found["disabled_reason"]
 
-    def test_filters(self):
+    def test_service_filters(self):
         self.assertEqual(["other@a", "h@a", "h@b"], self.hosts())
         self.assertEqual(["h@a", "h@b"], self.hosts(host="h"))
         self.assertEqual(["h@b"], self.hosts(host="h@b"))
@@ -34,7 +34,7 @@ class ServicesTest(unittest.TestCase):
         for name in (asking.BINARY, "cinder-volume"):
             self.assertEqual(["h@a", "h@b"], self.hosts(binary=name))
 
-    def test_a_backend_is_switched_off_and_on(self):
+    def test_backend_is_disabled_and_enabled(self):
         body = {"host": "h@a", "binary": asking.BINARY}
         shown = handlers.disable(body)
         self.assertEqual(("disabled", True), (shown["status"], shown["disabled"]))
@@ -44,7 +44,7 @@ class ServicesTest(unittest.TestCase):
         self.assertEqual(("enabled", False), (shown["status"], shown["disabled"]))
         self.assertEqual(("enabled", None), self.status("h@a"))
 
-    def test_a_reason_is_kept_until_it_is_switched_on(self):
+    def test_reason_is_kept_until_enabled(self):
         body = {"host": "h@a", "binary": asking.BINARY}
         shown = handlers.disable_with_reason({**body, "disabled_reason": "smoke"})
         self.assertEqual("smoke", shown["disabled_reason"])
@@ -52,12 +52,12 @@ class ServicesTest(unittest.TestCase):
         handlers.enable(body)
         self.assertEqual(("enabled", None), self.status("h@a"))
 
-    def test_the_old_name_of_binary_will_do(self):
+    def test_service_is_accepted_for_binary(self):
         shown = handlers.disable({"host": "h@a", "service": "cinder-volume"})
         self.assertEqual(("cinder-volume", ""), (shown["service"], shown["binary"]))
         self.assertEqual("disabled", self.status("h@a")[0])
 
-    def test_an_unknown_one_is_not_found(self):
+    def test_unknown_service_returns_404(self):
         for act in (handlers.enable, handlers.disable, handlers.disable_with_reason):
             with self.assertRaisesRegex(exception.NotFound, "nowhere"):
                 act({"host": "nowhere", "binary": asking.BINARY})
@@ -66,7 +66,7 @@ class ServicesTest(unittest.TestCase):
 ALL = (handlers.freeze, handlers.thaw, handlers.failover, handlers.failover_host)
 
 
-class FreezingTest(unittest.TestCase):
+class FreezeTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         asking.use(self)
@@ -78,41 +78,41 @@ class FreezingTest(unittest.TestCase):
             act(self.admin, body, version)
         return str(caught.exception)
 
-    def test_a_backend_is_frozen_and_thawed(self):
+    def test_backend_is_frozen_and_thawed(self):
         for act, expected in ((handlers.freeze, True), (handlers.thaw, False)):
             self.assertIsNone(act(self.admin, {"host": "h@a"}, mv.LATEST))
             self.assertEqual(expected, services.is_frozen(asking.BINARY, "h@a"))
             self.assertIn("h@a is", self.refused(act, {"host": "h@a"}))
 
-    def test_nobody_else_may(self):
+    def test_freeze_needs_administrator(self):
         for act in ALL:
             with self.assertRaises(exception.Forbidden):
                 act(asking.context(), {"host": "h@a"}, mv.LATEST)
 
-    def test_nothing_fails_over(self):
+    def test_failover_returns_400(self):
         for act in (handlers.failover, handlers.failover_host):
             self.assertIn("cannot fail over", self.refused(act, {"host": "h@a"}))
 
-    def test_an_unknown_backend_is_a_mistake(self):
+    def test_unknown_backend_returns_400(self):
         for act in ALL:
             self.assertIn("host=h@z", self.refused(act, {"host": "h@z"}))
             self.assertIn("cluster=c", self.refused(act, {"cluster": "c"}))
 
-    def test_one_of_host_and_cluster_is_named(self):
+    def test_exactly_one_of_host_and_cluster_is_needed(self):
         both = {"host": "h@a", "cluster": "c"}
         for act in ALL:
             self.assertIn("Host field", self.refused(act, {"cluster": "c"}, mv.Version(3, 25)))
             for body in ({}, both):
                 self.assertIn("One and only one", self.refused(act, body))
 
-    def test_a_cluster_was_ignored_before_3_26(self):
+    def test_cluster_is_ignored_before_3_26(self):
         body = {"host": "h@a", "cluster": "c"}
         handlers.freeze(self.admin, body, mv.Version(3, 25))
         self.assertTrue(services.is_frozen(asking.BINARY, "h@a"))
 
 
 class CapabilitiesTest(unittest.TestCase):
-    def test_of_a_backend_and_of_its_pool(self):
+    def test_capabilities_of_backend_and_pool(self):
         asking.use(self)
         asking.report("h@a")
         for host in ("h@a", "h@a#a"):
@@ -135,19 +135,19 @@ class PoolsTest(unittest.TestCase):
         found = handlers.get_pools(self.ctx, query, version)["pools"]
         return [each["name"] for each in found]
 
-    def test_only_backends_that_are_up(self):
+    def test_pools_of_running_backends_are_listed(self):
         self.assertEqual(["h@a#a", "h@b#b"], self.names())
 
-    def test_details_when_asked_for(self):
+    def test_pool_details_are_optional(self):
         for asked, expected in (("True", {"name", "capabilities"}), ("0", {"name"})):
             (first, _) = handlers.get_pools(self.ctx, {"detail": asked}, mv.LATEST)["pools"]
             self.assertEqual(expected, set(first))
 
-    def test_one_by_name_from_3_28_on(self):
+    def test_pool_name_filter_exists_since_3_28(self):
         self.assertEqual(["h@b#b"], self.names(name="h@b#b"))
         self.assertEqual(["h@a#a", "h@b#b"], self.names(mv.Version(3, 27), name="h@b#b"))
 
-    def test_those_for_a_type_from_3_35_on(self):
+    def test_pool_type_filter_exists_since_3_35(self):
         kind = asking.add_type("shared", extra_specs={"multiattach": "<is> True"})
         for wanted in ("shared", kind["id"]):
             self.assertEqual(["h@a#a"], self.names(volume_type=wanted))
@@ -155,7 +155,7 @@ class PoolsTest(unittest.TestCase):
         with self.assertRaises(exception.VolumeTypeNotFound):
             self.names(volume_type="nonsense")
 
-    def test_unknown_filters_are_refused_from_3_31_on(self):
+    def test_unknown_pool_filter_is_refused_since_3_31(self):
         with self.assertRaisesRegex(exception.BadRequest, "colour"):
             self.names(colour="red")
         self.assertEqual(2, len(self.names(mv.Version(3, 30), colour="red")))

@@ -35,27 +35,27 @@ class LogsTest(unittest.TestCase):
         calls = self.manager_api.set_log_levels.call_args_list
         return self.logger.level == logging.DEBUG, calls[0].args[1] if calls else []
 
-    def test_without_a_name_it_is_everybody(self):
+    def test_missing_binary_selects_all_programs(self):
         for binary in ({}, {"binary": ""}, {"binary": "*"}):
             self.assertEqual((True, ["h@a", "i@b"]), self.told(**binary))
         self.manager_api.set_log_levels.assert_called_with(
             self.ctx, ["h@a", "i@b"], PREFIX, "DEBUG"
         )
 
-    def test_a_program_may_be_named_in_both_ways(self):
+    def test_binary_may_have_either_name(self):
         for name in ("cinder-api", "attachd-api"):
             self.assertEqual((True, []), self.told(binary=name))
             self.logger.setLevel("ERROR")
         self.assertEqual((False, []), self.told(binary="cinder-scheduler"))
         self.assertEqual((False, ["h@a", "i@b"]), self.told(binary="cinder-volume"))
 
-    def test_a_host_means_what_runs_there(self):
+    def test_host_selects_its_programs(self):
         self.assertEqual((True, ["h@a"]), self.told(server="h"))
 
-    def test_a_backend_means_its_manager(self):
+    def test_backend_selects_its_manager(self):
         self.assertEqual((False, ["i@b"]), self.told(server="i@b"))
 
-    def test_all_that_are_meant_are_read(self):
+    def test_get_log_lists_selected_programs(self):
         expected = [
             {"host": CONF.host, "binary": "cinder-api", "levels": {PREFIX: "ERROR"}},
             {"host": "h@a", "binary": "cinder-volume", "levels": {PREFIX: "INFO"}},
@@ -71,7 +71,7 @@ class LogsTest(unittest.TestCase):
             answer = logs.get_log(self.ctx, {"prefix": PREFIX, **body})
             self.assertEqual({"log_levels": wanted}, answer)
 
-    def test_who_does_not_report_is_not_asked(self):
+    def test_silent_manager_is_not_asked(self):
         asking.report("j@c")
         with mock.patch.object(logs.binaries, "of_host") as at:
             at.return_value = [{"host": "j@c", "alive": False}]

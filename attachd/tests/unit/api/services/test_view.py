@@ -33,14 +33,14 @@ def row(**values):
 
 
 class ServiceTest(unittest.TestCase):
-    def test_what_each_microversion_adds(self):
+    def test_fields_by_microversion(self):
         expected = set(KEYS)
         for each in mv.table():
             added = {(3, 7): {"cluster"}, (3, 49): {"backend_state"}}
             expected |= added.get(tuple(each.version), set())
             self.assertEqual(expected, set(view.service(row(), each.version)), str(each.version))
 
-    def test_state_is_whether_it_works_and_status_whether_it_shall(self):
+    def test_state_and_status(self):
         cases = {
             ("enabled", "up"): {},
             ("disabled", "up"): {"disabled": True},
@@ -52,13 +52,13 @@ class ServiceTest(unittest.TestCase):
             self.assertEqual(expected, (shown["status"], shown["state"]))
             self.assertEqual(shown["state"], shown["backend_state"])
 
-    def test_a_frozen_backend_is_disabled_for_that_reason_unless_there_is_another(self):
+    def test_frozen_backend_is_disabled_with_reason(self):
         for reason, expected in ((None, "frozen"), ("smoke", "smoke")):
             shown = view.service(row(frozen=True, disabled_reason=reason), mv.LATEST)
             self.assertEqual(("disabled", True), (shown["status"], shown["frozen"]))
             self.assertEqual(expected, shown["disabled_reason"])
 
-    def test_a_service_without_a_backend(self):
+    def test_service_without_backend(self):
         shown = view.service(row(binary="attachd-agent", report=None), mv.LATEST)
         self.assertNotIn("backend_state", shown)
         self.assertNotIn("frozen", shown)
@@ -69,10 +69,10 @@ class PoolTest(unittest.TestCase):
         super().setUp()
         CONF([], project="attachd", default_config_files=[])
 
-    def test_in_short(self):
+    def test_pool_summary(self):
         self.assertEqual({"name": "h@shelf#shelf"}, view.pool(row()))
 
-    def test_in_full(self):
+    def test_pool_detail(self):
         shown = view.pool_detail(row())
         self.assertEqual("h@shelf#shelf", shown["name"])
         told = {
@@ -88,13 +88,13 @@ class PoolTest(unittest.TestCase):
         }
         self.assertLessEqual(told.items(), shown["capabilities"].items())
 
-    def test_no_end_is_infinite(self):
+    def test_unlimited_capacity_is_infinite(self):
         report = {**asking.ROOMY, "total_gib": None, "free_gib": None}
         shown = view.pool_detail(row(report=report))["capabilities"]
         self.assertEqual("infinite", shown["total_capacity_gb"])
         self.assertEqual("infinite", shown["free_capacity_gb"])
 
-    def test_capabilities_are_told_as_extra_specs_ask_for_them(self):
+    def test_capabilities_use_names_of_extra_specs(self):
         shown = view.capabilities(row())
         self.assertEqual("OS::Storage::Capabilities::h@shelf", shown["namespace"])
         self.assertEqual(
