@@ -20,35 +20,35 @@ _ATTACHMENTS = models.attachments
 @retried
 def list_volumes(backend: str) -> list[Row]:
     """Return all volumes of ``host@backend``, oldest first."""
-    wanted = (
+    statement = (
         sa.select(_VOLUMES)
         .where(models.on_backend(backend))
         .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
     )
     with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(wanted)]
+        return [dict(row._mapping) for row in connection.execute(statement)]
 
 
 @retried
 def list_attachments(backend: str) -> list[Row]:
     """Return the attachments of all volumes of ``host@backend``, secrets included."""
-    wanted = (
+    statement = (
         sa.select(_ATTACHMENTS)
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
         .where(models.on_backend(backend))
     )
     with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(wanted)]
+        return [dict(row._mapping) for row in connection.execute(statement)]
 
 
 @retried
 def list_attachments_of_volume(volume_id: str) -> list[Row]:
     """Return the attachments of a volume, secrets included."""
     with session.reader() as connection:
-        found = connection.execute(
+        result = connection.execute(
             sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id)
         )
-        return [dict(row._mapping) for row in found]
+        return [dict(row._mapping) for row in result]
 
 
 def list_living_ids() -> set[str]:
@@ -65,26 +65,26 @@ def seconds_unchanged(row: Row) -> float:
 def find_volume(volume_id: str) -> Row | None:
     """Return a volume, whichever backend it is at, or None if there is none."""
     with session.reader() as connection:
-        found = connection.execute(
+        result = connection.execute(
             sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id)
         ).one_or_none()
-    return None if found is None else dict(found._mapping)
+    return None if result is None else dict(result._mapping)
 
 
 @retried
 def get_statuses(volume_id: str) -> tuple[VolumeStatus, VolumeStatus] | None:
     """Return what is stored of a volume's status and what it should be; None: it is gone."""
     with session.writer() as connection:
-        found = _compute_locked(connection, volume_id)
-    return None if found is None else found[:2]
+        result = _compute_locked(connection, volume_id)
+    return None if result is None else result[:2]
 
 
 @retried
 def repair_status(volume_id: str) -> None:
     """Let a volume's status be what follows from its own state and its attachments."""
     with session.writer() as connection:
-        if (found := _compute_locked(connection, volume_id)) is not None:
-            _stored, right, pending_detaches = found
+        if (result := _compute_locked(connection, volume_id)) is not None:
+            _stored, right, pending_detaches = result
             values = {**right._asdict(), "pending_detaches": pending_detaches}
             connection.execute(
                 sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id).values(values)
@@ -95,14 +95,14 @@ def _compute_locked(
     connection: sa.Connection, volume_id: str
 ) -> tuple[VolumeStatus, VolumeStatus, int] | None:
     """Look at a volume and its attachments while nobody can move either."""
-    wanted = sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
-    row = connection.execute(wanted).one_or_none()
+    statement = sa.select(_VOLUMES).where(_VOLUMES.c.id == volume_id).with_for_update()
+    row = connection.execute(statement).one_or_none()
     if row is None:
         return None
     held = connection.execute(
         sa.select(_ATTACHMENTS.c.state).where(_ATTACHMENTS.c.volume_id == volume_id)
     ).scalars()
-    return compute_statuses(dict(row._mapping), [AttachmentState(each) for each in held])
+    return compute_statuses(dict(row._mapping), [AttachmentState(item) for item in held])
 
 
 def compute_statuses(

@@ -101,9 +101,9 @@ def claim(digest: str, fingerprint: str, kept_for: float) -> KeyRecord:
         }
         if _insert(row):
             return KeyRecord(fingerprint, row["resource_id"], False, None, None, False)
-        found = get(digest)
-        if found is not None:
-            return found
+        record = get(digest)
+        if record is not None:
+            return record
         _delete_expired(digest)
     raise exception.Unavailable(reason="The Idempotency-Key is in use. Try again.")
 
@@ -121,11 +121,11 @@ def _insert(row: Row) -> bool:
 @retried
 def get(digest: str) -> KeyRecord | None:
     """Return what is known of a key; None: nothing, or no longer."""
-    wanted = sa.select(_IDEMPOTENCY_KEYS).where(
+    statement = sa.select(_IDEMPOTENCY_KEYS).where(
         _IDEMPOTENCY_KEYS.c.digest == digest, _IDEMPOTENCY_KEYS.c.expires_at > models.now()
     )
     with session.reader() as connection:
-        row = connection.execute(wanted).one_or_none()
+        row = connection.execute(statement).one_or_none()
     if row is None:
         return None
     return KeyRecord(row.fingerprint, row.resource_id, row.made, row.status, row.answer, True)
@@ -147,8 +147,8 @@ def _set_made(connection: sa.Connection, claim: IdempotencyClaim, *, made: bool)
         _IDEMPOTENCY_KEYS.c.resource_id == claim.resource_id,
     )
     waiting = sa.and_(ours, _UNDECIDED, _IDEMPOTENCY_KEYS.c.made.is_(not made))
-    done = connection.execute(sa.update(_IDEMPOTENCY_KEYS).where(waiting).values(made=made))
-    if done.rowcount != 1:
+    result = connection.execute(sa.update(_IDEMPOTENCY_KEYS).where(waiting).values(made=made))
+    if result.rowcount != 1:
         raise AlreadyMade
 
 
@@ -184,10 +184,10 @@ def finish(digest: str, status: int, answer: Any) -> bool:
 
 def _decide(which: sa.ColumnElement[bool], status: int, answer: Any) -> bool:
     with session.writer() as connection:
-        done = connection.execute(
+        result = connection.execute(
             sa.update(_IDEMPOTENCY_KEYS).where(which).values(status=status, answer=answer)
         )
-        return bool(done.rowcount == 1)
+        return bool(result.rowcount == 1)
 
 
 @retried

@@ -39,34 +39,34 @@ class AttachmentFilters(NamedTuple):
 
 
 @retried
-def list_attachments(wanted: AttachmentFilters) -> list[Row]:
+def list_attachments(query: AttachmentFilters) -> list[Row]:
     """Return attachments of every kind, oldest first, without secrets."""
     statement = (
         sa.select(*PUBLIC_COLUMNS)
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
-        .limit(wanted.limit)
+        .limit(query.limit)
     )
     with session.reader() as connection:
-        found = connection.execute(statement.where(*_conditions(wanted)))
-        return [dict(row._mapping) for row in found]
+        result = connection.execute(statement.where(*_conditions(query)))
+        return [dict(row._mapping) for row in result]
 
 
-def _conditions(wanted: AttachmentFilters) -> list[sa.ColumnElement[bool]]:
-    found: list[sa.ColumnElement[bool]] = []
-    if wanted.host is not None:
-        found.append(
-            sa.or_(_ATTACHMENTS.c.host == wanted.host, _ATTACHMENTS.c.agent == wanted.host)
+def _conditions(query: AttachmentFilters) -> list[sa.ColumnElement[bool]]:
+    conditions: list[sa.ColumnElement[bool]] = []
+    if query.host is not None:
+        conditions.append(
+            sa.or_(_ATTACHMENTS.c.host == query.host, _ATTACHMENTS.c.agent == query.host)
         )
-    if wanted.volume_id is not None:
-        found.append(_ATTACHMENTS.c.volume_id == wanted.volume_id)
-    if wanted.states is not None:
-        found.append(_ATTACHMENTS.c.state.in_(sorted(wanted.states)))
-    if wanted.made_before is not None:
-        found.append(_ATTACHMENTS.c.created_at <= wanted.made_before)
-    if wanted.changed_before is not None:
+    if query.volume_id is not None:
+        conditions.append(_ATTACHMENTS.c.volume_id == query.volume_id)
+    if query.states is not None:
+        conditions.append(_ATTACHMENTS.c.state.in_(sorted(query.states)))
+    if query.made_before is not None:
+        conditions.append(_ATTACHMENTS.c.created_at <= query.made_before)
+    if query.changed_before is not None:
         changed = sa.func.coalesce(_ATTACHMENTS.c.updated_at, _ATTACHMENTS.c.created_at)
-        found.append(changed <= wanted.changed_before)
-    return found
+        conditions.append(changed <= query.changed_before)
+    return conditions
 
 
 @retried
@@ -106,8 +106,8 @@ def list_leases() -> dict[str, list[str]]:
         .where(_VOLUMES.c.lease_holder.is_not(None))
         .order_by(_VOLUMES.c.lease_holder, _VOLUMES.c.id)
     )
-    found: dict[str, list[str]] = {}
+    leases: dict[str, list[str]] = {}
     with session.reader() as connection:
         for holder, volume_id in connection.execute(statement):
-            found.setdefault(holder, []).append(volume_id)
-    return found
+            leases.setdefault(holder, []).append(volume_id)
+    return leases

@@ -148,11 +148,11 @@ def get(message_id: str, project_id: str | None) -> Row:
     :param project_id: only if it is for this project; None: whomever it is for
     :raises MessageNotFound: there is none
     """
-    wanted = sa.select(_MESSAGES).where(_MESSAGES.c.id == message_id)
+    statement = sa.select(_MESSAGES).where(_MESSAGES.c.id == message_id)
     if project_id is not None:
-        wanted = wanted.where(_MESSAGES.c.project_id == project_id)
+        statement = statement.where(_MESSAGES.c.project_id == project_id)
     with session.reader() as connection:
-        row = connection.execute(wanted).one_or_none()
+        row = connection.execute(statement).one_or_none()
     if row is None:
         raise exception.MessageNotFound(message_id=message_id)
     return dict(row._mapping)
@@ -164,10 +164,10 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
 
     :raises MarkerNotFound: there is no such marker
     """
-    wanted = sa.select(_MESSAGES).where(*paging.equal(_MESSAGES, filters, _EQUAL))
+    statement = sa.select(_MESSAGES).where(*paging.equal(_MESSAGES, filters, _EQUAL))
     visible = paging.equal(_MESSAGES, filters, ("project_id",))
     with session.reader() as connection:
-        return paging.fetch_page(connection, wanted, _MESSAGES, visible, page)
+        return paging.fetch_page(connection, statement, _MESSAGES, visible, page)
 
 
 @retried
@@ -177,8 +177,8 @@ def delete(message_id: str) -> None:
     :raises MessageNotFound: there is none
     """
     with session.writer() as connection:
-        done = connection.execute(sa.delete(_MESSAGES).where(_MESSAGES.c.id == message_id))
-    if done.rowcount != 1:
+        result = connection.execute(sa.delete(_MESSAGES).where(_MESSAGES.c.id == message_id))
+    if result.rowcount != 1:
         raise exception.MessageNotFound(message_id=message_id)
 
 

@@ -29,9 +29,9 @@ SCRIPTS = "attachd.db:migrations"
 
 def head() -> str:
     """Return the version that this code is written for."""
-    found = ScriptDirectory.from_config(_config()).get_current_head()
-    assert found is not None
-    return found
+    revision = ScriptDirectory.from_config(_config()).get_current_head()
+    assert revision is not None
+    return revision
 
 
 @retried
@@ -62,8 +62,8 @@ def upgrade(target: str = HEAD) -> None:
         with session.no_timeouts():
             _upgrade(target)
     except (db_exception.DBError, sa.exc.DBAPIError) as error:
-        said = str(error).partition("\n")[0]
-        raise exception.Conflict(reason=f"The database could not be migrated: {said}") from error
+        reason = str(error).partition("\n")[0]
+        raise exception.Conflict(reason=f"The database could not be migrated: {reason}") from error
 
 
 @retried
@@ -94,14 +94,14 @@ def _config() -> Config:
     return config
 
 
-def _check_known(wanted: str | None) -> None:
-    if wanted is None:
+def _check_known(version: str | None) -> None:
+    if version is None:
         return
     try:
-        ScriptDirectory.from_config(_config()).get_revision(wanted)
+        ScriptDirectory.from_config(_config()).get_revision(version)
     except alembic_util.CommandError as error:
         raise exception.ConfigurationError(
-            reason=f"This attachd does not know version {wanted} of the database; the newest "
+            reason=f"This attachd does not know version {version} of the database; the newest "
             f"it knows is {head()}. A database that was used by a newer attachd needs that one."
         ) from error
 

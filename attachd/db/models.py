@@ -77,8 +77,6 @@ def timestamps() -> tuple[sa.Column[datetime.datetime], sa.Column[datetime.datet
     )
 
 
-# ---- MERGED
-
 _ENCRYPTED_LENGTH = 255
 
 
@@ -120,8 +118,6 @@ class EncryptedText(sa.TypeDecorator[Any]):
             return Encrypted(value, str)
         return value
 
-
-# ---- MERGED
 
 METADATA = sa.MetaData(
     naming_convention={

@@ -103,20 +103,20 @@ def fetch_limits(
         _QUOTAS.c.project_id == project_id
     )
     both = sa.union_all(of_all, own).subquery()
-    wanted = sa.select(both.c.resource, both.c.hard_limit).order_by(both.c.rank)
-    if conditions := [both.c.resource.in_(each) for each in names]:
-        wanted = wanted.where(sa.or_(*conditions))
-    return {row.resource: int(row.hard_limit) for row in connection.execute(wanted)}
+    statement = sa.select(both.c.resource, both.c.hard_limit).order_by(both.c.rank)
+    if conditions := [both.c.resource.in_(item) for item in names]:
+        statement = statement.where(sa.or_(*conditions))
+    return {row.resource: int(row.hard_limit) for row in connection.execute(statement)}
 
 
 @retried
 def class_limits(class_name: str) -> dict[str, int]:
     """Return what was set for a class."""
-    wanted = sa.select(_QUOTA_CLASSES.c.resource, _QUOTA_CLASSES.c.hard_limit).where(
+    statement = sa.select(_QUOTA_CLASSES.c.resource, _QUOTA_CLASSES.c.hard_limit).where(
         _QUOTA_CLASSES.c.class_name == class_name
     )
     with session.reader() as connection:
-        return {row.resource: row.hard_limit for row in connection.execute(wanted)}
+        return {row.resource: row.hard_limit for row in connection.execute(statement)}
 
 
 @retried
@@ -139,27 +139,27 @@ def _fetch_usage(connection: sa.Connection, project_id: str) -> dict[str, Resour
         .where(_VOLUMES.c.project_id == project_id)
         .group_by(_VOLUME_TYPES.c.name)
     )
-    found = {VOLUMES: ResourceUsage(0), GIGABYTES: ResourceUsage(0)}
+    usages = {VOLUMES: ResourceUsage(0), GIGABYTES: ResourceUsage(0)}
     for name, *numbers in connection.execute(statement):
         volumes, gib, growing = map(int, numbers)
         amounts = {VOLUMES: ResourceUsage(volumes), GIGABYTES: ResourceUsage(gib, growing)}
         for resource, amount in amounts.items():
-            found[resource] = found[resource].plus(amount)
+            usages[resource] = usages[resource].plus(amount)
             if name is not None:
-                found[type_resource(resource, name)] = amount
-    return found
+                usages[type_resource(resource, name)] = amount
+    return usages
 
 
 @retried
-def set_limits(project_id: str, wanted: Limits) -> None:
+def set_limits(project_id: str, limits: Limits) -> None:
     """Set some of a project's limits, whatever it has."""
     with session.writer() as connection:
         lock_project(connection, project_id)
-        _replace_limits(connection, _QUOTAS, {"project_id": project_id}, wanted)
+        _replace_limits(connection, _QUOTAS, {"project_id": project_id}, limits)
 
 
 @retried
-def set_limits_above_usage(project_id: str, wanted: Limits) -> None:
+def set_limits_above_usage(project_id: str, limits: Limits) -> None:
     """Set some of a project's limits, none of them below what it has.
 
     :raises BadRequest: naming one that would be
@@ -167,33 +167,33 @@ def set_limits_above_usage(project_id: str, wanted: Limits) -> None:
     with session.writer() as connection:
         lock_project(connection, project_id)
         has = _fetch_usage(connection, project_id)
-        for resource, limit in wanted.items():
+        for resource, limit in limits.items():
             taken = has.get(resource, ResourceUsage(0)).total
             if UNLIMITED < limit < taken:
                 raise exception.BadRequest(
                     reason=f"The quota for {resource} cannot be {limit}: {taken} are used "
                     "already. Remove some first, or use force."
                 )
-        _replace_limits(connection, _QUOTAS, {"project_id": project_id}, wanted)
+        _replace_limits(connection, _QUOTAS, {"project_id": project_id}, limits)
 
 
 @retried
-def set_class_limits(class_name: str, wanted: Limits) -> None:
+def set_class_limits(class_name: str, limits: Limits) -> None:
     """Set some of a class's limits."""
     with session.writer() as connection:
         # No project has such an id.
         lock_project(connection, f"class/{class_name}"[:64])
-        _replace_limits(connection, _QUOTA_CLASSES, {"class_name": class_name}, wanted)
+        _replace_limits(connection, _QUOTA_CLASSES, {"class_name": class_name}, limits)
 
 
 def _replace_limits(
-    connection: sa.Connection, table: sa.Table, owner: Mapping[str, str], wanted: Limits
+    connection: sa.Connection, table: sa.Table, owner: Mapping[str, str], limits: Limits
 ) -> None:
-    if not wanted:
+    if not limits:
         return
-    mine = [table.c[key] == value for key, value in owner.items()]
-    connection.execute(sa.delete(table).where(*mine, table.c.resource.in_(wanted)))
-    rows = [{**owner, "resource": name, "hard_limit": limit} for name, limit in wanted.items()]
+    condition = [table.c[key] == value for key, value in owner.items()]
+    connection.execute(sa.delete(table).where(*condition, table.c.resource.in_(limits)))
+    rows = [{**owner, "resource": name, "hard_limit": limit} for name, limit in limits.items()]
     connection.execute(sa.insert(table), rows)
 
 
@@ -228,8 +228,6 @@ def lock_project(connection: sa.Connection, project_id: str) -> None:
     """
     row_locks.lock_row(connection, models.quota_locks, project_id)
 
-
-# ---- MERGED
 
 Amounts = Mapping[str, int]
 
@@ -267,16 +265,16 @@ def deltas_of_retype(new_type_id: str, size_gib: int) -> Deltas:
 
 
 @retried
-def check(project_id: str, claim: Deltas) -> None:
+def check(project_id: str, deltas: Deltas) -> None:
     """Tell, without a lock, whether a claim would be granted now; for better messages only.
 
     :raises QuotaExceeded: it would not
     """
     with session.reader() as connection:
-        enforce(connection, project_id, claim)
+        enforce(connection, project_id, deltas)
 
 
-def enforce(connection: sa.Connection, project_id: str, claim: Deltas) -> None:
+def enforce(connection: sa.Connection, project_id: str, deltas: Deltas) -> None:
     """Let a claim pass that the project's limits allow; quotas.lock_project() has been called
     before.
 
@@ -284,22 +282,22 @@ def enforce(connection: sa.Connection, project_id: str, claim: Deltas) -> None:
     """
     limits = {
         **configured_limits(),
-        **_relevant_limits(connection, project_id, claim.volume_type_id),
+        **_relevant_limits(connection, project_id, deltas.volume_type_id),
     }
-    most = limits[PER_VOLUME]
-    if UNLIMITED < most < claim.size_gib:
-        raise exception.VolumeSizeExceeded(size=claim.size_gib, limit=most)
-    asked = {
+    limit = limits[PER_VOLUME]
+    if UNLIMITED < limit < deltas.size_gib:
+        raise exception.VolumeSizeExceeded(size=deltas.size_gib, limit=limit)
+    requested = {
         name: more
-        for name, more in _limited_deltas(limits, claim).items()
+        for name, more in _limited_deltas(limits, deltas).items()
         if more > 0 and limits[name] > UNLIMITED
     }
-    used = _count_usage(connection, project_id, claim.volume_type_id) if asked else {}
-    for name in sorted(asked):
+    used = _count_usage(connection, project_id, deltas.volume_type_id) if requested else {}
+    for name in sorted(requested):
         taken = used[_split_resource(name)]
-        if taken + asked[name] > limits[name]:
+        if taken + requested[name] > limits[name]:
             raise exception.QuotaExceeded(
-                resource=name, requested=asked[name], limit=limits[name], used=taken
+                resource=name, requested=requested[name], limit=limits[name], used=taken
             )
 
 
@@ -317,14 +315,14 @@ def _relevant_limits(
     return fetch_limits(connection, project_id, [everywhere, *(names if volume_type_id else ())])
 
 
-def _limited_deltas(limits: Amounts, claim: Deltas) -> dict[str, int]:
+def _limited_deltas(limits: Amounts, deltas: Deltas) -> dict[str, int]:
     """Return how much more is asked for of each resource that is limited."""
-    asked = dict(claim.more)
+    requested = dict(deltas.more)
     for name in limits:
         kind, of_type = _split_resource(name)
-        if of_type and kind in claim.more_of_type:
-            asked[name] = claim.more_of_type[kind]
-    return asked
+        if of_type and kind in deltas.more_of_type:
+            requested[name] = deltas.more_of_type[kind]
+    return requested
 
 
 def _split_resource(name: str) -> tuple[str, bool]:
@@ -340,12 +338,12 @@ def _count_usage(
 ) -> dict[tuple[str, bool], int]:
     """Count, in one statement, what the project has, by :func:`_split_resource`."""
     gib = _VOLUMES.c.size_gib + GROWTH
-    mine = _VOLUMES.c.volume_type_id == volume_type_id
+    of_type = _VOLUMES.c.volume_type_id == volume_type_id
     counted = {
         (VOLUMES, False): sa.func.count(),
         (GIGABYTES, False): sa.func.sum(gib),
-        (VOLUMES, True): sa.func.sum(sa.case((mine, 1), else_=0)),
-        (GIGABYTES, True): sa.func.sum(sa.case((mine, gib), else_=0)),
+        (VOLUMES, True): sa.func.sum(sa.case((of_type, 1), else_=0)),
+        (GIGABYTES, True): sa.func.sum(sa.case((of_type, gib), else_=0)),
     }
     statement = sa.select(*counted.values()).where(_VOLUMES.c.project_id == project_id)
     numbers = connection.execute(statement.select_from(_VOLUMES)).one()

@@ -97,15 +97,15 @@ def count(overdue_after: float) -> RowCounts:
 
 
 def _overdue(attachments: Any, volumes: Any) -> dict[tuple[str, ...], int]:
-    found: dict[tuple[str, ...], int] = {
-        ("attachment", str(each)): 0 for each in _ATTACHMENTS_IN_PROGRESS
+    counts: dict[tuple[str, ...], int] = {
+        ("attachment", str(item)): 0 for item in _ATTACHMENTS_IN_PROGRESS
     }
-    found |= {("volume", str(each)): 0 for each in _VOLUMES_IN_PROGRESS}
+    counts |= {("volume", str(item)): 0 for item in _VOLUMES_IN_PROGRESS}
     for kind, rows in (("attachment", attachments), ("volume", volumes)):
         for _name, state, _many, late in rows:
-            if late and (kind, state) in found:
-                found[kind, state] += int(late)
-    return found
+            if late and (kind, state) in counts:
+                counts[kind, state] += int(late)
+    return counts
 
 
 def _to_report(host: str, up: bool, seen_at: datetime.datetime) -> BackendReport:  # noqa: FBT001  a column
@@ -133,7 +133,7 @@ def _volumes(long_ago: datetime.datetime) -> sa.Select[Any]:
 
 def _count_late(table: Any, states: Any, long_ago: datetime.datetime) -> Any:
     touched = sa.func.coalesce(table.c.updated_at, table.c.created_at)
-    late = sa.and_(table.c.state.in_([str(each) for each in states]), touched < long_ago)
+    late = sa.and_(table.c.state.in_([str(item) for item in states]), touched < long_ago)
     return sa.func.sum(sa.case((late, 1), else_=0))
 
 
@@ -154,5 +154,5 @@ def _others() -> sa.Select[Any]:
 
 def statement_totals() -> dict[Metric, float]:
     """Return what this process has had the database do."""
-    found = session.counters()
-    return {STATEMENTS: found.statements, COMMITS: found.writing_transactions}
+    counters = session.counters()
+    return {STATEMENTS: counters.statements, COMMITS: counters.writing_transactions}

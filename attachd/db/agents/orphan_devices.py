@@ -40,36 +40,36 @@ def find_orphan(volume_id: str, host: str) -> OrphanDevice | None:
     :param host: whose own devices do not count
     """
     kept = models.now() - datetime.timedelta(seconds=CONF.events.retention)
-    wanted = sa.select(_AGENTS.c.host, _AGENTS.c.devices).where(
+    statement = sa.select(_AGENTS.c.host, _AGENTS.c.devices).where(
         _AGENTS.c.host != host,
         _AGENTS.c.seen_at > kept,
         # A part of its JSON.
         sa.type_coerce(_AGENTS.c.devices, sa.Text).contains(volume_id, autoescape=True),
     )
     with session.reader() as connection:
-        found = [
-            each
-            for row in connection.execute(wanted)
-            for each in _devices_of_volume(row.host, row.devices, volume_id)
+        devices = [
+            item
+            for row in connection.execute(statement)
+            for item in _devices_of_volume(row.host, row.devices, volume_id)
         ]
-        known = _known_ids(connection, [each.attachment_id for each in found])
-    return next((each for each in found if each.attachment_id not in known), None)
+        known = _known_ids(connection, [item.attachment_id for item in devices])
+    return next((item for item in devices if item.attachment_id not in known), None)
 
 
 def _devices_of_volume(
     host: str, devices: Iterable[Mapping[str, Any]], volume_id: str
 ) -> Iterable[OrphanDevice]:
-    for each in devices:
-        if each["volume_id"] == volume_id and each["path"]:
-            yield OrphanDevice(host, each["attachment_id"], each["path"])
+    for device in devices:
+        if device["volume_id"] == volume_id and device["path"]:
+            yield OrphanDevice(host, device["attachment_id"], device["path"])
 
 
 def _known_ids(connection: sa.Connection, attachment_ids: list[str]) -> set[str]:
     """Return those that there are, or that have been deleted."""
     if not attachment_ids:
         return set()
-    there = sa.select(_ATTACHMENTS.c.id).where(_ATTACHMENTS.c.id.in_(attachment_ids))
+    existing = sa.select(_ATTACHMENTS.c.id).where(_ATTACHMENTS.c.id.in_(attachment_ids))
     deleted = sa.select(_EVENTS.c.attachment_id).where(
         _EVENTS.c.attachment_id.in_(attachment_ids), _EVENTS.c.type == events.DELETED
     )
-    return set(connection.execute(sa.union_all(there, deleted)).scalars())
+    return set(connection.execute(sa.union_all(existing, deleted)).scalars())

@@ -55,8 +55,8 @@ def lock_for_share(connection: sa.Connection, host: str) -> None:
 
     :raises AgentNotFound: it is, already
     """
-    wanted = sa.select(_AGENTS.c.host).where(_AGENTS.c.host == host)
-    if connection.execute(wanted.with_for_update(read=True, key_share=True)).first() is None:
+    statement = sa.select(_AGENTS.c.host).where(_AGENTS.c.host == host)
+    if connection.execute(statement.with_for_update(read=True, key_share=True)).first() is None:
         raise exception.AgentNotFound(host=host)
 
 
@@ -149,19 +149,17 @@ def list_assigned(host: str, attachment_id: str | None = None) -> list[Row]:
     columns = (
         _VOLUMES.c[name].label(f"volume_{name}") for name in ("size_gib", "shared_targets", "host")
     )
-    wanted = (
+    statement = (
         sa.select(_ATTACHMENTS, *columns)
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
         .where(_ATTACHMENTS.c.agent == host, _ATTACHMENTS.c.state.in_(sorted(WITH_ACCESS)))
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
     if attachment_id is not None:
-        wanted = wanted.where(_ATTACHMENTS.c.id == attachment_id)
+        statement = statement.where(_ATTACHMENTS.c.id == attachment_id)
     with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(wanted)]
+        return [dict(row._mapping) for row in connection.execute(statement)]
 
-
-# ---- MERGED
 
 _MAX_LISTED: Final = 10
 
@@ -189,13 +187,13 @@ def force_delete(host: str) -> None:
 @retried
 def list_attachment_ids(host: str) -> list[str]:
     """Return the ids of the attachments that the agent of a host sees to, oldest first."""
-    wanted = (
+    statement = (
         sa.select(_ATTACHMENTS.c.id)
         .where(_ATTACHMENTS.c.agent == host)
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
     with session.reader() as connection:
-        return [str(each) for each in connection.execute(wanted).scalars()]
+        return [str(item) for item in connection.execute(statement).scalars()]
 
 
 @retried
@@ -213,9 +211,9 @@ def _delete_unused(host: str) -> bool:
         return connection.execute(sa.delete(_AGENTS).where(_AGENTS.c.host == host)).rowcount == 1
 
 
-def _in_use_error(host: str, left: list[str]) -> exception.Conflict:
-    more = f" and {len(left) - _MAX_LISTED} more" if len(left) > _MAX_LISTED else ""
+def _in_use_error(host: str, remaining: list[str]) -> exception.Conflict:
+    more = f" and {len(remaining) - _MAX_LISTED} more" if len(remaining) > _MAX_LISTED else ""
     return exception.Conflict(
-        reason=f"The agent of host {host} sees to {len(left)} attachments: "
-        f"{', '.join(left[:_MAX_LISTED])}{more}. Delete them first."
+        reason=f"The agent of host {host} sees to {len(remaining)} attachments: "
+        f"{', '.join(remaining[:_MAX_LISTED])}{more}. Delete them first."
     )

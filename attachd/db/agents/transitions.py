@@ -60,8 +60,10 @@ def release(attachment_id: str, host: str, generation: int) -> Row:
     :raises: as :func:`complete`
     """
     values = {"device": None}
-    said = AttachmentState.DISCONNECTING
-    return _move(attachment_id, host, generation, Event.DISCONNECT, _WITHDRAWING, values, said)
+    reported_state = AttachmentState.DISCONNECTING
+    return _move(
+        attachment_id, host, generation, Event.DISCONNECT, _WITHDRAWING, values, reported_state
+    )
 
 
 def refuse_detach(attachment_id: str, host: str, generation: int, error: str) -> Row:
@@ -72,8 +74,8 @@ def refuse_detach(attachment_id: str, host: str, generation: int, error: str) ->
     :raises: as :func:`complete`
     """
     values = {"error": error}
-    said = AttachmentState.ATTACHED
-    return _move(attachment_id, host, generation, Event.KEEP, _WITHDRAWING, values, said)
+    reported_state = AttachmentState.ATTACHED
+    return _move(attachment_id, host, generation, Event.KEEP, _WITHDRAWING, values, reported_state)
 
 
 def _move(
@@ -83,19 +85,20 @@ def _move(
     event: Event,
     sources: Collection[AttachmentState],
     values: Mapping[str, Any],
-    said: AttachmentState | None = None,
+    reported_state: AttachmentState | None = None,
 ) -> Row:
     """Move an attachment as its agent says.
 
-    :param said: the state that it is in when the same agent has said so before; None: any
+    :param reported_state: the state that it is in when the same agent has said so before; None:
+        any
     """
 
-    def guard(_volume: Row, mine: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
-        its_own = mine["agent"] == host and mine["generation"] == generation
-        if its_own and said is not None and mine["state"] == said:
+    def guard(_volume: Row, current: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
+        its_own = current["agent"] == host and current["generation"] == generation
+        if its_own and reported_state is not None and current["state"] == reported_state:
             raise _AlreadyReported
-        if not its_own or mine["state"] not in sources:
-            _refuse(mine, host, event.value)
+        if not its_own or current["state"] not in sources:
+            _refuse(current, host, event.value)
         return values
 
     volume_id = attachments.get(attachment_id, None)["volume_id"]
@@ -126,12 +129,13 @@ def _store_error(attachment_id: str, host: str, generation: int, error: str) -> 
         return connection.execute(changed).rowcount == 1
 
 
-def _refuse(mine: Row, host: str, event: str) -> NoReturn:
-    if mine["agent"] != host:
+def _refuse(current: Row, host: str, event: str) -> NoReturn:
+    if current["agent"] != host:
         raise exception.InvalidTransition(
-            f"Attachment {mine['id']} is nothing that the agent of host {host} sees to."
+            f"Attachment {current['id']} is nothing that the agent of host {host} sees to."
         )
     raise exception.InvalidTransition(
-        f"Attachment {mine['id']} is {mine['state']}, in generation {mine['generation']}, and "
-        f"cannot {event} by what its agent was told before. Ask again what is due."
+        f"Attachment {current['id']} is {current['state']} in generation "
+        f"{current['generation']}, and the agent's report for event '{event}' is out of date. "
+        "Fetch the desired state again."
     )

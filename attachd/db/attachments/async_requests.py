@@ -58,11 +58,11 @@ def _connect(
     denied_rule: str | None,
     allow: Guard,
 ) -> None:
-    def guard(volume: Row, mine: Row, others: Sequence[Row]) -> Mapping[str, Any]:
-        connect_rules.check(volume, mine, others, connector, allow, denied_rule)
-        if mine["state"] == AttachmentState.CONNECTING:
+    def guard(volume: Row, current: Row, others: Sequence[Row]) -> Mapping[str, Any]:
+        connect_rules.check(volume, current, others, connector, allow, denied_rule)
+        if current["state"] == AttachmentState.CONNECTING:
             raise _AlreadyRequested
-        return connect_rules.connect_values(volume, mine, others, connector)
+        return connect_rules.connect_values(volume, current, others, connector)
 
     _request(attachment_id, volume_id, Event.CONNECT, guard)
 
@@ -77,11 +77,11 @@ def disconnect(attachment_id: str, volume_id: str, states: Collection[str] | Non
     :raises InvalidTransition: it is in another state
     """
 
-    def guard(_volume: Row, mine: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
-        if mine["state"] == AttachmentState.DISCONNECTING:
+    def guard(_volume: Row, current: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
+        if current["state"] == AttachmentState.DISCONNECTING:
             raise _AlreadyRequested
-        steps.check_allowed_states(mine, states)
-        return steps.next_generation(mine)
+        steps.check_allowed_states(current, states)
+        return steps.next_generation(current)
 
     _request(attachment_id, volume_id, Event.DISCONNECT, guard)
 
@@ -97,13 +97,13 @@ def withdraw(attachment_id: str, volume_id: str, states: Collection[str] | None 
         or no agent sees to it
     """
 
-    def guard(_volume: Row, mine: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
-        if mine["state"] == AttachmentState.WITHDRAWING:
+    def guard(_volume: Row, current: Row, _others: Sequence[Row]) -> Mapping[str, Any]:
+        if current["state"] == AttachmentState.WITHDRAWING:
             raise _AlreadyRequested
-        steps.check_allowed_states(mine, states)
-        if mine["agent"] is None:
+        steps.check_allowed_states(current, states)
+        if current["agent"] is None:
             raise exception.InvalidTransition(f"Attachment {attachment_id} has no agent.")
-        return {**steps.next_generation(mine), "error": None}
+        return {**steps.next_generation(current), "error": None}
 
     _request(attachment_id, volume_id, Event.WITHDRAW, guard)
 

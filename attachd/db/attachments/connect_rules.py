@@ -36,7 +36,7 @@ class AlreadyConnected(Exception):
 
 def check(
     volume: Row,
-    mine: Row,
+    current: Row,
     others: Sequence[Row],
     connector: Connector,
     allow: Guard,
@@ -49,17 +49,17 @@ def check(
     :raises Replay: it has been done
     :raises ConnectorConflict: the attachment connects another host
     """
-    _check_same_connector(mine, connector)
-    allow(volume, mine, others)
-    if AttachmentState(mine["state"]) in states.INACTIVE:
+    _check_same_connector(current, connector)
+    allow(volume, current, others)
+    if AttachmentState(current["state"]) in states.INACTIVE:
         # Since it was reserved somebody else may have come.
         multiattach_rules.check_shareable(
-            multiattach_rules.other_holders(mine, others), denied_rule
+            multiattach_rules.other_holders(current, others), denied_rule
         )
 
 
 def connect_values(
-    volume: Row, mine: Row, others: Sequence[Row], connector: Connector
+    volume: Row, current: Row, others: Sequence[Row], connector: Connector
 ) -> dict[str, Any]:
     """Return what is noted down of a connector when a connect begins.
 
@@ -69,27 +69,29 @@ def connect_values(
         "connector": connector,
         "host": connector.get("host"),
         "mountpoint": connector.get("mountpoint") or _NO_MOUNTPOINT,
-        "mode": _decide_mode(volume, mine, others, connector),
+        "mode": _decide_mode(volume, current, others, connector),
         "error": None,
     }
 
 
-def _decide_mode(volume: Row, mine: Row, others: Sequence[Row], connector: Connector) -> str:
-    if AttachmentState(mine["state"]) in CONNECTOR_FIXED and mine["mode"]:
-        return str(mine["mode"])  # What may have been granted is granted again as it was.
-    told = connector.get("mode")
-    asked = mine["asked_mode"] or (told if told in {"rw", "ro"} else None)
-    return multiattach_rules.decide_mode(volume, mine, others, asked)
+def _decide_mode(volume: Row, current: Row, others: Sequence[Row], connector: Connector) -> str:
+    if AttachmentState(current["state"]) in CONNECTOR_FIXED and current["mode"]:
+        return str(current["mode"])  # What may have been granted is granted again as it was.
+    connector_mode = connector.get("mode")
+    requested = current["asked_mode"] or (
+        connector_mode if connector_mode in {"rw", "ro"} else None
+    )
+    return multiattach_rules.decide_mode(volume, current, others, requested)
 
 
-def _check_same_connector(mine: Row, connector: Connector) -> None:
-    state = AttachmentState(mine["state"])
-    if state not in CONNECTOR_FIXED or mine["connector"] is None:
+def _check_same_connector(current: Row, connector: Connector) -> None:
+    state = AttachmentState(current["state"])
+    if state not in CONNECTOR_FIXED or current["connector"] is None:
         return
-    if _identity(mine["connector"]) != _identity(connector):
-        raise exception.ConnectorConflict(attachment_id=mine["id"], host=mine["host"])
+    if _identity(current["connector"]) != _identity(connector):
+        raise exception.ConnectorConflict(attachment_id=current["id"], host=current["host"])
     if state in states.ESTABLISHED:
-        raise AlreadyConnected(mine)
+        raise AlreadyConnected(current)
 
 
 def _identity(connector: Connector) -> dict[str, Any]:
@@ -97,25 +99,27 @@ def _identity(connector: Connector) -> dict[str, Any]:
     return {key: value for key, value in connector.items() if key != "mountpoint"}
 
 
-def require_exclusive(volume: Row, mine: Row, others: Sequence[Row]) -> Mapping[str, Any]:
+def require_exclusive(volume: Row, current: Row, others: Sequence[Row]) -> Mapping[str, Any]:
     """Suffer no connected attachment beside this one on an ordinary volume."""
     for row in others:
         if not volume["multiattach"] and AttachmentState(row["state"]) in CONNECTOR_FIXED:
             raise exception.NotMultiattach(
                 volume_id=volume["id"], holder=attachment_rows.describe(row)
             )
-    require_same_server(volume, mine, others)
+    require_same_server(volume, current, others)
     return {}
 
 
-def require_same_server(volume: Row, mine: Row, others: Sequence[Row]) -> Mapping[str, Any]:
+def require_same_server(volume: Row, current: Row, others: Sequence[Row]) -> Mapping[str, Any]:
     """Suffer nobody else's attachment beside this one on an ordinary volume.
 
     A connect that failed cleanly has given the volume back; by the time it is repeated
     somebody else may hold it.
     """
     for row in others:
-        stranger = mine["instance_uuid"] is None or row["instance_uuid"] != mine["instance_uuid"]
+        stranger = (
+            current["instance_uuid"] is None or row["instance_uuid"] != current["instance_uuid"]
+        )
         counts = AttachmentState(row["state"]) not in states.INACTIVE
         if not volume["multiattach"] and stranger and counts:
             raise exception.NotMultiattach(

@@ -107,8 +107,8 @@ def _details(row: Mapping[str, Any], error: str | None) -> Row:
         known["began_at"] = at.began_at.isoformat()
         known["seconds"] = round(at.seconds, 6)
         known["steps"] = [
-            {"name": each.name, "seconds": round(each.seconds, 6), "failed": each.failed}
-            for each in at.steps
+            {"name": item.name, "seconds": round(item.seconds, 6), "failed": item.failed}
+            for item in at.steps
         ]
     return {name: value for name, value in known.items() if value is not None}
 
@@ -151,7 +151,7 @@ def _assign_batch() -> tuple[Sequence, bool]:
         new = connection.execute(_UNASSIGNED).scalars().all()
         if not new:
             return now, False
-        numbers = {number: now.assigned + each for each, number in enumerate(new, 1)}
+        numbers = {number: now.assigned + item for item, number in enumerate(new, 1)}
         connection.execute(
             # By their ids alone: MariaDB might look for those without a place, and wait for
             # transactions that are about to add one.
@@ -167,21 +167,21 @@ def _assign_batch() -> tuple[Sequence, bool]:
 
 
 @retried
-def list_after(place: int, most: int, project_id: str | None = None) -> list[Row]:
+def list_after(place: int, limit: int, project_id: str | None = None) -> list[Row]:
     """Return the events behind a place, in order.
 
-    :param most: how many at most
+    :param limit: how many at most
     :param project_id: only of this project; None: of all
     """
-    wanted = (
+    statement = (
         sa.select(_EVENTS)
         .where(_EVENTS.c.revision > place)
         .order_by(_EVENTS.c.revision)
-        .limit(most)
+        .limit(limit)
     )
     if project_id is not None:
-        wanted = wanted.where(_EVENTS.c.project_id == project_id)
-    return _list(wanted)
+        statement = statement.where(_EVENTS.c.project_id == project_id)
+    return _list(statement)
 
 
 @retried
@@ -190,31 +190,31 @@ def list_of_attachment(attachment_id: str, project_id: str | None) -> list[Row]:
 
     :param project_id: only if it belongs to this project; None: whomever it belongs to
     """
-    wanted = (
+    statement = (
         sa.select(_EVENTS).where(_EVENTS.c.attachment_id == attachment_id).order_by(_EVENTS.c.id)
     )
     if project_id is not None:
-        wanted = wanted.where(_EVENTS.c.project_id == project_id)
-    return _list(wanted)
+        statement = statement.where(_EVENTS.c.project_id == project_id)
+    return _list(statement)
 
 
-def purge(before: datetime.datetime, most: int) -> int:
+def purge(before: datetime.datetime, limit: int) -> int:
     """Remove what is older than this; what nobody has read yet gets its place first.
 
-    :param most: how many at most, the oldest first
+    :param limit: how many at most, the oldest first
     :returns: how many
     """
     assign_sequence()
-    return _purge(before, most)
+    return _purge(before, limit)
 
 
 @retried
-def _purge(before: datetime.datetime, most: int) -> int:
+def _purge(before: datetime.datetime, limit: int) -> int:
     old = (
         sa.select(_EVENTS.c.revision)
         .where(_EVENTS.c.revision.is_not(None), _EVENTS.c.created_at < before)
         .order_by(_EVENTS.c.revision)
-        .limit(most)
+        .limit(limit)
     )
     with session.writer() as connection:
         now = _fetch_sequence(connection, _SEQUENCE.with_for_update())
@@ -222,18 +222,18 @@ def _purge(before: datetime.datetime, most: int) -> int:
         if last is None:
             return 0
         # Places end at one point, whatever clocks have said.
-        done = connection.execute(sa.delete(_EVENTS).where(_EVENTS.c.revision <= last))
+        result = connection.execute(sa.delete(_EVENTS).where(_EVENTS.c.revision <= last))
         purged = max(now.purged, last)
         connection.execute(
             sa.update(_EVENT_SEQUENCE).where(_EVENT_SEQUENCE.c.id == 1).values(purged=purged)
         )
-    return done.rowcount
+    return result.rowcount
 
 
-def _fetch_sequence(connection: sa.Connection, wanted: sa.Select[Any]) -> Sequence:
-    return Sequence(*connection.execute(wanted).one())
+def _fetch_sequence(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence:
+    return Sequence(*connection.execute(statement).one())
 
 
-def _list(wanted: sa.Select[Any]) -> list[Row]:
+def _list(statement: sa.Select[Any]) -> list[Row]:
     with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(wanted)]
+        return [dict(row._mapping) for row in connection.execute(statement)]

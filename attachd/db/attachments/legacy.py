@@ -79,8 +79,8 @@ def reserve(
     :raises AttachmentLimitExceeded: there are as many attachments as may be
     :raises Forbidden: somebody else is there already, and ``denied_rule`` names a rule
     """
-    who = {"project_id": project_id, "user_id": user_id}
-    new = steps.new_row(volume_id, AttachmentKind.HOLD, who)
+    identity = {"project_id": project_id, "user_id": user_id}
+    new = steps.new_row(volume_id, AttachmentKind.HOLD, identity)
     new["state"] = AttachmentState.HELD.value
     with session.writer() as connection:
         volume, held = steps.lock_with_rows(
@@ -135,7 +135,7 @@ def roll_detaching(volume_id: str) -> None:
 
 
 @retried
-def attach(volume_id: str, claim: AttachRequest, denied_rule: str | None = None) -> Row:
+def attach(volume_id: str, request: AttachRequest, denied_rule: str | None = None) -> Row:
     """Note that a volume is in use, by whoever holds it or by somebody who simply says so.
 
     Saying it again changes nothing.  A reservation of the same server becomes attached.
@@ -151,36 +151,36 @@ def attach(volume_id: str, claim: AttachRequest, denied_rule: str | None = None)
         volume, held = steps.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_RESERVE
         )
-        there = attachment_rows.holding(attachment_rows.visible(held))
-        mine = next((row for row in there if _is_same_holder(row, claim)), None)
-        known = mine or _new_row(volume_id, claim)
-        opened = _connections_for(known, volume, held, claim)
-        told = _decide_modes(volume, known, held, opened, claim)
-        hold = attachment_rows.find_hold(volume, held, claim["user_id"])
+        holders = attachment_rows.holding(attachment_rows.visible(held))
+        current = next((row for row in holders if _is_same_holder(row, request)), None)
+        known = current or _new_row(volume_id, request)
+        opened = _connections_for(known, volume, held, request)
+        modes = _decide_modes(volume, known, held, opened, request)
+        hold = attachment_rows.find_hold(volume, held, request["user_id"])
         changed: Row = {"pending_detaches": 0}
-        if mine is None:
+        if current is None:
             _check_attachable(volume, held)
             if hold is None:
-                multiattach_rules.check_shareable(_other_holders(held, claim), denied_rule)
-            mine = _insert_attachment(connection, known, told)
-            held.append(mine)
+                multiattach_rules.check_shareable(_other_holders(held, request), denied_rule)
+            current = _insert_attachment(connection, known, modes)
+            held.append(current)
             changed["admin_metadata"] = {
                 READONLY: "False",
                 **volume["admin_metadata"],
-                steps.ATTACHED_MODE: told["mode"],
+                steps.ATTACHED_MODE: modes["mode"],
             }
         else:
-            if mine["state"] == AttachmentState.ATTACHED:
+            if current["state"] == AttachmentState.ATTACHED:
                 hold = None  # It was used when this was said for the first time.
             # What was only reserved is told as what its host may do.
-            reserved = mine["state"] == AttachmentState.RESERVED
-            values = {"mode": told["mode"]} if reserved else {}
-            steps.compare_and_swap(connection, mine, Event.COMPLETE, values, None)
-        _set_parent(connection, opened, mine)
-        left = steps.release_hold(connection, held, hold)
-        multiattach_rules.check_limit(volume, left)
-        steps.update_volume(connection, volume, left, changed)
-    return mine
+            reserved = current["state"] == AttachmentState.RESERVED
+            values = {"mode": modes["mode"]} if reserved else {}
+            steps.compare_and_swap(connection, current, Event.COMPLETE, values, None)
+        _set_parent(connection, opened, current)
+        remaining = steps.release_hold(connection, held, hold)
+        multiattach_rules.check_limit(volume, remaining)
+        steps.update_volume(connection, volume, remaining, changed)
+    return current
 
 
 @retried
@@ -190,7 +190,7 @@ def begin_connection(
     user_id: str | None,
     choose: Callable[[Sequence[Row]], Row | None],
     guard: steps.Guard,
-    denied: SharingDenial = NO_DENIAL,
+    denial: SharingDenial = NO_DENIAL,
     lease: leases.Lease | None = None,
 ) -> steps.Moved:
     """Move a connection along CONNECT: one that is there, or a new one.
@@ -200,28 +200,28 @@ def begin_connection(
     :param lease: as there
     :raises Forbidden: a new one would be one of several, which is denied
     """
-    who = {"project_id": project_id, "user_id": user_id}
+    identity = {"project_id": project_id, "user_id": user_id}
     with session.writer() as connection:
         volume, held = steps.lock_with_rows(
             connection, volume_id, statements.LOCK_VOLUME_TO_CONNECT
         )
         stored = leases.acquire(connection, volume, lease) if lease else {}
-        mine = choose(_reusable(volume, held, user_id))
-        values = who if mine is not None and not attachment_rows.holding([mine]) else {}
-        if mine is None or not attachment_rows.holding([mine]):
-            strangers = attachment_rows.other_holders_for_host(held, denied.host, user_id)
-            multiattach_rules.check_shareable(strangers, denied.rule)
-        if mine is None:
-            new = steps.new_row(volume_id, AttachmentKind.CONNECTION, who)
+        current = choose(_reusable(volume, held, user_id))
+        values = identity if current is not None and not attachment_rows.holding([current]) else {}
+        if current is None or not attachment_rows.holding([current]):
+            strangers = attachment_rows.other_holders_for_host(held, denial.host, user_id)
+            multiattach_rules.check_shareable(strangers, denial.rule)
+        if current is None:
+            new = steps.new_row(volume_id, AttachmentKind.CONNECTION, identity)
             new["state"] = AttachmentState.RESERVED.value
             steps.insert(connection, new)
-            mine = dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new
-            held.append(mine)
+            current = dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new
+            held.append(current)
         moved = steps.move(
             connection,
             volume,
             held,
-            mine,
+            current,
             Event.CONNECT,
             values,
             guard,
@@ -233,18 +233,18 @@ def begin_connection(
     return moved
 
 
-def _other_holders(held: Sequence[Row], claim: AttachRequest) -> list[Row]:
+def _other_holders(held: Sequence[Row], request: AttachRequest) -> list[Row]:
     """Return whoever has a volume beside a user who says that it is attached without a hold."""
     known = {AttachmentKind.LEGACY, AttachmentKind.ATTACHMENT}
     rows = attachment_rows.holding(held)
-    return [row for row in rows if row["kind"] in known or row["user_id"] != claim["user_id"]]
+    return [row for row in rows if row["kind"] in known or row["user_id"] != request["user_id"]]
 
 
-def _is_same_holder(row: Row, claim: AttachRequest) -> bool:
+def _is_same_holder(row: Row, request: AttachRequest) -> bool:
     """Tell whether an attachment is of the server that is named, or else of the host."""
-    if claim["instance_uuid"] is not None:
-        return bool(row["instance_uuid"] == claim["instance_uuid"])
-    return row["instance_uuid"] is None and bool(row["host"] == claim["host"])
+    if request["instance_uuid"] is not None:
+        return bool(row["instance_uuid"] == request["instance_uuid"])
+    return row["instance_uuid"] is None and bool(row["host"] == request["host"])
 
 
 def _check_attachable(volume: Row, held: Sequence[Row]) -> None:
@@ -263,40 +263,40 @@ def _check_attachable(volume: Row, held: Sequence[Row]) -> None:
     raise exception.InvalidVolume(reason=f"Volume {volume['id']} cannot be attached: {reason}.")
 
 
-def _new_row(volume_id: str, claim: AttachRequest) -> Row:
-    row = steps.new_row(volume_id, AttachmentKind.LEGACY, claim)
+def _new_row(volume_id: str, request: AttachRequest) -> Row:
+    row = steps.new_row(volume_id, AttachmentKind.LEGACY, request)
     return row | {"state": AttachmentState.ATTACHED.value, "attached_at": models.now()}
 
 
-def _insert_attachment(connection: sa.Connection, new: Row, told: Row) -> Row:
-    steps.insert(connection, new | told)
-    return dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new | told
+def _insert_attachment(connection: sa.Connection, new: Row, modes: Row) -> Row:
+    steps.insert(connection, new | modes)
+    return dict.fromkeys(column.name for column in _ATTACHMENTS.c) | new | modes
 
 
 def _connections_for(
-    mine: Row, volume: Row, held: Sequence[Row], claim: AttachRequest
+    current: Row, volume: Row, held: Sequence[Row], request: AttachRequest
 ) -> list[Row]:
     """Return the connections that an attachment is made for: those are closed with it."""
     connections = attachment_rows.of_kind(held, AttachmentKind.CONNECTION)
     free = [row for row in connections if row["parent_id"] is None]
     if volume["multiattach"]:
-        there = [row for row in free if attachment_rows.is_on_host(mine, row["host"])]
+        at_host = [row for row in free if attachment_rows.is_on_host(current, row["host"])]
         # Several may be of several servers: then nobody can tell.
-        own = attachment_rows.of_user(free, claim["user_id"])
-        free = there or (own if len(own) == 1 else [])
-    return free + [row for row in connections if row["parent_id"] == mine["id"]]
+        own = attachment_rows.of_user(free, request["user_id"])
+        free = at_host or (own if len(own) == 1 else [])
+    return free + [row for row in connections if row["parent_id"] == current["id"]]
 
 
-def _set_parent(connection: sa.Connection, opened: Sequence[Row], mine: Row) -> None:
-    bound = {"parent_id": mine["id"], "instance_uuid": mine["instance_uuid"]}
+def _set_parent(connection: sa.Connection, opened: Sequence[Row], current: Row) -> None:
+    bound = {"parent_id": current["id"], "instance_uuid": current["instance_uuid"]}
     for row in opened:
         if row["parent_id"] is None:
-            connection.execute(statements.UPDATE, {"the_id": row["id"], **bound})
+            connection.execute(statements.UPDATE, {"match_id": row["id"], **bound})
             row.update(bound)
 
 
 def _decide_modes(
-    volume: Row, mine: Row, held: Sequence[Row], opened: Sequence[Row], claim: AttachRequest
+    volume: Row, current: Row, held: Sequence[Row], opened: Sequence[Row], request: AttachRequest
 ) -> Row:
     """Return how an attachment is attached: "ro" is told only of a host that cannot write.
 
@@ -306,31 +306,33 @@ def _decide_modes(
     """
     let_in = {row["mode"] for row in attachment_rows.holding(opened)}
     only_reads = let_in == {"ro"}
-    asked = claim["mode"]
-    if asked is None:
+    requested = request["mode"]
+    if requested is None:
         read_only = volume["admin_metadata"].get(READONLY) == "True"
-        asked = "ro" if only_reads and not read_only else "rw"
+        requested = "ro" if only_reads and not read_only else "rw"
     # What nobody has said the use of may be this one's.
     known = attachment_rows.visible(held) + [row for row in held if row["parent_id"] is not None]
-    own = attachment_rows.of_user(held, claim["user_id"])
+    own = attachment_rows.of_user(held, request["user_id"])
     others = known + [row for row in held if row not in known and row not in own]
     multiattach_rules.decide_mode(
-        volume, mine, [row for row in others if row not in opened], asked
+        volume, current, [row for row in others if row not in opened], requested
     )
-    if asked == "rw" and only_reads:
+    if requested == "rw" and only_reads:
         hosts = ", ".join(sorted({str(row["host"]) for row in opened}))
         raise exception.InvalidVolumeAttachMode(
             volume_id=volume["id"], reason=f"its host {hosts} was let in to read only"
         )
-    return {"mode": "rw" if "rw" in let_in else asked, "asked_mode": asked}
+    return {"mode": "rw" if "rw" in let_in else requested, "asked_mode": requested}
 
 
 def _awaiting_connection(held: Sequence[Row], user_id: str | None) -> list[Row]:
     """Return the attachment that a user's next connection is for; empty if nobody can tell."""
     own = attachment_rows.of_user(held, user_id)
-    found = attachment_rows.of_user(attachment_rows.without_connection(held), user_id)
+    waiting = attachment_rows.of_user(attachment_rows.without_connection(held), user_id)
     return (
-        found if len(found) == 1 and not attachment_rows.of_kind(own, AttachmentKind.HOLD) else []
+        waiting
+        if len(waiting) == 1 and not attachment_rows.of_kind(own, AttachmentKind.HOLD)
+        else []
     )
 
 
@@ -362,12 +364,12 @@ def parent_values(
         if row["state"] not in attachment_rows.DETACHING
     ]
     if volume["multiattach"]:
-        there = [
+        at_host = [
             row
             for row in attachment_rows.without_connection(held)
             if attachment_rows.is_on_host(row, host)
         ]
-        made = there or _awaiting_connection(held, user_id)
+        made = at_host or _awaiting_connection(held, user_id)
     if not made:
         return {}
     return {"parent_id": made[0]["id"], "instance_uuid": made[0]["instance_uuid"]}

@@ -43,11 +43,11 @@ def check_reserve(
     :raises Forbidden: somebody else is there already
     """
     free = volume["state"] == VolumeState.READY and volume["status"] != "error"
-    there = attachment_rows.holding(rows)
+    holders = attachment_rows.holding(rows)
     server = new.get("instance_uuid")
-    others = [row for row in there if server is None or row["instance_uuid"] != server]
+    others = [row for row in holders if server is None or row["instance_uuid"] != server]
     if not free or (others and not volume["multiattach"]):
-        named = ", ".join(attachment_rows.describe(row) for row in there[:3])
+        named = ", ".join(attachment_rows.describe(row) for row in holders[:3])
         raise exception.VolumeNotAvailable(
             volume_id=volume["id"],
             status=volume["status"],
@@ -62,12 +62,12 @@ def other_holders(new: Row, rows: Sequence[Row]) -> list[Row]:
 
     It has two attachments then.  With a third one, some of them are something else.
     """
-    there = attachment_rows.holding(rows)
+    holders = attachment_rows.holding(rows)
     server = new.get("instance_uuid")
     if server is None:
-        return there
-    same = [row for row in attachment_rows.visible(there) if row["instance_uuid"] == server]
-    return there if len(same) > 1 else [row for row in there if row["instance_uuid"] != server]
+        return holders
+    same = [row for row in attachment_rows.visible(holders) if row["instance_uuid"] == server]
+    return holders if len(same) > 1 else [row for row in holders if row["instance_uuid"] != server]
 
 
 def check_shareable(strangers: Sequence[Row], denied_rule: str | None) -> None:
@@ -90,13 +90,13 @@ def check_connect_limits(
     """
     counts = {**new, "state": AttachmentState.CONNECTING.value}
     check_limit(volume, [*others, counts])
-    most = multiattach.parse(volume["type_specs"] or {}).most_per_host
+    limit = multiattach.parse(volume["type_specs"] or {}).most_per_host
     beside = [row for row in _connected(others) if row["host"] == new["host"]]
-    if most is not None and len(beside) >= most:
+    if limit is not None and len(beside) >= limit:
         raise exception.AttachmentLimitExceeded(
             what=f"Volume {volume['id']} on host {new['host']}",
             count=len(beside),
-            limit=most,
+            limit=limit,
             name=f"{multiattach.MOST_PER_HOST} of its type",
         )
     _check_host_limit(connection, new)
@@ -113,15 +113,15 @@ def check_limit(volume: Row, rows: Sequence[Row]) -> None:
     :param rows: with the one that has come last
     :raises AttachmentLimitExceeded: it is one too many
     """
-    most = multiattach.parse(volume["type_specs"] or {}).most
-    if most is None or not volume["multiattach"]:
+    limit = multiattach.parse(volume["type_specs"] or {}).most
+    if limit is None or not volume["multiattach"]:
         return
     count = _count_holders(rows)
-    if count > most:
+    if count > limit:
         raise exception.AttachmentLimitExceeded(
             what=f"Volume {volume['id']}",
             count=count - 1,
-            limit=most,
+            limit=limit,
             name=f"{multiattach.MOST} of its type",
         )
 
@@ -145,41 +145,41 @@ def _count_holders(rows: Sequence[Row]) -> int:
 
 def _check_host_limit(connection: sa.Connection, new: Row) -> None:
     """Count what the host has of all volumes, while nobody else adds to it."""
-    most: int = CONF.manager.max_attachments_per_host
-    if not most or not new["host"]:
+    limit: int = CONF.manager.max_attachments_per_host
+    if not limit or not new["host"]:
         return
     row_locks.lock_row(connection, models.host_locks, new["host"])
-    there = sa.select(sa.func.count()).where(
+    statement = sa.select(sa.func.count()).where(
         _ATTACHMENTS.c.host == new["host"],
         _ATTACHMENTS.c.id != new["id"],
         _ATTACHMENTS.c.kind.in_(_HOST_KINDS),
         _ATTACHMENTS.c.state.not_in(states.INACTIVE),
     )
-    count = connection.execute(there).scalar_one()
-    if count >= most:
+    count = connection.execute(statement).scalar_one()
+    if count >= limit:
         raise exception.AttachmentLimitExceeded(
             what=f"Host {new['host']}",
             count=count,
-            limit=most,
+            limit=limit,
             name="[manager]max_attachments_per_host",
         )
 
 
-def decide_mode(volume: Row, mine: Row, others: Sequence[Row], asked: str | None) -> str:
+def decide_mode(volume: Row, current: Row, others: Sequence[Row], requested: str | None) -> str:
     """Return what a host may do: "rw" or "ro".
 
     :param volume: with ``type_specs``
-    :param mine: the attachment in question
-    :param asked: "rw", "ro", or None: as much as is allowed
+    :param current: the attachment in question
+    :param requested: "rw", "ro", or None: as much as is allowed
     :raises InvalidVolumeAttachMode: it may only read, and wants to write
     """
-    why = "" if asked == "ro" else read_only_reason(volume, mine, others)
-    if why and asked == "rw":
+    why = "" if requested == "ro" else read_only_reason(volume, current, others)
+    if why and requested == "rw":
         raise exception.InvalidVolumeAttachMode(volume_id=volume["id"], reason=why)
-    return "ro" if why or asked == "ro" else "rw"
+    return "ro" if why or requested == "ro" else "rw"
 
 
-def read_only_reason(volume: Row, mine: Row, others: Sequence[Row]) -> str:
+def read_only_reason(volume: Row, current: Row, others: Sequence[Row]) -> str:
     """Tell why a host may not write; "" if it may."""
     if volume["admin_metadata"].get(READONLY) == "True":
         return "it is read-only"
@@ -188,23 +188,23 @@ def read_only_reason(volume: Row, mine: Row, others: Sequence[Row]) -> str:
         return ""
     if not rules.multiattach:
         return "its type says mode='RO'"
-    writers = _other_writers(mine, others)
+    writers = _other_writers(current, others)
     if writers:
         writer = attachment_rows.describe(writers[0])
         return f"its type allows one writer, mode='RO', and that is {writer}"
     return ""
 
 
-def _other_writers(mine: Row, others: Sequence[Row]) -> list[Row]:
+def _other_writers(current: Row, others: Sequence[Row]) -> list[Row]:
     writers = [
         row
         for row in attachment_rows.holding(others)
         if row["mode"] == "rw"
-        and row["id"] != mine.get("parent_id")
-        and mine["id"] not in {row["id"], row["parent_id"]}
+        and row["id"] != current.get("parent_id")
+        and current["id"] not in {row["id"], row["parent_id"]}
     ]
     known = {row["id"] for row in writers}
     # A connection and what it serves are one.
     apart = [row for row in writers if row["parent_id"] not in known]
-    strangers = {row["id"] for row in other_holders(mine, apart)}
+    strangers = {row["id"] for row in other_holders(current, apart)}
     return [row for row in apart if row["id"] in strangers]

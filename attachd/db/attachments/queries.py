@@ -71,9 +71,9 @@ def page_with_secrets(filters: Filters, page: paging.Page) -> list[Row]:
 @retried
 def list_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[Row]]:
     """Return the attachments of some volumes, by volume, oldest first, without secrets."""
-    found: dict[str, list[Row]] = {volume_id: [] for volume_id in volume_ids}
-    if not found:
-        return found
+    rows: dict[str, list[Row]] = {volume_id: [] for volume_id in volume_ids}
+    if not rows:
+        return rows
     statement = (
         sa.select(*PUBLIC_COLUMNS)
         .where(_ATTACHMENTS.c.volume_id.in_(volume_ids), _IS_VISIBLE)
@@ -81,16 +81,16 @@ def list_of_volumes(volume_ids: Sequence[str]) -> dict[str, list[Row]]:
     )
     with session.reader() as connection:
         for row in connection.execute(statement):
-            found[row.volume_id].append(dict(row._mapping))
-    return found
+            rows[row.volume_id].append(dict(row._mapping))
+    return rows
 
 
 @retried
 def count_attached(volume_ids: Sequence[str]) -> dict[str, int]:
     """Return how many attachments of each of some volumes are attached, by volume."""
-    found = dict.fromkeys(volume_ids, 0)
-    if not found:
-        return found
+    counts = dict.fromkeys(volume_ids, 0)
+    if not counts:
+        return counts
     statement = (
         sa.select(_ATTACHMENTS.c.volume_id, sa.func.count())
         .where(
@@ -101,8 +101,8 @@ def count_attached(volume_ids: Sequence[str]) -> dict[str, int]:
         .group_by(_ATTACHMENTS.c.volume_id)
     )
     with session.reader() as connection:
-        found.update((volume_id, count) for volume_id, count in connection.execute(statement))
-    return found
+        counts.update((volume_id, count) for volume_id, count in connection.execute(statement))
+    return counts
 
 
 def _page(statement: sa.Select[Any], filters: Filters, page: paging.Page) -> list[Row]:
@@ -128,8 +128,6 @@ def _conditions(filters: Filters) -> list[paging.Condition]:
     return conditions + paging.like(_ATTACHMENTS, filters.get("like", {}), SEARCHABLE)
 
 
-# ---- MERGED
-
 AnyRow = Mapping[str, Any]
 
 USING_CONNECTION: Final = states.LIVE | states.ACCESS_UNKNOWN
@@ -152,23 +150,23 @@ def list_sharing(attachments: Sequence[AnyRow], project_id: str | None) -> dict[
     if not attachments:
         return {}
     volumes = {row["volume_id"] for row in attachments}
-    mine = sa.select(_ATTACHMENTS.c.connection_key).where(
+    keys_in_use = sa.select(_ATTACHMENTS.c.connection_key).where(
         _ATTACHMENTS.c.volume_id.in_(sorted(volumes)), _ATTACHMENTS.c.connection_key.is_not(None)
     )
-    wanted = (
+    statement = (
         sa.select(
             _PARENT.label("owner_id"),
             _ATTACHMENTS.c.connection_key,
             _ATTACHMENTS.c.state,
             _ATTACHMENTS.c.project_id,
         )
-        .where(_ATTACHMENTS.c.connection_key.in_(mine), _HAS_PARENT)
+        .where(_ATTACHMENTS.c.connection_key.in_(keys_in_use), _HAS_PARENT)
         .order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
     )
     keys = defaultdict(set)
     users = defaultdict(list)
     with session.reader() as connection:
-        for row in connection.execute(wanted):
+        for row in connection.execute(statement):
             if AttachmentState(row.state) not in states.INACTIVE:
                 keys[row.owner_id].add(row.connection_key)
             if AttachmentState(row.state) in USING_CONNECTION and project_id in {
@@ -176,25 +174,27 @@ def list_sharing(attachments: Sequence[AnyRow], project_id: str | None) -> dict[
                 row.project_id,
             }:
                 users[row.connection_key].append(row.owner_id)
-    return {each["id"]: _list_others(each["id"], keys[each["id"]], users) for each in attachments}
+    return {item["id"]: _list_others(item["id"], keys[item["id"]], users) for item in attachments}
 
 
-def _list_others(mine: str, keys: Collection[str], users: dict[str, list[str]]) -> list[str]:
-    found = dict.fromkeys(user for key in sorted(keys) for user in users[key])
-    return [each for each in found if each != mine]
+def _list_others(
+    attachment_id: str, keys: Collection[str], users: dict[str, list[str]]
+) -> list[str]:
+    result = dict.fromkeys(user for key in sorted(keys) for user in users[key])
+    return [user_id for user_id in result if user_id != attachment_id]
 
 
 @retried
 def connection_keys(attachment_id: str, volume_id: str) -> list[str]:
     """Return what is stored as equal for all that share a connection with an attachment."""
-    wanted = sa.select(_ATTACHMENTS.c.connection_key).where(
+    statement = sa.select(_ATTACHMENTS.c.connection_key).where(
         _ATTACHMENTS.c.volume_id == volume_id,
         sa.or_(_ATTACHMENTS.c.id == attachment_id, _ATTACHMENTS.c.parent_id == attachment_id),
         _ATTACHMENTS.c.connection_key.is_not(None),
         _ATTACHMENTS.c.state.not_in(states.INACTIVE),
     )
     with session.reader() as connection:
-        return list(connection.execute(wanted).scalars())
+        return list(connection.execute(statement).scalars())
 
 
 @retried
@@ -210,12 +210,12 @@ def list_users_of(keys: Collection[str], project_id: str | None) -> list[AnyRow]
         _ATTACHMENTS.c.connection_key.in_(sorted(keys)),
         _ATTACHMENTS.c.state.in_(sorted(USING_CONNECTION)),
     )
-    the = _ATTACHMENTS.alias()
-    wanted = sa.select(*(the.c[column.name] for column in PUBLIC_COLUMNS)).where(
-        the.c.id.in_(owners), the.c.kind.in_(sorted(VISIBLE_KINDS))
+    users = _ATTACHMENTS.alias()
+    statement = sa.select(*(users.c[column.name] for column in PUBLIC_COLUMNS)).where(
+        users.c.id.in_(owners), users.c.kind.in_(sorted(VISIBLE_KINDS))
     )
     if project_id is not None:
-        wanted = wanted.where(the.c.project_id == project_id)
+        statement = statement.where(users.c.project_id == project_id)
     with session.reader() as connection:
-        found = connection.execute(wanted.order_by(the.c.created_at, the.c.id))
-        return [dict(row._mapping) for row in found]
+        result = connection.execute(statement.order_by(users.c.created_at, users.c.id))
+        return [dict(row._mapping) for row in result]

@@ -84,7 +84,7 @@ def other_holders_for_host(
     return [] if expected or waiting else [*holding(visible(rows)), *connections]
 
 
-def connections_to_close(mine: Row, others: Sequence[Row]) -> list[Row]:
+def connections_to_close(current: Row, others: Sequence[Row]) -> list[Row]:
     """Return the connections that end with an attachment.
 
     With the last one that a user made by a word alone goes what nobody has said the use of and
@@ -93,11 +93,11 @@ def connections_to_close(mine: Row, others: Sequence[Row]) -> list[Row]:
     :param others: the volume's other rows
     """
     connections = of_kind(others, AttachmentKind.CONNECTION)
-    reach = {mine["id"]}
-    theirs = of_user(others, mine["user_id"])
+    reach = {current["id"]}
+    theirs = of_user(others, current["user_id"])
     claims = of_kind(theirs, AttachmentKind.HOLD)
     claims += holding(of_kind(theirs, AttachmentKind.LEGACY))
-    if mine["kind"] == AttachmentKind.LEGACY and not claims:
+    if current["kind"] == AttachmentKind.LEGACY and not claims:
         reach |= {row["id"] for row in theirs if row["parent_id"] is None}
     return [row for row in connections if reach & {row["id"], row["parent_id"]}]
 
@@ -111,8 +111,6 @@ def describe(row: Row) -> str:
     server = f" of server {row['instance_uuid']}" if row["instance_uuid"] else ""
     return f"attachment {row['id']}{server}"
 
-
-# ---- MERGED
 
 _ATTACHMENTS = models.attachments
 
@@ -151,9 +149,9 @@ def check_detached(row: Row, attachments: Sequence[Row]) -> None:
 
 def delete_of_volume(connection: sa.Connection, volume_id: str) -> None:
     """Remove what is left when the volume goes: attachments that never came to be hold nothing."""
-    left = connection.execute(
+    rows = connection.execute(
         sa.select(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id)
     ).all()
-    for row in left:
+    for row in rows:
         events.record(connection, dict(row._mapping), events.DELETED)
     connection.execute(sa.delete(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == volume_id))

@@ -2,8 +2,8 @@
 """The statements that attaching and detaching are made of; executed by transitions.py.
 
 They are built once, and most are prepared: SQLAlchemy spends more on building a statement than
-on executing it.  What is bound to ``the_id`` and the like is given at the execution, together with
-the columns to store.
+on executing it.  Values for ``match_id`` and the like are passed at execution, with the columns to
+store.
 """
 
 from collections.abc import Mapping
@@ -61,25 +61,25 @@ _TYPE_SPECS = (
 )
 
 _LOCK = (
-    sa.select(*_LOCKED_COLUMNS).where(_VOLUMES.c.id == sa.bindparam("the_id")).with_for_update()
+    sa.select(*_LOCKED_COLUMNS).where(_VOLUMES.c.id == sa.bindparam("match_id")).with_for_update()
 )
 LOCK_VOLUME: Final = CompiledStatement(_LOCK)
 LOCK_VOLUME_TO_RESERVE: Final = CompiledStatement(_LOCK.add_columns(_TYPE_SPECS))
 LOCK_VOLUME_TO_CONNECT: Final = CompiledStatement(_LOCK.add_columns(_TYPE_SPECS, _FRONT_END_QOS))
 UPDATE_VOLUME: Final = CompiledStatement(
-    sa.update(_VOLUMES).where(_VOLUMES.c.id == sa.bindparam("the_id"))
+    sa.update(_VOLUMES).where(_VOLUMES.c.id == sa.bindparam("match_id"))
 )
 SEEN_COLUMNS: Final = ("id", "lease_holder", "lease_generation", "updated_at")
 UPDATE_VOLUME_IF_UNCHANGED: Final = CompiledStatement(
     sa.update(_VOLUMES).where(
-        *(_VOLUMES.c[name] == sa.bindparam(f"the_{name}") for name in SEEN_COLUMNS)
+        *(_VOLUMES.c[name] == sa.bindparam(f"match_{name}") for name in SEEN_COLUMNS)
     )
 )
 """... if nobody has changed it since these of its columns were seen."""
 RESERVE_FREE_VOLUME: Final = CompiledStatement(
     sa.update(_VOLUMES)
     .where(
-        _VOLUMES.c.id == sa.bindparam("the_id"),
+        _VOLUMES.c.id == sa.bindparam("match_id"),
         _VOLUMES.c.state == VolumeState.READY.value,
         _VOLUMES.c.status == _AVAILABLE.status,
         _VOLUMES.c.multiattach.is_(False),
@@ -90,7 +90,7 @@ RESERVE_FREE_VOLUME: Final = CompiledStatement(
 # Nothing outranks "attached", so that no other attachment has to be looked at.
 SET_VOLUME_ATTACHED: Final = CompiledStatement(
     sa.update(_VOLUMES)
-    .where(_VOLUMES.c.id == sa.bindparam("the_id"))
+    .where(_VOLUMES.c.id == sa.bindparam("match_id"))
     .values(
         pending_detaches=0,
         attach_status=states.derive(VolumeState.READY, _ATTACHED).attach_status,
@@ -102,10 +102,10 @@ SET_VOLUME_ATTACHED: Final = CompiledStatement(
 )
 
 INSERT: Final = CompiledStatement(sa.insert(_ATTACHMENTS))
-UPDATE: Final = sa.update(_ATTACHMENTS).where(_ATTACHMENTS.c.id == sa.bindparam("the_id"))
+UPDATE: Final = sa.update(_ATTACHMENTS).where(_ATTACHMENTS.c.id == sa.bindparam("match_id"))
 LIST_OF_VOLUME: Final = CompiledStatement(
     sa.select(_ATTACHMENTS)
-    .where(_ATTACHMENTS.c.volume_id == sa.bindparam("the_id"))
+    .where(_ATTACHMENTS.c.volume_id == sa.bindparam("match_id"))
     .order_by(*_OLDEST_FIRST)
 )
 WITH_VOLUME: Final = sa.select(
@@ -115,10 +115,10 @@ WITH_VOLUME: Final = sa.select(
         for name in ("host", "state", "status", "multiattach")
     ),
 ).join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
-_GET = WITH_VOLUME.where(_ATTACHMENTS.c.id == sa.bindparam("the_id"))
+_GET = WITH_VOLUME.where(_ATTACHMENTS.c.id == sa.bindparam("match_id"))
 GET: Final = CompiledStatement(_GET)
 GET_IN_PROJECT: Final = CompiledStatement(
-    _GET.where(_ATTACHMENTS.c.project_id == sa.bindparam("the_project"))
+    _GET.where(_ATTACHMENTS.c.project_id == sa.bindparam("match_project"))
 )
 
 # As literals, because SQLAlchemy would else write each list of values anew.
@@ -131,7 +131,7 @@ _IN_SOURCE_STATE = {
 
 _SWAP = {
     event: (sa.delete(_ATTACHMENTS) if move.target is None else sa.update(_ATTACHMENTS)).where(
-        _ATTACHMENTS.c.id == sa.bindparam("the_id"), _IN_SOURCE_STATE[event]
+        _ATTACHMENTS.c.id == sa.bindparam("match_id"), _IN_SOURCE_STATE[event]
     )
     for event, move in states.ATTACHMENT_TRANSITIONS.items()
 }
@@ -143,7 +143,7 @@ SWAP: Final[Mapping[Event, CompiledStatement]] = MappingProxyType(
 
 COMPLETE_FIRST: Final = CompiledStatement(
     sa.update(_ATTACHMENTS).where(
-        _ATTACHMENTS.c.id == sa.bindparam("the_id"),
+        _ATTACHMENTS.c.id == sa.bindparam("match_id"),
         _ATTACHMENTS.c.state != AttachmentState.ATTACHED.value,
         _IN_SOURCE_STATE[Event.COMPLETE],
     )
@@ -153,7 +153,7 @@ COMPLETE_FIRST: Final = CompiledStatement(
 SWAP_IN_GENERATION: Final[Mapping[Event, CompiledStatement]] = MappingProxyType(
     {
         event: CompiledStatement(
-            statement.where(_ATTACHMENTS.c.generation == sa.bindparam("the_generation"))
+            statement.where(_ATTACHMENTS.c.generation == sa.bindparam("match_generation"))
         )
         for event, statement in _SWAP.items()
     }

@@ -73,8 +73,8 @@ def reserve(
 
 
 def _reserve_free_volume(connection: sa.Connection, volume_id: str) -> bool:
-    the = {"the_id": volume_id, "updated_at": models.now()}
-    return statements.RESERVE_FREE_VOLUME.execute(connection, the) == 1
+    params = {"match_id": volume_id, "updated_at": models.now()}
+    return statements.RESERVE_FREE_VOLUME.execute(connection, params) == 1
 
 
 def _join_holders(
@@ -84,13 +84,13 @@ def _join_holders(
 
     :returns: the attachment's twin, instead, if it may have one
     """
-    wanted = statements.LOCK_VOLUME_TO_RESERVE
-    volume, there = steps.lock_with_rows(connection, row["volume_id"], wanted)
-    if may_be_there and (twin := duplicates.find_duplicate(row, there)):
+    statement = statements.LOCK_VOLUME_TO_RESERVE
+    volume, holders = steps.lock_with_rows(connection, row["volume_id"], statement)
+    if may_be_there and (twin := duplicates.find_duplicate(row, holders)):
         return twin
-    multiattach_rules.check_reserve(volume, there, row, denied_rule)
-    multiattach_rules.decide_mode(volume, row, there, row.get("asked_mode"))
-    steps.update_volume(connection, volume, [*there, row], joined=True)
+    multiattach_rules.check_reserve(volume, holders, row, denied_rule)
+    multiattach_rules.decide_mode(volume, row, holders, row.get("asked_mode"))
+    steps.update_volume(connection, volume, [*holders, row], joined=True)
     return None
 
 
@@ -124,15 +124,15 @@ def move(
         )
         stored = leases.acquire(connection, volume, lease) if lease else {}
         rows = steps.list_rows(connection, volume_id)
-        mine = next((row for row in rows if row["id"] == attachment_id), None)
-        if mine is None:
+        current = next((row for row in rows if row["id"] == attachment_id), None)
+        if current is None:
             raise exception.AttachmentNotFound(attachment_id=attachment_id)
         ended = {"lease_holder": None} if last else {}
         moved = steps.move(
             connection,
             volume,
             rows,
-            mine,
+            current,
             event,
             values or {},
             guard,
@@ -183,8 +183,8 @@ def complete(row: Row) -> None:
 @retried
 def _complete_first(row: Row) -> None:
     with session.writer() as connection:
-        the = {"the_id": row["volume_id"], "updated_at": models.now()}
-        statements.SET_VOLUME_ATTACHED.execute(connection, the)
+        params = {"match_id": row["volume_id"], "updated_at": models.now()}
+        statements.SET_VOLUME_ATTACHED.execute(connection, params)
         unread = {**row, **_UNREAD}
         steps.compare_and_swap(
             connection, unread, Event.COMPLETE, {}, None, statements.COMPLETE_FIRST
@@ -229,7 +229,7 @@ def _finish_unchanged(begun: Moved, lease: Lease) -> Moved:
     volume |= {**changed, **derived._asdict(), "pending_detaches": 0, "lease_holder": None}
     volume["updated_at"] = models.now()
     stored = {name: volume[name] for name in (*changed, *_FINISHED_COLUMNS)}
-    seen = {f"the_{name}": begun.volume[name] for name in statements.SEEN_COLUMNS}
+    seen = {f"match_{name}": begun.volume[name] for name in statements.SEEN_COLUMNS}
     with session.writer() as connection:
         if statements.UPDATE_VOLUME_IF_UNCHANGED.execute(connection, seen | stored) != 1:
             raise _VolumeChanged
@@ -255,11 +255,11 @@ def get(attachment_id: str, project_id: str | None) -> Row:
         ``volume_multiattach``
     :raises AttachmentNotFound: there is none
     """
-    wanted, the = statements.GET, {"the_id": attachment_id}
+    statement, params = statements.GET, {"match_id": attachment_id}
     if project_id is not None:
-        wanted, the = statements.GET_IN_PROJECT, {**the, "the_project": project_id}
+        statement, params = statements.GET_IN_PROJECT, {**params, "match_project": project_id}
     with session.reader() as connection:
-        row = wanted.fetch_one(connection, the)
+        row = statement.fetch_one(connection, params)
     if row is None:
         raise exception.AttachmentNotFound(attachment_id=attachment_id)
     return row
@@ -304,13 +304,11 @@ def list_live(backend: str) -> list[Row]:
 
 def _list(statement: sa.Select[Any]) -> list[Row]:
     with session.reader() as connection:
-        found = connection.execute(
+        result = connection.execute(
             statement.order_by(_ATTACHMENTS.c.created_at, _ATTACHMENTS.c.id)
         )
-        return [dict(row._mapping) for row in found]
+        return [dict(row._mapping) for row in result]
 
-
-# ---- MERGED
 
 _VOLUMES = models.volumes
 
@@ -324,7 +322,7 @@ def list_expired_reservations(backend: str) -> list[Row]:
 
     :returns: ``id`` and ``volume_id`` of each, the first to end first
     """
-    wanted = (
+    statement = (
         sa.select(_ATTACHMENTS.c.id, _ATTACHMENTS.c.volume_id)
         .join(_VOLUMES, _VOLUMES.c.id == _ATTACHMENTS.c.volume_id)
         .where(
@@ -336,4 +334,4 @@ def list_expired_reservations(backend: str) -> list[Row]:
         .limit(EXPIRY_BATCH)
     )
     with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(wanted)]
+        return [dict(row._mapping) for row in connection.execute(statement)]

@@ -54,14 +54,16 @@ Guard = Callable[[Row, Row, Sequence[Row]], Mapping[str, Any]]
 
 
 def lock_volume(
-    connection: sa.Connection, volume_id: str, wanted: CompiledStatement = statements.LOCK_VOLUME
+    connection: sa.Connection,
+    volume_id: str,
+    statement: CompiledStatement = statements.LOCK_VOLUME,
 ) -> Row:
     """Take the volume's row for this transaction and return what matters of it.
 
-    :param wanted: LOCK_VOLUME_TO_JOIN has ``type_specs`` too, the extra specs of its type, and
+    :param statement: LOCK_VOLUME_TO_JOIN has ``type_specs`` too, the extra specs of its type, and
         LOCK_VOLUME_TO_CONNECT also ``front_end_qos``, what a host is to limit it to; or None
     """
-    row = wanted.fetch_one(connection, {"the_id": volume_id})
+    row = statement.fetch_one(connection, {"match_id": volume_id})
     if row is None:
         raise exception.VolumeNotFound(volume_id=volume_id)
     return row
@@ -69,14 +71,16 @@ def lock_volume(
 
 def list_rows(connection: sa.Connection, volume_id: str) -> list[Row]:
     """Return all rows of a volume, of whatever kind, oldest first."""
-    return statements.LIST_OF_VOLUME.fetch_all(connection, {"the_id": volume_id})
+    return statements.LIST_OF_VOLUME.fetch_all(connection, {"match_id": volume_id})
 
 
 def lock_with_rows(
-    connection: sa.Connection, volume_id: str, wanted: CompiledStatement = statements.LOCK_VOLUME
+    connection: sa.Connection,
+    volume_id: str,
+    statement: CompiledStatement = statements.LOCK_VOLUME,
 ) -> tuple[Row, list[Row]]:
     """Do as :func:`lock_volume` and return the volume, and its rows as of :func:`list_rows`."""
-    volume = lock_volume(connection, volume_id, wanted)
+    volume = lock_volume(connection, volume_id, statement)
     return volume, list_rows(connection, volume_id)
 
 
@@ -120,7 +124,7 @@ def move(
     connection: sa.Connection,
     volume: Row,
     rows: Sequence[Row],
-    mine: Row,
+    current: Row,
     event: Event,
     values: Mapping[str, Any],
     guard: Guard | None = None,
@@ -132,30 +136,30 @@ def move(
     :param lease: what else changes in the volume's row, see leases.acquire()
     :raises: as attachments.move()
     """
-    others = [row for row in rows if row is not mine]
-    if volume["state"] == VolumeState.DELETING and mine["state"] in states.INACTIVE:
+    others = [row for row in rows if row is not current]
+    if volume["state"] == VolumeState.DELETING and current["state"] in states.INACTIVE:
         # It did not keep its volume from being deleted, and goes with it: were it to count
         # again, the volume's data would be removed and its row could not.
         raise exception.Conflict(reason=f"Volume {volume['id']} is being deleted.")
-    source = AttachmentState(mine["state"])
+    source = AttachmentState(current["state"])
     stored = dict(values)
     if guard is not None:
-        stored.update(guard(volume, mine, others))
+        stored.update(guard(volume, current, others))
     if event is Event.CONNECT and source in _NOT_CONNECTED:
-        multiattach_rules.check_connect_limits(connection, volume, {**mine, **stored}, others)
-    target = _swap(connection, mine, event, stored, generation)
+        multiattach_rules.check_connect_limits(connection, volume, {**current, **stored}, others)
+    target = _swap(connection, current, event, stored, generation)
     # A manager records the outcome of its work, not the start.
     if source != target and (lease is None or event not in _STARTED_BY_MANAGER):
-        _record(connection, mine, event, stored)
-    left: Sequence[Row] = others if target is None else [*others, mine]
-    if event is Event.REVOKED and mine["kind"] == AttachmentKind.CONNECTION:
-        left = _close_connection(connection, volume, mine, others)
-    changed = {**volume_changes(volume, mine, source, event), **(lease or {})}
-    update_volume(connection, volume, left, changed)
-    return Moved(volume, mine, others, source)
+        _record(connection, current, event, stored)
+    remaining: Sequence[Row] = others if target is None else [*others, current]
+    if event is Event.REVOKED and current["kind"] == AttachmentKind.CONNECTION:
+        remaining = _close_connection(connection, volume, current, others)
+    changed = {**volume_changes(volume, current, source, event), **(lease or {})}
+    update_volume(connection, volume, remaining, changed)
+    return Moved(volume, current, others, source)
 
 
-def volume_changes(volume: Row, mine: Row, source: AttachmentState, event: Event) -> Row:
+def volume_changes(volume: Row, current: Row, source: AttachmentState, event: Event) -> Row:
     """Return what else of the volume changes when an attachment moves."""
     changed: Row = {}
     if event is Event.COMPLETE:
@@ -163,7 +167,7 @@ def volume_changes(volume: Row, mine: Row, source: AttachmentState, event: Event
     elif event in _DETACHING and source is AttachmentState.ATTACHED:
         # Somebody had begun to detach one of them; now one is detached.
         changed["pending_detaches"] = max(volume["pending_detaches"] - 1, 0)
-    elif event is Event.REVOKED and mine["kind"] in states.VISIBLE_KINDS:
+    elif event is Event.REVOKED and current["kind"] in states.VISIBLE_KINDS:
         changed["state"] = states.state_after_detach(VolumeState(volume["state"])).value
         if ATTACHED_MODE in volume["admin_metadata"]:
             changed["admin_metadata"] = without_attached_mode(volume["admin_metadata"])
@@ -190,7 +194,7 @@ def _close_connection(
     ]
     for row in attachment_rows.of_kind(served, AttachmentKind.LEGACY):
         if row["asked_mode"] == "ro" and not writers:
-            connection.execute(statements.UPDATE, {"the_id": row["id"], "mode": "ro"})
+            connection.execute(statements.UPDATE, {"match_id": row["id"], "mode": "ro"})
     return others
 
 
@@ -244,11 +248,11 @@ def _swap(
     statement: CompiledStatement | None = None,
 ) -> AttachmentState | None:
     target = states.ATTACHMENT_TRANSITIONS[event].target
-    params: Row = {"the_id": row["id"]}
+    params: Row = {"match_id": row["id"]}
     statement = statements.SWAP[event] if statement is None else statement
     if generation is not None:
         statement = statements.SWAP_IN_GENERATION[event]
-        params["the_generation"] = generation
+        params["match_generation"] = generation
     if target is not None:
         if "error" in values:
             values["error"] = models.truncate_error(values["error"])
@@ -276,13 +280,13 @@ def update_volume(
     :param joined: one of them is new: the volume's row changes even if nothing in it does, so that
         whoever has seen it before notices
     """
-    wanted = {**volume, **(changed or {})}
-    found = [AttachmentState(row["state"]) for row in rows]
-    pending_detaches = states.remaining_detaches(wanted["pending_detaches"], found)
-    derived = states.derive(VolumeState(wanted["state"]), found, pending_detaches)
+    updated = {**volume, **(changed or {})}
+    attachment_states = [AttachmentState(row["state"]) for row in rows]
+    pending_detaches = states.remaining_detaches(updated["pending_detaches"], attachment_states)
+    derived = states.derive(VolumeState(updated["state"]), attachment_states, pending_detaches)
     values: Row = {**(changed or {}), "pending_detaches": pending_detaches, **derived._asdict()}
     if values.items() <= volume.items() and not joined:
         return
     values["updated_at"] = models.now()
-    statements.UPDATE_VOLUME.execute(connection, {"the_id": volume["id"], **values})
+    statements.UPDATE_VOLUME.execute(connection, {"match_id": volume["id"], **values})
     volume.update(values)

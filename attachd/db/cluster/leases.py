@@ -30,25 +30,25 @@ COLUMNS = (_VOLUMES.c.lease_holder, _VOLUMES.c.lease_generation)
 _KEEP_UPDATED_AT = {"updated_at": _VOLUMES.c.updated_at}
 """Users see when something of a volume was changed: a lease is nothing of it."""
 
-_LIVING_HOLDER = sa.select(_MEMBERS.c.name).where(_MEMBERS.c.id == sa.bindparam("the_id"))
+_LIVING_HOLDER = sa.select(_MEMBERS.c.name).where(_MEMBERS.c.id == sa.bindparam("match_id"))
 _LOCK = (
     sa.select(_VOLUMES.c.id, *COLUMNS)
-    .where(_VOLUMES.c.id == sa.bindparam("the_id"))
+    .where(_VOLUMES.c.id == sa.bindparam("match_id"))
     .with_for_update()
 )
 _STORE = (
-    sa.update(_VOLUMES).where(_VOLUMES.c.id == sa.bindparam("the_id")).values(_KEEP_UPDATED_AT)
+    sa.update(_VOLUMES).where(_VOLUMES.c.id == sa.bindparam("match_id")).values(_KEEP_UPDATED_AT)
 )
 _RELEASE = (
     sa.update(_VOLUMES)
     .where(
-        _VOLUMES.c.id == sa.bindparam("the_id"),
-        _VOLUMES.c.lease_holder == sa.bindparam("the_holder"),
+        _VOLUMES.c.id == sa.bindparam("match_id"),
+        _VOLUMES.c.lease_holder == sa.bindparam("match_holder"),
     )
     .values(lease_holder=None, **_KEEP_UPDATED_AT)
 )
 _RELEASE_OWN = CompiledStatement(
-    _RELEASE.where(_VOLUMES.c.lease_generation == sa.bindparam("the_generation"))
+    _RELEASE.where(_VOLUMES.c.lease_generation == sa.bindparam("match_generation"))
 )
 
 
@@ -91,7 +91,7 @@ def acquire(connection: sa.Connection, volume: Mapping[str, Any], lease: Lease) 
             raise exception.TakenOver(volume_id=lease.volume_id)
         return {}
     if now[0] not in {None, lease.holder}:
-        living = connection.execute(_LIVING_HOLDER, {"the_id": now[0]}).scalar()
+        living = connection.execute(_LIVING_HOLDER, {"match_id": now[0]}).scalar()
         if living is not None:
             raise LeaseHeld(living)
     return {"lease_holder": lease.holder, "lease_generation": now[1] + 1}
@@ -116,11 +116,11 @@ def acquire_committed(lease: Lease) -> None:
     :raises Held: somebody else has it
     """
     with session.writer() as connection:
-        row = connection.execute(_LOCK, {"the_id": lease.volume_id}).one_or_none()
+        row = connection.execute(_LOCK, {"match_id": lease.volume_id}).one_or_none()
         if row is None:
             raise exception.VolumeNotFound(volume_id=lease.volume_id)
         values = acquire(connection, dict(row._mapping), lease)
-        connection.execute(_STORE, {"the_id": lease.volume_id, **values})
+        connection.execute(_STORE, {"match_id": lease.volume_id, **values})
     confirm(lease, values)
 
 
@@ -133,7 +133,7 @@ def is_held(lease: Lease) -> bool:
     :raises VolumeNotFound: there is no such volume any more
     """
     with session.writer() as connection:
-        row = connection.execute(_LOCK, {"the_id": lease.volume_id}).one_or_none()
+        row = connection.execute(_LOCK, {"match_id": lease.volume_id}).one_or_none()
     if row is None:
         raise exception.VolumeNotFound(volume_id=lease.volume_id)
     return bool((row.lease_holder, row.lease_generation) == (lease.holder, lease.generation))
@@ -147,7 +147,7 @@ def check_not_held(connection: sa.Connection, volume: Mapping[str, Any], event: 
     :raises InvalidTransition: somebody is at it
     """
     holder = volume["lease_holder"]
-    if holder and (name := connection.execute(_LIVING_HOLDER, {"the_id": holder}).scalar()):
+    if holder and (name := connection.execute(_LIVING_HOLDER, {"match_id": holder}).scalar()):
         raise exception.InvalidTransition(
             f"Volume {volume['id']} is {volume['state']} and cannot {event}: manager {name} is "
             "working on it. Wait until it has ended."
@@ -161,12 +161,12 @@ def release_with_result(connection: sa.Connection, lease: Lease) -> None:
 
     :raises TakenOver: somebody else has it by now, and nothing may be written down
     """
-    the = {
-        "the_id": lease.volume_id,
-        "the_holder": lease.holder,
-        "the_generation": lease.generation,
+    params = {
+        "match_id": lease.volume_id,
+        "match_holder": lease.holder,
+        "match_generation": lease.generation,
     }
-    if _RELEASE_OWN.execute(connection, the) != 1:
+    if _RELEASE_OWN.execute(connection, params) != 1:
         raise exception.TakenOver(volume_id=lease.volume_id)
 
 
@@ -177,7 +177,7 @@ def release(lease: Lease) -> None:
     Its other threads have nothing of it at that time.  What another process has is left alone.
     """
     with session.writer() as connection:
-        connection.execute(_RELEASE, {"the_id": lease.volume_id, "the_holder": lease.holder})
+        connection.execute(_RELEASE, {"match_id": lease.volume_id, "match_holder": lease.holder})
     lease.generation = None
 
 
@@ -191,11 +191,11 @@ def is_free(holder: str) -> sa.ColumnElement[bool]:
 @retried
 def list_orphaned(backend: str, holder: str) -> list[str]:
     """Return the volumes of ``host@backend`` that a process or a dead one has, whatever for."""
-    wanted = sa.select(_VOLUMES.c.id).where(
+    statement = sa.select(_VOLUMES.c.id).where(
         models.on_backend(backend), sa.or_(_VOLUMES.c.lease_holder == holder, has_dead_holder())
     )
     with session.reader() as connection:
-        return [str(row[0]) for row in connection.execute(wanted)]
+        return [str(row[0]) for row in connection.execute(statement)]
 
 
 def is_orphaned(holder: str) -> sa.ColumnElement[bool]:

@@ -62,7 +62,7 @@ def expire(process_id: str, seen_at: datetime.datetime | None = None) -> bool:
 def list_living() -> list[Row]:
     """Return all processes that count as living, oldest first."""
     with session.reader() as connection:
-        found = connection.execute(
+        result = connection.execute(
             sa.select(_MEMBERS).order_by(_MEMBERS.c.started_at, _MEMBERS.c.id)
         )
-        return [dict(row._mapping) for row in found]
+        return [dict(row._mapping) for row in result]

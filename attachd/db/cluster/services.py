@@ -48,12 +48,12 @@ def report(
     up: bool,
     error: str | None,
     report: Mapping[str, Any] | None,
-    spoken: Versions | None = None,
+    supported: Versions | None = None,
 ) -> None:
     """Note that a service lives, and how it is; its first report makes it known.
 
     :param report: the backend's, as drivers.base.BackendStats; None keeps the last one
-    :param spoken: what this process understands. Of several that work on one backend the oldest
+    :param supported: what this process understands. Of several that work on one backend the oldest
         counts, until it has said nothing for ``service_down_time``
     """
     values: Row = {
@@ -64,45 +64,47 @@ def report(
     }
     if report is not None:
         values["report"] = dict(report)
-    told = _version_values(spoken) if spoken is not None else {}
+    version_values = _version_values(supported) if supported is not None else {}
     try:
-        if not _update(binary, host, {**values, **told}, *_not_older(spoken)):
-            _insert_or_update(binary, host, values, told)
+        if not _update(binary, host, {**values, **version_values}, *_not_older(supported)):
+            _insert_or_update(binary, host, values, version_values)
     except db_exception.DBDuplicateEntry:
         # Another process of the same service was first by a moment.
         _update(binary, host, values)
 
 
-def _version_values(spoken: Versions) -> Row:
+def _version_values(supported: Versions) -> Row:
     return {
-        "rpc_version": spoken.contract,
-        "object_version": spoken.objects,
+        "rpc_version": supported.contract,
+        "object_version": supported.objects,
         "versioned_at": models.now(),
     }
 
 
-def _not_older(spoken: Versions | None) -> list[sa.ColumnElement[bool]]:
+def _not_older(supported: Versions | None) -> list[sa.ColumnElement[bool]]:
     """Match where nobody spoke something else a short time ago."""
-    if spoken is None:
+    if supported is None:
         return []
-    same = _SERVICES.c.rpc_version == spoken.contract
+    same = _SERVICES.c.rpc_version == supported.contract
     silent = _SERVICES.c.versioned_at < alive_since()
     return [sa.or_(_SERVICES.c.rpc_version.is_(None), same, silent)]
 
 
-def _insert_or_update(binary: str, host: str, values: Row, told: Row) -> None:
+def _insert_or_update(binary: str, host: str, values: Row, version_values: Row) -> None:
     """Make a service known; or, where processes of two releases work on it, keep the older."""
-    found = sa.select(_SERVICES.c.rpc_version).where(
+    statement = sa.select(_SERVICES.c.rpc_version).where(
         _SERVICES.c.binary == binary, _SERVICES.c.host == host
     )
     with session.reader() as connection:
-        row = connection.execute(found).first()
+        row = connection.execute(statement).first()
     if row is None:
         with session.writer() as connection:
-            new = sa.insert(_SERVICES).values(binary=binary, host=host, **values, **told)
+            new = sa.insert(_SERVICES).values(binary=binary, host=host, **values, **version_values)
             connection.execute(new)
-    elif told and (row[0] is None or number(told["rpc_version"]) < number(row[0])):
-        _update(binary, host, {**values, **told})
+    elif version_values and (
+        row[0] is None or number(version_values["rpc_version"]) < number(row[0])
+    ):
+        _update(binary, host, {**values, **version_values})
     else:
         _update(binary, host, values)
 
@@ -110,19 +112,22 @@ def _insert_or_update(binary: str, host: str, values: Row, told: Row) -> None:
 def _update(
     binary: str, host: str, values: Mapping[str, Any], *only: sa.ColumnElement[bool]
 ) -> bool:
-    mine = sa.and_(_SERVICES.c.binary == binary, _SERVICES.c.host == host, *only)
+    condition = sa.and_(_SERVICES.c.binary == binary, _SERVICES.c.host == host, *only)
     with session.writer() as connection:
-        return connection.execute(sa.update(_SERVICES).where(mine).values(**values)).rowcount == 1
+        return (
+            connection.execute(sa.update(_SERVICES).where(condition).values(**values)).rowcount
+            == 1
+        )
 
 
 @retried
 def versions() -> dict[str, Versions]:
     """Return what the services understand, by their hosts."""
-    wanted = sa.select(
+    statement = sa.select(
         _SERVICES.c.host, _SERVICES.c.rpc_version, _SERVICES.c.object_version, _SERVICES.c.seen_at
     )
     with session.reader() as connection:
-        rows = connection.execute(wanted).all()
+        rows = connection.execute(statement).all()
     return {row[0]: Versions(row[1], row[2], row[3] >= alive_since()) for row in rows}
 
 
@@ -132,11 +137,11 @@ def page(filters: Filters) -> list[Row]:
 
     :returns: rows, with ``alive``: whether it reported within ``service_down_time``
     """
-    wanted = (
+    statement = (
         sa.select(_SERVICES).filter_by(**filters).order_by(_SERVICES.c.binary, _SERVICES.c.host)
     )
     with session.reader() as connection:
-        rows = [dict(row._mapping) for row in connection.execute(wanted)]
+        rows = [dict(row._mapping) for row in connection.execute(statement)]
     return [{**row, "alive": row["seen_at"] >= alive_since()} for row in rows]
 
 
@@ -194,11 +199,11 @@ def thaw(binary: str, host: str) -> None:
 
 
 def _set_frozen(binary: str, host: str, *, frozen: bool) -> None:
-    mine = sa.and_(_SERVICES.c.binary == binary, _SERVICES.c.host == host)
+    condition = sa.and_(_SERVICES.c.binary == binary, _SERVICES.c.host == host)
     with session.writer() as connection:
         change = (
             sa.update(_SERVICES)
-            .where(mine, _SERVICES.c.frozen == (not frozen))
+            .where(condition, _SERVICES.c.frozen == (not frozen))
             .values(frozen=frozen)
         )
         if connection.execute(change).rowcount == 1:
@@ -212,11 +217,11 @@ def _set_frozen(binary: str, host: str, *, frozen: bool) -> None:
 @retried
 def is_frozen(binary: str, host: str) -> bool:
     """Tell whether a backend is frozen; one that never reported is not."""
-    wanted = sa.select(_SERVICES.c.frozen).where(
+    statement = sa.select(_SERVICES.c.frozen).where(
         _SERVICES.c.binary == binary, _SERVICES.c.host == host
     )
     with session.reader() as connection:
-        return bool(connection.execute(wanted).scalar())
+        return bool(connection.execute(statement).scalar())
 
 
 class ProjectUsage(NamedTuple):

@@ -28,9 +28,9 @@ def database_offset() -> float:
     What the question took is in it.
     """
     with session.reader() as connection:
-        wanted = sa.select(database_now(connection))
-        said: datetime.datetime = connection.execute(wanted).scalar_one()
-    return (said - models.now()).total_seconds()
+        statement = sa.select(database_now(connection))
+        database_time: datetime.datetime = connection.execute(statement).scalar_one()
+    return (database_time - models.now()).total_seconds()
 
 
 @retried
@@ -41,7 +41,7 @@ def future_reports() -> dict[str, float]:
     """
     table = models.services
     now = models.now()
-    wanted = sa.select(table.c.host, table.c.seen_at).where(table.c.seen_at > now)
+    statement = sa.select(table.c.host, table.c.seen_at).where(table.c.seen_at > now)
     with session.reader() as connection:
-        rows = connection.execute(wanted).all()
+        rows = connection.execute(statement).all()
     return {host: (seen_at - now).total_seconds() for host, seen_at in rows}

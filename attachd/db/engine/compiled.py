@@ -76,8 +76,8 @@ class CompiledStatement:
         """
         text = self._text(connection, values)
         if (listeners := _listeners(connection)) is None:
-            found = connection.execute(self.statement, dict(values))
-            return [dict(row._mapping) for row in found]
+            result = connection.execute(self.statement, dict(values))
+            return [dict(row._mapping) for row in result]
         return [
             {
                 name: read(value) if read else value
@@ -186,7 +186,7 @@ def _listeners(connection: sa.Connection) -> Sequence[Callable[..., Any]] | None
     heard = connection.engine.dispatch.before_cursor_execute
     if not heard:
         return ()
-    return list(heard) if all(hasattr(each, "without_context") for each in heard) else None
+    return list(heard) if all(hasattr(item, "without_context") for item in heard) else None
 
 
 def _execute(
@@ -208,13 +208,13 @@ def _execute(
     try:
         cursor = lent.cursor()
         cursor.execute(text.sql, arguments)
-        done = _Executed(cursor.rowcount, cursor.fetchall() if text.columns else ())
+        result = _Executed(cursor.rowcount, cursor.fetchall() if text.columns else ())
         cursor.close()
     except BaseException as error:  # noqa: BLE001  as SQLAlchemy does: an interrupted one is lost
         # What is no error of the driver stays as it is.
         known = isinstance(error, connection.dialect.loaded_dbapi.Error)
         _raise_translated(connection, error, text.sql if known else None, arguments, cursor)
-    return done
+    return result
 
 
 def _raise_translated(

@@ -64,11 +64,11 @@ def _create_engine(options: Options, limits: Timeouts | None, arguments: Argumen
     # Parameters hold connectors and secrets, which no message of an error may show.
     arguments = {"pool_reset_on_return": None, "hide_parameters": True, **arguments}
     arguments = _pool_arguments(options) | arguments
-    told = arguments["connect_args"] = timeouts.connect_args(url, limits) if limits else {}
+    connect_args = arguments["connect_args"] = timeouts.connect_args(url, limits) if limits else {}
     if dialect == "sqlite":
         _create_private_file(url)
     elif dialect in {"mysql", "mariadb"} and "charset" not in url.query:
-        told["charset"] = "utf8mb4"
+        connect_args["charset"] = "utf8mb4"
     if url.get_driver_name() == "pymysql":
         cache_column_descriptions()
     engine = sa.create_engine(url, logging_name="attachd", **arguments)
@@ -132,13 +132,13 @@ def _session_statements(dialect: str, options: Options) -> list[str]:
             "PRAGMA foreign_keys = ON",
         ]
     if dialect in {"mysql", "mariadb"}:
-        wanted: Mapping[str, str | int | None] = {
+        settings: Mapping[str, str | int | None] = {
             "sql_mode": options.mysql_sql_mode,
             "wsrep_sync_wait": options.mysql_wsrep_sync_wait,
         }
         return [
             f"SET SESSION {name} = {value!r}"
-            for name, value in wanted.items()
+            for name, value in settings.items()
             if value is not None
         ]
     return []
@@ -149,8 +149,6 @@ def _begin_immediate(connection: Any) -> None:
     # cannot both go on, and one gets "database is locked" without any waiting.
     connection.cursor().execute("BEGIN IMMEDIATE").close()
 
-
-# ---- MERGED
 
 CACHED_DESCRIPTIONS = 4096
 """Descriptions that are kept, per process; attachd's queries have a few hundred."""

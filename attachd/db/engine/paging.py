@@ -86,10 +86,10 @@ def fetch_page(
     statement = statement.limit(page.limit)
     if page.offset:
         statement = statement.offset(page.offset)
-    found = [dict(row._mapping) for row in connection.execute(statement)]
-    if not found and page.marker is not None:
+    items = [dict(row._mapping) for row in connection.execute(statement)]
+    if not items and page.marker is not None:
         _check_marker(connection, table, visible, page.marker)
-    return found
+    return items
 
 
 def order_index(
@@ -109,9 +109,9 @@ def order_index(
     columns = (
         ("project_id", "created_at", "id") if "project_id" in filters else ("created_at", "id")
     )
-    wanted = [table.c[name] for name in columns]
-    (found,) = [each.name for each in table.indexes if list(each.columns) == wanted]
-    return str(found)
+    order = [table.c[name] for name in columns]
+    (name,) = [item.name for item in table.indexes if list(item.columns) == order]
+    return str(name)
 
 
 def equal(table: sa.Table, filters: Mapping[str, Any], names: Iterable[str]) -> list[Condition]:
@@ -128,14 +128,14 @@ def compare(
 
     :param instead: what is compared for some columns
     """
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     for column, verb, moment in comparisons:
-        found.append(OPERATORS[verb](instead.get(column, table.c[column]), moment))
+        conditions.append(OPERATORS[verb](instead.get(column, table.c[column]), moment))
         if verb in {"lt", "lte", "eq"} and column != "created_at":
             # This follows from the rest, in a form that has an index: nothing happens to what is
             # not made yet, though two machines may have stored the times.
-            found.append(table.c.created_at <= min(moment, _LAST) + _MAX_CLOCK_SKEW)
-    return found
+            conditions.append(table.c.created_at <= min(moment, _LAST) + _MAX_CLOCK_SKEW)
+    return conditions
 
 
 def like(

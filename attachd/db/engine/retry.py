@@ -113,6 +113,6 @@ def _is_missing_table(error: Exception, original: BaseException | None) -> bool:
 
 
 def _unavailable(reason: str, error: Exception) -> exception.Unavailable:
-    said = " ".join(str(error).split()).partition(" [SQL: ")[0]
-    LOG.warning("%s %s", reason, said)
+    text = " ".join(str(error).split()).partition(" [SQL: ")[0]
+    LOG.warning("%s %s", reason, text)
     return exception.Unavailable(reason=reason)

@@ -132,8 +132,8 @@ os.register_at_fork(after_in_child=_process.forget)
 
 
 def _engines() -> _Engines:
-    if (found := _process.engines) is not None:
-        return found
+    if (engines := _process.engines) is not None:
+        return engines
     with _process.lock:
         if _process.engines is None:
             limits = None if _process.patient else timeouts.from_options(CONF.database)
@@ -173,14 +173,14 @@ def display_url() -> str:
 def dispose() -> None:
     """Close all connections; the next use opens new ones, as [database] says by then."""
     with _process.lock:
-        found, _process.engines = _process.engines, None
-    _close(found)
+        engines, _process.engines = _process.engines, None
+    _close(engines)
 
 
-def _close(found: _Engines | None) -> None:
-    if found is not None:
-        found.reader.dispose()
-        found.writer.dispose()
+def _close(engines: _Engines | None) -> None:
+    if engines is not None:
+        engines.reader.dispose()
+        engines.writer.dispose()
 
 
 @contextlib.contextmanager
@@ -202,17 +202,17 @@ def _change_untimed(more: int) -> None:
         before, _process.patient = _process.patient, _process.patient + more
         if before and _process.patient:
             return
-        found, _process.engines = _process.engines, None
-    _close(found)
+        engines, _process.engines = _process.engines, None
+    _close(engines)
 
 
 def pools() -> list[str]:
     """Return how many connections there are and who uses them; for people."""
-    if (found := _process.engines) is None:
+    if (engines := _process.engines) is None:
         return ["No connection has been needed yet."]
     return [
         f"{name}: {engine.pool.status()}"
-        for name, engine in (("reading", found.reader), ("writing", found.writer))
+        for name, engine in (("reading", engines.reader), ("writing", engines.writer))
     ]
 
 

@@ -129,8 +129,8 @@ def _wait_callback(connection: Any) -> None:
             deadline = time.monotonic() + _timeout_of(connection, limits)
         events = select.POLLIN if state == extensions.POLL_READ else select.POLLOUT
         poll.register(connection.fileno(), events)
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not poll.poll(None if left is None else left * 1000):
+        remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not poll.poll(None if remaining is None else remaining * 1000):
             raise OperationalError("timeout expired: the server has been silent for too long")
 
 

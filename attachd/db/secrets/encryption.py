@@ -188,9 +188,9 @@ class KeyRing:
 
     def _complain(self, error: exception.ConfigurationError) -> None:
         """Log what is wrong, once as long as it is the same."""
-        if self._complaint != (said := str(error)):
-            self._complaint = said
-            LOG.warning("%s The keys that were read before stay in use.", said)
+        if self._complaint != (text := str(error)):
+            self._complaint = text
+            LOG.warning("%s The keys that were read before stay in use.", text)
 
 
 _key_ring = KeyRing()

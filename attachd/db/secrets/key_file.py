@@ -59,8 +59,8 @@ def key_id(key: str) -> str:
 
 def signature(path: str) -> Signature:
     """Return what differs when the file has changed; raises OSError."""
-    found = Path(path).stat()
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    status = Path(path).stat()
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def read(path: str) -> Keys:
@@ -102,14 +102,14 @@ def _check_private(path: str, mode: int) -> None:
 
 
 def _parse(path: str, lines: Sequence[str]) -> Keys:
-    found = _parse_keys(path, lines)
-    if not found:
+    keys = _parse_keys(path, lines)
+    if not keys:
         raise _error(path, "has no key in it: attachd-manage key create makes one")
-    return Keys(next(iter(found)), found)
+    return Keys(next(iter(keys)), keys)
 
 
 def _parse_keys(path: str, lines: Sequence[str]) -> dict[str, fernet.Fernet]:
-    found: dict[str, fernet.Fernet] = {}
+    keys: dict[str, fernet.Fernet] = {}
     for number, line in enumerate(lines, 1):
         if not _is_key_line(line):
             continue
@@ -118,10 +118,10 @@ def _parse_keys(path: str, lines: Sequence[str]) -> dict[str, fernet.Fernet]:
             reason = f"line {number} is no key: 32 bytes in URL-safe base64 are needed"
             raise _error(path, reason)
         name = key_id(key)
-        if name in found:
+        if name in keys:
             raise _error(path, f"has key {name} twice, in line {number} again")
-        found[name] = fernet.Fernet(key)
-    return found
+        keys[name] = fernet.Fernet(key)
+    return keys
 
 
 def _is_key_line(line: str) -> bool:
@@ -173,10 +173,10 @@ def promote(path: str, name: str) -> None:
     """
 
     def changed(lines: Sequence[str]) -> list[str]:
-        mine = _find_line(path, lines, name)
+        current = _find_line(path, lines, name)
         first = next(number for number, line in enumerate(lines) if _is_key_line(line))
-        others = [line for line in lines if line is not mine]
-        return [*others[:first], mine, *others[first:]]
+        others = [line for line in lines if line is not current]
+        return [*others[:first], current, *others[first:]]
 
     _change(path, changed)
 
@@ -190,13 +190,13 @@ def remove(path: str, name: str) -> None:
     """
 
     def changed(lines: Sequence[str]) -> list[str]:
-        mine = _find_line(path, lines, name)
+        current = _find_line(path, lines, name)
         if _parse(path, lines).first == name:
             raise exception.Conflict(
                 reason=f"Key {name} is the first of {path}, the one that seals. Make another one "
                 "the first before: attachd-manage key promote."
             )
-        return [line for line in lines if line is not mine]
+        return [line for line in lines if line is not current]
 
     _change(path, changed)
 

@@ -57,17 +57,17 @@ class _StaleRow(NamedTuple):
 @retried
 def count_by_key() -> dict[str, int]:
     """Return how many values there are by key, :data:`NO_KEY` for what is not sealed."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with session.reader() as connection:
         for name in ENCRYPTED_COLUMNS:
             column = _SECRETS.c[name]
             name_of_key = sa.func.substr(column, len(encryption.MARK) + 1, key_file.ID_LENGTH)
             is_sealed = column.like(f"{encryption.MARK}%")
             key = sa.case((is_sealed, name_of_key), else_=NO_KEY).label("key")
-            wanted = sa.select(key, sa.func.count()).where(column.is_not(None)).group_by(key)
-            for row in connection.execute(wanted):
-                found[row[0]] += row[1]
-    return dict(found)
+            statement = sa.select(key, sa.func.count()).where(column.is_not(None)).group_by(key)
+            for row in connection.execute(statement):
+                counts[row[0]] += row[1]
+    return dict(counts)
 
 
 def rotate() -> Outcome:
@@ -107,7 +107,7 @@ def _decrypted(text: str) -> str:
 def _list_stale(last: str, first: str) -> list[_StaleRow]:
     """Return the next rows with something that the first key has not sealed."""
     own = f"{encryption.prefix(first)}%"
-    wanted = (
+    statement = (
         sa.select(_SECRETS)
         .where(
             _SECRETS.c.id > last,
@@ -118,18 +118,18 @@ def _list_stale(last: str, first: str) -> list[_StaleRow]:
     )
     with session.reader() as connection:
         return [
-            _needs_reencryption(dict(row._mapping), first) for row in connection.execute(wanted)
+            _needs_reencryption(dict(row._mapping), first) for row in connection.execute(statement)
         ]
 
 
 def _needs_reencryption(row: Mapping[str, Any], first: str) -> _StaleRow:
     own = encryption.prefix(first)
-    found = {
+    values = {
         name: row[name]
         for name in ENCRYPTED_COLUMNS
         if row[name] and not row[name].startswith(own)
     }
-    return _StaleRow(row["id"], found)
+    return _StaleRow(row["id"], values)
 
 
 @retried
@@ -137,7 +137,7 @@ def _swap(row: _StaleRow, new: Mapping[str, str]) -> bool:
     """Replace what was read, unless it is something else by now."""
     unchanged = [_SECRETS.c[name] == text for name, text in row.values.items()]
     with session.writer() as connection:
-        done = connection.execute(
+        result = connection.execute(
             sa.update(_SECRETS).where(_SECRETS.c.id == row.id, *unchanged).values(new)
         )
-        return bool(done.rowcount == 1)
+        return bool(result.rowcount == 1)

@@ -20,10 +20,10 @@ _VOLUME_TYPES = models.volume_types
 def list_all() -> list[Row]:
     """Return all rows, sorted by project."""
     with session.reader() as connection:
-        found = connection.execute(
+        result = connection.execute(
             sa.select(_DEFAULT_VOLUME_TYPES).order_by(_DEFAULT_VOLUME_TYPES.c.project_id)
         )
-        return [dict(row._mapping) for row in found]
+        return [dict(row._mapping) for row in result]
 
 
 @retried
@@ -46,13 +46,13 @@ def get(project_id: str) -> Row:
 @retried
 def get_type(project_id: str | None) -> Row | None:
     """Return the volume type that is a project's default; None if it has none of its own."""
-    wanted = (
+    statement = (
         sa.select(_VOLUME_TYPES)
         .join(_DEFAULT_VOLUME_TYPES, _DEFAULT_VOLUME_TYPES.c.volume_type_id == _VOLUME_TYPES.c.id)
         .where(_DEFAULT_VOLUME_TYPES.c.project_id == project_id)
     )
     with session.reader() as connection:
-        row = connection.execute(wanted).one_or_none()
+        row = connection.execute(statement).one_or_none()
     return None if row is None else dict(row._mapping)
 
 
@@ -78,12 +78,12 @@ def set_default(project_id: str, type_id: str) -> None:
 
 
 def _update(project_id: str, type_id: str) -> bool:
-    mine = _DEFAULT_VOLUME_TYPES.c.project_id == project_id
+    condition = _DEFAULT_VOLUME_TYPES.c.project_id == project_id
     with session.writer() as connection:
-        done = connection.execute(
-            sa.update(_DEFAULT_VOLUME_TYPES).where(mine).values(volume_type_id=type_id)
+        result = connection.execute(
+            sa.update(_DEFAULT_VOLUME_TYPES).where(condition).values(volume_type_id=type_id)
         )
-        return done.rowcount == 1
+        return result.rowcount == 1
 
 
 @retried

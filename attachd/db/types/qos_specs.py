@@ -72,9 +72,9 @@ def page(filters: Filters, page: paging.Page) -> list[Row]:
 
     :raises MarkerNotFound: there is no such item
     """
-    wanted = sa.select(_QOS_SPECS).filter_by(**filters)
+    statement = sa.select(_QOS_SPECS).filter_by(**filters)
     with session.reader() as connection:
-        return paging.fetch_page(connection, wanted, _QOS_SPECS, [], page)
+        return paging.fetch_page(connection, statement, _QOS_SPECS, [], page)
 
 
 @retried
@@ -106,9 +106,9 @@ def delete_keys(qos_specs_id: str, keys: Collection[str]) -> None:
         for key in keys:
             if key not in before:
                 raise exception.NotFound(f"QoS spec {qos_specs_id} has no spec with key {key}.")
-        left = {key: value for key, value in before.items() if key not in keys}
+        remaining = {key: value for key, value in before.items() if key not in keys}
         connection.execute(
-            sa.update(_QOS_SPECS).where(_QOS_SPECS.c.id == qos_specs_id).values(specs=left)
+            sa.update(_QOS_SPECS).where(_QOS_SPECS.c.id == qos_specs_id).values(specs=remaining)
         )
 
 
@@ -147,22 +147,24 @@ def _delete(qos_specs_id: str, *before: sa.Update) -> None:
         with session.writer() as connection:
             for statement in before:
                 connection.execute(statement)
-            done = connection.execute(sa.delete(_QOS_SPECS).where(_QOS_SPECS.c.id == qos_specs_id))
+            result = connection.execute(
+                sa.delete(_QOS_SPECS).where(_QOS_SPECS.c.id == qos_specs_id)
+            )
     except db_exception.DBReferenceError as error:
         raise exception.QosSpecsInUse from error
-    if done.rowcount != 1:
+    if result.rowcount != 1:
         raise exception.QosSpecsNotFound(qos_specs_id=qos_specs_id)
 
 
 @retried
 def list_types(qos_specs_id: str) -> list[Row]:
     """Return ids and names of the volume types that have these QoS specs, sorted by name."""
-    wanted = sa.select(_VOLUME_TYPES.c.id, _VOLUME_TYPES.c.name).where(
+    statement = sa.select(_VOLUME_TYPES.c.id, _VOLUME_TYPES.c.name).where(
         _VOLUME_TYPES.c.qos_specs_id == qos_specs_id
     )
     with session.reader() as connection:
-        found = connection.execute(wanted.order_by(_VOLUME_TYPES.c.name))
-        return [dict(row._mapping) for row in found]
+        result = connection.execute(statement.order_by(_VOLUME_TYPES.c.name))
+        return [dict(row._mapping) for row in result]
 
 
 @retried
@@ -178,12 +180,12 @@ def associate(qos_specs_id: str, type_id: str) -> None:
     )
     try:
         with session.writer() as connection:
-            done = connection.execute(
+            result = connection.execute(
                 sa.update(_VOLUME_TYPES)
                 .where(_VOLUME_TYPES.c.id == type_id, free)
                 .values(qos_specs_id=qos_specs_id)
             )
-            if done.rowcount != 1:
+            if result.rowcount != 1:
                 raise _association_error(connection, type_id)
     except db_exception.DBReferenceError as error:
         raise exception.QosSpecsNotFound(qos_specs_id=qos_specs_id) from error

@@ -94,14 +94,14 @@ def get_by_name(name: str, project_id: str | None = None) -> Row:
     return _get_one(_VOLUME_TYPES.c.name == name, name, project_id)
 
 
-def _get_one(condition: paging.Condition, wanted: str, project_id: str | None) -> Row:
+def _get_one(condition: paging.Condition, name: str, project_id: str | None) -> Row:
     statement = sa.select(_VOLUME_TYPES).where(condition)
     if project_id is not None:
         statement = statement.where(_visible_to(project_id))
     with session.reader() as connection:
         row = connection.execute(statement).one_or_none()
     if row is None:
-        raise exception.VolumeTypeNotFound(volume_type_id=wanted)
+        raise exception.VolumeTypeNotFound(volume_type_id=name)
     return dict(row._mapping)
 
 
@@ -136,10 +136,10 @@ def list_names(filters: Filters) -> list[str]:
     """Return the names of the types that a project knows, or of all, sorted: one statement."""
     visible = [_visible_to(filters["known_to"])] if "known_to" in filters else []
     with session.reader() as connection:
-        found = connection.execute(
+        result = connection.execute(
             sa.select(_VOLUME_TYPES.c.name).where(*visible).order_by(_VOLUME_TYPES.c.name)
         )
-        return list(found.scalars())
+        return list(result.scalars())
 
 
 def _list_ids_with(
@@ -155,10 +155,10 @@ def _list_ids_with(
 
 
 def _has_spec(specs: Specs, key: str, value: str) -> bool:
-    found = specs.get(key)
-    if found is None:
+    actual = specs.get(key)
+    if actual is None:
         return False
-    return value in found if key == AVAILABILITY_ZONES else value == found
+    return value in actual if key == AVAILABILITY_ZONES else value == actual
 
 
 @retried
@@ -181,8 +181,10 @@ def update(type_id: str, values: Mapping[str, Any]) -> None:
 
 
 def _lock_name(connection: sa.Connection, type_id: str) -> str:
-    mine = sa.select(_VOLUME_TYPES.c.name).where(_VOLUME_TYPES.c.id == type_id).with_for_update()
-    name: str | None = connection.execute(mine).scalar_one_or_none()
+    statement = (
+        sa.select(_VOLUME_TYPES.c.name).where(_VOLUME_TYPES.c.id == type_id).with_for_update()
+    )
+    name: str | None = connection.execute(statement).scalar_one_or_none()
     if name is None:
         raise exception.VolumeTypeNotFound(volume_type_id=type_id)
     return name
@@ -243,10 +245,10 @@ def delete_spec(type_id: str, key: str) -> None:
 
 
 def _change_specs(type_id: str, change: Callable[[Specs], Specs]) -> Specs:
-    mine = _VOLUME_TYPES.c.id == type_id
+    condition = _VOLUME_TYPES.c.id == type_id
     with session.writer() as connection:
         before = connection.execute(
-            sa.select(_VOLUME_TYPES.c.extra_specs).where(mine).with_for_update()
+            sa.select(_VOLUME_TYPES.c.extra_specs).where(condition).with_for_update()
         ).one_or_none()
         if before is None:
             raise exception.VolumeTypeNotFound(volume_type_id=type_id)
@@ -254,7 +256,7 @@ def _change_specs(type_id: str, change: Callable[[Specs], Specs]) -> Specs:
         if connection.execute(used).first():
             raise exception.BadRequest(reason="Volume Type is currently in use.")
         after = change(before.extra_specs)
-        connection.execute(sa.update(_VOLUME_TYPES).where(mine).values(extra_specs=after))
+        connection.execute(sa.update(_VOLUME_TYPES).where(condition).values(extra_specs=after))
     return after
 
 
@@ -267,9 +269,9 @@ def lock_unchanged(
     :raises VolumeTypeNotFound: it has been deleted since
     :raises Conflict: it has other extra specs by now
     """
-    mine = sa.select(_VOLUME_TYPES.c.extra_specs).where(_VOLUME_TYPES.c.id == type_id)
+    statement = sa.select(_VOLUME_TYPES.c.extra_specs).where(_VOLUME_TYPES.c.id == type_id)
     # Others may keep it at the same time; whoever changes or deletes it waits.
-    row = connection.execute(mine.with_for_update(read=True)).one_or_none()
+    row = connection.execute(statement.with_for_update(read=True)).one_or_none()
     if row is None:
         raise exception.VolumeTypeNotFound(volume_type_id=type_id)
     if row.extra_specs != judged:
@@ -278,18 +280,15 @@ def lock_unchanged(
         )
 
 
-# ---- MERGED
-
-
 @retried
 def list_access(type_id: str) -> list[str]:
     """Return the projects that have access to a type, sorted."""
-    wanted = sa.select(_VOLUME_TYPE_ACCESS.c.project_id).where(
+    statement = sa.select(_VOLUME_TYPE_ACCESS.c.project_id).where(
         _VOLUME_TYPE_ACCESS.c.volume_type_id == type_id
     )
     with session.reader() as connection:
         return list(
-            connection.execute(wanted.order_by(_VOLUME_TYPE_ACCESS.c.project_id)).scalars()
+            connection.execute(statement.order_by(_VOLUME_TYPE_ACCESS.c.project_id)).scalars()
         )
 
 
@@ -319,11 +318,11 @@ def remove_access(type_id: str, project_id: str) -> None:
 
     :raises TypeAccessNotFound: it has none
     """
-    mine = sa.and_(
+    condition = sa.and_(
         _VOLUME_TYPE_ACCESS.c.volume_type_id == type_id,
         _VOLUME_TYPE_ACCESS.c.project_id == project_id,
     )
     with session.writer() as connection:
-        done = connection.execute(sa.delete(_VOLUME_TYPE_ACCESS).where(mine))
-    if done.rowcount != 1:
+        result = connection.execute(sa.delete(_VOLUME_TYPE_ACCESS).where(condition))
+    if result.rowcount != 1:
         raise exception.TypeAccessNotFound(volume_type_id=type_id, project_id=project_id)

@@ -28,10 +28,10 @@ def check_source(connection: sa.Connection, copy: Row) -> None:
     :raises VolumeNotFound: the source is gone
     :raises InvalidVolume: it is in no state to be copied, or has grown beyond its copy
     """
-    wanted = sa.select(_VOLUMES.c.status, _VOLUMES.c.size_gib).where(
+    statement = sa.select(_VOLUMES.c.status, _VOLUMES.c.size_gib).where(
         _VOLUMES.c.id == copy["source_volid"]
     )
-    source = connection.execute(wanted.with_for_update()).one_or_none()
+    source = connection.execute(statement.with_for_update()).one_or_none()
     if source is None:
         raise exception.VolumeNotFound(volume_id=copy["source_volid"])
     if source.status not in CLONEABLE_STATUSES:

@@ -68,8 +68,8 @@ def _lock_pairs(
     lock = sa.select(_VOLUMES.c.id).where(_VOLUMES.c.id == volume_id).with_for_update()
     if connection.execute(lock).first() is None:
         raise exception.VolumeNotFound(volume_id=volume_id)
-    wanted = sa.select(table.c.key, table.c.value).where(table.c.volume_id == volume_id)
-    before = {row.key: row.value for row in connection.execute(wanted)}
+    statement = sa.select(table.c.key, table.c.value).where(table.c.volume_id == volume_id)
+    before = {row.key: row.value for row in connection.execute(statement)}
     if expected is not None and before != expected:
         raise exception.PreconditionFailed(volume_id=volume_id)
     return before
@@ -83,8 +83,8 @@ def _store_pairs(
         _delete_pair(connection, table, volume_id, key)
     for key, value in after.items():
         if key in before and before[key] != value:
-            mine = sa.and_(table.c.volume_id == volume_id, table.c.key == key)
-            connection.execute(sa.update(table).where(mine).values(value=value))
+            condition = sa.and_(table.c.volume_id == volume_id, table.c.key == key)
+            connection.execute(sa.update(table).where(condition).values(value=value))
     added = [
         {"volume_id": volume_id, "key": key, "value": value}
         for key, value in after.items()
@@ -103,11 +103,9 @@ def _store_pairs(
 
 def _delete_pair(connection: sa.Connection, table: sa.Table, volume_id: str, key: str) -> None:
     """Remove one pair, if it is there."""
-    mine = sa.and_(table.c.volume_id == volume_id, table.c.key == key)
-    connection.execute(sa.delete(table).where(mine))
+    condition = sa.and_(table.c.volume_id == volume_id, table.c.key == key)
+    connection.execute(sa.delete(table).where(condition))
 
-
-# ---- MERGED
 
 _VOLUME_IMAGE_METADATA = models.volume_image_metadata
 
@@ -115,11 +113,11 @@ _VOLUME_IMAGE_METADATA = models.volume_image_metadata
 @retried
 def get_image_metadata(volume_id: str) -> Pairs:
     """Return all pairs; none where there is no such volume."""
-    wanted = sa.select(_VOLUME_IMAGE_METADATA.c.key, _VOLUME_IMAGE_METADATA.c.value).where(
+    statement = sa.select(_VOLUME_IMAGE_METADATA.c.key, _VOLUME_IMAGE_METADATA.c.value).where(
         _VOLUME_IMAGE_METADATA.c.volume_id == volume_id
     )
     with session.reader() as connection:
-        return {row.key: row.value for row in connection.execute(wanted)}
+        return {row.key: row.value for row in connection.execute(statement)}
 
 
 @retried

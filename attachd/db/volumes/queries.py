@@ -157,19 +157,19 @@ def list_metadata_values(filters: Filters) -> dict[str, list[str]]:
         .where(*_conditions(filters))
         .order_by(_VOLUME_METADATA.c.key, _VOLUME_METADATA.c.value)
     )
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     with session.reader() as connection:
         for key, value in connection.execute(statement):
-            found.setdefault(key, []).append(value)
-    return found
+            values.setdefault(key, []).append(value)
+    return values
 
 
 def _pairs(
     connection: sa.Connection, volume_ids: Sequence[str]
 ) -> dict[str, dict[str, dict[str, str]]]:
     """Return ``metadata`` and ``image_metadata`` of volumes, in one statement."""
-    found: dict[str, dict[str, dict[str, str]]] = {
-        each: {"metadata": {}, "image_metadata": {}} for each in volume_ids
+    pairs: dict[str, dict[str, dict[str, str]]] = {
+        volume_id: {"metadata": {}, "image_metadata": {}} for volume_id in volume_ids
     }
     kinds = (("metadata", _VOLUME_METADATA), ("image_metadata", _VOLUME_IMAGE_METADATA))
     selects = [
@@ -180,8 +180,8 @@ def _pairs(
     ]
     if volume_ids:
         for kind, volume_id, key, value in connection.execute(sa.union_all(*selects)):
-            found[volume_id][kind][key] = value
-    return found
+            pairs[volume_id][kind][key] = value
+    return pairs
 
 
 def _conditions(filters: Filters) -> list[paging.Condition]:
@@ -198,9 +198,9 @@ def _conditions(filters: Filters) -> list[paging.Condition]:
 
 
 def _has_pair(table: sa.Table, key: str, value: str) -> paging.Condition:
-    mine = table.c.volume_id == _VOLUMES.c.id
+    of_volume = table.c.volume_id == _VOLUMES.c.id
     return (
         sa.select(table.c.volume_id)
-        .where(mine, table.c.key == key, table.c.value == value)
+        .where(of_volume, table.c.key == key, table.c.value == value)
         .exists()
     )

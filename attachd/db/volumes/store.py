@@ -42,15 +42,15 @@ def get(volume_id: str, project_id: str | None) -> Row:
     :returns: the row, with ``metadata``, a dict, and ``volume_type_name``
     :raises VolumeNotFound: there is none
     """
-    wanted, the = _GET, {"the_id": volume_id}
+    statement, params = _GET, {"match_id": volume_id}
     if project_id is not None:
-        wanted, the = _GET_IN_PROJECT, {**the, "the_project": project_id}
+        statement, params = _GET_IN_PROJECT, {**params, "match_project": project_id}
     with session.reader() as connection:
-        found = wanted.fetch_all(connection, the)
-    if not found:
+        rows = statement.fetch_all(connection, params)
+    if not rows:
         raise exception.VolumeNotFound(volume_id=volume_id)
-    pairs = [(row.pop("key"), row.pop("value")) for row in found]
-    return {**found[0], "metadata": {key: value for key, value in pairs if key is not None}}
+    pairs = [(row.pop("key"), row.pop("value")) for row in rows]
+    return {**rows[0], "metadata": {key: value for key, value in pairs if key is not None}}
 
 
 @retried
@@ -61,10 +61,10 @@ def update(volume_id: str, values: Mapping[str, Any]) -> None:
     """
     assert not values.keys() & {"state", "status", "attach_status", "owner"}, values
     with session.writer() as connection:
-        done = connection.execute(
+        result = connection.execute(
             sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id).values(**values)
         )
-        if done.rowcount != 1:
+        if result.rowcount != 1:
             raise exception.VolumeNotFound(volume_id=volume_id)
 
 
@@ -154,7 +154,7 @@ def _update_state(
     values: Mapping[str, Any],
 ) -> None:
     """Swap a volume's state and all that follows from it; ``row`` is brought up to date."""
-    held = [AttachmentState(each["state"]) for each in attachments]
+    held = [AttachmentState(item["state"]) for item in attachments]
     pending_detaches = states.remaining_detaches(row["pending_detaches"], held)
     stored = {
         **values,
@@ -166,8 +166,8 @@ def _update_state(
     if "error" in stored:
         stored["error"] = models.truncate_error(stored["error"])
     unchanged = sa.and_(_VOLUMES.c.id == row["id"], _VOLUMES.c.state == row["state"])
-    done = connection.execute(sa.update(_VOLUMES).where(unchanged).values(stored))
-    assert done.rowcount == 1, row["id"]
+    result = connection.execute(sa.update(_VOLUMES).where(unchanged).values(stored))
+    assert result.rowcount == 1, row["id"]
     row.update(stored)
 
 
@@ -206,7 +206,7 @@ def reset(volume_id: str, status: str | None, attach_status: str | None) -> Row:
             leases.check_not_held(connection, row, "become available again")
         if status in {"available", "in-use"}:
             attachments = _drop_unverified(connection, row, attachments)
-        held = [AttachmentState(each["state"]) for each in attachments]
+        held = [AttachmentState(item["state"]) for item in attachments]
         derived = states.derive(state, held, row["pending_detaches"])
         _check_requested("status", status, derived.status, attachments)
         _check_requested("attach_status", attach_status, derived.attach_status, attachments)
@@ -223,22 +223,22 @@ def _drop_unverified(connection: sa.Connection, row: Row, attachments: Sequence[
     row["pending_detaches"] = 0
     held = _ATTACHMENTS.c.state == AttachmentState.HELD
     connection.execute(sa.delete(_ATTACHMENTS).where(_ATTACHMENTS.c.volume_id == row["id"], held))
-    return [each for each in attachments if each["state"] != AttachmentState.HELD]
+    return [item for item in attachments if item["state"] != AttachmentState.HELD]
 
 
 def _check_requested(
-    name: str, claimed: str | None, real: str, attachments: Sequence[Row]
+    name: str, requested: str | None, actual: str, attachments: Sequence[Row]
 ) -> None:
-    if claimed in {None, real}:
+    if requested in {None, actual}:
         return
-    because = (
+    holders = (
         f"attachments: {attachment_rows.describe_all(attachments)}"
         if attachments
         else "no attachment"
     )
     raise exception.BadRequest(
-        reason=f"The volume's {name} cannot be {claimed}: it has {because}, "
-        f"which makes it {real}. Change the attachments instead."
+        reason=f"The volume's {name} cannot be {requested}: it has {holders}, "
+        f"which makes it {actual}. Change the attachments instead."
     )
 
 
@@ -250,7 +250,7 @@ def list_recoverable(backend: str, holder: str) -> list[Row]:
         out
     :returns: rows, with ``orphaned``: whether a process that is dead by now worked on it
     """
-    wanted = (
+    statement = (
         sa.select(_VOLUMES, leases.is_orphaned(holder).label("orphaned"))
         .where(
             _VOLUMES.c.owner == backend, _VOLUMES.c.state.in_(IN_PROGRESS), leases.is_free(holder)
@@ -258,10 +258,8 @@ def list_recoverable(backend: str, holder: str) -> list[Row]:
         .order_by(_VOLUMES.c.created_at, _VOLUMES.c.id)
     )
     with session.reader() as connection:
-        return [dict(row._mapping) for row in connection.execute(wanted)]
+        return [dict(row._mapping) for row in connection.execute(statement)]
 
-
-# ---- MERGED
 
 _VOLUME_METADATA = models.volume_metadata
 _VOLUME_TYPES = models.volume_types
@@ -274,15 +272,13 @@ WITH_TYPE: Final[sa.Select[Any]] = sa.select(
 _WITH_METADATA = (
     WITH_TYPE.add_columns(_VOLUME_METADATA.c.key, _VOLUME_METADATA.c.value)
     .outerjoin(_VOLUME_METADATA, _VOLUME_METADATA.c.volume_id == _VOLUMES.c.id)
-    .where(_VOLUMES.c.id == sa.bindparam("the_id"))
+    .where(_VOLUMES.c.id == sa.bindparam("match_id"))
 )
 _GET: Final = CompiledStatement(_WITH_METADATA)
 """One volume, once for each pair of its metadata."""
 _GET_IN_PROJECT: Final = CompiledStatement(
-    _WITH_METADATA.where(_VOLUMES.c.project_id == sa.bindparam("the_project"))
+    _WITH_METADATA.where(_VOLUMES.c.project_id == sa.bindparam("match_project"))
 )
-
-# ---- MERGED
 
 
 @retried

@@ -33,7 +33,7 @@ class RetypeRequest(NamedTuple):
 
 
 @retried
-def retype(volume_id: str, project_id: str, wanted: RetypeRequest) -> None:
+def retype(volume_id: str, project_id: str, request: RetypeRequest) -> None:
     """Give a volume another type, and all that follows from it, in one step.
 
     :raises VolumeNotFound: there is none
@@ -43,23 +43,23 @@ def retype(volume_id: str, project_id: str, wanted: RetypeRequest) -> None:
     :raises QuotaExceeded: the project may not have so much of the type
     """
     values = {
-        "volume_type_id": wanted.volume_type_id,
-        "multiattach": multiattach.parse(wanted.type_specs).multiattach,
+        "volume_type_id": request.volume_type_id,
+        "multiattach": multiattach.parse(request.type_specs).multiattach,
     }
     with session.writer() as connection:
         quotas.lock_project(connection, project_id)
-        types.lock_unchanged(connection, wanted.volume_type_id, wanted.type_specs)
+        types.lock_unchanged(connection, request.volume_type_id, request.type_specs)
         row = _lock_volume(connection, volume_id)
-        if row["state"] != VolumeState.READY or row["status"] not in wanted.statuses:
+        if row["state"] != VolumeState.READY or row["status"] not in request.statuses:
             raise exception.InvalidVolume(
-                reason=f"Volume {volume_id} status must be {' or '.join(wanted.statuses)} "
+                reason=f"Volume {volume_id} status must be {' or '.join(request.statuses)} "
                 f"to retype, currently {row['status']}."
             )
-        if row["volume_type_id"] != wanted.before:
+        if row["volume_type_id"] != request.before:
             raise exception.InvalidVolume(
                 reason=f"Volume {volume_id} has got another type meanwhile."
             )
-        claim = quotas.deltas_of_retype(wanted.volume_type_id, row["size_gib"])
+        claim = quotas.deltas_of_retype(request.volume_type_id, row["size_gib"])
         quotas.enforce(connection, project_id, claim)
         changed = sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id)
         connection.execute(changed.values(**values, updated_at=models.now()))
@@ -89,9 +89,11 @@ def _set_readonly_flag(volume_id: str, text: str) -> None:
                 reason=f"Volume {volume_id} status must be available to update readonly flag, "
                 f"but current status is: {row['status']}."
             )
-        told = {**row["admin_metadata"], READONLY: text}
+        admin_metadata = {**row["admin_metadata"], READONLY: text}
         connection.execute(
-            sa.update(_VOLUMES).where(_VOLUMES.c.id == volume_id).values(admin_metadata=told)
+            sa.update(_VOLUMES)
+            .where(_VOLUMES.c.id == volume_id)
+            .values(admin_metadata=admin_metadata)
         )
 
 

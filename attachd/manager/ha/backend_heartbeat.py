@@ -73,7 +73,7 @@ class BackendHeartbeat:
             up=report is not None,
             error=self._backend.error,
             report=report,
-            spoken=services.Versions(manager_api.VERSION, base.to_text(base.newest())),
+            supported=services.Versions(manager_api.VERSION, base.to_text(base.newest())),
         )
         self.reported.set()
         self._purge_if_due()

@@ -34,7 +34,7 @@ SNAPSHOT = (
         _V.c.state, _V.c.status, _V.c.attach_status, _V.c.pending_detaches, _T.c.state.label("one")
     )
     .select_from(_V.outerjoin(_T, _T.c.volume_id == _V.c.id))
-    .where(_V.c.id == sa.bindparam("the_id"))
+    .where(_V.c.id == sa.bindparam("match_id"))
 )
 """In one statement, which sees one moment."""
 
@@ -95,7 +95,7 @@ class RacesOnMariadb(testtools.TestCase):
 
     def look_at_rows(self, connection):
         """Compare what is stored with what is derived from the same moment."""
-        found = connection.execute(SNAPSHOT, {"the_id": self.volume}).all()
+        found = connection.execute(SNAPSHOT, {"match_id": self.volume}).all()
         volume = found[0]
         held = [AttachmentState(each.one) for each in found if each.one]
         derived = states.derive(VolumeState(volume.state), held, volume.pending_detaches)

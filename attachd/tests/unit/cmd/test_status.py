@@ -81,7 +81,7 @@ class StatusTest(unittest.TestCase):
             up=True,
             error=None,
             report=None,
-            spoken=services.Versions(contract, "Volume 1.2") if contract else None,
+            supported=services.Versions(contract, "Volume 1.2") if contract else None,
         )
 
     def test_managers_of_a_former_release_are_a_warning_that_names_them(self):

@@ -181,7 +181,7 @@ class ClockTest(CheckTest):
                 up=True,
                 error=None,
                 report=None,
-                spoken=None,
+                supported=None,
             )
 
     def test_clocks_that_agree_are_good_on_each_database(self):
@@ -268,7 +268,7 @@ class ManagersTest(unittest.TestCase):
                 up=True,
                 error=None,
                 report=None,
-                spoken=services.Versions(contract, "Volume 1.2"),
+                supported=services.Versions(contract, "Volume 1.2"),
             )
         return upgrade_checks.managers(None)
 

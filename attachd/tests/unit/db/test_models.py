@@ -80,8 +80,6 @@ class ValuesTest(unittest.TestCase):
                 self.assertLessEqual(4 * sum(sizes), 3072, index.name)
 
 
-# ---- MERGED
-
 INFO = {"driver_volume_type": "iscsi", "data": {"auth_password": "é" * 8}}
 SECRET = "s" * 64
 COLUMNS = ("connection_info", "secret")
@@ -150,9 +148,6 @@ class SealedTest(unittest.TestCase):
             for each in (attachment_queries.page, attachment_queries.page_with_secrets):
                 self.assertEqual(1, len(each({}, page)))
         unseal.assert_not_called()
-
-
-# ---- MERGED
 
 
 class TablesTest(unittest.TestCase):

@@ -167,8 +167,6 @@ class TypesTest(Case):
         self.assertEqual(["gold"], types.list_names({"known_to": "p"}))
 
 
-# ---- MERGED
-
 PROJECT = rows.PROJECT
 HOST = {"project_id": PROJECT, "host": "here@fake#pool"}
 

@@ -28,7 +28,7 @@ def report(host, contract=None, objects=None):
         up=True,
         error=None,
         report=None,
-        spoken=services.Versions(contract, objects) if contract else None,
+        supported=services.Versions(contract, objects) if contract else None,
     )
 
 

@@ -133,8 +133,6 @@ class WorkTest(unittest.TestCase):
         self.assertEqual((3, True, "here@fake#pool"), tuple(row[name] for name in names))
 
 
-# ---- MERGED
-
 AGENT_REMOVAL_HOST = "node-1"
 BEGUN = 0.3
 """Seconds that somebody has to begin something that waits; it may as well begin later."""

@@ -102,7 +102,7 @@ class AgentMovesTest(unittest.TestCase):
     def test_whatever_is_withdrawn_since_is_not_completed(self):
         mine = self.attachment("connected")
         async_requests.withdraw(mine, rows.attachment(mine)["volume_id"])
-        with self.assertRaisesRegex(exception.InvalidTransition, "Ask again what is due"):
+        with self.assertRaisesRegex(exception.InvalidTransition, "Fetch the desired state again"):
             agent_transitions.complete(mine, HOST, 3, "/dev/sdb")
         self.assertEqual("disconnecting", agent_transitions.release(mine, HOST, 4)["state"])
 

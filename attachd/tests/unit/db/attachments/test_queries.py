@@ -117,8 +117,6 @@ class QueriesTest(unittest.TestCase):
         self.assertEqual({}, attachment_queries.list_of_volumes([]))
 
 
-# ---- MERGED
-
 KEY, OTHER_KEY = "1" * 64, "2" * 64
 
 

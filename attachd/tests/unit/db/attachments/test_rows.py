@@ -88,9 +88,6 @@ class NameTest(unittest.TestCase):
             self.assertEqual(named, attachment_rows.describe(each))
 
 
-# ---- MERGED
-
-
 class HoldingTest(unittest.TestCase):
     kind = "sqlite"
 

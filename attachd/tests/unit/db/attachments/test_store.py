@@ -399,9 +399,6 @@ class ReadTest(Case):
         return by_state
 
 
-# ---- MERGED
-
-
 class ExpiredTest(unittest.TestCase):
     def setUp(self):
         super().setUp()

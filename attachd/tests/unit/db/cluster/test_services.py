@@ -54,27 +54,27 @@ class ServicesTest(unittest.TestCase):
         self.assertEqual("x" * 1023, row["error"])
 
     def test_what_a_service_speaks_is_kept(self):
-        report(spoken=services.Versions("1.9", "Volume 1.3"))
+        report(supported=services.Versions("1.9", "Volume 1.3"))
         self.assertEqual({"h@b": ("1.9", "Volume 1.3", True)}, services.versions())
         before = session.counters()
-        report(spoken=services.Versions("1.9", "Volume 1.3"))
+        report(supported=services.Versions("1.9", "Volume 1.3"))
         self.assertEqual(1, session.counters()[0] - before[0])
 
     def test_of_two_releases_at_one_backend_the_older_counts_while_it_lives(self):
         old, new = services.Versions("1.9", "Volume 1.3"), services.Versions("1.10", "Volume 1.4")
         for each in (new, old, new, old, new):
-            report(spoken=each, report={"free_gib": int(each.contract[2:])})
+            report(supported=each, report={"free_gib": int(each.contract[2:])})
         self.assertEqual(old, services.versions()["h@b"])
         self.assertEqual({"free_gib": 10}, self._row()["report"])
         later = models.now() + datetime.timedelta(seconds=CONF.manager.service_down_time + 1)
         with mock.patch.object(models, "now", return_value=later):
-            report(spoken=new)
+            report(supported=new)
             self.assertEqual(new, services.versions()["h@b"])
 
     def test_a_release_that_does_not_tell_is_followed_by_one_that_does(self):
         report()
         self.assertEqual({"h@b": (None, None, True)}, services.versions())
-        report(spoken=services.Versions("1.9", "Volume 1.3"))
+        report(supported=services.Versions("1.9", "Volume 1.3"))
         self.assertEqual("1.9", services.versions()["h@b"].contract)
         report(report={"free_gib": 1})
         self.assertEqual("1.9", services.versions()["h@b"].contract)

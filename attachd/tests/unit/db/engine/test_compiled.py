@@ -22,7 +22,7 @@ from attachd.tests import databases, rows
 
 V = models.volumes
 A = models.attachments
-RENAME = CompiledStatement(sa.update(V).where(V.c.id == sa.bindparam("the_id")))
+RENAME = CompiledStatement(sa.update(V).where(V.c.id == sa.bindparam("match_id")))
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001  as tables store it
 LATER = {"updated_at": MOMENT}
 EVERYTHING = {
@@ -83,7 +83,7 @@ class PreparedTest(unittest.TestCase):
         super().setUp()
         databases.use(self, self.kind)
         self.volume = rows.add_volume(provider={"a": [1]}, multiattach=True)["id"]
-        self.the = {"the_id": self.volume}
+        self.the = {"match_id": self.volume}
 
     def insert(self, **values):
         row = {**EVERYTHING, "id": models.new_id(), "volume_id": self.volume, **values}
@@ -98,17 +98,17 @@ class PreparedTest(unittest.TestCase):
     def test_rows_are_read_as_sqlalchemy_reads_them(self):
         attachment = self.insert()["id"]
         self.insert(connector=None, connection_info=None, secret=None, attached_at=None)
-        one = {"the_id": attachment}
+        one = {"match_id": attachment}
         for prepared, values in (
             (statements.GET, one),
-            (statements.GET_IN_PROJECT, {**one, "the_project": "p"}),
-            (statements.GET_IN_PROJECT, {**one, "the_project": "other"}),
+            (statements.GET_IN_PROJECT, {**one, "match_project": "p"}),
+            (statements.GET_IN_PROJECT, {**one, "match_project": "other"}),
             (statements.LIST_OF_VOLUME, self.the),
             (statements.LOCK_VOLUME, self.the),
             (statements.LOCK_VOLUME_TO_RESERVE, self.the),
             (statements.LOCK_VOLUME_TO_CONNECT, self.the),
             (volumes._GET, self.the),
-            (volumes._GET_IN_PROJECT, {**self.the, "the_project": rows.PROJECT}),
+            (volumes._GET_IN_PROJECT, {**self.the, "match_project": rows.PROJECT}),
         ):
             expected = self.ordinarily(prepared.statement, values, session.writer)
             with session.writer() as connection:
@@ -128,7 +128,7 @@ class PreparedTest(unittest.TestCase):
             for _ in range(2):  # the second time, nothing changes
                 values = {**self.the, "name": "x", **LATER}
                 self.assertEqual(1, RENAME.execute(connection, values))
-            self.assertEqual(0, RENAME.execute(connection, {**values, "the_id": "none"}))
+            self.assertEqual(0, RENAME.execute(connection, {**values, "match_id": "none"}))
         self.assertEqual("x", rows.volume(self.volume)["name"])
 
     def test_it_belongs_to_the_transaction(self):
@@ -295,13 +295,13 @@ class CompileTest(unittest.TestCase):
     def test_a_value_that_is_missing_is_named(self):
         with (
             session.reader() as connection,
-            self.assertRaisesRegex(ValueError, "value for the_id"),
+            self.assertRaisesRegex(ValueError, "value for match_id"),
         ):
             volumes._GET.fetch_all(connection, {})
 
     def test_no_default_is_left_out_in_silence(self):
         with session.writer() as connection, self.assertRaisesRegex(ValueError, "updated_at"):
-            RENAME.execute(connection, {"the_id": self.volume, "name": "x"})
+            RENAME.execute(connection, {"match_id": self.volume, "name": "x"})
 
     def test_what_only_sqlalchemy_would_do_cannot_be_prepared(self):
         name = sa.bindparam("name")
@@ -324,7 +324,7 @@ class CompileTest(unittest.TestCase):
             )
 
     def test_each_set_of_names_is_compiled_once(self):
-        statement = CompiledStatement(sa.select(V.c.id).where(V.c.id == sa.bindparam("the_id")))
+        statement = CompiledStatement(sa.select(V.c.id).where(V.c.id == sa.bindparam("match_id")))
         compiled = []
 
         def compile_(*args, **kwargs):
@@ -334,7 +334,7 @@ class CompileTest(unittest.TestCase):
         statement.statement.compile = compile_
         for _ in range(3):
             with session.reader() as connection:
-                statement.fetch_all(connection, {"the_id": self.volume})
+                statement.fetch_all(connection, {"match_id": self.volume})
         self.assertEqual(1, len(compiled))
 
     def test_sqlalchemy_explains_errors_by_that_name(self):

@@ -112,8 +112,6 @@ class OptionsTest(unittest.TestCase):
         self.assertEqual([], factory._session_statements("postgresql", CONF.database))
 
 
-# ---- MERGED
-
 ENCODING = "utf8"
 
 

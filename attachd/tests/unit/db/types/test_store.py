@@ -136,9 +136,6 @@ class TypesTest(unittest.TestCase):
         self.assertRaises(exception.VolumeTypeNotFound, types.delete, "gone")
 
 
-# ---- MERGED
-
-
 class AccessTest(unittest.TestCase):
     kind = "sqlite"
 

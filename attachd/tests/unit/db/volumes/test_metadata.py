@@ -80,9 +80,6 @@ class MetadataTest(unittest.TestCase):
             self.assertRaises(exception.VolumeNotFound, function, "gone", argument)
 
 
-# ---- MERGED
-
-
 class ImageMetadataTest(unittest.TestCase):
     kind = "sqlite"
 

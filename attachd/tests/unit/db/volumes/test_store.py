@@ -242,9 +242,6 @@ class ResetTest(Case):
         self.assertRaises(exception.VolumeNotFound, volumes.reset, "gone", "error", None)
 
 
-# ---- MERGED
-
-
 class StoreTest(unittest.TestCase):
     kind = "sqlite"
 
