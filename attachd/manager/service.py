@@ -81,7 +81,7 @@ class BackendWorker:
     def stop(self) -> None:
         """Accept no more calls, and finish those that were accepted."""
         self._stopping.set()
-        for task in self._periodic_tasks:
+        for task in (self._heartbeat, *self._periodic_tasks):
             task.wake()
         if self._serving.is_set():
             self._server.stop()

@@ -9,13 +9,13 @@ from typing import Any
 
 from oslo_log import log
 
-from attachd import exception
 from attachd.conf import CONF
 from attachd.db.cluster import services
 from attachd.db.volumes import updates as volume_updates
 from attachd.drivers.base import BackendStats
 from attachd.manager.backends import Backend
 from attachd.manager.ha import purge
+from attachd.manager.ha.periodic_task import PeriodicTask
 from attachd.objects import base
 from attachd.rpc import manager_api
 
@@ -24,37 +24,21 @@ LOG = log.getLogger(__name__)
 BINARY = "attachd-manager"
 
 
-class BackendHeartbeat:
+class BackendHeartbeat(PeriodicTask):
     """The work for a backend every ``report_interval`` seconds.
 
     :ivar reported: set once the scheduler can know the backend
     """
 
     def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
         self.reported = threading.Event()
-        self._backend = backend
         self._was_ready = False
         self._purged_at = -math.inf
 
-    def run(self, stop: threading.Event) -> None:
-        """Repeat until ``stop`` is set; for a thread of its own."""
-        while True:
-            try:
-                self.run_once()
-            except Exception as error:  # noqa: BLE001  the next run may succeed
-                self._log_failure(error)
-            if stop.wait(CONF.manager.report_interval):
-                return
-
-    def _log_failure(self, error: Exception) -> None:
-        """Log a failure; a database that does not answer needs no traceback each time."""
-        unforeseen = not isinstance(error, exception.Unavailable)
-        LOG.error(
-            "Backend %s: heartbeat failed, trying again: %s",
-            self._backend.name,
-            error,
-            exc_info=error if unforeseen else None,
-        )
+    def interval(self) -> float:
+        """Return ``report_interval``, which other processes rely on."""
+        return float(CONF.manager.report_interval)
 
     def run_once(self) -> None:
         """Set a broken backend up again, and report."""

@@ -14,7 +14,7 @@ from attachd.manager.backends import Backend
 LOG = log.getLogger(__name__)
 
 MAX_INTERVAL = 3.0
-"""Seconds between two runs, unless [manager]report_interval is shorter."""
+"""Seconds between two runs by default, unless [manager]report_interval is shorter."""
 
 
 class PeriodicTask(abc.ABC):
@@ -27,6 +27,10 @@ class PeriodicTask(abc.ABC):
     @abc.abstractmethod
     def run_once(self) -> None:
         """Do the task once."""
+
+    def interval(self) -> float:
+        """Return the seconds between two runs."""
+        return float(min(CONF.manager.report_interval, MAX_INTERVAL))
 
     def on_failure(self) -> None:  # noqa: B027  most tasks need not know
         """Handle a run that has ended with an error."""
@@ -43,7 +47,7 @@ class PeriodicTask(abc.ABC):
             except Exception as error:  # noqa: BLE001  the next run may succeed
                 self.on_failure()
                 self._log_failure(error)
-            self._wake.wait(min(CONF.manager.report_interval, MAX_INTERVAL))
+            self._wake.wait(self.interval())
             self._wake.clear()
 
     def _log_failure(self, error: Exception) -> None:

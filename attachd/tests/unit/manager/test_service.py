@@ -221,21 +221,21 @@ class ManagerServiceTest(unittest.TestCase):
             caller.join(TIMEOUT)
 
     def test_stop_deadline_keeps_shutdown_margin(self):
-        def patience(allowed):
+        def deadline(allowed):
             conf = mock.Mock(graceful_shutdown_timeout=allowed)
             with mock.patch("attachd.manager.service.CONF", conf):
                 return manager_service._deadline()
 
-        self.assertIsNone(patience(0))
+        self.assertIsNone(deadline(0))
         self.enterContext(mock.patch("attachd.manager.service.time.monotonic", lambda: 1000.0))
         for allowed, expected in ((60, 1055), (4, 1002)):
-            self.assertEqual(expected, patience(allowed))
+            self.assertEqual(expected, deadline(allowed))
 
     def test_stop_ends_heartbeat_of_backend(self):
         self.manager.start()
         self.assertTrue(self.manager.wait_until_reported(TIMEOUT))
         self.manager.stop()
-        self.assertEqual([], [each for each in threading.enumerate() if "upkeep" in each.name])
+        self.assertEqual([], [each for each in threading.enumerate() if "heartbeat" in each.name])
 
     def test_stop_before_serving_succeeds(self):
         gate = threading.Event()
@@ -250,7 +250,7 @@ class ManagerServiceTest(unittest.TestCase):
     def test_heartbeat_failure_does_not_end_worker(self):
         calls = threading.Semaphore(0)
 
-        def fail(_upkeep):
+        def fail(_heartbeat):
             calls.release()
             raise RuntimeError("odd")
 

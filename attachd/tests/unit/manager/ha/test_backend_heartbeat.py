@@ -116,16 +116,21 @@ class RunTest(unittest.TestCase):
         thread.start()
         self.assertTrue(self.heartbeat.reported.wait(TIMEOUT))
         stop.set()
+        self.heartbeat.wake()
         thread.join(TIMEOUT)
         self.assertFalse(thread.is_alive())
 
     def test_run_continues_after_failure(self):
-        rounds = mock.Mock(side_effect=[False, False, False, True])
+        stop = mock.Mock(is_set=mock.Mock(side_effect=[False, False, False, False, True]))
         gone = exception.Unavailable(reason="The database does not answer.")
         outcomes = [None, gone, None, None]
-        with mock.patch.object(services, "report", side_effect=outcomes) as report:
-            self.heartbeat.run(mock.Mock(wait=rounds))
+        with (
+            mock.patch.object(services, "report", side_effect=outcomes) as report,
+            mock.patch.object(self.heartbeat, "_wake") as wake,
+        ):
+            self.heartbeat.run(stop)
         self.assertEqual(4, report.call_count)
+        self.assertEqual([mock.call(10.0)] * 4, wake.wait.mock_calls)
 
     def test_run_logs_traceback_only_of_unforeseen_error(self):
         gone = exception.Unavailable(reason="The database does not answer.")
@@ -133,9 +138,10 @@ class RunTest(unittest.TestCase):
             with (
                 self.subTest(error=error),
                 mock.patch.object(services, "report", side_effect=error),
-                self.assertLogs("attachd.manager.ha.backend_heartbeat", "ERROR") as logged,
+                self.assertLogs("attachd.manager.ha.periodic_task", "ERROR") as logged,
             ):
-                self.heartbeat.run(mock.Mock(wait=mock.Mock(return_value=True)))
+                self.heartbeat.wake()
+                self.heartbeat.run(mock.Mock(is_set=mock.Mock(side_effect=[False, True])))
                 (record,) = logged.records
                 self.assertEqual(traced, bool(record.exc_info))
                 self.assertIn(f"{error}", record.getMessage())
