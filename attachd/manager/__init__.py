@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Room 2, the daemon: carries out at the backends what the API has written down."""
+"""The manager: a daemon that carries out at the backends what the API has stored in rows."""

@@ -137,8 +137,8 @@ class Membership:
             return  # It was never started, and there are no other members.
         if holder != self.id or boot_clock() > valid_until:
             raise exception.BackendError(
-                "This manager may have been taken for dead while it worked, so it has to leave "
-                "the rest to others. Repeat the call."
+                "This manager may have been removed from the group while it worked; the others "
+                "finish the operation. Repeat the call."
             )
 
     def heartbeat(self) -> None:
@@ -164,7 +164,7 @@ class Membership:
         :raises Unavailable: the database does not answer
         """
         if expired := self._expire_unlocked() + self._expire_stale():
-            recorder.count(RECOVERED, "", "bury", by=expired)
+            recorder.count(RECOVERED, "", "remove_member", by=expired)
             self._notify_member_lost()
 
     def _rejoin(self) -> None:

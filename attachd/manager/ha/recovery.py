@@ -71,7 +71,7 @@ class Backoff:
         }
 
     def clear(self) -> None:
-        """Remove all rows: the reason of their failures is gone, or is another one."""
+        """Remove all rows: the reason of their failures no longer applies."""
         self._failures.clear()
 
 

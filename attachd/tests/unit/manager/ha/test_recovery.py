@@ -289,12 +289,12 @@ class RecoverStaleTest(unittest.TestCase):
         ]
         members.join(self.backend.membership.id, "ours")
         with self.backend.lock(volume_id):
-            upkeep = threading.Thread(
+            thread = threading.Thread(
                 target=recovery.recover_stale, args=(self.backend, Backoff()), daemon=True
             )
-            upkeep.start()
-            upkeep.join(TIMEOUT)
-            self.assertFalse(upkeep.is_alive())
+            thread.start()
+            thread.join(TIMEOUT)
+            self.assertFalse(thread.is_alive())
             self.assertEqual([], self.driver.handed)
 
     def test_recover_stale_finishes_row_of_dead_process_at_once(self):
