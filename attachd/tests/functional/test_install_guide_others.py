@@ -19,7 +19,7 @@ from attachd.tests.selection import full_only
 from attachd.tests.wait import TIMEOUT
 
 GUIDE = ROOT / "doc/source/admin/install.rst"
-SEVERAL_HOSTS = ROOT / "doc/source/admin/high-availability.rst"
+HIGH_AVAILABILITY = ROOT / "doc/source/admin/high-availability.rst"
 UNIT = ROOT / "etc/systemd/attachd-manager.service"
 
 _LOOP = """\
@@ -133,7 +133,7 @@ class HaproxyTest(unittest.TestCase):
         named = ("-subj", "/CN=volumes.example.org", "-keyout", key, "-out", certificate)
         subprocess.run([*made, *named], check=True, capture_output=True)
         both.write_bytes(certificate.read_bytes() + key.read_bytes())
-        (block,) = (each for each in guides.blocks(SEVERAL_HOSTS) if each.readers == "haproxy")
+        (block,) = (each for each in guides.blocks(HIGH_AVAILABILITY) if each.readers == "haproxy")
         there = "/etc/haproxy/volumes.example.org.pem"
         self.assertIn(there, block.text)
         file = folder / "haproxy.cfg"
