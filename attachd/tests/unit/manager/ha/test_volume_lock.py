@@ -143,6 +143,7 @@ class VolumeLockTest(unittest.TestCase):
     def test_acquire_with_suspended_holder_continues_after_timeout(self):
         self.start_sleeping_process()
         begun = time.monotonic()
+        # The suspended holder never releases it, so each limit is reached.
         with volume_lock.acquire(self.path, TIMEOUT, 0.2):
             self.assertGreaterEqual(time.monotonic() - begun, 0.2)
 
@@ -150,6 +151,7 @@ class VolumeLockTest(unittest.TestCase):
         self.start_sleeping_process()
         third = self.start_process()
         wait_until(lambda: self.is_waiting(third))
+        # The suspended holder never releases it, so each limit is reached.
         with volume_lock.acquire(self.path, TIMEOUT, 0.2):
             self.assertFalse(volume_lock.is_free(f"{self.path}.gate"))
 
@@ -157,6 +159,7 @@ class VolumeLockTest(unittest.TestCase):
         sleeper = self.start_sleeping_process()
         before = self.open_files()
         for _ in range(3):
+            # The suspended holder never releases it, so each limit is reached.
             with volume_lock.acquire(self.path, TIMEOUT, 0.01):
                 pass
         self.assertFalse(volume_lock.is_free(self.path))
