@@ -97,7 +97,7 @@ def _to_columns(project_id: str | None, requested: Mapping[str, str]) -> Filters
 
 def _check_states(requested: Mapping[str, str]) -> None:
     """Refuse an unknown status; without attachd 1.0 the result is empty instead."""
-    known = sorted({each.wire for each in states.AttachmentState})
+    known = sorted({state.wire for state in states.AttachmentState})
     for name in _STATES:
         if name in requested and requested[name] not in known:
             raise exception.InvalidInput(
@@ -110,4 +110,4 @@ def _check_states(requested: Mapping[str, str]) -> None:
 def _in_state(name: str, value: str) -> frozenset[states.AttachmentState]:
     if not name.endswith(_LIKE):
         return states.attachment_states(value)
-    return frozenset(each for each in states.AttachmentState if value in each.wire)
+    return frozenset(state for state in states.AttachmentState if value in state.wire)

@@ -42,8 +42,8 @@ def get_or_create(
     :param agent: the host whose agent makes the device; None: the caller does
     :raises: as Attachment.reserve()
     """
-    found = find_earlier(ctx, idempotency_claim)
-    return found or _reserve(
+    earlier = find_earlier(ctx, idempotency_claim)
+    return earlier or _reserve(
         ctx, volume, requested, expiry_time(requested, ext_version), idempotency_claim, agent
     )
 

@@ -114,9 +114,9 @@ class SecretVisibility:
 def redact(value: Any) -> Any:
     """Return a connection, or a part of it, without its secrets."""
     if isinstance(value, Mapping):
-        return {key: redact(each) for key, each in value.items() if not SECRET.search(str(key))}
+        return {key: redact(item) for key, item in value.items() if not SECRET.search(str(key))}
     if isinstance(value, list | tuple):
-        return [redact(each) for each in value]
+        return [redact(item) for item in value]
     return value
 
 
@@ -138,8 +138,8 @@ class SharedConnection:
 
     def users(self) -> list[Row]:
         """Return the rows of the attachments that still use it."""
-        found = attachment_queries.list_users_of(self._keys, _scope(self._ctx))
-        return [row for row in found if row["id"] != self._attachment_id]
+        users = attachment_queries.list_users_of(self._keys, _scope(self._ctx))
+        return [row for row in users if row["id"] != self._attachment_id]
 
 
 def _scope(ctx: RequestContext) -> str | None:
@@ -222,7 +222,7 @@ def _with_ext_fields(
         return details
     sharing = sharing_ids(ctx, rows)
     return [
-        _ext_detail(row, each, sharing[row["id"]]) for row, each in zip(rows, details, strict=True)
+        _ext_detail(row, full, sharing[row["id"]]) for row, full in zip(rows, details, strict=True)
     ]
 
 
@@ -270,7 +270,7 @@ def _host_fields(connector: Mapping[str, Any]) -> Row:
 
 def list_remaining(attachments: Iterable[Attachment]) -> dict[str, list[Summary]]:
     """Return the remaining attachments of a volume."""
-    return {"attachments": [summary(_row(each, _SUMMARY)) for each in attachments]}
+    return {"attachments": [summary(_row(item, _SUMMARY)) for item in attachments]}
 
 
 def list_summaries(rows: Iterable[Row]) -> dict[str, list[Summary]]:

@@ -93,12 +93,12 @@ def attach(ctx: RequestContext, volume_id: str, body: Body) -> None:
 def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webob.Request) -> None:
     """Remove an attachment and close its connections; the only one needs no name."""
     volume = load.get_writable(ctx, volume_id, policy.DETACH)
-    named = schema.attachment_id(body)
-    holders = VolumeHolders.checked(ctx, request, volume.id, named)
-    chosen = _select_attachment(ctx, volume.id, holders, named)
+    attachment_id = schema.attachment_id(body)
+    holders = VolumeHolders.checked(ctx, request, volume.id, attachment_id)
+    chosen = _select_attachment(ctx, volume.id, holders, attachment_id)
     if chosen is not None:
         release.remove(ctx, request, volume, holders, chosen)
-    elif named is None:
+    elif attachment_id is None:
         release.release_callers(ctx, volume, holders)
 
 
@@ -112,18 +112,18 @@ def detach(ctx: RequestContext, volume_id: str, body: Body | None, request: webo
 def force_detach(ctx: RequestContext, volume_id: str, body: Body, request: webob.Request) -> None:
     """Remove one attachment in any state, with what is left of the host's connection."""
     volume = load.get_writable(ctx, volume_id, policy.FORCE_DETACH)
-    named = schema.attachment_id(body)
-    holders = VolumeHolders.checked(ctx, request, volume.id, named)
-    chosen = _select_attachment(ctx, volume.id, holders, named)
+    attachment_id = schema.attachment_id(body)
+    holders = VolumeHolders.checked(ctx, request, volume.id, attachment_id)
+    chosen = _select_attachment(ctx, volume.id, holders, attachment_id)
     if chosen is not None:
         release.remove_by_force(ctx, request, volume, holders, chosen)
         unused = holders.unused_by(chosen["user_id"])
         if unused and body.get("connector"):
             manager_api.terminate_connections(ctx, volume, body["connector"], (), unused)
-    elif named is None:
+    elif attachment_id is None:
         release.release_all(ctx, volume, holders)
     else:
-        raise exception.AttachmentNotFound(attachment_id=named)
+        raise exception.AttachmentNotFound(attachment_id=attachment_id)
 
 
 def _select_attachment(
@@ -141,8 +141,8 @@ def _select_attachment(
                 f"be detached, with attachment_id. There are {holders.describe()}."
             )
         return next(iter(holders.used or holders.attachments), None)
-    found = [row for row in holders.attachments if row["id"] == attachment_id]
-    if not found:
+    matching = [row for row in holders.attachments if row["id"] == attachment_id]
+    if not matching:
         with contextlib.suppress(exception.AttachmentNotFound):
             other = Attachment.get(ctx, attachment_id)
             if other.volume_id != volume_id:
@@ -151,7 +151,7 @@ def _select_attachment(
                     value=attachment_id,
                     reason=f"It is an attachment of volume {other.volume_id}, not of {volume_id}.",
                 )
-    return next(iter(found), None)
+    return next(iter(matching), None)
 
 
 @action(

@@ -40,18 +40,18 @@ class VolumeHolders(NamedTuple):
         """Return only the rows of the caller who releases the volume.
 
         Without multiattach that is all of them, else what the caller has begun by the older calls.
-        An administrator without rows of their own releases those of the oldest hold's user.
+        An administrator without a hold of their own acts for the user of the oldest hold.
         """
         if not volume.multiattach:
             return self
-        whose = ctx.user_id
-        if ctx.is_admin and self.holds and not attachment_rows.of_user(self.holds, whose):
-            whose = self.holds[0]["user_id"]
-        legacy_ones = attachment_rows.of_kind(self.used, AttachmentKind.LEGACY)
+        user_id = ctx.user_id
+        if ctx.is_admin and self.holds and not attachment_rows.of_user(self.holds, user_id):
+            user_id = self.holds[0]["user_id"]
+        legacy_attachments = attachment_rows.of_kind(self.used, AttachmentKind.LEGACY)
         return self._replace(
-            used=attachment_rows.of_user(legacy_ones, whose),
-            connections=attachment_rows.of_user(self.connections, whose),
-            holds=attachment_rows.of_user(self.holds, whose),
+            used=attachment_rows.of_user(legacy_attachments, user_id),
+            connections=attachment_rows.of_user(self.connections, user_id),
+            holds=attachment_rows.of_user(self.holds, user_id),
         )
 
     @property

@@ -69,12 +69,12 @@ def update(ctx: RequestContext, target_project_id: str, body: Body, query: Query
             value=f"{target_project_id[:_LONGEST_PROJECT]}...",
             reason=f"It has at most {_LONGEST_PROJECT} characters.",
         )
-    said = body["quota_set"]
-    forced = fields.parse_bool("quota_set.force", said.get("force", False))
+    quota_set = body["quota_set"]
+    forced = fields.parse_bool("quota_set.force", quota_set.get("force", False))
     forced = fields.parse_bool("skip_validation", query.get("skip_validation", forced))
-    asked = {key: value for key, value in said.items() if key not in schema.NOT_LIMITS}
-    wanted = requested_limits(asked, "quota set", _resource_names(ctx, target_project_id))
-    (quotas.set_limits if forced else quotas.set_limits_above_usage)(target_project_id, wanted)
+    limits = {key: value for key, value in quota_set.items() if key not in schema.NOT_LIMITS}
+    requested = requested_limits(limits, "quota set", _resource_names(ctx, target_project_id))
+    (quotas.set_limits if forced else quotas.set_limits_above_usage)(target_project_id, requested)
     return {"quota_set": _limits(ctx, target_project_id)}
 
 
@@ -108,8 +108,8 @@ def show_class(class_name: str) -> Body:
 def update_class(class_name: str, body: Body) -> Body:
     """Set some of the quotas of a class; the class exists from then on."""
     known = view.resource_names(types.list_names({}))
-    wanted = requested_limits(body["quota_class_set"], "quota class set", known)
-    quotas.set_class_limits(class_name, wanted)
+    requested = requested_limits(body["quota_class_set"], "quota class set", known)
+    quotas.set_class_limits(class_name, requested)
     return {"quota_class_set": _class_limits(class_name)}
 
 

@@ -38,8 +38,8 @@ def resource_names(type_names: Iterable[str]) -> list[str]:
 def effective(names: Iterable[str], *set_limits: Limits) -> dict[str, int]:
     """Return the limits that apply; later ones of ``set_limits`` win."""
     known = dict(quotas.configured_limits())
-    for each in set_limits:
-        known.update(each)
+    for limits in set_limits:
+        known.update(limits)
     return {name: known.get(name, UNLIMITED) for name in names}
 
 

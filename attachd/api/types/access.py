@@ -49,24 +49,24 @@ def index(ctx: RequestContext, type_id: str) -> Body:
 )
 def add_access(ctx: RequestContext, type_id: str, body: Body) -> None:
     """Give a project access."""
-    found = _get_private(ctx, type_id)
-    types.add_access(found, body["project"])
-    notifications.type_access("add", found, body["project"])
+    private_id = _get_private_id(ctx, type_id)
+    types.add_access(private_id, body["project"])
+    notifications.type_access("add", private_id, body["project"])
 
 
 @action(ACTION, "removeProjectAccess", policy=policy.REMOVE_ACCESS, body=schema.ACCESS)
 def remove_access(ctx: RequestContext, type_id: str, body: Body) -> None:
     """Remove a project's access; its volumes of the type stay."""
-    found = _get_private(ctx, type_id)
-    types.remove_access(found, body["project"])
-    notifications.type_access("remove", found, body["project"])
+    private_id = _get_private_id(ctx, type_id)
+    types.remove_access(private_id, body["project"])
+    notifications.type_access("remove", private_id, body["project"])
 
 
-def _get_private(ctx: RequestContext, type_id: str) -> str:
+def _get_private_id(ctx: RequestContext, type_id: str) -> str:
     row = lookup.get(ctx, type_id)
     if row["is_public"]:
         raise exception.InvalidVolumeType(
             reason="Type access modification is not applicable to public volume type."
         )
-    found: str = row["id"]
-    return found
+    private_id: str = row["id"]
+    return private_id

@@ -224,10 +224,10 @@ def retype(ctx: RequestContext, volume_id: str, body: Mapping[str, Any]) -> None
     if future.multiattach and not volume.multiattach:
         ctx.authorize(policy.MULTIATTACH, volume)
     judged = volume_type["extra_specs"]
-    wanted = volume_updates.RetypeRequest(
+    request = volume_updates.RetypeRequest(
         volume.volume_type_id, volume_type["id"], judged, future.statuses
     )
-    volume_updates.retype(volume.id, volume.project_id, wanted)
+    volume_updates.retype(volume.id, volume.project_id, request)
     notify.retype(volume, volume_type["id"])
 
 
