@@ -7,12 +7,14 @@ set, it fails instead: there, a test that did not run proves nothing.
 
 from collections.abc import Callable
 import ctypes
+import fcntl
 import functools
 import os
 from pathlib import Path
 import shutil
 import socket
 import subprocess
+import tempfile
 from typing import NoReturn
 import unittest
 import uuid
@@ -44,11 +46,33 @@ def need_root(test: unittest.TestCase) -> None:
         _lacking(test, "only root can do this")
 
 
-def need_mounted_root(test: unittest.TestCase) -> None:
-    """Go on only where / is a mount, as namespaces of mounts need; not in a chroot."""
+def need_mount_namespaces(test: unittest.TestCase) -> None:
+    """Go on only where namespaces of mounts work: / is a mount, and not a folder of a chroot.
+
+    A new namespace has a copy of each mount, which keeps its device in use.  Until this test ends,
+    no test that called share_mounts() runs.
+    """
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     if not any(line.split()[4] == "/" for line in lines):
         _lacking(test, "/ is no mount, but a folder of a chroot")
+    _lock_mounts(test, fcntl.LOCK_EX)
+
+
+def share_mounts(test: unittest.TestCase) -> None:
+    """Let no test copy the mounts of this one until it ends; see need_mount_namespaces()."""
+    _lock_mounts(test, fcntl.LOCK_SH)
+
+
+_mount_locks: dict[str, int] = {}
+"""File descriptors of locked folders, by the ids of tests."""
+
+
+def _lock_mounts(test: unittest.TestCase, mode: int) -> None:
+    """Lock the folder of temporary files; a lock that the test has already is converted."""
+    if test.id() not in _mount_locks:
+        _mount_locks[test.id()] = os.open(tempfile.gettempdir(), os.O_RDONLY | os.O_CLOEXEC)
+        test.addCleanup(lambda: os.close(_mount_locks.pop(test.id())))
+    fcntl.flock(_mount_locks[test.id()], mode)
 
 
 def need_device(test: unittest.TestCase, path: str) -> None:

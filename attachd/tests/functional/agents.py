@@ -60,6 +60,7 @@ rabbit_interval_max = 1
 def need(test: unittest.TestCase) -> None:
     """Go on only where devices can be made in user space."""
     machine.need_root(test)
+    machine.share_mounts(test)
     for tool in ("qemu-storage-daemon", "losetup", "tgtd"):
         machine.need_tool(test, tool)
     for device in ("/dev/fuse", "/dev/loop-control"):

@@ -68,6 +68,7 @@ class DeviceCase(testtools.TestCase):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         machine.need_device(self, "/dev/fuse")
         machine.need_device(self, "/dev/loop-control")
         machine.need_tool(self, "qemu-storage-daemon")

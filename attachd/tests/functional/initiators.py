@@ -214,6 +214,7 @@ class DeviceHost(IscsiHost):
     def __init__(self, test: unittest.TestCase, name: str) -> None:
         super().__init__(test, name)
         machine.need_root(test)
+        machine.share_mounts(test)
         machine.need_device(test, "/dev/fuse")
         machine.need_device(test, "/dev/loop-control")
         self._daemon = [*self._bound, machine.need_tool(test, "qemu-storage-daemon")]

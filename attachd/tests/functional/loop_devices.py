@@ -22,6 +22,7 @@ class Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         machine.need_device(self, "/dev/loop-control")
         for tool in ("blkid", "losetup", "mkfs.ext4", "mount", "setpriv", "umount", "wipefs"):
             machine.need_tool(self, tool)

@@ -73,7 +73,7 @@ class BrickExtensionTest(Terminal):
 
     def as_host(self, *names):
         """Return what to put before a command for a host with iSCSI names, or without."""
-        machine.need_mounted_root(self)
+        machine.need_mount_namespaces(self)
         etc = self.folder / "etc"
         shutil.copytree("/etc", etc, symlinks=True)
         (etc / "iscsi").mkdir(exist_ok=True)

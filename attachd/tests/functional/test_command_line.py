@@ -371,7 +371,7 @@ class ExamplesTest(Terminal):
         self.assertEqual("available", self.status(self.data))
 
         example = processes.ROOT / "doc" / "source" / "user" / "local_attach_example.py"
-        machine.need_mounted_root(self)
+        machine.need_mount_namespaces(self)
         # Its host is this machine, whose own notes are none of our business.
         here = 'mount -t tmpfs tmpfs /var/lib && exec "$@"'
         said = self.run_it(

@@ -91,6 +91,7 @@ class InstallGuideTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         self.tools = {
             name: machine.need_tool(self, name)
             for name in ("nginx", "openssl", "curl", "systemd-sysusers", "systemd-tmpfiles")

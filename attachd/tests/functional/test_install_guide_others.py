@@ -100,6 +100,7 @@ class PostgresqlTest(unittest.TestCase):
 class LoopDevicesTest(unittest.TestCase):
     def test_root_needs_one_of_its_privileges(self):
         machine.need_root(self)
+        machine.share_mounts(self)
         machine.need_device(self, "/dev/loop-control")
         setpriv = machine.need_tool(self, "setpriv")
         unit = units.read(UNIT)  # with the drop-in beside it

@@ -34,6 +34,7 @@ class Case(testtools.TestCase):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         machine.need_device(self, "/dev/loop-control")
         machine.need_tool(self, "mkfs.ext4")
         self.folder = Path(self.useFixture(fixtures.TempDir()).path)

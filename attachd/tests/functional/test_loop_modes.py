@@ -26,6 +26,7 @@ class LoopDevicesTest(Case):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         machine.need_device(self, "/dev/loop-control")
         self.a, self.b = initiators.LocalHost("host-a"), initiators.LocalHost("host-b")
         self.api = served(self, "file", always)

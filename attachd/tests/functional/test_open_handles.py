@@ -56,7 +56,7 @@ class UsersTest(Case):
     def test_a_mount_that_only_another_namespace_has(self):
         device, folder = self.formatted(), self.place()
         Path(folder).mkdir()
-        machine.need_mounted_root(self)
+        machine.need_mount_namespaces(self)
         unshare = machine.need_tool(self, "unshare")
         script = f"mount {device} {folder} && echo ready && exec sleep 600"
         process = self.process(unshare, "--mount", "sh", "-c", script)

@@ -197,6 +197,7 @@ class LoopDeviceTest(Case):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         machine.need_device(self, "/dev/loop-control")
         self.a, self.b = initiators.LocalHost("host-a"), initiators.LocalHost("host-b")
         self.addCleanup(self.free_devices)

@@ -33,6 +33,7 @@ class Terminal(testtools.TestCase):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         machine.need_device(self, "/dev/loop-control")
         self.folder = processes.folder(self)
         self.name = f"host-{uuid.uuid4().hex[:8]}"

@@ -68,6 +68,7 @@ class DeviceTest(fixtures.TestWithFixtures):
 
     def test_a_device_can_be_made_to_refuse_writes(self):
         machine.need_root(self)
+        machine.share_mounts(self)
         machine.need_device(self, "/dev/loop-control")
         image = Path(self.useFixture(fixtures.TempDir()).path).resolve() / "image"
         image.write_bytes(bytes(2**20))

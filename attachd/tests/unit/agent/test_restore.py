@@ -20,6 +20,7 @@ class RestoringTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         temporary = fixtures.TempDir()
         temporary.setUp()
         self.addCleanup(temporary.cleanUp)

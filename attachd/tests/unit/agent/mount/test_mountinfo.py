@@ -48,7 +48,7 @@ class TableTest(unittest.TestCase):
 
     def test_another_namespace_is_seen(self):
         machine.need_root(self)
-        machine.need_mounted_root(self)
+        machine.need_mount_namespaces(self)
         unshare = machine.need_tool(self, "unshare")
         script = "mount -t tmpfs ours /mnt && echo && exec sleep 600"
         process = subprocess.Popen([unshare, "-m", "sh", "-c", script], stdout=subprocess.PIPE)

@@ -40,7 +40,7 @@ class UsersTest(unittest.TestCase):
             self.assertLessEqual({"its folder", "its root", "its program", "open"}, whats)
 
     def test_a_mount_with_others_on_it_is_kept_by_them(self):
-        machine.need_mounted_root(self)
+        machine.need_mount_namespaces(self)
         found = open_handles.of_mount(mountinfo.at("/"))
         self.assertTrue([each for each in found if each.endswith(" at /proc")], found)
         self.assertTrue([each for each in found if f"process {os.getpid()} (" in each], found)

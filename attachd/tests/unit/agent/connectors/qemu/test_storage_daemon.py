@@ -25,6 +25,7 @@ class DaemonTest(fixtures.TestWithFixtures):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         machine.need_device(self, "/dev/fuse")
         machine.need_tool(self, storage_daemon.TOOL)
         self.folder = Path(self.useFixture(fixtures.TempDir()).path).resolve() / "device"
@@ -190,6 +191,7 @@ class FuseMountTest(fixtures.TestWithFixtures):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         folder = Path(self.useFixture(fixtures.TempDir()).path).resolve()
         self.file, self.other = folder / "a file", folder / "other"
         self.file.write_text("below")

@@ -24,6 +24,7 @@ class AssemblyTest(fixtures.TestWithFixtures):
     def setUp(self):
         super().setUp()
         machine.need_root(self)
+        machine.share_mounts(self)
         machine.need_device(self, "/dev/fuse")
         machine.need_device(self, "/dev/loop-control")
         machine.need_tool(self, storage_daemon.TOOL)
