@@ -143,22 +143,26 @@ class DuplicateRequestTest(unittest.TestCase):
         return attach.attach_exclusive(self.backend, attachment_id, self.volume_id, connector)
 
     def test_duplicate_attach_same_connector_returns_same_answer(self):
-        mine = rows.add_attachment(self.volume_id)["id"]
-        first = self._attach(mine)
-        before = rows.attachment(mine)
-        self.assertEqual(first, self._attach(mine))
-        self.assertEqual(before, rows.attachment(mine))
+        attachment_id = rows.add_attachment(self.volume_id)["id"]
+        first = self._attach(attachment_id)
+        before = rows.attachment(attachment_id)
+        self.assertEqual(first, self._attach(attachment_id))
+        self.assertEqual(before, rows.attachment(attachment_id))
         self.assertEqual(["grant"], self.driver.methods)
 
     def test_duplicate_attach_of_attached_row_returns_same_answer(self):
         info = {"driver_volume_type": "fake", "data": {"access_mode": "ro"}}
-        mine = rows.add_attachment(self.volume_id, "attached", connection_info=info, mode="ro")
-        self.assertEqual({"connection_info": info, "mode": "ro"}, self._attach(mine["id"]))
+        attachment = rows.add_attachment(
+            self.volume_id, "attached", connection_info=info, mode="ro"
+        )
+        self.assertEqual({"connection_info": info, "mode": "ro"}, self._attach(attachment["id"]))
 
     def test_duplicate_attach_with_other_mountpoint_returns_same_answer(self):
-        mine = rows.add_attachment(self.volume_id)["id"]
-        first = self._attach(mine, {**CONNECTOR, "mountpoint": "/dev/vdb"})
-        self.assertEqual(first, self._attach(mine, {**CONNECTOR, "mountpoint": "/dev/vdc"}))
+        attachment_id = rows.add_attachment(self.volume_id)["id"]
+        first = self._attach(attachment_id, {**CONNECTOR, "mountpoint": "/dev/vdb"})
+        self.assertEqual(
+            first, self._attach(attachment_id, {**CONNECTOR, "mountpoint": "/dev/vdc"})
+        )
 
     def test_attach_other_connector_is_refused_in_states_with_access(self):
         bound = ["connecting", "connected", "attached", "connect_unknown"]
@@ -168,34 +172,36 @@ class DuplicateRequestTest(unittest.TestCase):
 
     def _check_held(self, state):
         self.volume_id = rows.add_volume()["id"]
-        mine = rows.add_attachment(self.volume_id, state)["id"]
+        attachment_id = rows.add_attachment(self.volume_id, state)["id"]
         with self.assertRaises(exception.ConnectorConflict) as refused:
-            self._attach(mine, rows.OTHER_CONNECTOR)
+            self._attach(attachment_id, rows.OTHER_CONNECTOR)
         self.assertIn("compute-1", str(refused.exception))
-        self.assertEqual(state, rows.attachment(mine)["state"])
+        self.assertEqual(state, rows.attachment(attachment_id)["state"])
         self.assertEqual([], self.driver.handed)
 
     def test_attach_other_host_after_clean_failure_succeeds(self):
-        mine = rows.add_attachment(self.volume_id, "connect_failed", secret="7" * 32)["id"]
-        self._attach(mine, rows.OTHER_CONNECTOR)
-        row = rows.attachment(mine)
+        attachment_id = rows.add_attachment(self.volume_id, "connect_failed", secret="7" * 32)[
+            "id"
+        ]
+        self._attach(attachment_id, rows.OTHER_CONNECTOR)
+        row = rows.attachment(attachment_id)
         self.assertEqual(("connected", "compute-2"), (row["state"], row["host"]))
 
     def test_attach_retry_in_doubt_uses_same_secret(self):
         for state in ("connecting", "connect_failed", "connect_unknown"):
             self.volume_id = rows.add_volume()["id"]
-            mine = rows.add_attachment(self.volume_id, state, secret="7" * 32, generation=3)
-            self._attach(mine["id"])
+            attachment = rows.add_attachment(self.volume_id, state, secret="7" * 32, generation=3)
+            self._attach(attachment["id"])
             self.assertEqual("7" * 32, self.driver.handed[-1].export.secret, state)
-            row = rows.attachment(mine["id"])
+            row = rows.attachment(attachment["id"])
             self.assertEqual(("connected", 4), (row["state"], row["generation"]), state)
 
     def test_attach_disconnecting_attachment_is_refused(self):
         for state in ("disconnecting", "disconnect_failed"):
             self.volume_id = rows.add_volume()["id"]
-            mine = rows.add_attachment(self.volume_id, state)["id"]
+            attachment_id = rows.add_attachment(self.volume_id, state)["id"]
             with self.assertRaises(exception.InvalidTransition):
-                self._attach(mine)
+                self._attach(attachment_id)
         self.assertEqual([], self.driver.handed)
 
 
@@ -223,72 +229,74 @@ class OtherAttachmentsTest(unittest.TestCase):
         """Return ids of a volume, of an attachment in ``state``, and of a reserved one."""
         volume_id = rows.add_volume(**volume)["id"]
         other = rows.add_attachment(volume_id, state, instance_uuid=server)["id"]
-        mine = rows.add_attachment(volume_id, instance_uuid=SERVER)["id"]
-        return volume_id, other, mine
+        attachment_id = rows.add_attachment(volume_id, instance_uuid=SERVER)["id"]
+        return volume_id, other, attachment_id
 
     def test_attach_exclusive_beside_connection_of_ordinary_volume_is_refused(self):
         for state in BOUND:
-            volume_id, other, mine = self._volume(state)
+            volume_id, other, attachment_id = self._volume(state)
             with self.subTest(state=state), self.assertRaises(exception.Conflict) as refused:
-                attach.attach_exclusive(self.backend, mine, volume_id, OTHER_CONNECTOR)
+                attach.attach_exclusive(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
             if state not in {"connect_unknown", "disconnect_failed"}:
                 self.assertIsInstance(refused.exception, exception.NotMultiattach)
                 self.assertIn(other, str(refused.exception))
-            self.assertEqual("reserved", rows.attachment(mine)["state"])
+            self.assertEqual("reserved", rows.attachment(attachment_id)["state"])
         self.assertEqual([], self.driver.handed)
 
     def test_attach_exclusive_beside_rows_without_access_succeeds(self):
         for state in ("reserved", "connect_failed"):
-            volume_id, _other, mine = self._volume(state)
-            attach.attach_exclusive(self.backend, mine, volume_id, CONNECTOR)
-            self.assertEqual("connected", rows.attachment(mine)["state"])
+            volume_id, _other, attachment_id = self._volume(state)
+            attach.attach_exclusive(self.backend, attachment_id, volume_id, CONNECTOR)
+            self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_attach_same_server_from_second_host_succeeds(self):
         for state in ("connecting", "connected", "attached", "disconnecting"):
-            volume_id, _other, mine = self._volume(state)
-            attach.attach(self.backend, mine, volume_id, OTHER_CONNECTOR)
-            self.assertEqual("connected", rows.attachment(mine)["state"])
+            volume_id, _other, attachment_id = self._volume(state)
+            attach.attach(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
+            self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_attach_other_server_of_ordinary_volume_is_refused(self):
         # Such a pair results from a connect that failed cleanly and is retried too late.
         for state in ("reserved", *BOUND):
             for connect in (attach.attach, attach.attach_exclusive):
-                volume_id, _other, mine = self._volume(state, OTHER_SERVER)
+                volume_id, _other, attachment_id = self._volume(state, OTHER_SERVER)
                 with self.subTest(state=state), self.assertRaises(exception.Conflict):
-                    connect(self.backend, mine, volume_id, OTHER_CONNECTOR)
+                    connect(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
         self.assertEqual([], self.driver.handed)
 
     def test_attach_two_rows_without_server_of_ordinary_volume_is_refused(self):
         volume_id = rows.add_volume()["id"]
         rows.add_attachment(volume_id, "connected")
-        mine = rows.add_attachment(volume_id)["id"]
+        attachment_id = rows.add_attachment(volume_id)["id"]
         with self.assertRaises(exception.NotMultiattach):
-            attach.attach(self.backend, mine, volume_id, OTHER_CONNECTOR)
+            attach.attach(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
 
     def test_attach_multiattach_volume_beside_other_server_succeeds(self):
         for state in ("reserved", "connecting", "connected", "attached", "disconnecting"):
             for connect in (attach.attach, attach.attach_exclusive):
-                volume_id, _other, mine = self._volume(state, OTHER_SERVER, multiattach=True)
-                connect(self.backend, mine, volume_id, OTHER_CONNECTOR)
-                self.assertEqual("connected", rows.attachment(mine)["state"])
+                volume_id, _other, attachment_id = self._volume(
+                    state, OTHER_SERVER, multiattach=True
+                )
+                connect(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
+                self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_attach_second_host_keeps_multiattach_volume_in_use(self):
-        volume_id, _other, mine = self._volume("attached", OTHER_SERVER, multiattach=True)
-        attach.attach_exclusive(self.backend, mine, volume_id, OTHER_CONNECTOR)
+        volume_id, _other, attachment_id = self._volume("attached", OTHER_SERVER, multiattach=True)
+        attach.attach_exclusive(self.backend, attachment_id, volume_id, OTHER_CONNECTOR)
         volume = rows.volume(volume_id)
         self.assertEqual(("in-use", "attached"), (volume["status"], volume["attach_status"]))
 
     def test_attach_multiattach_volume_beside_doubtful_attachment_is_refused(self):
         for state in ("connect_unknown", "disconnect_failed"):
-            volume_id, _other, mine = self._volume(state, OTHER_SERVER, multiattach=True)
+            volume_id, _other, attachment_id = self._volume(state, OTHER_SERVER, multiattach=True)
             with self.assertRaisesRegex(exception.Conflict, "error"):
-                attach.attach(self.backend, mine, volume_id, CONNECTOR)
+                attach.attach(self.backend, attachment_id, volume_id, CONNECTOR)
 
     def test_attach_retry_beside_own_doubtful_state_succeeds(self):
         volume_id = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume_id, "connect_unknown")["id"]
+        attachment_id = rows.add_attachment(volume_id, "connect_unknown")["id"]
         self.assertEqual("error", rows.volume(volume_id)["status"])
-        attach.attach_exclusive(self.backend, mine, volume_id, CONNECTOR)
+        attach.attach_exclusive(self.backend, attachment_id, volume_id, CONNECTOR)
         self.assertEqual("attaching", rows.volume(volume_id)["status"])
 
 
@@ -298,17 +306,17 @@ class ModeCase(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
 
-    def attach(self, mine, connector=CONNECTOR):
-        row = rows.attachment(mine)
-        return attach.attach(self.backend, mine, row["volume_id"], connector)
+    def attach(self, attachment_id, connector=CONNECTOR):
+        row = rows.attachment(attachment_id)
+        return attach.attach(self.backend, attachment_id, row["volume_id"], connector)
 
-    def fail(self, mine, connector=CONNECTOR):
+    def fail(self, attachment_id, connector=CONNECTOR):
         with self.assertRaises(exception.ConnectFailed):
-            self.attach(mine, connector)
+            self.attach(attachment_id, connector)
 
-    def modes(self, mine):
+    def modes(self, attachment_id):
         """Return the mode of the last driver call, and that of the row."""
-        return self.driver.handed[-1].export.mode, rows.attachment(mine)["mode"]
+        return self.driver.handed[-1].export.mode, rows.attachment(attachment_id)["mode"]
 
 
 class ModeTest(ModeCase):
@@ -319,11 +327,11 @@ class ModeTest(ModeCase):
         self.volume_id = rows.add_volume()["id"]
 
     def mode(self, reserved, connector):
-        mine = rows.add_attachment(self.volume_id, mode=reserved)["id"]
-        answer = self.attach(mine, connector)
+        attachment_id = rows.add_attachment(self.volume_id, mode=reserved)["id"]
+        answer = self.attach(attachment_id, connector)
         told = answer["connection_info"]["data"]["access_mode"]
-        self.assertEqual({answer["mode"]}, {told, *self.modes(mine)})
-        detach.detach(self.backend, mine, self.volume_id)
+        self.assertEqual({answer["mode"]}, {told, *self.modes(attachment_id)})
+        detach.detach(self.backend, attachment_id, self.volume_id)
         return answer["mode"]
 
     def test_mode_default_is_rw(self):
@@ -348,38 +356,40 @@ class OneWriterTest(ModeCase):
         specs = {"multiattach": "<is> True", "mode": "RO"}
         kind = types.create({"name": "one-writer", "extra_specs": specs})
         self.volume_id = rows.add_volume(volume_type_id=kind["id"], multiattach=True)["id"]
-        self.mine = rows.add_attachment(self.volume_id)["id"]
-        self.other = rows.add_attachment(self.volume_id)["id"]
+        self.first = rows.add_attachment(self.volume_id)["id"]
+        self.second = rows.add_attachment(self.volume_id)["id"]
 
     def test_mode_one_writer_grants_first_rw_and_second_ro(self):
-        self.assertEqual("rw", self.attach(self.mine)["mode"])
-        self.assertEqual("ro", self.attach(self.other, OTHER_CONNECTOR)["mode"])
-        self.assertEqual(("ro", "ro"), self.modes(self.other))
-        detach.detach(self.backend, self.mine, self.volume_id)
-        self.assertEqual("ro", rows.attachment(self.other)["mode"])
+        self.assertEqual("rw", self.attach(self.first)["mode"])
+        self.assertEqual("ro", self.attach(self.second, OTHER_CONNECTOR)["mode"])
+        self.assertEqual(("ro", "ro"), self.modes(self.second))
+        detach.detach(self.backend, self.first, self.volume_id)
+        self.assertEqual("ro", rows.attachment(self.second)["mode"])
 
     def test_mode_one_writer_after_clean_failure_is_free(self):
         with self.driver.failing("grant", final=True):
-            self.fail(self.mine)
-        self.assertIsNone(rows.attachment(self.mine)["mode"])
-        self.assertEqual("rw", self.attach(self.other, OTHER_CONNECTOR)["mode"])
-        self.assertEqual("ro", self.attach(self.mine)["mode"])
+            self.fail(self.first)
+        self.assertIsNone(rows.attachment(self.first)["mode"])
+        self.assertEqual("rw", self.attach(self.second, OTHER_CONNECTOR)["mode"])
+        self.assertEqual("ro", self.attach(self.first)["mode"])
 
     def test_mode_one_writer_requested_rw_is_kept_after_refusal(self):
-        rows.change_attachment(self.mine, mode="rw", asked_mode="rw")
+        rows.change_attachment(self.first, mode="rw", asked_mode="rw")
         with self.driver.failing("grant", final=True):
-            self.fail(self.mine)
-        self.attach(self.other, OTHER_CONNECTOR)
-        with self.assertRaisesRegex(exception.InvalidVolumeAttachMode, f"attachment {self.other}"):
-            self.attach(self.mine)
-        self.assertEqual("connect_failed", rows.attachment(self.mine)["state"])
+            self.fail(self.first)
+        self.attach(self.second, OTHER_CONNECTOR)
+        with self.assertRaisesRegex(
+            exception.InvalidVolumeAttachMode, f"attachment {self.second}"
+        ):
+            self.attach(self.first)
+        self.assertEqual("connect_failed", rows.attachment(self.first)["state"])
 
     def test_mode_one_writer_retry_in_doubt_keeps_rw(self):
         with self.driver.failing("grant", "revoke"):
-            self.fail(self.mine)
-        self.assertEqual("connect_unknown", rows.attachment(self.mine)["state"])
-        rows.change_attachment(self.other, mode="rw", state="attached")  # as nothing may do
-        self.assertEqual("rw", self.attach(self.mine)["mode"])
+            self.fail(self.first)
+        self.assertEqual("connect_unknown", rows.attachment(self.first)["state"])
+        rows.change_attachment(self.second, mode="rw", state="attached")  # as nothing may do
+        self.assertEqual("rw", self.attach(self.first)["mode"])
 
 
 class SecretTest(ModeCase):
@@ -395,11 +405,11 @@ class SecretTest(ModeCase):
         return f"{volume.id} {export.connector['host']} {export.mode}"
 
     def secret(self, connector=CONNECTOR, **values):
-        mine = rows.add_attachment(self.volume_id, **values)["id"]
-        self.attach(mine, connector)
-        row = rows.attachment(mine)
+        attachment_id = rows.add_attachment(self.volume_id, **values)["id"]
+        self.attach(attachment_id, connector)
+        row = rows.attachment(attachment_id)
         self.assertEqual(row["secret"], self.driver.handed[-1].export.secret)
-        return mine, row["secret"]
+        return attachment_id, row["secret"]
 
     def test_secret_of_shared_connection_is_equal(self):
         (first, known), (_second, same) = self.secret(), self.secret()
@@ -414,34 +424,36 @@ class SecretTest(ModeCase):
     def test_secret_of_doubtful_connection_is_shared(self):
         for state in ("connect_unknown", "disconnect_failed", "disconnecting", "connecting"):
             with self.subTest(state):
-                mine, known = self.secret()
-                rows.change_attachment(mine, state=state)
+                attachment_id, known = self.secret()
+                rows.change_attachment(attachment_id, state=state)
                 other = rows.add_attachment(self.volume_id)["id"]
                 guard = attach.attach_guard(self.backend, CONNECTOR, lambda *_rows: {})
                 volume, row = rows.volume(self.volume_id), rows.attachment(other)
-                values = guard({**volume, "type_specs": None}, row, [rows.attachment(mine)])
+                values = guard(
+                    {**volume, "type_specs": None}, row, [rows.attachment(attachment_id)]
+                )
                 self.assertEqual(known, values["secret"])
                 rows.remove_attachment(other)
-                rows.remove_attachment(mine)
+                rows.remove_attachment(attachment_id)
 
     def test_secret_of_failed_connection_is_not_shared(self):
-        mine = rows.add_attachment(self.volume_id)["id"]
+        attachment_id = rows.add_attachment(self.volume_id)["id"]
         with self.driver.failing("grant", final=True):
-            self.fail(mine)
-        known = rows.attachment(mine)["secret"]
+            self.fail(attachment_id)
+        known = rows.attachment(attachment_id)["secret"]
         _other, secret = self.secret()
         self.assertNotEqual(known, secret)
-        self.attach(mine)
-        self.assertEqual(secret, rows.attachment(mine)["secret"])
+        self.attach(attachment_id)
+        self.assertEqual(secret, rows.attachment(attachment_id)["secret"])
 
     def test_secret_changes_for_other_host(self):
         _first, known = self.secret()
-        mine = rows.add_attachment(self.volume_id)["id"]
+        attachment_id = rows.add_attachment(self.volume_id)["id"]
         with self.driver.failing("grant", final=True):
-            self.fail(mine)
-        self.assertEqual(known, rows.attachment(mine)["secret"])
-        self.attach(mine, OTHER_CONNECTOR)
-        self.assertNotEqual(known, rows.attachment(mine)["secret"])
+            self.fail(attachment_id)
+        self.assertEqual(known, rows.attachment(attachment_id)["secret"])
+        self.attach(attachment_id, OTHER_CONNECTOR)
+        self.assertNotEqual(known, rows.attachment(attachment_id)["secret"])
 
 
 class DeniedSharingTest(ModeCase):
@@ -449,10 +461,10 @@ class DeniedSharingTest(ModeCase):
 
     def test_attach_retry_with_denied_sharing_is_forbidden(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
-        mine = rows.add_attachment(volume_id, "connect_failed")["id"]
+        attachment_id = rows.add_attachment(volume_id, "connect_failed")["id"]
         other = rows.add_attachment(volume_id, "attached")["id"]
         repeat = functools.partial(
-            attach.attach_exclusive, self.backend, mine, volume_id, OTHER_CONNECTOR
+            attach.attach_exclusive, self.backend, attachment_id, volume_id, OTHER_CONNECTOR
         )
         with self.assertRaisesRegex(exception.Forbidden, "a:rule"):
             repeat("a:rule")

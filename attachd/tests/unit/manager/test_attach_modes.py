@@ -44,19 +44,19 @@ class GrantedModesTest(unittest.TestCase):
         self.driver.handed.clear()
         self.begin = begin
         doubt(begin)
-        (mine,) = rows.attachments(self.volume_id)
+        (attachment,) = rows.attachments(self.volume_id)
         change_mode()
-        end(mine["id"])
-        if mine["id"] in {row["id"] for row in rows.attachments(self.volume_id)}:
-            self.detach(mine["id"])
-        handed = [each for each in self.driver.handed if self.is_of(each, mine["id"])]
+        end(attachment["id"])
+        if attachment["id"] in {row["id"] for row in rows.attachments(self.volume_id)}:
+            self.detach(attachment["id"])
+        handed = [each for each in self.driver.handed if self.is_of(each, attachment["id"])]
         self.assertEqual("revoke", handed[-1].method)
         # A connect that was surely reverted is over: the next one may have another mode.
         over = handed[:2] if doubt == self.reverted else []
         for tried in (over, handed[len(over) :]):
             modes = {each.export.mode for each in tried if each.export is not None}
             self.assertLessEqual(len(modes), 1, handed)
-        self.assertNotIn(mine["id"], self.driver.granted())
+        self.assertNotIn(attachment["id"], self.driver.granted())
 
     @staticmethod
     def is_of(handed: backends.Handed, attachment_id: str) -> bool:
@@ -64,8 +64,8 @@ class GrantedModesTest(unittest.TestCase):
 
     def attach(self) -> Any:
         there = rows.attachments(self.volume_id)
-        mine = there[0] if there else rows.add_attachment(self.volume_id)
-        return attach.attach(self.backend, mine["id"], self.volume_id, CONNECTOR)
+        attachment = there[0] if there else rows.add_attachment(self.volume_id)
+        return attach.attach(self.backend, attachment["id"], self.volume_id, CONNECTOR)
 
     def open(self) -> Any:
         who = (rows.PROJECT, "u")
@@ -91,8 +91,8 @@ class GrantedModesTest(unittest.TestCase):
         self.assert_state("connected", "rw")
 
     def assert_state(self, state, mode):
-        (mine,) = rows.attachments(self.volume_id)
-        self.assertEqual((state, mode), (mine["state"], mine["mode"]))
+        (attachment,) = rows.attachments(self.volume_id)
+        self.assertEqual((state, mode), (attachment["state"], attachment["mode"]))
 
     def change_to_readonly(self):
         rows.change_volume(self.volume_id, admin_metadata={READONLY: "True"})

@@ -28,14 +28,14 @@ class DetachTest(unittest.TestCase):
         return detach.detach(self.backend, attachment_id, self.volume_id)
 
     def _connected(self, connector=CONNECTOR):
-        mine = rows.add_attachment(self.volume_id)["id"]
-        attach.attach(self.backend, mine, self.volume_id, connector)
-        return mine
+        attachment_id = rows.add_attachment(self.volume_id)["id"]
+        attach.attach(self.backend, attachment_id, self.volume_id, connector)
+        return attachment_id
 
     def test_detach_succeeds_in_every_state(self):
         for state in set(AttachmentState) - {AttachmentState.HELD}:
-            mine = rows.add_attachment(self.volume_id, state.value)["id"]
-            self.assertEqual([], self._detach(mine), state)
+            attachment_id = rows.add_attachment(self.volume_id, state.value)["id"]
+            self.assertEqual([], self._detach(attachment_id), state)
             self.assertEqual([], rows.attachments(self.volume_id), state)
             volume = rows.volume(self.volume_id)
             self.assertEqual(
@@ -50,29 +50,29 @@ class DetachTest(unittest.TestCase):
             self.assertEqual(asked, self.driver.methods, state)
 
     def test_detach_attached_row_without_connector_skips_driver(self):
-        mine = rows.add_attachment(self.volume_id, "attached", connector=None)["id"]
-        self._detach(mine)
+        attachment_id = rows.add_attachment(self.volume_id, "attached", connector=None)["id"]
+        self._detach(attachment_id)
         self.assertEqual([], self.driver.handed)
 
     def test_detach_stores_state_before_driver_call(self):
-        mine = self._connected()
+        attachment_id = self._connected()
         seen = []
         self.driver.script = lambda _call: seen.append(
-            (rows.attachment(mine), rows.volume(self.volume_id))
+            (rows.attachment(attachment_id), rows.volume(self.volume_id))
         )
-        self._detach(mine)
+        self._detach(attachment_id)
         row, volume = seen[0]
         self.assertEqual(("disconnecting", 2), (row["state"], row["generation"]))
         self.assertIsNotNone(volume["lease_holder"])
 
     def test_detach_passes_granted_export_and_others_to_driver(self):
-        mine = self._connected()
+        attachment_id = self._connected()
         other = self._connected(OTHER_CONNECTOR)
         for state in ("reserved", "connect_failed", "connect_unknown", "disconnecting"):
             rows.add_attachment(self.volume_id, state)
-        self._detach(mine)
+        self._detach(attachment_id)
         granted, revoked = (
-            each for each in self.driver.handed if each.export.attachment_id == mine
+            each for each in self.driver.handed if each.export.attachment_id == attachment_id
         )
         self.assertRegex(granted.export.secret, "^[0-9a-f]{32}$")
         # A revoke needs no secret.
@@ -82,29 +82,29 @@ class DetachTest(unittest.TestCase):
         self.assertEqual(OTHER_CONNECTOR, revoked.others[0].connector)
 
     def test_detach_returns_remaining_attachments(self):
-        mine, other = self._connected(), self._connected(OTHER_CONNECTOR)
-        self.assertEqual([other], [row["id"] for row in self._detach(mine)])
+        attachment_id, other = self._connected(), self._connected(OTHER_CONNECTOR)
+        self.assertEqual([other], [row["id"] for row in self._detach(attachment_id)])
         self.assertEqual({other}, self.driver.granted())
         self.assertEqual("attaching", rows.volume(self.volume_id)["status"])
 
     def test_detach_twice_raises_not_found(self):
-        mine = self._connected()
-        self._detach(mine)
+        attachment_id = self._connected()
+        self._detach(attachment_id)
         with self.assertRaises(exception.AttachmentNotFound):
-            self._detach(mine)
+            self._detach(attachment_id)
 
     def test_detach_with_backend_down_leaves_row(self):
-        mine = self._connected()
+        attachment_id = self._connected()
         self.backend.error = "the cable is out"
         with self.assertRaises(exception.Unavailable):
-            self._detach(mine)
-        self.assertEqual("connected", rows.attachment(mine)["state"])
+            self._detach(attachment_id)
+        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_detach_volume_in_error_restores_status_beside_doubtful_attachment(self):
         doubtful = rows.add_attachment(self.volume_id, "connect_unknown")["id"]
-        mine = rows.add_attachment(self.volume_id, "connect_failed")["id"]
+        attachment_id = rows.add_attachment(self.volume_id, "connect_failed")["id"]
         rows.change_volume(self.volume_id, state="error", status="error")
-        self._detach(mine)
+        self._detach(attachment_id)
         volume = rows.volume(self.volume_id)
         self.assertEqual(("ready", "error"), (volume["state"], volume["status"]))
         attach.attach_exclusive(self.backend, doubtful, self.volume_id, CONNECTOR)
@@ -120,8 +120,8 @@ class AllowedStatesTest(unittest.TestCase):
         self.volume_id = rows.add_volume(multiattach=True)["id"]
 
     def _detach(self, state, seen):
-        mine = rows.add_attachment(self.volume_id, state)["id"]
-        detach.detach(self.backend, mine, self.volume_id, seen)
+        attachment_id = rows.add_attachment(self.volume_id, state)["id"]
+        detach.detach(self.backend, attachment_id, self.volume_id, seen)
 
     def test_detach_in_allowed_state_removes_row(self):
         for state in ("reserved", "connect_failed"):
@@ -146,8 +146,8 @@ class ForceDetachTest(unittest.TestCase):
         self.driver = self.backend.driver
         self.volume_id = rows.add_volume(multiattach=True)["id"]
 
-    def _force(self, mine):
-        return detach.force_detach(self.backend, mine, self.volume_id, "root")
+    def _force(self, attachment_id):
+        return detach.force_detach(self.backend, attachment_id, self.volume_id, "root")
 
     def _messages(self):
         return [(row["detail_id"], row["details"]) for row in messages.page({}, Page(limit=9))]
@@ -155,29 +155,31 @@ class ForceDetachTest(unittest.TestCase):
     def test_force_detach_in_any_state_removes_row_and_keeps_others(self):
         other = rows.add_attachment(self.volume_id, "attached", connector=OTHER_CONNECTOR)["id"]
         for state in set(AttachmentState) - {AttachmentState.HELD}:
-            mine = rows.add_attachment(self.volume_id, state.value)["id"]
-            self.assertEqual([other], [row["id"] for row in self._force(mine)], state)
-            self.assertEqual({"user_id": "root", "attachment_id": mine}, self._messages()[0][1])
+            attachment_id = rows.add_attachment(self.volume_id, state.value)["id"]
+            self.assertEqual([other], [row["id"] for row in self._force(attachment_id)], state)
+            self.assertEqual(
+                {"user_id": "root", "attachment_id": attachment_id}, self._messages()[0][1]
+            )
         self.assertEqual("attached", rows.attachment(other)["state"])
 
     def test_force_detach_stores_message_before_driver_call(self):
-        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = rows.add_attachment(self.volume_id, "attached")["id"]
         seen = []
         self.driver.script = lambda _call: seen.extend(self._messages())
-        self._force(mine)
-        self.assertEqual([("102", {"user_id": "root", "attachment_id": mine})], seen)
+        self._force(attachment_id)
+        self.assertEqual([("102", {"user_id": "root", "attachment_id": attachment_id})], seen)
 
     def test_force_detach_failure_stores_message(self):
-        mine = rows.add_attachment(self.volume_id, "attached")["id"]
+        attachment_id = rows.add_attachment(self.volume_id, "attached")["id"]
         with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
-            self._force(mine)
+            self._force(attachment_id)
         self.assertEqual(["022", "102"], [detail for detail, _facts in self._messages()])
 
     def test_force_detach_without_effect_stores_no_message(self):
-        mine = rows.add_attachment(self.volume_id, "attached")["id"]
-        self._force(mine)
+        attachment_id = rows.add_attachment(self.volume_id, "attached")["id"]
+        self._force(attachment_id)
         with self.assertRaises(exception.AttachmentNotFound):
-            self._force(mine)
+            self._force(attachment_id)
         self.assertEqual(1, len(self._messages()))
 
 

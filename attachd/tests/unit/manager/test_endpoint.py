@@ -39,19 +39,23 @@ class EndpointTest(unittest.TestCase):
     def test_attach_and_attach_exclusive_connect(self):
         for method in (self.endpoint.attach, self.endpoint.attach_exclusive):
             volume_id = rows.add_volume()["id"]
-            mine = rows.add_attachment(volume_id)["id"]
+            attachment_id = rows.add_attachment(volume_id)["id"]
             answer = method(
-                self.context, attachment_id=mine, volume_id=volume_id, connector=CONNECTOR
+                self.context, attachment_id=attachment_id, volume_id=volume_id, connector=CONNECTOR
             )
             self.assertEqual(set(manager_api.Connected.__annotations__), set(answer))
-            self.assertIn(mine, self.driver.granted())
+            self.assertIn(attachment_id, self.driver.granted())
 
     def test_only_attach_exclusive_refuses_other_connections(self):
         volume_id = rows.add_volume()["id"]
         server = "11111111-1111-1111-1111-111111111111"
         rows.add_attachment(volume_id, "connected", instance_uuid=server)
-        mine = rows.add_attachment(volume_id, instance_uuid=server)["id"]
-        arguments = {"attachment_id": mine, "volume_id": volume_id, "connector": CONNECTOR}
+        attachment_id = rows.add_attachment(volume_id, instance_uuid=server)["id"]
+        arguments = {
+            "attachment_id": attachment_id,
+            "volume_id": volume_id,
+            "connector": CONNECTOR,
+        }
         with self.assertRaises(messaging.ExpectedException) as answered:
             self.endpoint.attach_exclusive(self.context, **arguments)
         self.assertIs(exception.NotMultiattach, answered.exception.exc_info[0])
@@ -59,10 +63,12 @@ class EndpointTest(unittest.TestCase):
 
     def test_detach_returns_remaining_attachments_without_secrets(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
-        mine = rows.add_attachment(volume_id, "attached")["id"]
+        attachment_id = rows.add_attachment(volume_id, "attached")["id"]
         info = {"driver_volume_type": "iscsi", "data": {"auth_password": "x"}}
         other = rows.add_attachment(volume_id, "attached", connection_info=info)["id"]
-        (left,) = self.endpoint.detach(self.context, attachment_id=mine, volume_id=volume_id)
+        (left,) = self.endpoint.detach(
+            self.context, attachment_id=attachment_id, volume_id=volume_id
+        )
         self.assertIsInstance(left, Attachment)
         self.assertEqual((other, "attached"), (left.id, left.state))
         for secret in ("connector", "connection_info"):
@@ -71,16 +77,18 @@ class EndpointTest(unittest.TestCase):
 
     def test_force_detach_stores_message_with_caller(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
-        mine = rows.add_attachment(volume_id, "attached")["id"]
+        attachment_id = rows.add_attachment(volume_id, "attached")["id"]
         other = rows.add_attachment(volume_id, "attached")["id"]
         root = context.RequestContext(user_id="root", project_id="b" * 32, overwrite=False)
-        (left,) = self.endpoint.force_detach(root, attachment_id=mine, volume_id=volume_id)
+        (left,) = self.endpoint.force_detach(
+            root, attachment_id=attachment_id, volume_id=volume_id
+        )
         self.assertEqual(other, left.id)
         self.assertFalse(left.obj_attr_is_set("connector"))
         (told,) = messages.page({"project_id": rows.PROJECT}, Page(limit=9))
         self.assertEqual(("VOLUME_VOLUME_102_102", volume_id),
                          (told["event_id"], told["resource_uuid"]))  # fmt: skip
-        self.assertEqual({"user_id": "root", "attachment_id": mine}, told["details"])
+        self.assertEqual({"user_id": "root", "attachment_id": attachment_id}, told["details"])
 
     def test_initialize_and_terminate_connection_succeed(self):
         volume = Volume.get(self.context, rows.add_volume()["id"])
@@ -96,9 +104,9 @@ class EndpointTest(unittest.TestCase):
 
     def test_detach_returns_no_legacy_connections(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
-        mine = rows.add_attachment(volume_id, "attached")["id"]
+        attachment_id = rows.add_attachment(volume_id, "attached")["id"]
         rows.add_attachment(volume_id, "held")
-        left = self.endpoint.detach(self.context, attachment_id=mine, volume_id=volume_id)
+        left = self.endpoint.detach(self.context, attachment_id=attachment_id, volume_id=volume_id)
         self.assertEqual([], left)
 
     def test_create_volume_creates_it(self):

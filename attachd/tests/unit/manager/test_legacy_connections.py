@@ -97,18 +97,18 @@ class InitializeTest(Case):
         self.assertEqual("ro", self.driver.handed[0].export.mode)
 
     def test_initialize_volume_with_attachment_is_refused(self):
-        mine = rows.add_attachment(self.volume_id, "reserved")["id"]
-        with self.assertRaisesRegex(exception.InvalidVolume, f"attachment {mine}"):
+        attachment_id = rows.add_attachment(self.volume_id, "reserved")["id"]
+        with self.assertRaisesRegex(exception.InvalidVolume, f"attachment {attachment_id}"):
             self.initialize()
         self.multiattach()
         self.initialize()
 
     def test_initialize_in_use_volume_adds_connection(self):
         self.initialize()
-        mine = self.attach()
+        attachment_id = self.attach()
         self.initialize(OTHER_CONNECTOR)
         self.assertEqual(
-            {mine}, {r["parent_id"] for r in rows.attachments(self.volume_id)} - {None}
+            {attachment_id}, {r["parent_id"] for r in rows.attachments(self.volume_id)} - {None}
         )
         self.assertEqual("in-use", self.status())
 
@@ -205,26 +205,26 @@ class TerminateTest(Case):
             attached.append(self.attach(server))
         self.assertEqual(2, len(self.driver.granted()))
         self.assertEqual(0, self.terminate(CONNECTOR, *attached))
-        for left, mine in ((1, attached[0]), (0, attached[1])):
-            self.detach(mine)
+        for left, attachment_id in ((1, attached[0]), (0, attached[1])):
+            self.detach(attachment_id)
             self.assertEqual(left, len(self.driver.granted()))
         self.assertEqual("available", self.status())
 
     def test_terminate_closes_failed_connection_beside_used_one(self):
         self.multiattach()
         self.initialize()
-        mine = self.attach()
+        attachment_id = self.attach()
         self.reserve()
         with self.driver.failing("grant"), self.assertRaises(exception.InitializeConnectionFailed):
             self.initialize()
         self.assertEqual(1, self.terminate())
         self.assertEqual([("connection", "connected"), ("legacy", "attached")], self.held())
-        self.assertEqual(0, self.terminate(OTHER_CONNECTOR, mine))
+        self.assertEqual(0, self.terminate(OTHER_CONNECTOR, attachment_id))
 
     def test_terminate_attached_volume_keeps_it_attached(self):
         self.initialize()
-        mine = self.attach()
-        self.assertEqual(1, self.terminate(CONNECTOR, mine))
+        attachment_id = self.attach()
+        self.assertEqual(1, self.terminate(CONNECTOR, attachment_id))
         self.assertEqual([("legacy", "attached")], self.held())
         self.assertEqual("in-use", self.status())
 
@@ -240,19 +240,19 @@ class TerminateTest(Case):
     def test_terminate_without_connector_closes_all_unused(self):
         self.multiattach()
         self.initialize()
-        mine = self.attach()
+        attachment_id = self.attach()
         self.initialize(OTHER_CONNECTOR)
         self.assertEqual(1, self.terminate(None))
         self.assertEqual({"connection", "legacy"}, {kind for kind, _state in self.held()})
-        self.assertEqual(1, self.terminate(None, mine))
+        self.assertEqual(1, self.terminate(None, attachment_id))
         self.assertEqual([("legacy", "attached")], self.held())
 
     def test_terminate_keeps_hold_of_other_caller(self):
         self.multiattach()
         self.initialize()
-        mine = self.attach()
+        attachment_id = self.attach()
         self.reserve()
-        self.terminate(CONNECTOR, mine)
+        self.terminate(CONNECTOR, attachment_id)
         self.assertEqual([("legacy", "attached"), ("hold", "held")], self.held())
 
     def test_terminate_unused_connection_releases_its_hold(self):
@@ -284,8 +284,8 @@ class DetachTest(Case):
     def test_detach_closes_open_connections_first(self):
         self.initialize()
         self.initialize(OTHER_CONNECTOR)
-        mine = self.attach()
-        self.assertEqual([], self.detach(mine))
+        attachment_id = self.attach()
+        self.assertEqual([], self.detach(attachment_id))
         self.assertEqual(set(), self.driver.granted())
         self.assertEqual([], self.held())
         self.assertEqual("available", self.status())
@@ -298,34 +298,36 @@ class DetachTest(Case):
     def test_detach_keeps_connections_of_other_servers(self):
         self.multiattach()
         self.initialize()
-        mine = self.attach()
+        attachment_id = self.attach()
         self.initialize(OTHER_CONNECTOR)
         other = self.attach(OTHER_SERVER)
-        self.assertEqual([other], [row["id"] for row in self.detach(mine)])
+        self.assertEqual([other], [row["id"] for row in self.detach(attachment_id)])
         (row,) = [each for each in rows.attachments(self.volume_id) if each["parent_id"]]
         self.assertEqual({row["id"]}, self.driver.granted())
         self.assertEqual("in-use", self.status())
 
     def test_detach_failure_is_stored_in_attachment_and_can_be_repeated(self):
         self.initialize()
-        mine = self.attach()
+        attachment_id = self.attach()
         with (
             self.driver.failing("revoke"),
-            self.assertRaisesRegex(exception.DisconnectFailed, f"{mine}.*shelf burns"),
+            self.assertRaisesRegex(exception.DisconnectFailed, f"{attachment_id}.*shelf burns"),
         ):
-            self.detach(mine)
+            self.detach(attachment_id)
         self.assertEqual(
             [("connection", "disconnect_failed"), ("legacy", "disconnect_failed")], self.held()
         )
         self.assertEqual("error", self.status())
-        self.detach(mine)
+        self.detach(attachment_id)
         self.assertEqual([], self.held())
         self.assertEqual(set(), self.driver.granted())
 
     def test_detach_spares_no_closed_connection_in_next_revoke(self):
         self.multiattach()
-        mine = rows.add_attachment(self.volume_id, "connected", instance_uuid=SERVER)["id"]
+        attachment_id = rows.add_attachment(self.volume_id, "connected", instance_uuid=SERVER)[
+            "id"
+        ]
         self.initialize(OTHER_CONNECTOR)
-        self.assertEqual(mine, self.attach())
-        self.detach(mine)
+        self.assertEqual(attachment_id, self.attach())
+        self.detach(attachment_id)
         self.assertEqual([0, 0], [len(each.others) for each in self.driver.handed[1:]])

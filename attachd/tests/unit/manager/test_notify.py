@@ -181,12 +181,12 @@ class MessagesTest(unittest.TestCase):
 
     def test_message_about_failed_attachment_operations_is_stored(self):
         volume_id = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume_id)["id"]
+        attachment_id = rows.add_attachment(volume_id)["id"]
         with self.driver.failing("grant"), self.assertRaises(exception.ConnectFailed):
-            attach.attach(self.backend, mine, volume_id, rows.CONNECTOR)
+            attach.attach(self.backend, attachment_id, volume_id, rows.CONNECTOR)
         self.assertEqual([(volume_id, rows.PROJECT, "004", "021")], self.sent())
         with self.driver.failing("revoke"), self.assertRaises(exception.DisconnectFailed):
-            detach.detach(self.backend, mine, volume_id)
+            detach.detach(self.backend, attachment_id, volume_id)
         self.assertEqual((volume_id, rows.PROJECT, "102", "022"), self.sent()[0])
 
     def test_message_with_backend_down_has_that_detail(self):

@@ -29,14 +29,14 @@ class _Case(unittest.TestCase):
 
 class ListDesiredTest(_Case):
     def test_list_desired_contains_all_fields(self):
-        mine = self.add("connected")
+        attachment_id = self.add("connected")
         (duty,) = desired_state.list_desired(HOST)
         expected = {
-            "attachment_id": mine,
+            "attachment_id": attachment_id,
             "volume_id": self.volume,
             "target_state": "connected",
             "complete": False,
-            "connection_info": connection_info.flat(rows.attachment(mine)),
+            "connection_info": connection_info.flat(rows.attachment(attachment_id)),
             "mode": "ro",
             "size_gib": 3,
             "generation": 2,
@@ -90,17 +90,17 @@ class RecordConnectedTest(_Case):
         self.heard = hearing.use(self).kinds
 
     def test_record_connected_sends_one_notification(self):
-        mine = self.add("connected")
+        attachment_id = self.add("connected")
         for _ in range(2):
-            desired_state.record_connected(mine, HOST, 2, "/dev/sdb")
+            desired_state.record_connected(attachment_id, HOST, 2, "/dev/sdb")
         self.assertEqual(["volume.attach.end"], self.heard())
-        self.assertEqual("attached", rows.attachment(mine)["state"])
+        self.assertEqual("attached", rows.attachment(attachment_id)["state"])
 
     def test_record_connected_refused_sends_no_notification(self):
-        mine = self.add("connected")
+        attachment_id = self.add("connected")
         for host, generation in (("compute-2", 2), (HOST, 1)):
             with self.assertRaises(exception.InvalidTransition):
-                desired_state.record_connected(mine, host, generation, "/dev/sdb")
+                desired_state.record_connected(attachment_id, host, generation, "/dev/sdb")
         self.assertEqual([], self.heard())
 
 
@@ -112,20 +112,20 @@ class RecordDisconnectedTest(_Case):
         self.addCleanup(patched.stop)
 
     def test_record_disconnected_calls_manager(self):
-        mine = self.add("withdrawing")
-        desired_state.record_disconnected(CONTEXT, mine, HOST, 2)
-        self.assertEqual("disconnecting", rows.attachment(mine)["state"])
+        attachment_id = self.add("withdrawing")
+        desired_state.record_disconnected(CONTEXT, attachment_id, HOST, 2)
+        self.assertEqual("disconnecting", rows.attachment(attachment_id)["state"])
         (_context, asked) = self.process_pending.call_args.args
-        self.assertEqual((mine, "here@fake"), (asked.id, asked.backend))
+        self.assertEqual((attachment_id, "here@fake"), (asked.id, asked.backend))
 
     def test_record_disconnected_with_manager_down_is_left_to_recovery(self):
-        mine = self.add("withdrawing")
+        attachment_id = self.add("withdrawing")
         self.process_pending.side_effect = exception.Unavailable(reason="gone")
-        desired_state.record_disconnected(CONTEXT, mine, HOST, 2)
-        self.assertEqual("disconnecting", rows.attachment(mine)["state"])
+        desired_state.record_disconnected(CONTEXT, attachment_id, HOST, 2)
+        self.assertEqual("disconnecting", rows.attachment(attachment_id)["state"])
 
     def test_record_disconnected_refused_does_not_call_manager(self):
-        mine = self.add("attached")
+        attachment_id = self.add("attached")
         with self.assertRaises(exception.InvalidTransition):
-            desired_state.record_disconnected(CONTEXT, mine, HOST, 2)
+            desired_state.record_disconnected(CONTEXT, attachment_id, HOST, 2)
         self.process_pending.assert_not_called()

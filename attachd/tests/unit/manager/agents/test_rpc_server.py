@@ -81,7 +81,7 @@ class _Case(unittest.TestCase):
     def setUp(self):
         super().setUp()
         databases.use(self)
-        self.registry = AgentEndpoint()
+        self.endpoint = AgentEndpoint()
         patched = mock.patch.object(manager_api, "process_pending")
         patched.start()
         self.addCleanup(patched.stop)
@@ -94,7 +94,7 @@ class _Case(unittest.TestCase):
     def ask(self, method, host=HOST, key=KEY, **arguments):
         """Call as RPC does; raise what the caller would receive."""
         try:
-            return getattr(self.registry, method)(CONTEXT, host, key, **arguments)
+            return getattr(self.endpoint, method)(CONTEXT, host, key, **arguments)
         except ExpectedException as answer:
             raise answer.exc_info[1] from None
 
@@ -140,10 +140,10 @@ class ReportTest(_Case):
 
     def test_report_returns_desired_state(self):
         agents.create(HOST, KEY)
-        mine = [self.add("connected"), self.add("withdrawing")]
+        attachment_id = [self.add("connected"), self.add("withdrawing")]
         self.add("connected", agent=OTHER)
         duties = self.ask("report", report=SAID)
-        self.assertEqual(mine, [each["attachment_id"] for each in duties])
+        self.assertEqual(attachment_id, [each["attachment_id"] for each in duties])
 
     def test_report_with_invalid_values_registers_no_host(self):
         for host, key, said in (
@@ -163,17 +163,19 @@ class DesiredStateTest(_Case):
         agents.create(OTHER, OTHER_KEY)
 
     def test_desired_state_for_agent_of_host_is_returned(self):
-        mine = self.add("connected")
-        self.assertEqual(mine, self.ask("desired_state", attachment_id=mine)["attachment_id"])
+        attachment_id = self.add("connected")
+        self.assertEqual(
+            attachment_id, self.ask("desired_state", attachment_id=attachment_id)["attachment_id"]
+        )
 
     def test_desired_state_for_other_caller_is_forbidden(self):
-        mine = self.add("connected")
-        self.assertIsNone(self.ask("desired_state", OTHER, OTHER_KEY, attachment_id=mine))
+        attachment_id = self.add("connected")
+        self.assertIsNone(self.ask("desired_state", OTHER, OTHER_KEY, attachment_id=attachment_id))
         for host, key in ((HOST, OTHER_KEY), (HOST, KEY + "k"), (OTHER, KEY)):
             with self.assertRaises(exception.Forbidden):
-                self.ask("desired_state", host, key, attachment_id=mine)
+                self.ask("desired_state", host, key, attachment_id=attachment_id)
         with self.assertRaises(exception.AgentNotFound):
-            self.ask("desired_state", "nobody", KEY, attachment_id=mine)
+            self.ask("desired_state", "nobody", KEY, attachment_id=attachment_id)
 
     def test_desired_state_of_missing_attachment_is_none(self):
         self.assertIsNone(self.ask("desired_state", attachment_id="gone"))
@@ -188,9 +190,9 @@ class ResultsTest(_Case):
 
     def test_results_of_agent_move_its_attachments(self):
         for method, (state, _arguments, after) in METHODS.items():
-            mine = self.add(state)
-            self.say(method, mine)
-            self.assertEqual(after, rows.attachment(mine)["state"], method)
+            attachment_id = self.add(state)
+            self.say(method, attachment_id)
+            self.assertEqual(after, rows.attachment(attachment_id)["state"], method)
 
     def test_results_of_other_caller_are_forbidden(self):
         proofs = (
@@ -200,20 +202,20 @@ class ResultsTest(_Case):
             (exception.InvalidTransition, {"host": OTHER, "key": OTHER_KEY}),
         )
         for method, (state, _arguments, _after) in METHODS.items():
-            mine = self.add(state)
-            before = rows.attachment(mine)
+            attachment_id = self.add(state)
+            before = rows.attachment(attachment_id)
             for refusal, proof in proofs:
                 with self.assertRaises(refusal, msg=(method, proof)):
-                    self.say(method, mine, **proof)
-            self.assertEqual(before, rows.attachment(mine), method)
+                    self.say(method, attachment_id, **proof)
+            self.assertEqual(before, rows.attachment(attachment_id), method)
 
     def test_results_with_old_generation_are_refused(self):
         for method, (state, _arguments, _after) in METHODS.items():
-            mine = self.add(state)
+            attachment_id = self.add(state)
             for generation in (1, 3):
                 with self.assertRaises(exception.InvalidTransition, msg=method):
-                    self.say(method, mine, generation)
-            self.assertEqual((state, None), self.seen(mine), method)
+                    self.say(method, attachment_id, generation)
+            self.assertEqual((state, None), self.seen(attachment_id), method)
 
     def seen(self, attachment_id):
         row = rows.attachment(attachment_id)
@@ -225,14 +227,19 @@ class ResultsTest(_Case):
                 self.say(method, "gone")
 
     def test_results_with_invalid_values_are_refused_before_rows_are_read(self):
-        mine = self.add("connected")
-        wrong = {"host": 7, "key": None, "attachment_id": [mine], "generation": "2"}
+        attachment_id = self.add("connected")
+        wrong = {"host": 7, "key": None, "attachment_id": [attachment_id], "generation": "2"}
         for name, value in {**wrong, "device": "x" * 300}.items():
-            said = {"attachment_id": mine, "generation": 2, "device": "/dev/sdb", name: value}
+            said = {
+                "attachment_id": attachment_id,
+                "generation": 2,
+                "device": "/dev/sdb",
+                name: value,
+            }
             with self.assertRaisesRegex(exception.InvalidInput, name):
                 self.ask("connected", **said)
         with self.assertRaisesRegex(exception.InvalidInput, "error"):
-            self.ask("connect_failed", attachment_id=mine, generation=2, error=7)
+            self.ask("connect_failed", attachment_id=attachment_id, generation=2, error=7)
         with self.assertRaisesRegex(exception.InvalidInput, "attachment_id"):
             self.ask("desired_state", attachment_id="")
-        self.assertEqual(("connected", None), self.seen(mine))
+        self.assertEqual(("connected", None), self.seen(attachment_id))

@@ -73,10 +73,10 @@ class RulesTest(unittest.TestCase):
         )
 
     def test_find_unexpected_host_in_other_mode_returns_wrong_mode(self):
-        mine = export("a", "ro")
-        ((kind, _what),) = self.excess(listed("a"), certain=[mine])
+        attachment_id = export("a", "ro")
+        ((kind, _what),) = self.excess(listed("a"), certain=[attachment_id])
         self.assertEqual(Kind.WRONG_MODE, kind)
-        found = self.excess(listed("a", "b"), certain=[mine, export("b")])
+        found = self.excess(listed("a", "b"), certain=[attachment_id, export("b")])
         self.assertEqual([Kind.WRONG_MODE, Kind.EXTRA_PART], [kind for kind, _what in found])
 
     def test_find_missing_returns_one_difference_per_export(self):

@@ -11,7 +11,7 @@ from attachd.manager.flows import attachment
 from attachd.tests.backends import RecordingDriver
 
 VOLUME = VolumeRef("volume", 2, {"lun": 1})
-EXPORT = Export("mine", {"host": "h"})
+EXPORT = Export("attachment", {"host": "h"})
 OTHERS = [Export("other", {"host": "i"})]
 
 

@@ -59,16 +59,16 @@ class EnsureExportsTaskTest(unittest.TestCase):
 
     def _attached(self):
         volume_id = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume_id)["id"]
-        attach.attach(self.backend, mine, volume_id, CONNECTOR)
-        return mine
+        attachment_id = rows.add_attachment(volume_id)["id"]
+        attach.attach(self.backend, attachment_id, volume_id, CONNECTOR)
+        return attachment_id
 
     def test_run_once_after_restart_grants_again(self):
         self.task.run_once()
-        mine = self._attached()
+        attachment_id = self._attached()
         self.driver.restart()
         self.task.run_once()
-        self.assertEqual({mine}, self.driver.granted())
+        self.assertEqual({attachment_id}, self.driver.granted())
 
     def test_run_once_without_restart_grants_nothing(self):
         self._attached()
@@ -79,10 +79,10 @@ class EnsureExportsTaskTest(unittest.TestCase):
 
     def test_run_once_retries_failed_attachments_only(self):
         self.task.run_once()
-        mine, other = self._attached(), self._attached()
+        attachment_id, other = self._attached(), self._attached()
 
         def script(call):
-            if call.attachment == mine and call.method == "grant":
+            if call.attachment == attachment_id and call.method == "grant":
                 raise exception.BackendError("still booting")
 
         self.driver.restart()
@@ -93,39 +93,41 @@ class EnsureExportsTaskTest(unittest.TestCase):
         self.driver.script = None
         self.driver.handed.clear()
         self.task.run_once()
-        self.assertEqual([mine], [each.export.attachment_id for each in self.driver.handed])
-        self.assertEqual({mine, other}, self.driver.granted())
+        self.assertEqual(
+            [attachment_id], [each.export.attachment_id for each in self.driver.handed]
+        )
+        self.assertEqual({attachment_id, other}, self.driver.granted())
 
     def test_run_once_after_database_failure_grants_again(self):
         self.task.run_once()
-        mine = self._attached()
+        attachment_id = self._attached()
         self.driver.restart()
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(attachments_db, "list_live", side_effect=gone):
             self.assertRaises(exception.Unavailable, self.task.run_once)
         self.task.run_once()
-        self.assertEqual({mine}, self.driver.granted())
+        self.assertEqual({attachment_id}, self.driver.granted())
 
     def test_run_once_after_failed_boot_id_grants_again(self):
         self.task.run_once()
-        mine = self._attached()
+        attachment_id = self._attached()
         self.driver.restart()
         with self.driver.failing("boot_id"):
             self.task.run_once()
             self.assertEqual(set(), self.driver.granted())
         self.task.run_once()
-        self.assertEqual({mine}, self.driver.granted())
+        self.assertEqual({attachment_id}, self.driver.granted())
 
     def test_run_once_with_backend_down_grants_nothing(self):
         self.task.run_once()
-        mine = self._attached()
+        attachment_id = self._attached()
         self.driver.restart()
         self.backend.error = "down"
         self.task.run_once()
         self.assertEqual(set(), self.driver.granted())
         self.backend.error = None
         self.task.run_once()
-        self.assertEqual({mine}, self.driver.granted())
+        self.assertEqual({attachment_id}, self.driver.granted())
 
 
 class GrantAgainTest(unittest.TestCase):
@@ -138,23 +140,23 @@ class GrantAgainTest(unittest.TestCase):
         self.volume_id = rows.add_volume(provider={"lun": 7}, multiattach=True)["id"]
 
     def test_grant_again_uses_same_arguments(self):
-        mine = rows.add_attachment(self.volume_id)["id"]
-        attach.attach(self.backend, mine, self.volume_id, {**CONNECTOR, "mode": "ro"})
-        before = rows.attachment(mine)
+        attachment_id = rows.add_attachment(self.volume_id)["id"]
+        attach.attach(self.backend, attachment_id, self.volume_id, {**CONNECTOR, "mode": "ro"})
+        before = rows.attachment(attachment_id)
         self.driver.restart()
         ensure_exports.grant_again(self.backend, before)
         first, second = self.driver.handed
         self.assertEqual(first, second)
-        self.assertEqual(before, rows.attachment(mine))
+        self.assertEqual(before, rows.attachment(attachment_id))
 
     def test_grant_again_skips_states_without_access(self):
         for state in AttachmentState:
-            mine = rows.add_attachment(self.volume_id, state.value)
-            ensure_exports.grant_again(self.backend, {**mine, "state": "connected"})
+            attachment = rows.add_attachment(self.volume_id, state.value)
+            ensure_exports.grant_again(self.backend, {**attachment, "state": "connected"})
         granted = [rows.attachment(each)["state"] for each in self.driver.granted()]
         self.assertEqual(["attached", "connected", "withdrawing"], sorted(granted))
 
     def test_grant_again_skips_attached_row_without_connector(self):
-        mine = rows.add_attachment(self.volume_id, "attached", connector=None)
-        ensure_exports.grant_again(self.backend, mine)
+        attachment_id = rows.add_attachment(self.volume_id, "attached", connector=None)
+        ensure_exports.grant_again(self.backend, attachment_id)
         self.assertEqual([], self.driver.handed)

@@ -18,39 +18,39 @@ class ProcessPendingTest(unittest.TestCase):
         self.backend = backends.use(self)
         self.driver = self.backend.driver
         self.volume = rows.add_volume()["id"]
-        self.mine = rows.add_attachment(self.volume)["id"]
+        self.attachment_id = rows.add_attachment(self.volume)["id"]
 
     def process_pending(self):
-        recovery.process_pending(self.backend, self.mine)
+        recovery.process_pending(self.backend, self.attachment_id)
 
     def test_process_pending_connects_and_disconnects(self):
-        async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.attachment_id, self.volume, rows.CONNECTOR)
         self.process_pending()
-        self.assertEqual("connected", rows.attachment(self.mine)["state"])
-        async_requests.disconnect(self.mine, self.volume)
+        self.assertEqual("connected", rows.attachment(self.attachment_id)["state"])
+        async_requests.disconnect(self.attachment_id, self.volume)
         self.process_pending()
         self.assertEqual(["grant", "revoke"], self.driver.methods)
         self.assertEqual([], rows.attachments())
 
     def test_process_pending_requests_reconcile_of_agent(self):
-        rows.change_attachment(self.mine, agent="node-1")
-        async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
+        rows.change_attachment(self.attachment_id, agent="node-1")
+        async_requests.connect_shared(self.attachment_id, self.volume, rows.CONNECTOR)
         with (
-            mock.patch.object(agent_api, "request_reconcile") as nudge,
+            mock.patch.object(agent_api, "request_reconcile") as request,
             self.driver.failing("grant"),
         ):
             self.process_pending()
-            nudge.assert_not_called()
-        async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
-        with mock.patch.object(agent_api, "request_reconcile") as nudge:
+            request.assert_not_called()
+        async_requests.connect_shared(self.attachment_id, self.volume, rows.CONNECTOR)
+        with mock.patch.object(agent_api, "request_reconcile") as request:
             self.process_pending()
-        nudge.assert_called_once_with(mock.ANY, "node-1", self.mine)
+        request.assert_called_once_with(mock.ANY, "node-1", self.attachment_id)
 
     def test_process_pending_with_failed_connect_stores_failure(self):
-        async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.attachment_id, self.volume, rows.CONNECTOR)
         with self.driver.failing("grant"):
             self.process_pending()
-        row = rows.attachment(self.mine)
+        row = rows.attachment(self.attachment_id)
         self.assertEqual("connect_failed", row["state"])
         self.assertIn("The shelf burns", row["error"])
         self.assertEqual("available", rows.volume(self.volume)["status"])
@@ -58,14 +58,14 @@ class ProcessPendingTest(unittest.TestCase):
         self.assertEqual([messages.CONNECT], [each["action_id"] for each in told])
 
     def test_process_pending_with_backend_down_leaves_row_to_recovery(self):
-        async_requests.connect_shared(self.mine, self.volume, rows.CONNECTOR)
+        async_requests.connect_shared(self.attachment_id, self.volume, rows.CONNECTOR)
         self.backend.take_down(RuntimeError("away"))
         self.process_pending()
-        self.assertEqual("connecting", rows.attachment(self.mine)["state"])
+        self.assertEqual("connecting", rows.attachment(self.attachment_id)["state"])
 
     def test_process_pending_in_other_state_does_nothing(self):
         self.process_pending()
-        self.assertEqual("reserved", rows.attachment(self.mine)["state"])
-        rows.remove_attachment(self.mine)
+        self.assertEqual("reserved", rows.attachment(self.attachment_id)["state"])
+        rows.remove_attachment(self.attachment_id)
         self.process_pending()
         self.assertEqual([], self.driver.methods)

@@ -57,7 +57,7 @@ class ExpireReservationsTest(unittest.TestCase):
         return rows.add_attachment(self.volume_id, expires_at=self.past, **values)["id"]
 
     def test_expire_reservations_removes_expired_and_frees_volume(self):
-        mine = self._add()
+        attachment_id = self._add()
         self.assertEqual(1, purge.expire_reservations(self.backend))
         self.assertEqual([], rows.attachments(self.volume_id))
         self.assertEqual("available", rows.volume(self.volume_id)["status"])
@@ -65,7 +65,7 @@ class ExpireReservationsTest(unittest.TestCase):
         self.assertEqual(["detach.start", "detach.end"], events)
         (message,) = messages.page({}, paging.Page(limit=10, sort=(("created_at", "asc"),)))
         self.assertEqual(
-            (messages.EXPIRED, self.volume_id, {"attachment_id": mine}),
+            (messages.EXPIRED, self.volume_id, {"attachment_id": attachment_id}),
             (message["detail_id"], message["resource_uuid"], message["details"]),
         )
         self.assertEqual([], self.backend.driver.methods)
@@ -76,9 +76,9 @@ class ExpireReservationsTest(unittest.TestCase):
         self.assertEqual(1, len(rows.attachments(self.volume_id)))
 
     def test_expire_reservations_keeps_rows_of_agents(self):
-        mine = self._add(state="withdrawing", agent="node-1")
+        attachment_id = self._add(state="withdrawing", agent="node-1")
         self.assertEqual(0, purge.expire_reservations(self.backend))
-        self.assertEqual("withdrawing", rows.attachment(mine)["state"])
+        self.assertEqual("withdrawing", rows.attachment(attachment_id)["state"])
 
     def _meanwhile(self, change):
         """Change rows between the query and the removal."""
@@ -91,19 +91,21 @@ class ExpireReservationsTest(unittest.TestCase):
         self.enterContext(mock.patch.object(expiry_db, "list_expired_reservations", expired))
 
     def test_expire_reservations_keeps_row_connected_meanwhile(self):
-        mine = self._add()
-        self._meanwhile(lambda: attach.attach(self.backend, mine, self.volume_id, rows.CONNECTOR))
+        attachment_id = self._add()
+        self._meanwhile(
+            lambda: attach.attach(self.backend, attachment_id, self.volume_id, rows.CONNECTOR)
+        )
         self.assertEqual(0, purge.expire_reservations(self.backend))
-        self.assertEqual("connected", rows.attachment(mine)["state"])
+        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_expire_reservations_of_row_removed_meanwhile_notifies_once(self):
-        mine = self._add()
-        self._meanwhile(lambda: expiry_db.move(mine, self.volume_id, Event.CANCEL))
+        attachment_id = self._add()
+        self._meanwhile(lambda: expiry_db.move(attachment_id, self.volume_id, Event.CANCEL))
         self.assertEqual(0, purge.expire_reservations(self.backend))
         self.tell.assert_not_called()
 
     def test_expire_reservations_keeps_row_prolonged_meanwhile(self):
-        mine = self._add()
-        self._meanwhile(lambda: rows.change_attachment(mine, expires_at=None))
+        attachment_id = self._add()
+        self._meanwhile(lambda: rows.change_attachment(attachment_id, expires_at=None))
         self.assertEqual(0, purge.expire_reservations(self.backend))
-        self.assertEqual("reserved", rows.attachment(mine)["state"])
+        self.assertEqual("reserved", rows.attachment(attachment_id)["state"])

@@ -153,9 +153,9 @@ class RecoverAllTest(unittest.TestCase):
 
     def test_recover_all_includes_volume_without_pool(self):
         volume_id = rows.add_volume(host=backends.HOST)["id"]
-        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        attachment_id = rows.add_attachment(volume_id, "connecting")["id"]
         recovery.recover_all(self.backend, Backoff())
-        self.assertEqual("connected", rows.attachment(mine)["state"])
+        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_recover_all_skips_reset_rows(self):
         for state in ("creating", "deleting", "extending"):
@@ -189,25 +189,27 @@ class RecoverAllTest(unittest.TestCase):
 
     def test_recover_all_finishes_connect_of_volume_in_error(self):
         volume_id = rows.add_volume(multiattach=True)["id"]
-        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        attachment_id = rows.add_attachment(volume_id, "connecting")["id"]
         rows.add_attachment(volume_id, "connect_unknown")
         rows.change_volume(volume_id, state="error", status="error")
         self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
-        self.assertEqual("connected", rows.attachment(mine)["state"])
+        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_recover_all_skips_connect_finished_meanwhile(self):
         volume_id = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume_id, "connecting", generation=1)["id"]
+        attachment_id = rows.add_attachment(volume_id, "connecting", generation=1)["id"]
         (read,) = attachments_db.list_recoverable(backends.HOST, "us")
         for values in ({"state": "connect_failed"}, {"generation": 2}):
-            rows.change_attachment(mine, **{"state": "connecting", "generation": 1} | values)
+            rows.change_attachment(
+                attachment_id, **{"state": "connecting", "generation": 1} | values
+            )
             with mock.patch.object(attachments_db, "list_recoverable", return_value=[read]):
                 self.assertEqual(0, recovery.recover_all(self.backend, Backoff()))
         self.assertEqual([], self.driver.handed)
 
     def test_recover_all_waits_for_running_operation(self):
         volume_id = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        attachment_id = rows.add_attachment(volume_id, "connecting")["id"]
         with self.backend.lock(volume_id):
             recovering = threading.Thread(
                 target=recovery.recover_all, args=(self.backend, Backoff()), daemon=True
@@ -217,7 +219,7 @@ class RecoverAllTest(unittest.TestCase):
             self.assertTrue(recovering.is_alive())
             self.assertEqual([], self.driver.handed)
         recovering.join(TIMEOUT)
-        self.assertEqual("connected", rows.attachment(mine)["state"])
+        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_recover_all_with_result_not_stored_leaves_row(self):
         rows.add_volume("creating", owner=backends.HOST)
@@ -237,19 +239,19 @@ class WithdrawingTest(unittest.TestCase):
     def test_recover_leaves_withdrawing_attachment_to_agent(self):
         backend = backends.use(self)
         long_ago = models.now() - datetime.timedelta(days=9)
-        mine = rows.add_attachment(
+        attachment_id = rows.add_attachment(
             rows.add_volume()["id"],
             "withdrawing",
             agent="node-1",
             created_at=long_ago,
             updated_at=long_ago,
         )["id"]
-        before = rows.attachment(mine)
+        before = rows.attachment(attachment_id)
         for work_off in (recovery.recover_all, recovery.recover_stale):
             self.assertEqual(0, work_off(backend, Backoff()))
-        self.assertEqual(before, rows.attachment(mine))
+        self.assertEqual(before, rows.attachment(attachment_id))
         self.assertEqual([], backend.driver.methods)
-        agent_transitions.release(mine, "node-1", 0)
+        agent_transitions.release(attachment_id, "node-1", 0)
         recovery.recover_all(backend, Backoff())
         self.assertEqual(([], ["revoke"]), (rows.attachments(), backend.driver.methods))
 
@@ -268,12 +270,13 @@ class RecoverStaleTest(unittest.TestCase):
     def test_recover_stale_processes_row_of_lost_message(self):
         waiting = rows.add_volume("creating", owner=backends.HOST, created_at=self.long_ago)
         volume_id = rows.add_volume()["id"]
-        mine = rows.add_attachment(volume_id, "disconnecting", updated_at=self.long_ago)
+        attachment = rows.add_attachment(volume_id, "disconnecting", updated_at=self.long_ago)
         recovery.recover_stale(self.backend, Backoff())
         self.assertEqual("available", rows.volume(waiting["id"])["status"])
         self.assertEqual([], rows.attachments(volume_id))
         self.assertIn(
-            mine["id"], [each.export.attachment_id for each in self.driver.handed if each.export]
+            attachment["id"],
+            [each.export.attachment_id for each in self.driver.handed if each.export],
         )
 
     def test_recover_stale_skips_recent_row(self):
@@ -299,9 +302,9 @@ class RecoverStaleTest(unittest.TestCase):
 
     def test_recover_stale_finishes_row_of_dead_process_at_once(self):
         volume_id = rows.add_volume(lease_holder="dead", lease_generation=4)["id"]
-        mine = rows.add_attachment(volume_id, "connecting")["id"]
+        attachment_id = rows.add_attachment(volume_id, "connecting")["id"]
         recovery.recover_stale(self.backend, Backoff())
-        self.assertEqual("connected", rows.attachment(mine)["state"])
+        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
         row = rows.volume(volume_id)
         self.assertEqual((None, 5), (row["lease_holder"], row["lease_generation"]))
 
@@ -438,45 +441,45 @@ class RecoveryLoopTest(unittest.TestCase):
             self.assertEqual(2, resume.call_count)
 
     def test_recovery_loop_first_run_recovers_rows_of_dead_manager(self):
-        mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
+        attachment_id = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
         self.loop.run_once()
-        self.assertEqual("connected", rows.attachment(mine)["state"])
+        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_recovery_loop_retries_failed_row_after_backoff(self):
-        mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
+        attachment_id = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
         gone = exception.Unavailable(reason="The database does not answer.")
         clock = self.enterContext(mock.patch("attachd.manager.ha.recovery.time"))
         clock.monotonic.return_value = 1000.0
         with mock.patch.object(attachments_db, "move", side_effect=gone):
             self.loop.run_once()
         self.loop.run_once()
-        self.assertEqual("connecting", rows.attachment(mine)["state"])
+        self.assertEqual("connecting", rows.attachment(attachment_id)["state"])
         clock.monotonic.return_value += MIN_BACKOFF
         self.loop.run_once()
-        self.assertEqual("connected", rows.attachment(mine)["state"])
+        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_recovery_loop_with_backend_down_releases_orphaned_leases(self):
-        mine = rows.add_volume(lease_holder=self.backend.membership.id)["id"]
+        attachment_id = rows.add_volume(lease_holder=self.backend.membership.id)["id"]
         self.backend.error = "down"
         self.loop.run_once()
-        self.assertIsNone(rows.volume(mine)["lease_holder"])
+        self.assertIsNone(rows.volume(attachment_id)["lease_holder"])
 
     def test_recovery_loop_after_backend_was_down_retries_at_once(self):
-        mine = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
+        attachment_id = rows.add_attachment(rows.add_volume()["id"], "connecting")["id"]
         gone = exception.Unavailable(reason="The database does not answer.")
         with mock.patch.object(attachments_db, "move", side_effect=gone):
             self.loop.run_once()
         for error in ("down", None):
             self.backend.error = error
             self.loop.run_once()
-        self.assertEqual("connected", rows.attachment(mine)["state"])
+        self.assertEqual("connected", rows.attachment(attachment_id)["state"])
 
     def test_recovery_loop_later_run_recovers_stale_row(self):
         self.loop.run_once()
         long_ago = models.now() - datetime.timedelta(days=1)
-        mine = rows.add_volume("creating", owner=backends.HOST, created_at=long_ago)
+        attachment = rows.add_volume("creating", owner=backends.HOST, created_at=long_ago)
         self.loop.run_once()
-        self.assertEqual("available", rows.volume(mine["id"])["status"])
+        self.assertEqual("available", rows.volume(attachment["id"])["status"])
 
     def test_recovery_loop_after_failed_run_recovers_all(self):
         gone = exception.Unavailable(reason="The database does not answer.")

@@ -32,8 +32,8 @@ class KilledTest(unittest.TestCase):
         return rows.volume(self.volume_id)["status"], held
 
     def _granted(self):
-        mine = {row["id"] for row in rows.attachments(self.volume_id)}
-        return len(self.driver.granted() & mine)
+        attachment_id = {row["id"] for row in rows.attachments(self.volume_id)}
+        return len(self.driver.granted() & attachment_id)
 
     def _reserve(self):
         self.volume_id = rows.add_volume()["id"]
@@ -119,8 +119,8 @@ class KilledTest(unittest.TestCase):
         self._initialize(OTHER_CONNECTOR)
         claim = {"project_id": rows.PROJECT, "user_id": "u", "instance_uuid": SERVER}
         claim |= {"host": None, "mountpoint": "m", "mode": "rw"}
-        mine = legacy.attach(self.volume_id, claim)["id"]
-        return functools.partial(detach.detach, self.backend, mine, self.volume_id)
+        attachment_id = legacy.attach(self.volume_id, claim)["id"]
+        return functools.partial(detach.detach, self.backend, attachment_id, self.volume_id)
 
     def test_grant_again_after_restart_restores_connections(self):
         self._reserve()
