@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks: identity and roles of one request, from the HTTP hook to the manager."""
+"""Request context: identity and roles of the caller, from the API to the manager."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,13 +11,13 @@ Authorizer = Callable[["RequestContext", str, Mapping[str, Any]], None]
 
 
 def _no_authorizer(_context: "RequestContext", rule: str, _target: Mapping[str, Any]) -> None:
-    raise RuntimeError(f"{rule} was asked for outside of the API, where policy is enforced")
+    raise RuntimeError(f"{rule} was checked outside of the API, where policy is enforced")
 
 
 class RequestContext(oslo_context.RequestContext):
     """Identity, roles and request id; crosses RPC as a small dict.
 
-    :ivar policy_cache: what policy has decided in this request; its own affair
+    :ivar policy_cache: decisions of policy in this request; used only by the policy module
     """
 
     def __init__(self, *args: Any, authorizer: Authorizer = _no_authorizer, **kw: Any) -> None:
@@ -26,10 +26,10 @@ class RequestContext(oslo_context.RequestContext):
         self.policy_cache: Any = None
 
     def authorize(self, rule: str, target: Any = None) -> None:
-        """Let the caller go on only if policy allows ``rule`` on ``target``.
+        """Check that policy allows the caller ``rule`` on ``target``.
 
-        :param target: an object with ``project_id`` and ``user_id``, or None for the caller's
-            own project
+        :param target: an object with ``project_id`` and ``user_id``; None: the caller's own
+            project
         :raises Forbidden: naming the rule
         """
         owner = self if target is None else target
@@ -37,18 +37,18 @@ class RequestContext(oslo_context.RequestContext):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], **kwargs: Any) -> "RequestContext":
-        """Rebuild what :meth:`to_dict` made on the other side of RPC."""
+        """Rebuild a context from the result of :meth:`to_dict`, on the other side of RPC."""
         return super().from_dict(values, **kwargs)
 
 
 class _ServiceContext(RequestContext):
-    """That of attachd itself; tells them apart from those of requests."""
+    """Context of attachd itself, as a type of its own."""
 
 
 def get_admin_context() -> RequestContext:
-    """Return the context of attachd itself, for what no user asked for.
+    """Return the context of attachd itself, for work that no user has requested.
 
-    If this thread works on a request it has that one's ids, so that both are found by them.
+    In a thread that processes a request it has the ids of that request.
     """
     made = _ServiceContext(is_admin=True, overwrite=False)
     current = oslo_context.get_current()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lengths of time as people type them, such as 2h; for the commands."""
+"""Durations as users type them, such as 2h; for the commands."""
 
 import argparse
 import datetime
@@ -11,10 +11,8 @@ _AGE: Final = re.compile(r"([0-9]{1,5})([smhd])", re.ASCII)
 
 
 def age(text: str) -> datetime.timedelta:
-    """Read a length of time, such as 90s, 30m, 2h or 7d; a type for argparse."""
+    """Parse a duration, such as 90s, 30m, 2h or 7d; a type for argparse."""
     found = _AGE.fullmatch(text)
     if found is None:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no length of time, such as 90s, 30m, 2h or 7d"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration, such as 90s, 30m, 2h or 7d")
     return datetime.timedelta(**{_UNITS[found[2]]: int(found[1])})

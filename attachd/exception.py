@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All exceptions: one class for each thing that a caller can do differently.
+"""All exceptions: one class for each error that a caller handles differently.
 
 Only api/errors.py reads ``code``.
 """
@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 
 class AttachdError(Exception):
-    """The root; a message is built from ``msg_fmt`` and the keyword arguments.
+    """Base class; the message is built from ``msg_fmt`` and the keyword arguments.
 
-    :cvar code: HTTP status the API answers with
+    :cvar code: HTTP status that the API answers with
     """
 
     code: ClassVar[int] = 500
@@ -22,21 +22,21 @@ class AttachdError(Exception):
 
 
 class BadRequest(AttachdError):
-    """The request itself is wrong: correct it and send it again."""
+    """The request is wrong: correct it and send it again."""
 
     code = 400
     msg_fmt = "%(reason)s"
 
 
 class NotFound(AttachdError):
-    """There is no such thing, or not for this project."""
+    """The resource does not exist, or belongs to another project."""
 
     code = 404
     msg_fmt = "The resource could not be found."
 
 
 class Conflict(AttachdError):
-    """The state of things forbids it now; it may be allowed later."""
+    """The current state forbids the request; it may be allowed later."""
 
     code = 409
     msg_fmt = "%(reason)s"
@@ -45,8 +45,8 @@ class Conflict(AttachdError):
 class InvalidInput(BadRequest):
     """A field of the request is wrong; the message names it.
 
-    As the Block Storage API does, by its last name, which clients look for; by the names on the
-    way to it as well, where there are any.
+    Like the Block Storage API, the message has the last part of the name, which clients search
+    for, and in addition the whole path, if there is one.
     """
 
     msg_fmt = "Invalid input for field/attribute %(name)s. Value: %(value)s. %(reason)s"
@@ -75,13 +75,13 @@ class BackendFrozen(BadRequest):
 
 
 class InvalidVolume(BadRequest):
-    """The volume is in no state for what is asked of it."""
+    """The state of the volume does not allow the request."""
 
     msg_fmt = "Invalid volume: %(reason)s"
 
 
 class VolumeNotAvailable(InvalidVolume):
-    """Somebody else holds the volume: wait, or pick another one."""
+    """Another caller holds the volume: wait, or use another volume."""
 
     msg_fmt = (
         "Invalid volume: Volume %(volume_id)s status must be available to reserve, "
@@ -90,7 +90,7 @@ class VolumeNotAvailable(InvalidVolume):
 
 
 class AttachmentLimitExceeded(BadRequest):
-    """There are as many attachments as there may be: detach something first."""
+    """The limit of attachments is reached: detach one first."""
 
     msg_fmt = (
         "%(what)s has %(count)s attachments, and may have %(limit)s (%(name)s). Delete one of "
@@ -99,7 +99,7 @@ class AttachmentLimitExceeded(BadRequest):
 
 
 class InvalidVolumeAttachMode(BadRequest):
-    """Who wants to write may only read."""
+    """The caller requests to write and may only read."""
 
     msg_fmt = (
         "Invalid attaching mode 'rw' for volume %(volume_id)s: %(reason)s. Attach it with mode "
@@ -108,7 +108,7 @@ class InvalidVolumeAttachMode(BadRequest):
 
 
 class Unauthorized(AttachdError):
-    """The caller does not say, in a way that is understood, who they are."""
+    """The request has no valid credentials."""
 
     code = 401
     msg_fmt = "%(reason)s"
@@ -122,13 +122,13 @@ class Forbidden(AttachdError):
 
 
 class VolumeNotFound(NotFound):
-    """There is no such volume for this project."""
+    """The volume does not exist in this project."""
 
     msg_fmt = "Volume %(volume_id)s could not be found."
 
 
 class AttachmentNotFound(NotFound):
-    """There is no such attachment for this project."""
+    """The attachment does not exist in this project."""
 
     msg_fmt = (
         "Volume attachment could not be found with filter: attachment_id = %(attachment_id)s."
@@ -136,31 +136,31 @@ class AttachmentNotFound(NotFound):
 
 
 class ResourceUnsupported(NotFound):
-    """The Block Storage API knows of such things, and this service has none of them."""
+    """The Block Storage API has this kind of resource, and this service has none of them."""
 
     msg_fmt = "This service has no %(things)s."
 
 
 class MarkerNotFound(NotFound):
-    """The item that a page is to begin after is not there, or no longer."""
+    """The item after which a page begins does not exist any more."""
 
     msg_fmt = "Marker %(marker)s could not be found; start again with the first page."
 
 
 class MessageNotFound(NotFound):
-    """There is no such message to users for this project."""
+    """The message to users does not exist in this project."""
 
     msg_fmt = "Message %(message_id)s could not be found."
 
 
 class VersionNotFound(NotFound):
-    """The microversion asked for does not have this call."""
+    """The requested microversion does not have this call."""
 
     msg_fmt = "API version %(version)s is not supported on this method."
 
 
 class NotAcceptable(AttachdError):
-    """There is no such version of the API."""
+    """The requested version of the API does not exist."""
 
     code = 406
     msg_fmt = (
@@ -170,14 +170,14 @@ class NotAcceptable(AttachdError):
 
 
 class TooLarge(AttachdError):
-    """The request is larger than the service reads."""
+    """The request is larger than the service accepts."""
 
     code = 413
     msg_fmt = "%(what)s is too large: at most %(limit)s bytes are accepted."
 
 
 class QuotaExceeded(AttachdError):
-    """The project may not have that much: delete something, or have the quota raised."""
+    """The quota of the project does not suffice: delete a resource, or have the quota raised."""
 
     code = 413
     msg_fmt = (
@@ -195,7 +195,7 @@ class QuotaExceeded(AttachdError):
 
 
 class VolumeSizeExceeded(QuotaExceeded):
-    """No volume of the project may be that large."""
+    """No volume of the project may have that size."""
 
     msg_fmt = (
         "VolumeSizeExceedsLimit: Quota exceeded for per_volume_gigabytes: %(size)s GiB "
@@ -204,14 +204,14 @@ class VolumeSizeExceeded(QuotaExceeded):
 
 
 class UnsupportedMediaType(AttachdError):
-    """The request's body is of a type that is not read."""
+    """The Content-Type of the request is not supported."""
 
     code = 415
     msg_fmt = "Unsupported Content-Type: send application/json."
 
 
 class InvalidTransition(Conflict):
-    """The row was in no state from which this event is legal, or another call was faster."""
+    """The event is illegal in the current state of the row, or another call was faster."""
 
     msg_fmt = "%(kind)s %(id)s is %(source)s and cannot %(event)s."
 
@@ -226,7 +226,7 @@ class ConnectorConflict(Conflict):
 
 
 class NotMultiattach(Conflict):
-    """Another attachment of an ordinary volume is connected already."""
+    """Another attachment of a volume that is not multiattach is connected."""
 
     msg_fmt = (
         "Volume %(volume_id)s is not multiattach and is already taken by %(holder)s. That has to "
@@ -235,21 +235,21 @@ class NotMultiattach(Conflict):
 
 
 class AttachmentInUse(Conflict):
-    """A server of Compute uses the volume: it is detached there."""
+    """A server of Compute uses the volume: detach it there."""
 
 
 class PreconditionFailed(AttachdError):
-    """Somebody else was faster: read again, then decide again."""
+    """Another caller was faster: read again, then decide again."""
 
     code = 412
     msg_fmt = "The metadata of volume %(volume_id)s has been changed since it was read."
 
 
 class BackendError(AttachdError):
-    """A backend did not do what it was asked to.
+    """A backend call failed.
 
-    :ivar final: True when the thing asked for surely did not happen, so that nothing has to be
-        undone; False when only a retry, or an undo, can tell
+    :ivar final: True if the request surely had no effect, so that nothing has to be undone; False
+        if only a retry, or an undo, can tell
     """
 
     msg_fmt = "Backend error: %(reason)s"
@@ -260,7 +260,7 @@ class BackendError(AttachdError):
 
 
 class ConnectFailed(AttachdError):
-    """The backend refused or broke; the attachment stays, in ``error_attaching``."""
+    """The backend failed to connect; the attachment is in ``error_attaching``."""
 
     msg_fmt = (
         "Attachment %(attachment_id)s could not be connected: %(reason)s Update it to try "
@@ -269,7 +269,7 @@ class ConnectFailed(AttachdError):
 
 
 class DisconnectFailed(AttachdError):
-    """The backend could not be freed; the attachment stays, in ``error_detaching``."""
+    """The backend failed to disconnect; the attachment is in ``error_detaching``."""
 
     msg_fmt = (
         "Attachment %(attachment_id)s could not be disconnected: %(reason)s Delete it to try "
@@ -278,7 +278,7 @@ class DisconnectFailed(AttachdError):
 
 
 class InitializeConnectionFailed(AttachdError):
-    """The backend refused or broke before a host was let in by one of the older calls."""
+    """The backend failed to connect a host for one of the older calls."""
 
     msg_fmt = (
         "Volume %(volume_id)s could not be connected to host %(host)s: %(reason)s Try again, or "
@@ -287,7 +287,7 @@ class InitializeConnectionFailed(AttachdError):
 
 
 class TerminateConnectionFailed(AttachdError):
-    """The backend could not be freed; the host may still reach the volume."""
+    """The backend failed to disconnect; the host may still reach the volume."""
 
     msg_fmt = (
         "Volume %(volume_id)s could not be disconnected from host %(host)s: %(reason)s Terminate "
@@ -296,7 +296,7 @@ class TerminateConnectionFailed(AttachdError):
 
 
 class EventsExpired(AttachdError):
-    """What happened since then is not known any more, or not here: list, and watch from there."""
+    """The events since that revision are purged: list attachments, and watch from there."""
 
     code = 410
     msg_fmt = (
@@ -306,9 +306,9 @@ class EventsExpired(AttachdError):
 
 
 class Unavailable(AttachdError):
-    """Something attachd depends on does not answer: try again later.
+    """A dependency of attachd does not answer: try again later.
 
-    Who knows better than the configuration when that makes sense says ``retry_after=SECONDS``.
+    ``retry_after=SECONDS`` overrides the configured time for the retry.
     """
 
     code = 503
@@ -316,14 +316,15 @@ class Unavailable(AttachdError):
 
 
 class SecretUnreadable(Unavailable):
-    """Something in the database was sealed with a key that is not there, or is damaged.
+    """A value in the database cannot be decrypted: its key is missing, or it is damaged.
 
-    Whatever does not need it goes on, so that an attachment can be deleted and made anew.
+    Operations that do not need the value continue, so that an attachment can be deleted and
+    created again.
     """
 
 
 class TakenOver(Unavailable):
-    """Another manager works on the volume by now; what ours did before is not written down."""
+    """Another manager has taken over the volume; the first one's result is not recorded."""
 
     msg_fmt = (
         "The manager that worked on volume %(volume_id)s was taken for dead, and another one has "
@@ -332,7 +333,7 @@ class TakenOver(Unavailable):
 
 
 class ManagerTimeout(AttachdError):
-    """The manager did not answer in time; what it does meanwhile shows in the resource."""
+    """The manager did not answer in time; the resource shows the result."""
 
     code = 504
     msg_fmt = (
@@ -342,7 +343,7 @@ class ManagerTimeout(AttachdError):
 
 
 class ConfigurationError(AttachdError):
-    """The configuration cannot work: correct the option that the message names."""
+    """The configuration is invalid: correct the option that the message names."""
 
     msg_fmt = "%(reason)s"
 
@@ -358,7 +359,7 @@ _name_as_ours()
 
 
 class VolumeTypeNotFound(NotFound):
-    """There is no such volume type for this project."""
+    """The volume type does not exist for this project."""
 
     msg_fmt = "Volume type %(volume_type_id)s could not be found."
 
@@ -385,7 +386,7 @@ class TypeIsDefault(BadRequest):
 
 
 class InvalidVolumeType(BadRequest):
-    """This cannot be done with this volume type."""
+    """The volume type does not allow the request."""
 
     msg_fmt = "Invalid volume type: %(reason)s"
 
@@ -411,7 +412,7 @@ class DefaultTypeNotFound(NotFound):
 
 
 class DefaultTypeMissing(AttachdError):
-    """The operator has promised a default volume type and not created it: name another one."""
+    """The configured default volume type does not exist: name another one."""
 
     code = 503
     msg_fmt = (
@@ -421,13 +422,13 @@ class DefaultTypeMissing(AttachdError):
 
 
 class QosSpecsNotFound(NotFound):
-    """There are no such QoS specs."""
+    """The QoS specs do not exist."""
 
     msg_fmt = "No such QoS spec %(qos_specs_id)s."
 
 
 class QosSpecsExist(Conflict):
-    """There are QoS specs of that name."""
+    """QoS specs of that name exist."""
 
     msg_fmt = "QoS Specs %(name)s already exists."
 
@@ -439,15 +440,15 @@ class QosSpecsInUse(BadRequest):
 
 
 class HostError(AttachdError):
-    """This host could not do its part; the message says what, and what to do next."""
+    """An operation on this host failed; the message says what failed, and what to do next."""
 
     msg_fmt = "%(reason)s"
 
 
 class MissingRequirements(HostError):
-    """This host has not what it takes: a privilege, a command, a device; nothing was begun.
+    """This host lacks a privilege, a command or a device; nothing was done.
 
-    :ivar what: what is missing, each by name and where it comes from
+    :ivar what: each missing requirement, by name, and where to get it
     """
 
     code = 409
@@ -462,13 +463,13 @@ class DeviceBusy(HostError):
 
 
 class LocalConflict(HostError):
-    """The journal of this host says otherwise: look at it with local-list."""
+    """The journal of this host contradicts the request: see local-list."""
 
     code = 409
 
 
 class AttachFailed(HostError):
-    """A volume could not be attached, and a part of the attempt is still there.
+    """A volume could not be attached, and the attempt could not be undone completely.
 
     :ivar cause: why it could not be attached
     """
@@ -485,9 +486,9 @@ class AttachFailed(HostError):
 
 
 class DetachFailed(HostError):
-    """A volume is no longer on this host, and the service still has its attachment.
+    """A volume is gone from this host, and its attachment could not be deleted.
 
-    :ivar cause: why that could not be deleted
+    :ivar cause: why the attachment could not be deleted
     """
 
     msg_fmt = (
@@ -511,7 +512,7 @@ class AgentUnavailable(Conflict):
 
 
 class AgentNotFound(NotFound):
-    """No agent of such a host has ever reported."""
+    """No agent of this host has ever reported."""
 
     msg_fmt = (
         "No agent of host %(host)s is known. Start attachd-agent there, or name another host; "
@@ -520,7 +521,7 @@ class AgentNotFound(NotFound):
 
 
 class AgentTimeout(AttachdError):
-    """The agent did not answer in time; what it does meanwhile shows in the attachment."""
+    """The agent did not answer in time; the attachment shows the result."""
 
     code = 504
     msg_fmt = (

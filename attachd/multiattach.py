@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a volume type says of attaching: how often, and who may write; read by api, db, manager.
+"""Extra specs of a volume type about attaching: how often, and which hosts may write.
 
 ``multiattach``, ``<is> True`` or ``<is> False``
     Volumes of the type may be attached several times at once.
 ``mode``, ``RW`` (the default) or ``RO``
-    Whether all hosts may write.  With ``RO`` a multiattach volume has one writer, whoever comes
-    first, and everybody else only reads; a volume that is attached once is only read.
+    Whether all hosts may write.  With ``RO`` a multiattach volume has one writer, the first
+    server, and all others only read; a volume that is not multiattach is only read.
 ``max_attachments``, a number
     How many servers may have a multiattach volume at once.
 ``max_attachments_per_host``, a number
     How many attachments of one volume may be on one host.
 
-A type cannot be changed while volumes have it, and another type is given to a volume in one
-step, so that what is read here of a volume's type holds for all of its attachments.
+A type cannot be changed while volumes have it, and a retype of a volume is one transaction, so
+these values hold for all of a volume's attachments.
 
 Source: the specification "Enable multiattach of volumes", which has the first two.
 """
@@ -34,7 +34,7 @@ MODE: Final = "mode"
 MOST: Final = "max_attachments"
 MOST_PER_HOST: Final = "max_attachments_per_host"
 KEYS: Final = frozenset({MULTIATTACH, MODE, MOST, MOST_PER_HOST})
-"""The extra specs that are read here."""
+"""The extra specs that this module reads."""
 
 _SCOPED: Final = f"capabilities:{MULTIATTACH}"
 _LARGEST: Final = 10**6
@@ -42,7 +42,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,7}")
 
 
 class Mode(enum.StrEnum):
-    """Who may write to the volumes of a type."""
+    """Which hosts may write to the volumes of a type."""
 
     RW = "RW"
     RO = "RO"
@@ -52,8 +52,8 @@ class Mode(enum.StrEnum):
 class MultiattachSpec:
     """How the volumes of a type may be attached.
 
-    :ivar most: how many servers may have a volume at once; None: any number
-    :ivar most_per_host: how many attachments a volume may have on one host; None: any number
+    :ivar most: number of servers that may have a volume at a time; None: unlimited
+    :ivar most_per_host: number of attachments of a volume on one host; None: unlimited
     """
 
     multiattach: bool = False
@@ -63,7 +63,7 @@ class MultiattachSpec:
 
 
 def parse(specs: Specs) -> MultiattachSpec:
-    """Read the extra specs of a type, as :func:`check` has let them pass."""
+    """Read the extra specs of a type, which :func:`check` has validated."""
     return MultiattachSpec(
         multiattach=_is_multiattach(specs),
         mode=Mode.RO if (specs.get(MODE) or "").upper() == Mode.RO else Mode.RW,
@@ -82,10 +82,10 @@ def _number(text: str | None) -> int | None:
 
 
 def check(specs: Specs, name: str = "extra_specs") -> None:
-    """Let extra specs pass.
+    """Validate extra specs.
 
-    :param name: of the field that they are in
-    :raises InvalidInput: one that is read here says nothing that could be meant
+    :param name: of the field that contains them
+    :raises InvalidInput: a value has no meaning
     """
     wrong = {
         MULTIATTACH: _is_no_verdict,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one table of states, events and moves; read by db, manager, api and the docs.
+"""The table of states, events and transitions; read by db, manager, api and the documentation.
 
-An attachment and a volume each have an *inner* state, which says what recovery has to do, and
-a *wire* name, which is what the Block Storage API v3 calls it.  What a client sees as a volume's
-``status`` and ``attach_status`` is never set by hand: :func:`derive` computes both from the
-volume's own state and the states of its attachments, in the transaction that changes either.
+An attachment and a volume each have an *inner* state, which determines what recovery does, and a
+*wire* name, which is that of the Block Storage API v3.  A volume's ``status`` and
+``attach_status`` are never set directly: :func:`derive` computes both from the volume's own
+state and the states of its attachments, in the transaction that changes either.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ S = TypeVar("S", bound=enum.StrEnum)
 
 
 class AttachmentState(enum.StrEnum):
-    """Where an attachment is; stored in ``attachments.state``."""
+    """State of an attachment; stored in ``attachments.state``."""
 
     HELD = "held"
     RESERVED = "reserved"
@@ -52,26 +52,26 @@ _ATTACHMENT_WIRE: Mapping[AttachmentState, str] = MappingProxyType(
 )
 
 INACTIVE = frozenset({AttachmentState.CONNECT_FAILED})
-"""States in which the host surely does not reach the volume and holds no reservation of it."""
+"""States in which the host surely cannot reach the volume, and does not reserve it."""
 
 ESTABLISHED = frozenset({AttachmentState.CONNECTED, AttachmentState.ATTACHED})
-"""States in which a host was let in, if there was any to be, and is to stay in."""
+"""States in which access was granted, if a host was named, and is to stay."""
 
 WITH_ACCESS = ESTABLISHED | {AttachmentState.WITHDRAWING}
-"""States in which a host was let in: one that is about to leave may have to write until then."""
+"""States in which access was granted: a host that is about to detach may write until then."""
 
 LIVE = WITH_ACCESS | {AttachmentState.CONNECTING}
-"""States in which a host reaches the volume, or is just being let in, because it should."""
+"""States in which a host has access, or is being granted access, and should have it."""
 
 ACCESS_UNKNOWN = frozenset({AttachmentState.CONNECT_UNKNOWN, AttachmentState.DISCONNECT_FAILED})
-"""States in which the host may still reach the volume although nobody wants it to."""
+"""States in which the host may still reach the volume although it should not."""
 
 
 class AttachmentKind(enum.StrEnum):
     """What a row of attachments stands for; stored in ``attachments.kind``.
 
-    The older calls for attaching take a volume, connect a host and note an attachment each by
-    themselves.  So each of them has a row of its own: a *hold* of os-reserve, a *connection* of
+    The older calls for attaching reserve a volume, connect a host and record an attachment
+    separately.  Each of them has a row of its own: a *hold* of os-reserve, a *connection* of
     os-initialize_connection, a *legacy* attachment of os-attach.
     """
 
@@ -82,11 +82,11 @@ class AttachmentKind(enum.StrEnum):
 
 
 VISIBLE_KINDS = frozenset({AttachmentKind.ATTACHMENT, AttachmentKind.LEGACY})
-"""The kinds that clients know as attachments."""
+"""The kinds that clients see as attachments."""
 
 
 class VolumeState(enum.StrEnum):
-    """What a volume itself is going through; stored in ``volumes.state``."""
+    """State of a volume itself; stored in ``volumes.state``."""
 
     CREATING = "creating"
     READY = "ready"
@@ -99,7 +99,7 @@ class VolumeState(enum.StrEnum):
 
 
 class Event(enum.StrEnum):
-    """What happens to an attachment or to a volume; the verb reads well after "cannot"."""
+    """What happens to an attachment or to a volume; messages put the value after "cannot"."""
 
     CONNECT = "connect"
     GRANTED = "be granted"
@@ -126,7 +126,7 @@ class Event(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Transition(Generic[S]):
-    """One arrow bundle: from any of ``sources``, on an event, to ``target`` (None: no row)."""
+    """A transition from any of ``sources``, on an event, to ``target`` (None: no row)."""
 
     sources: frozenset[S]
     target: S | None
@@ -137,7 +137,7 @@ _V = VolumeState
 
 ATTACHMENT_TRANSITIONS: Mapping[Event, Transition[AttachmentState]] = MappingProxyType(
     {
-        # A connect is repeated after a failure, and after a crash that left it half-way.
+        # A connect is repeated after a failure, and after a crash that interrupted it.
         Event.CONNECT: Transition(
             frozenset({_A.RESERVED, _A.CONNECTING, _A.CONNECT_FAILED, _A.CONNECT_UNKNOWN}),
             _A.CONNECTING,
@@ -149,12 +149,12 @@ ATTACHMENT_TRANSITIONS: Mapping[Event, Transition[AttachmentState]] = MappingPro
         Event.COMPLETE: Transition(
             frozenset({_A.RESERVED, _A.CONNECTED, _A.ATTACHED}), _A.ATTACHED
         ),
-        # Only a reservation can vanish without asking the backend: whatever was connecting
-        # even once has been stored as such before the driver was touched.
+        # Only a reservation can be deleted without a call of the backend: a connect is stored
+        # before the driver is called.
         Event.CANCEL: Transition(frozenset({_A.RESERVED}), None),
-        # A hold is nobody's who could be connected: it is taken back or becomes an attachment.
+        # A hold has no connector: it is cancelled or becomes an attachment.
         Event.RELEASE: Transition(frozenset({_A.HELD}), None),
-        # An agent takes the device away first, or says who uses it and keeps it.
+        # An agent removes the device first, or refuses because a process uses it.
         Event.WITHDRAW: Transition(
             frozenset({_A.CONNECTED, _A.ATTACHED, _A.WITHDRAWING}), _A.WITHDRAWING
         ),
@@ -185,7 +185,7 @@ _STATUS_OF_ATTACH_STATUS = MappingProxyType(
     {
         "attached": "in-use",
         "detached": "available",
-        # Somebody may still write: nobody else gets this volume before that is settled.
+        # A host may still write: no other host gets this volume before that is certain.
         "error_attaching": "error",
         "error_detaching": "error",
     }
@@ -193,7 +193,7 @@ _STATUS_OF_ATTACH_STATUS = MappingProxyType(
 
 
 class VolumeStatus(NamedTuple):
-    """What the wire shows of a volume: both are stored, neither is set by hand."""
+    """Status of a volume on the wire: both values are stored, neither is set directly."""
 
     status: str
     attach_status: str
@@ -204,13 +204,12 @@ def derive(
 ) -> VolumeStatus:
     """Compute a volume's wire status from its own state and those of all its attachments.
 
-    The most attached one decides, which the wire's names sort alphabetically: attached before
-    attaching before detaching before reserved.  Failed connects that surely left nothing
-    behind do not count; uncertain ones count when nothing better is there.
+    The most attached one decides, in the alphabetical order of the wire names: attached before
+    attaching before detaching before reserved.  Failed connects that surely left no access do not
+    count; uncertain ones count if there are no others.
 
-    :param pending_detaches: how many of the attached ones are about to be detached, nobody knows
-        which;
-        the volume is in use as long as one of them is going to stay, and detaching after that
+    :param leaving: number of attached ones that are about to be detached, without saying which;
+        the volume is in use as long as one of them stays, and detaching otherwise
     """
     counted = [a for a in attachments if a not in INACTIVE]
     certain = {a.wire for a in counted if a not in ACCESS_UNKNOWN and a is not _A.HELD}
@@ -221,14 +220,14 @@ def derive(
     if 0 < counted.count(_A.ATTACHED) <= pending_detaches:
         return VolumeStatus(_A.DISCONNECTING.wire, attach_status)
     if _A.HELD in counted:
-        # On the wire this is said of the volume alone.
+        # On the wire only the volume shows a hold.
         certain.add(_A.HELD.wire)
     deciding = min(certain or uncertain or {"detached"})
     return VolumeStatus(_STATUS_OF_ATTACH_STATUS.get(deciding, deciding), attach_status)
 
 
 def preserves_status(event: Event) -> bool:
-    """Tell whether an attachment's move cannot change what is derived from it."""
+    """Return whether a transition of an attachment cannot change the derived status."""
     move = ATTACHMENT_TRANSITIONS[event]
     if move.target is None:
         return False
@@ -236,14 +235,14 @@ def preserves_status(event: Event) -> bool:
 
 
 def _seen(state: AttachmentState) -> tuple[str, bool, bool]:
-    """All that :func:`derive` looks at in one attachment."""
+    """Return the properties of a state that :func:`derive` uses."""
     return state.wire, state in INACTIVE, state in ACCESS_UNKNOWN
 
 
 def state_after_detach(state: VolumeState) -> VolumeState:
-    """Return the volume's own state once an attachment of it is gone.
+    """Return the volume's own state after an attachment of it was deleted.
 
-    As on the wire: deleting an attachment of a volume in error makes it usable again.
+    As on the wire, deleting an attachment of a volume in error makes it usable again.
     """
     return VolumeState.READY if state is VolumeState.ERROR else state
 
@@ -254,5 +253,5 @@ def remaining_detaches(pending_detaches: int, attachments: Iterable[AttachmentSt
 
 
 def attachment_states(wire_name: str) -> frozenset[AttachmentState]:
-    """Return the inner states that the wire calls ``wire_name``; empty if it knows none."""
+    """Return the inner states with this wire name; empty if there is no such name."""
     return frozenset(state for state in AttachmentState if state.wire == wire_name)

@@ -26,7 +26,7 @@ def make() -> app.Application:
     gmr.register_section("Database", db.pools)
     encryption.start()
     if CONF.api.auth_strategy == "noauth":
-        LOG.warning("Authentication is off: whoever reaches this API may do everything.")
+        LOG.warning("Authentication is off: any client that reaches this API may do everything.")
     made = app.make_app()
     service.tune_garbage_collection()
     return made

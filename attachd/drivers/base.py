@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of a storage driver and its value types; read by the manager and by authors.
+"""Contract of a storage driver, and its value types; for the manager and for driver authors.
 
-Plain values go in and come out: a driver knows nothing of rows, requests or policy.  Three rules
-make everything else possible:
+Arguments and results are plain values: a driver knows nothing of rows, requests or policy.  Three
+rules make the rest possible:
 
 * **Idempotent.**  Each method may be called again with the same arguments, after a success, a
   failure or a crash in the middle, and ends where one successful call would have ended.
-  Deleting or revoking what is not there is a success.
-* **Honest errors.**  Whatever goes wrong is a :class:`attachd.exception.BackendError`.  It is
-  ``final=True`` only when what was asked for surely did not happen and left nothing behind;
-  in doubt it is ``final=False`` and the manager undoes or asks again.
+  Deleting or revoking what does not exist is a success.
+* **Exact errors.**  Every failure is a :class:`attachd.exception.BackendError`.  It is
+  ``final=True`` only when the request surely had no effect and left nothing behind; in doubt
+  it is ``final=False``, and the manager undoes or retries.
 * **Fenced.**  Immediately before each single change at the backend, be it a command, a file or a
-  row, a driver calls :func:`attachd.drivers.fencing.check`, and lets through what that raises
-  without changing anything more: another process may be at work on the volume by now.  What only
-  looks does not ask, and :meth:`Driver.setup` need not.
+  row, a driver calls :func:`attachd.drivers.fencing.check`, and lets its exception through
+  without changing anything more: another process may work on the volume.  Reads need no check,
+  and :meth:`Driver.setup` needs none.
 
-The manager never runs two methods on the same volume at the same time; different volumes do
-run in parallel, so a driver guards what its volumes share.
+The manager never runs two methods on the same volume at the same time; methods on different
+volumes run in parallel, so a driver locks what its volumes share.
 """
 
 import abc
@@ -31,16 +31,16 @@ from attachd import exception
 AccessMode = Literal["rw", "ro"]
 
 Connector = Mapping[str, Any]
-"""How a host can be reached, as os-brick's get_connector_properties() tells it.
+"""Connector properties of a host, as os-brick's get_connector_properties() returns them.
 
 ``host`` (its name) and, depending on the protocol, ``initiator`` (an IQN), ``nqn``, ``wwpns``,
-``ip``, ``multipath`` (bool).  Callers may add any other key; a driver ignores what it does not
-know and never assumes a key to be there.
+``ip``, ``multipath`` (bool).  Callers may add other keys; a driver ignores unknown keys and never
+assumes a key to be present.
 """
 
 
 class ConnectionInfo(TypedDict):
-    """What a host needs to reach a volume, as os-brick's connect_volume() takes it.
+    """Connection info for a host, as os-brick's connect_volume() takes it.
 
     ``data`` is for the connector class that ``driver_volume_type`` names: "iscsi", "local", ...
     """
@@ -55,7 +55,7 @@ class VolumeRef:
 
     :ivar id: UUID, the name to use at the backend
     :ivar size_gib: GiB (2**30 bytes)
-    :ivar provider: what :meth:`Driver.create` returned: the driver's own notes, JSON-able
+    :ivar provider: the result of :meth:`Driver.create`: the driver's own data, JSON-able
     """
 
     id: str
@@ -67,13 +67,13 @@ class VolumeRef:
 class Export:
     """One attachment as the driver sees it.
 
-    :ivar attachment_id: UUID; the same export is always asked for under the same id
+    :ivar attachment_id: UUID; the same export always has the same id
     :ivar connector: see :data:`Connector`
-    :ivar mode: what the host may do: "rw" or "ro", to be enforced by the backend where it can
-    :ivar secret: 32 hexadecimal digits drawn for the connection, stored before the driver is
-        called, so that a repeated call finds the same; exports of one volume that share a
+    :ivar mode: "rw" or "ro", to be enforced by the backend where it can
+    :ivar secret: 32 random hexadecimal digits for the connection, stored before the driver is
+        called, so that a repeated call gets the same; exports of one volume that share a
         connection (:meth:`Driver.connection_key`) have the same; for CHAP and the like.  Only
-        :meth:`Driver.grant` is told it: elsewhere it is empty
+        :meth:`Driver.grant` gets it: elsewhere it is empty
     """
 
     attachment_id: str
@@ -84,14 +84,14 @@ class Export:
 
 @dataclass(frozen=True)
 class BackendStats:
-    """What a backend can do and how much room it has, at one moment.
+    """Capabilities and capacity of a backend, at one moment.
 
     :ivar protocol: storage protocol, "iSCSI", "file", ...
-    :ivar total_gib: GiB the backend has, or ``inf``
-    :ivar free_gib: GiB that new volumes may still take, or ``inf``
+    :ivar total_gib: GiB of the backend, or ``inf``
+    :ivar free_gib: GiB available for new volumes, or ``inf``
     :ivar allocated_gib: GiB promised to volumes
-    :ivar capabilities: what a volume type's extra specs are matched with, for example
-        ``{"multiattach": True, "thin_provisioning": True}``
+    :ivar capabilities: compared with a volume type's extra specs, for example ``{"multiattach":
+        True, "thin_provisioning": True}``
     """
 
     protocol: str
@@ -103,20 +103,20 @@ class BackendStats:
 
 @dataclass(frozen=True)
 class BackendExport:
-    """What a backend has, at one moment, of a volume's exports in one mode; for audits.
+    """The exports of a volume in one mode, as a backend has them at one moment; for audits.
 
-    There is one for each volume and mode of which anything is left at the backend, and none
-    where nothing is.  Those that :meth:`Driver.expected_exports` returns are what there should be.
+    There is one for each volume and mode of which anything is left at the backend.  Those that
+    :meth:`Driver.expected_exports` returns are what there should be.
 
     :ivar volume_id: as in VolumeRef
-    :ivar mode: what whoever gets in may do; None: of what lets nobody in by itself
-    :ivar holders: who may get in, now or at any time, by the names that the backend knows them
-        by: initiators (an ACL), or attachment ids where each attachment is let in by itself
-    :ivar parts: what else there is for it to work, each with its kind, for people to read: a unit
+    :ivar mode: access mode of its hosts; None: of a part that grants no access by itself
+    :ivar holders: hosts that have access, now or after a login, by the names that the backend
+        uses: initiators (an ACL), or attachment ids where each attachment has access by itself
+    :ivar parts: what else is needed for it to work, each with its kind, for people to read: a unit
         in service, the CHAP accounts that are bound to a target, a link under a device.  No
         secrets
-    :ivar sessions: who is in, by the same names as the holders, as far as the backend knows; one
-        who is no holder is not allowed to be.  Never expected
+    :ivar sessions: connected hosts, by the same names as the holders, as far as the backend knows;
+        a session of a host that is no holder is an error.  Never expected
     """
 
     volume_id: str
@@ -128,7 +128,7 @@ class BackendExport:
 
 @dataclass(frozen=True)
 class Orphan:
-    """Something at a backend that lets nobody in and is of no volume that could be told.
+    """An object at a backend that grants no access and belongs to no known volume.
 
     :ivar name: with its kind, as in :attr:`BackendExport.parts`
     :ivar remedy: what an operator may do about it, in one sentence
@@ -144,10 +144,10 @@ class Driver(abc.ABC):
     :param name: the backend's name in ``enabled_backends``; its options are the configuration
         group of that name
     :param conf: the configuration; ``conf[name]`` has :attr:`OPTIONS` registered
-    :cvar VENDOR: the capability ``vendor_name``, unless a report says otherwise
-    :cvar SHARED_TARGETS: whether several volumes come to a host through one connection, so that
-        the host must not open and close it for two of them at the same time; None: hosts take
-        turns whatever they connect with, also those that could do without
+    :cvar VENDOR: the capability ``vendor_name``, unless the stats have another
+    :cvar SHARED_TARGETS: whether several volumes reach a host through one connection, so that the
+        host must not open and close it for two of them at the same time; None: hosts serialize all
+        connects and disconnects
     """
 
     VENDOR = "attachd"
@@ -167,41 +167,41 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def get_stats(self) -> BackendStats:
-        """Tell capabilities and capacity; called periodically, must be quick."""
+        """Return capabilities and capacity; called periodically, must be quick."""
 
     @abc.abstractmethod
     def create(self, volume: VolumeRef) -> dict[str, Any]:
-        """Make an empty volume of ``volume.size_gib``, readable as zeros.
+        """Create an empty volume of ``volume.size_gib``, readable as zeros.
 
-        :returns: the driver's own notes on the volume, JSON-able, given back as
+        :returns: the driver's own data of the volume, JSON-able, passed later as
             ``VolumeRef.provider``
         """
 
     @abc.abstractmethod
     def clone(self, volume: VolumeRef, source: VolumeRef) -> dict[str, Any]:
-        """Make a volume with the data of another one, readable as zeros behind it.
+        """Create a volume with the data of another one, readable as zeros behind it.
 
-        The copy is that of one moment, at which hosts may be writing to the source.  Meanwhile
-        the source may be granted, revoked and extended, by other threads and processes: this
-        is the one exception of the rule that nothing else happens to a volume.  It may take its
-        time; nobody waits for it.
+        The copy is that of one moment, at which hosts may be writing to the source.  Meanwhile the
+        source may be granted, revoked and extended, by other threads and processes: this is the
+        only exception of the rule that a volume has one method at a time.  It may take long; no
+        caller waits for it.
 
         :param volume: whose ``size_gib`` is at least that of the source
         :returns: as :meth:`create`
-        :raises BackendError: final=True if nothing is left of it, for example because there is
-            no such source, or because no single moment of it could be had
+        :raises BackendError: final=True if nothing is left of it, for example because the source
+            does not exist, or because no consistent copy was possible
         """
 
     @abc.abstractmethod
     def delete(self, volume: VolumeRef) -> None:
-        """Remove the volume and its data.  An unknown volume is a success.
+        """Delete the volume and its data.  An unknown volume is a success.
 
         :raises BackendError: final=True if an export is left: no host loses a volume it uses
         """
 
     @abc.abstractmethod
     def extend(self, volume: VolumeRef, size_gib: int, exports: Sequence[Export]) -> None:
-        """Grow the volume to ``size_gib``; data and sessions of ``exports`` stay.
+        """Extend the volume to ``size_gib``; data and sessions of ``exports`` stay.
 
         A volume that already has that size is a success; shrinking never happens.
 
@@ -209,7 +209,7 @@ class Driver(abc.ABC):
         """
 
     def check_connector(self, connector: Connector) -> None:  # noqa: B027  most take any
-        """Refuse a connector that lacks what the backend needs, before anything is begun.
+        """Refuse a connector that lacks what the backend needs, before anything is done.
 
         :raises InvalidInput: naming the key
 
@@ -218,15 +218,15 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def grant(self, volume: VolumeRef, export: Export) -> ConnectionInfo:
-        """Let one host reach one volume.
+        """Give one host access to one volume.
 
-        The same export again returns the same answer, also after the backend was restarted
-        and forgot it: the answer is stored, and the host goes by what was stored.  So names
-        that change over a restart, such as the number of a device, must not be in it.
+        The same export again returns the same answer, also after the backend was restarted and
+        lost it: the answer is stored, and the host uses the stored one.  So names that change over
+        a restart, such as the number of a device, must not be in it.
 
         :param export: its connector may lack what the backend needs: a final error
-        :returns: all of it can be JSON; secrets may be in ``data``, and nowhere else: not in an
-            error's message, not in a log
+        :returns: JSON-able; secrets may be in ``data``, and nowhere else: not in an error's
+            message, not in a log
         :raises BackendError: final=True if surely not reachable, False if only a retry can tell
 
         Source: CSI specification, ControllerPublishVolume; Block Storage API, attachments 3.27.
@@ -234,24 +234,24 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def revoke(self, volume: VolumeRef, export: Export, others: Sequence[Export]) -> None:
-        """Take one host's access away and end its sessions.
+        """Revoke one host's access and end its sessions.
 
-        An export that was never granted is a success, even one whose connector is empty.
-        Whatever mode the export names, all access that its attachment ever got ends.
+        An export that was never granted is a success, even one whose connector is empty.  Whatever
+        mode the export names, all access that its attachment ever got ends.
 
-        :param others: all other live exports of the volume, which must not notice; some may be
-            from the same host and share its access
-        :raises BackendError: the host may still reach the volume, for example because it has
-            the device open and the backend cannot end that
+        :param others: all other live exports of the volume, which must not be disturbed; some may
+            be from the same host and share its access
+        :raises BackendError: the host may still reach the volume, for example because it has the
+            device open and the backend cannot end that
 
         Source: CSI specification, ControllerUnpublishVolume.
         """
 
     def connection_key(self, volume: VolumeRef, export: Export) -> str:  # noqa: ARG002
-        """Name the connection through which a granted export is reached.
+        """Return the name of the connection through which a granted export is reached.
 
         Exports with the same name share it: a host that closes it for one of them closes it for
-        all.  A plain function of its arguments; nothing is asked of the backend.
+        all.  A pure function of its arguments; the backend is not called.
 
         :returns: any text; "" for a connection of this export alone
 
@@ -260,19 +260,19 @@ class Driver(abc.ABC):
         return ""
 
     def boot_id(self) -> str:
-        """Name the present life of the backend: another answer means that it was restarted.
+        """Return an id of the backend's current boot: another answer means that it was restarted.
 
         All processes that serve the backend get the same answer.  When it changes, the manager
-        then grants all live exports anew.  A backend whose exports are kept over
-        restarts always answers the same.
+        grants all live exports again.  A backend whose exports survive restarts always returns the
+        same.
         """
         return ""
 
     def list_exports(self) -> Iterable[BackendExport]:
-        """List all that this backend exports now, complete or not, and nothing of anybody else.
+        """List all that this backend exports now, complete or not, and nothing of other backends.
 
-        Meanwhile others may grant and revoke: what is listed of a volume that nobody touches is
-        right whatever happens to the others, and is of one moment.
+        Meanwhile other processes may grant and revoke: the exports of a volume without such a call
+        are right, and of one moment.
 
         :raises BackendError: it cannot be listed
         """
@@ -287,9 +287,9 @@ class Driver(abc.ABC):
         volume: VolumeRef,  # noqa: ARG002
         exports: Sequence[Export],  # noqa: ARG002
     ) -> Iterable[BackendExport]:
-        """Tell what is listed of a volume when exactly these exports are granted, sessions apart.
+        """Return what is listed of a volume if just these exports are granted, without sessions.
 
-        A plain function of its arguments: nothing is asked of the backend.
+        A pure function of its arguments: the backend is not called.
         """
         return ()
 
@@ -310,12 +310,13 @@ class Driver(abc.ABC):
         raise exception.BackendError(f"The driver of {self.name} cannot do this.", final=True)
 
     def list_orphans(self) -> Iterable[Orphan]:
-        """List what is probably this backend's, of no use, and of no volume that can be told."""
+        """List objects that are probably this backend's, unused, and of no known volume."""
         return ()
 
     def list_volumes(self) -> Mapping[str, int]:
-        """List the volumes that the backend has, with their sizes in bytes, copies in the making
-        left out; those that come and go meanwhile may be listed or not.
+        """List the volumes of the backend with their sizes in bytes, without copies in progress.
+
+        Volumes that are created or deleted meanwhile may be listed or not.
 
         :raises BackendError: they cannot be listed
         """

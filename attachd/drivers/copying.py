@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies files as they are at one moment, holes included; for drivers whose volumes are files.
+"""Consistent copies of sparse files; for drivers whose volumes are files.
 
-Some file systems (XFS, Btrfs, bcachefs) clone a file at once and share its blocks.  On others
-the data is read and written, and the copy counts only if nobody has written to the file
-meanwhile, which its time of change tells.
+Some file systems (XFS, Btrfs, bcachefs) clone a file at once and share its blocks.  On others the
+data is read and written, and the copy counts only if the file's time of change shows that it was
+not written meanwhile.
 """
 
 import errno
@@ -27,12 +27,12 @@ _CANNOT_CLONE: Final = frozenset(
 )
 _TRIES: Final = 3
 _TICK_NS: Final = 50_000_000
-"""More than what the clock goes forward at a time by which file systems note changes."""
+"""More than the granularity of the clock that file systems use for times of change."""
 _CHUNK: Final = 4 * 2**20
 
 
 class _Mark(NamedTuple):
-    """What changes with a file's content."""
+    """Attributes that change with a file's content."""
 
     modified_ns: int
     changed_ns: int
@@ -40,10 +40,10 @@ class _Mark(NamedTuple):
 
 
 def copy(source: Path, target: Path) -> None:
-    """Fill a file, made or emptied, with what another one holds at one moment.
+    """Fill a file with the content of another one at one moment.
 
-    :raises BackendError: the source is written to, again and again
-    :raises OSError: as the operating system says
+    :raises BackendError: the source is written to all the time
+    :raises OSError: from the operating system
     """
     reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
@@ -61,7 +61,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def _clone(reading: int, writing: int) -> bool:
-    """Share the blocks; False where the file system cannot."""
+    """Share the blocks; False if the file system cannot."""
     fencing.check()
     try:
         fcntl.ioctl(writing, _FICLONE, reading)
@@ -95,7 +95,7 @@ def _mark(descriptor: int) -> _Mark:
 
 
 def _rested(reading: int) -> _Mark | None:
-    """Wait, but not for long, until a change from now on would be marked as one."""
+    """Wait for a short time until another change would change the mark."""
     for _ in range(_TRIES):
         mark = _mark(reading)
         if time.time_ns() - mark.changed_ns > _TICK_NS:
@@ -105,7 +105,7 @@ def _rested(reading: int) -> _Mark | None:
 
 
 def _copy_data(reading: int, writing: int) -> None:
-    """Copy what is no hole; the target is as long as the source and all zeros."""
+    """Copy the data without holes; the target has the length of the source and is all zeros."""
     end = 0
     while True:
         try:

@@ -72,10 +72,10 @@ class FakeDriver(base.Driver):
         self._boot_id = ""
 
     def setup(self) -> None:
-        """Nothing is needed."""
+        """Do nothing."""
 
     def get_stats(self) -> base.BackendStats:
-        """Report room without end."""
+        """Return unlimited capacity."""
         self._perform(Call("get_stats"))
         return base.BackendStats(
             protocol="fake",
@@ -91,21 +91,21 @@ class FakeDriver(base.Driver):
         )
 
     def create(self, volume: base.VolumeRef) -> dict[str, Any]:
-        """Remember the size."""
+        """Record the size."""
         self._perform(Call("create", volume.id))
         fencing.check()
         self._sizes.setdefault(volume.id, volume.size_gib)
         return {}
 
     def clone(self, volume: base.VolumeRef, source: base.VolumeRef) -> dict[str, Any]:
-        """Remember the size."""
+        """Record the size."""
         self._perform(Call("clone", volume.id, others=(source.id,)))
         fencing.check()
         self._sizes.setdefault(volume.id, volume.size_gib)
         return {}
 
     def delete(self, volume: base.VolumeRef) -> None:
-        """Forget the volume; refused while it is granted."""
+        """Remove the volume; refused while it is granted."""
         self._perform(Call("delete", volume.id))
         if self._granted.get(volume.id):
             raise exception.BackendError(f"Volume {volume.id} is still exported.", final=True)
@@ -115,13 +115,13 @@ class FakeDriver(base.Driver):
     def extend(
         self, volume: base.VolumeRef, size_gib: int, exports: Sequence[base.Export]
     ) -> None:
-        """Remember the larger size."""
+        """Record the larger size."""
         self._perform(Call("extend", volume.id, others=_ids(exports)))
         fencing.check()
         self._sizes[volume.id] = max(size_gib, self._sizes.get(volume.id, 0))
 
     def grant(self, volume: base.VolumeRef, export: base.Export) -> base.ConnectionInfo:
-        """Remember the export.
+        """Record the export.
 
         :returns: ``data`` names the volume, the attachment and the mode
         """
@@ -138,12 +138,12 @@ class FakeDriver(base.Driver):
     def revoke(
         self, volume: base.VolumeRef, export: base.Export, others: Sequence[base.Export]
     ) -> None:
-        """Forget the export."""
+        """Remove the export."""
         self._perform(Call("revoke", volume.id, export.attachment_id, _ids(others)))
         self._forget(volume.id, [export.attachment_id])
 
     def boot_id(self) -> str:
-        """Name the life that :meth:`restart` began; the same in all processes until then."""
+        """Return the id that :meth:`restart` made; the same in all processes until then."""
         self._perform(Call("boot_id"))
         return self._boot_id
 
@@ -160,14 +160,14 @@ class FakeDriver(base.Driver):
         return _listed(volume.id, {each.attachment_id: each.mode for each in exports})
 
     def revoke_all_except(self, volume: base.VolumeRef, staying: Sequence[base.Export]) -> None:
-        """Forget all others, and those in another mode."""
+        """Remove all others, and those in another mode."""
         self._perform(Call("revoke_all_except", volume.id, others=_ids(staying)))
         wanted = {each.attachment_id: each.mode for each in staying}
         granted = self._granted.get(volume.id, {})
         self._forget(volume.id, [each for each in granted if granted[each] != wanted.get(each)])
 
     def list_volumes(self) -> Mapping[str, int]:
-        """List what this process made."""
+        """List what this process created."""
         return {volume: size * 2**30 for volume, size in list(self._sizes.items())}
 
     def _forget(self, volume_id: str, attachment_ids: Collection[str]) -> None:
@@ -180,12 +180,12 @@ class FakeDriver(base.Driver):
             self._granted.pop(volume_id, None)
 
     def restart(self) -> None:
-        """Behave like a backend that was restarted: forget the exports, keep the volumes."""
+        """Simulate a restart of the backend: remove the exports, keep the volumes."""
         self._granted.clear()
         self._boot_id = uuid.uuid4().hex
 
     def _perform(self, call: Call) -> None:
-        """Note the call, then be as slow and as broken as told."""
+        """Record the call, then be slow or fail as configured."""
         self.calls.append(call)
         if self.options.fake_delay:
             time.sleep(self.options.fake_delay)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether whoever works for a volume still may; asked by drivers before each change they make.
+"""Fencing: check, before each change at a backend, that this process may still make it.
 
-A process that was stopped for a while, or cut off from the database, may have been taken for dead:
-then another one works on its volume by now.  When it wakes up in the middle of a driver's method,
-this is what keeps it from going on.  The manager tells how to find out, and a driver asks::
+A process that was suspended, or cut off from the database, may have been declared dead: then
+another one works on its volume.  When the process continues in the middle of a driver's method,
+the check stops it.  The manager installs the check, and a driver calls it::
 
     fencing.check()
     self._control.new_target(name)
@@ -21,9 +21,9 @@ _liveness_fds: set[int] = set()
 
 
 def check() -> None:
-    """Raise unless the work that this thread does may still change something at the backend.
+    """Check that the operation of this thread may still change the backend.
 
-    :raises BackendError: never final: what was done before may have had effect
+    :raises BackendError: never final: earlier changes may have had effect
     """
     if (check_allowed := _check.get()) is not None:
         check_allowed()
@@ -31,9 +31,9 @@ def check() -> None:
 
 @contextlib.contextmanager
 def scope(check_allowed: Callable[[], None]) -> Iterator[None]:
-    """Have :func:`check` ask this check_allowed in what is done here, by this thread.
+    """Install a check for the block, in this thread.
 
-    :param check_allowed: raises BackendError where the answer is no
+    :param check_allowed: raises BackendError if changes are not allowed any more
     """
     token = _check.set(check_allowed)
     try:
@@ -43,19 +43,19 @@ def scope(check_allowed: Callable[[], None]) -> Iterator[None]:
 
 
 def liveness_fds() -> tuple[int, ...]:
-    """Return the file descriptors that the tools of this process have to inherit.
+    """Return the file descriptors that child processes of this process inherit.
 
     As long as one of them is open this process counts as alive: a tool that has outlived it may
-    still be changing something.
+    still change the backend.
     """
     return tuple(_liveness_fds)
 
 
 def add_liveness_fd(descriptor: int) -> None:
-    """Have the tools of this process inherit a file descriptor from now on."""
+    """Let child processes inherit a file descriptor from now on."""
     _liveness_fds.add(descriptor)
 
 
 def remove_liveness_fd(descriptor: int) -> None:
-    """End what :func:`add_liveness_fd` began."""
+    """Undo :func:`add_liveness_fd`."""
     _liveness_fds.discard(descriptor)

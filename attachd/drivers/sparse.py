@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes as sparse files of one folder; for the drivers that export such files.
+"""Volumes as sparse files in a folder; for the drivers that export such files.
 
-A volume takes room only where it was written, and is all zeros elsewhere.  A change is on disk
-when a method returns: the file and its folder are synchronized.
+A volume occupies only the blocks that were written, and reads as zeros elsewhere.  A change is on
+disk when a method returns: the file and its folder are synchronized.
 """
 
 from collections.abc import Iterator
@@ -22,22 +22,22 @@ _PLAIN_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]*")
 class SparseFiles:
     """The volumes of one backend, each a file named after its id.
 
-    :param folder: made on :meth:`prepare`, for its owner alone (0700); so are the files (0600)
+    :param folder: created by :meth:`prepare`, for its owner alone (0700); so are the files (0600)
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def prepare(self) -> None:
-        """Make the folder, or see that it can be used."""
+        """Create the folder, or check that it can be used."""
         make_private_folder(self.folder)
 
     def path(self, volume_id: str) -> Path:
-        """Tell where a volume is, whether it exists or not."""
+        """Return the path of a volume, whether it exists or not."""
         return self.folder / plain_name(volume_id)
 
     def existing(self, volume_id: str) -> Path:
-        """Tell where a volume is that has to exist."""
+        """Return the path of a volume; raises BackendError if it does not exist."""
         path = self.path(volume_id)
         if not path.is_file():
             raise exception.BackendError(
@@ -46,7 +46,7 @@ class SparseFiles:
         return path
 
     def create(self, volume: base.VolumeRef) -> None:
-        """Make the file, all zeros, unless it is there; never shorten it."""
+        """Create the file, all zeros, unless it exists; never shorten it."""
         path = self.path(volume.id)
         try:
             _grow(path, volume.size_gib * GIB, os.O_CREAT)
@@ -57,9 +57,9 @@ class SparseFiles:
             ) from error
 
     def clone(self, volume: base.VolumeRef, source_id: str) -> None:
-        """Make the file, beginning with what another one holds, unless it is there.
+        """Create the file with the content of another one, unless it exists.
 
-        It gets its name when it is complete, so that a copy which was interrupted is none.
+        It gets its name when it is complete, so that an interrupted copy does not count.
         """
         path, part = self.path(volume.id), self._part(volume.id)
         source = self.existing(source_id)
@@ -75,7 +75,7 @@ class SparseFiles:
             part.rename(path)
             sync_folder(self.folder)
         except (OSError, OverflowError, exception.BackendError) as error:
-            # Whoever may no longer go on does not clean up either.
+            # A process that may not continue must not clean up either.
             fencing.check()
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -85,11 +85,11 @@ class SparseFiles:
             ) from error
 
     def _part(self, volume_id: str) -> Path:
-        """Tell where a copy is while it is made."""
+        """Return the path of a copy in progress."""
         return self.folder / f".{plain_name(volume_id)}.part"
 
     def delete(self, volume_id: str) -> None:
-        """Remove the file, if it is there."""
+        """Delete the file, if it exists."""
         path = self.path(volume_id)
         with map_os_errors(f"Volume {volume_id} could not be deleted"):
             for each in (path, self._part(volume_id)):
@@ -98,7 +98,7 @@ class SparseFiles:
             sync_folder(self.folder)
 
     def extend(self, volume_id: str, size_gib: int) -> None:
-        """Make the file longer, the new part all zeros; never shorten it."""
+        """Extend the file with zeros; never shorten it."""
         path = self.existing(volume_id)
         with map_os_errors(f"Volume {volume_id} could not be extended"):
             _grow(path, size_gib * GIB)
@@ -109,7 +109,7 @@ class SparseFiles:
             return dict(_sizes(self.folder))
 
     def stats(self, protocol: str, **capabilities: bool) -> base.BackendStats:
-        """Measure the file system and add up the sizes of the volumes."""
+        """Return the size of the file system and the sum of the sizes of the volumes."""
         with map_os_errors(f"The folder {self.folder} could not be measured"):
             room = os.statvfs(self.folder)
             allocated = sum(size for _name, size in _sizes(self.folder))
@@ -128,7 +128,7 @@ class SparseFiles:
 
 
 def plain_name(identifier: str) -> str:
-    """Return an id that is safe as the name of a file; a UUID is."""
+    """Return an id that is safe as a file name, as a UUID is; raises BackendError for others."""
     if not _PLAIN_NAME.fullmatch(identifier):
         raise exception.BackendError(
             f"The id {identifier!r} cannot be the name of a file.", final=True
@@ -137,7 +137,7 @@ def plain_name(identifier: str) -> str:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder for its owner alone; one that exists is closed to others.
+    """Create a folder for its owner alone; an existing one gets that mode.
 
     :raises BackendError: naming the folder
     """
@@ -145,7 +145,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int) -> None:
-    """Make a folder of exactly this mode, whether it exists or not.
+    """Create a folder with exactly this mode; an existing one gets it.
 
     :raises BackendError: naming the folder
     """
@@ -159,7 +159,7 @@ def make_folder(folder: Path, mode: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Let the names in a folder survive a power cut."""
+    """Synchronize a folder, so that its names survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -169,7 +169,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def map_os_errors(what_failed: str) -> Iterator[None]:
-    """Turn an error of the operating system into one that says that only a retry can tell."""
+    """Convert an error of the operating system to a BackendError that is not final."""
     try:
         yield
     except (OSError, OverflowError) as error:

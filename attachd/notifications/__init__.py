@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells whoever listens what happens to volumes and types; called by the API and the manager.
+"""Notifications about volumes and types; called by the API and the manager.
 
-Where no driver is configured, nothing is done.  Nothing here ever fails its caller, or has it
-wait for a message queue: see sender.py.
+Without a configured driver they do nothing.  They never fail their caller, and never wait for the
+message queue: see sender.py.
 """
 
 from attachd.notifications.sender import enabled, flush, stop

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends notifications in a thread of its own, in order; used by the modules beside it.
+"""Send notifications in a thread of its own, in order.
 
-Each process has one queue and one thread, made when something is first told.  While the message
-queue does not take them, notifications are kept, and tried again as often as
-[oslo_messaging_notifications]retry says.  What is not sent in the end is lost, and each loss is
-logged and counted: when the queue is full, when something was tried often enough, when it cannot
-be put together, and when a process ends that still has some.
+Each process has one queue and one thread, created with the first notification.  While the message
+queue refuses them, notifications are kept, and retried as often as
+[oslo_messaging_notifications]retry says.  Each loss is logged and counted: when the queue is full,
+when the retries are exhausted, when the payload cannot be built, and when a process ends with
+notifications in its queue.
 
-Whoever has not heard that something began is not told that it ended.
+If the start event of an operation is lost, its end event is not sent.
 """
 
 import atexit
@@ -38,10 +38,10 @@ GROUP = "oslo_messaging_notifications"
 _START = ".start"
 _END = ".end"
 LONGEST_PAUSE = 5.0
-"""Seconds between two tries to send something."""
+"""Seconds between two retries."""
 
 FLUSH_WAIT = 0.25
-"""Seconds that may be waited for what was told to be sent."""
+"""Seconds that a caller may wait for queued notifications."""
 
 _OUTAGES = (messaging.MessagingException, kombu_exceptions.OperationalError, OSError)
 _MAX_REMEMBERED = 10_000
@@ -49,11 +49,11 @@ _PRIVATE = frozenset({"auth_token", "user_identity", "read_only", "show_deleted"
 
 
 class Event(NamedTuple):
-    """One notification, before it is put together.
+    """One notification, before its payload is built.
 
     :ivar kind: the event_type, such as "volume.attach.start"
-    :ivar about: the id of what it is about
-    :ivar payload: puts the payload together; called once, in the sender's thread
+    :ivar about: the id of its subject
+    :ivar payload: builds the payload; called once, in the sender's thread
     :ivar priority: info, warn or error
     """
 
@@ -72,7 +72,7 @@ class _Queued(NamedTuple):
 
 @functools.cache
 def enabled() -> bool:
-    """Tell whether anybody wants notifications; looked up once, as each request asks."""
+    """Return whether a notification driver is configured; cached, because each request asks."""
     try:
         drivers = CONF[GROUP].driver
     except cfg.NoSuchOptError:
@@ -88,17 +88,17 @@ def _register() -> None:
 
 
 def send(event: Event) -> None:
-    """Have something told, after all that this process has told before."""
+    """Queue a notification, after all earlier ones of this process."""
     _get_sender().put(_Queued(event, oslo_context.get_current(), now()))
 
 
 def now() -> datetime.datetime:
-    """Return the time in UTC, without saying so, as the tables do."""
+    """Return the time in UTC without a zone, as in the tables."""
     return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
 
 
 class _LostNotifications:
-    """Logs and counts what is lost, and remembers of what nobody has heard the beginning."""
+    """Logs and counts lost notifications, and remembers lost start events."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -106,7 +106,7 @@ class _LostNotifications:
         self.count = 0
 
     def add(self, event: Event, why: str) -> None:
-        """Note that something is not told."""
+        """Record the loss of a notification."""
         with self._lock:
             self.count += 1
             if event.kind.endswith(_START):
@@ -122,7 +122,7 @@ class _LostNotifications:
         )
 
     def lacks_start(self, event: Event) -> bool:
-        """Tell whether something ends of which the beginning was lost; it is forgotten then."""
+        """Return whether the start event of an end event was lost, and forget it."""
         if not self._lost_starts or not event.kind.endswith(_END):
             return False
         with self._lock:
@@ -133,7 +133,7 @@ class _LostNotifications:
 class Sender:
     """A queue, and the thread that empties it.
 
-    :ivar sent: how many notifications were sent
+    :ivar sent: number of notifications that were sent
     """
 
     def __init__(self) -> None:
@@ -152,11 +152,11 @@ class Sender:
 
     @property
     def lost(self) -> int:
-        """How many notifications were lost."""
+        """Number of notifications that were lost."""
         return self._losses.count
 
     def put(self, queued: _Queued) -> None:
-        """Add something, or note that it is lost."""
+        """Queue a notification, or record its loss."""
         with self._progress:
             try:
                 self._queue.put_nowait(queued)
@@ -169,13 +169,13 @@ class Sender:
             self._losses.add(queued.event, "the queue is full")
 
     def flush(self, timeout: float) -> None:
-        """Wait until all that was put so far has gone, unless the message queue refuses it."""
+        """Wait until all queued notifications are sent, unless the message queue refuses them."""
         with self._progress:
             last = self._taken
             self._progress.wait_for(lambda: self._done >= last or self._refused, timeout)
 
     def stop(self, timeout: float) -> None:
-        """Send what is there, and note as lost what has not gone after so many seconds."""
+        """Send the queued notifications; those left after the timeout are recorded as lost."""
         deadline = time.monotonic() + timeout
         with contextlib.suppress(queue.Full):  # then nothing has gone for all that time
             self._queue.put(None, timeout=timeout)
@@ -237,7 +237,7 @@ class Sender:
             getattr(notifier, event.priority)(queued.context, event.kind, payload)
 
     def _make_notifier(self) -> Any:
-        """Make oslo.messaging's notifier, whose drivers all send through its transport."""
+        """Create oslo.messaging's notifier, whose drivers all send through its transport."""
         transport = messaging.get_notification_transport(CONF)
         transport._send_notification = functools.partial(  # noqa: SLF001  pinned by test_sender.py
             self._send_with_retry,
@@ -259,10 +259,10 @@ class Sender:
         message: dict[str, Any],
         **options: Any,
     ) -> None:
-        """Send until it is sent, or was tried often enough; never raise.
+        """Send until success, or until the retries are exhausted; never raise.
 
-        What is raised here would be logged by oslo.messaging, with the payload.  Its own tries,
-        of which there are to be as many, do not begin before there has been a connection.
+        oslo.messaging would log an exception with the payload.  Its own retries begin only after a
+        first connection.
         """
         if self._sending is not None:
             message["timestamp"] = str(self._sending.at)
@@ -289,11 +289,11 @@ class Sender:
 
 
 class _Contexts(messaging.NoOpSerializer):
-    """Sends of a context who asked, and nothing that proves it."""
+    """Serializes the identity in a context, without credentials."""
 
     @staticmethod
     def serialize_context(context: Any) -> dict[str, Any]:
-        """Turn what oslo.messaging has left of a context into what JSON can say."""
+        """Convert the rest of a context to JSON values."""
         if not context:
             return {}
         values = {**context.to_dict(), "user_id": context.user_id}
@@ -314,10 +314,10 @@ def _get_sender() -> Sender:
 
 
 def flush() -> None:
-    """Wait, for a moment at most, until all that was told has been sent.
+    """Wait up to FLUSH_WAIT until all queued notifications are sent.
 
-    For what another process tells as soon as it has our answer: listeners hear it later then.
-    Nobody waits for a message queue that does not take anything.
+    Another process may notify as soon as it has the answer of this one: listeners get that later
+    then.  The wait ends if the message queue refuses notifications.
     """
     found = _sender
     if found is not None:
@@ -325,7 +325,7 @@ def flush() -> None:
 
 
 def stop() -> None:
-    """Send what is still kept, for [notifications]flush_timeout; called when a process ends."""
+    """Send queued notifications for [notifications]flush_timeout; called when a process ends."""
     global _sender
     with _lock:
         found, _sender = _sender, None
@@ -334,7 +334,7 @@ def stop() -> None:
 
 
 def reset_after_fork() -> None:
-    """Start anew without touching what is there, which after a fork is the parent's."""
+    """Drop queue and thread without touching them: after a fork they are the parent's."""
     global _sender, _lock
     _sender, _lock = None, threading.Lock()
     enabled.cache_clear()

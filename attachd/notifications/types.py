@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of volume types: the Block Storage service's volume_type* events."""
+"""Notifications about volume types: the Block Storage service's volume_type* events."""
 
 from collections.abc import Iterator, Mapping
 import contextlib
@@ -19,10 +19,10 @@ _SHOWN: Final = (
 
 
 def volume_type(event: str, row: Row) -> None:
-    """Tell that a type was changed.
+    """Notify that a type was changed.
 
     :param event: create, update or delete
-    :param row: of the type, after it; the last one of a type that is gone
+    :param row: of the type, after it; the last one of a type that is deleted
     """
     if sender.enabled():
         _tell(f"volume_type.{event}", row["id"], "volumeType", {"volume_types": _type(row)})
@@ -32,7 +32,7 @@ def volume_type(event: str, row: Row) -> None:
 def failures_of_type(
     event: str, type_id: str | None = None, name: str | None = None
 ) -> Iterator[None]:
-    """Tell when a type is not changed, and why."""
+    """Notify if the block fails to change a type, with the reason."""
     try:
         yield
     except exception.AttachdError as error:
@@ -45,10 +45,10 @@ def failures_of_type(
 
 
 def type_specs(event: str, row: Row, **changed: Any) -> None:
-    """Tell that extra specs of a type were changed.
+    """Notify that extra specs of a type were changed.
 
     :param event: create, update or delete
-    :param changed: ``specs``, a dict, of those that were set at once; ``id``, the name of one
+    :param changed: ``specs``, a dict, if several were set at a time; ``id``, the name of one
     """
     if sender.enabled():
         times = {name: _plain(row.get(name)) for name in ("created_at", "updated_at")}

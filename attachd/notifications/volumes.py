@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of volumes: the Block Storage service's volume.* events and their payload.
+"""Notifications about volumes: the Block Storage service's volume.* events and their payload.
 
-A payload holds no connector, no connection_info and no secret of a connection.
+A payload contains no connector, no connection_info and no secret of a connection.
 """
 
 from collections import OrderedDict
@@ -23,7 +23,7 @@ COLUMNS: Final = (
     "project_id", "host", "user_id", "availability_zone", "volume_type_id", "name",
     "launched_at", "created_at", "status", "size_gib", "metadata",
 )  # fmt: skip
-"""What a payload needs of a volume."""
+"""Columns of a volume in a payload."""
 
 _ATTACHMENT: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -39,11 +39,11 @@ _ATTACHMENT: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 ATTACHMENT_COLUMNS: Final = (*_ATTACHMENT.values(), "state")
-"""What a payload needs of an attachment."""
+"""Columns of an attachment in a payload."""
 
 _MAX_REMEMBERED: Final = 1000
 _recent: OrderedDict[str, Row] = OrderedDict()
-"""Volumes as they were read last, for those that are gone by now; only for the sender's thread."""
+"""Last read rows of volumes, for those that are deleted; used only in the sender's thread."""
 
 
 def volume(
@@ -55,21 +55,20 @@ def volume(
     host: str | None = None,
     **more: Any,
 ) -> None:
-    """Tell that something happens to a volume.
+    """Notify that an operation on a volume starts or ends.
 
     :param event: what follows "volume.", such as "attach.start"
-    :param known: columns of the volume as they are at this moment; what is missing of COLUMNS is
-        read, a little later
+    :param known: columns of the volume at this moment; missing COLUMNS are read later
     :param attachments: rows of all its attachments at this moment; None: they are read
-    :param host: who tells it, such as ``host@backend``; None: [DEFAULT]host
-    :param more: what the payload has besides
+    :param host: publisher, such as ``host@backend``; None: [DEFAULT]host
+    :param more: additional fields of the payload
     """
     if sender.enabled():
         sender.send(_event(event, volume_id, known, attachments, host, more))
 
 
 def urgent_volume(event: str, volume_id: str, **more: Any) -> None:
-    """Tell of a volume what somebody should look at; see :func:`volume`."""
+    """Notify with priority "warn"; see :func:`volume`."""
     if sender.enabled():
         told = _event(event, volume_id, None, None, None, more)
         sender.send(told._replace(priority="warn"))
@@ -83,7 +82,7 @@ def _event(
     host: str | None,
     more: Mapping[str, Any],
 ) -> sender.Event:
-    # Copies, of what may be told: the rows go on to change.
+    # Copies, because the rows change afterwards.
     kept = {name: known[name] for name in COLUMNS if name in known} if known else {}
     shown = None if attachments is None else _attachments(attachments)
     return sender.Event(

@@ -17,10 +17,10 @@ from attachd.objects.volume import Volume, backend_of
 
 @base.Registry.register
 class Attachment(base.AttachdObject):
-    """A promise that one volume is reachable from one host.
+    """The attachment of one volume to one host.
 
-    ``connector`` and ``connection_info`` hold secrets: what lists attachments leaves them out.
-    ``volume_host`` and ``volume_status`` are of the volume, at the time of loading.
+    ``connector`` and ``connection_info`` contain secrets: lists omit them.  ``volume_host`` and
+    ``volume_status`` are those of the volume when the object was loaded.
     """
 
     # 1.0: Initial version
@@ -110,17 +110,17 @@ class Attachment(base.AttachdObject):
         return backend_of(self.volume_host)
 
     def complete(self) -> None:
-        """Note that the host uses the volume now; raises InvalidTransition."""
+        """Record that the host uses the volume; raises InvalidTransition."""
         db.complete({name: getattr(self, name) for name in _TOLD})
         self.state = states.AttachmentState.ATTACHED.value
 
     def cancel(self) -> None:
-        """Give a reservation up; raises InvalidTransition when it is more than that by now."""
+        """Cancel a reservation; raises InvalidTransition if it is more than that."""
         db.move(self.id, self.volume_id, states.Event.CANCEL)
 
 
 _TOLD = ("id", "project_id", "volume_id", "kind", "host", "instance_uuid")
-"""What is known of an attachment that is not read again."""
+"""The fields that an event about an attachment needs."""
 
 _EMPTY: dict[str, Any] = dict.fromkeys(
     (

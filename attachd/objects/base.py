@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base class and serializer of the objects that cross RPC."""
+"""Base class, serializer and versions of the objects that cross RPC."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,12 +12,12 @@ from attachd.context import RequestContext
 
 
 class AttachdObject(base.VersionedObject):
-    """An object with a version: fields, a few one-line verbs, and nothing else.
+    """An object with a version: fields and a few short methods.
 
-    A new minor version only adds fields, which whoever does not know them can do without; what
-    nobody may overlook takes a new major version.
+    A new minor version only adds fields that older receivers can do without; any other change
+    needs a new major version.
 
-    :cvar ADDED: since which version there are those fields that version 1.0 did not have
+    :cvar ADDED: versions that introduced fields which version 1.0 did not have
     """
 
     OBJ_PROJECT_NAMESPACE = "attachd"
@@ -26,9 +26,9 @@ class AttachdObject(base.VersionedObject):
 
     @classmethod
     def from_row(cls, context: RequestContext | None, row: Mapping[str, Any]) -> Self:
-        """Build the object from a row of the database; fields that it lacks stay unset.
+        """Build the object from a row of the database; missing fields stay unset.
 
-        The columns are of the same types as the fields, so that nothing has to be converted.
+        The columns have the types of the fields, so no value is converted.
         """
         obj = cls(context)
         kept = vars(obj)
@@ -38,7 +38,7 @@ class AttachdObject(base.VersionedObject):
         return obj
 
     def obj_make_compatible(self, primitive: dict[str, Any], target_version: str) -> None:
-        """Leave out what an older version does not have."""
+        """Remove the fields that an older version does not have."""
         super().obj_make_compatible(primitive, target_version)
         for name, since in self.ADDED.items():
             if number(target_version) < number(since):
@@ -46,15 +46,15 @@ class AttachdObject(base.VersionedObject):
 
 
 class Registry(base.VersionedObjectRegistry):
-    """Knows every object class by name and version."""
+    """Registry of the object classes by name and version."""
 
 
 class Serializer(base.VersionedObjectSerializer):
-    """Turns our objects, anywhere in the arguments of a call, into primitives and back.
+    """Serializes attachd's objects, anywhere in the arguments of a call.
 
-    Of an object that somebody newer has sent, what is known here is read.
+    Of an object of a newer sender, the known fields are read.
 
-    :param targets: the versions to send, by the names of objects; the others go as they are
+    :param targets: versions to send, by the names of objects; others are sent as they are
     """
 
     OBJ_BASE_CLASS = AttachdObject
@@ -64,7 +64,7 @@ class Serializer(base.VersionedObjectSerializer):
         self._targets = dict(targets or {})
 
     def serialize_entity(self, context: Any, entity: Any) -> Any:
-        """Turn what the receiver knows of an object into what JSON can say."""
+        """Serialize an object in the version that the receiver knows."""
         if isinstance(entity, AttachdObject):
             known = self._targets.get(entity.obj_name(), entity.VERSION)
             return entity.obj_to_primitive(min(known, entity.VERSION, key=number))
@@ -87,7 +87,7 @@ _NAME, _VERSION, _DATA, _CHANGES = (
 
 
 def _as_known(primitive: dict[str, Any]) -> dict[str, Any]:
-    """Leave out of a newer object the fields that only the sender knows."""
+    """Remove the fields of a newer object that only the sender knows."""
     kinds = Registry.obj_classes().get(primitive[_NAME])
     if not kinds:
         return primitive
@@ -100,24 +100,24 @@ def _as_known(primitive: dict[str, Any]) -> dict[str, Any]:
 
 
 class JsonType(fields.FieldType[Any]):
-    """Any JSON value, kept as it is."""
+    """Any JSON value, unchanged."""
 
     @staticmethod
     def coerce(_obj: Any, _attr: str, value: Any) -> Any:
-        """Accept what JSON can say; the serializer on the wire checks it."""
+        """Accept the value; the serializer of the message checks it."""
         return value
 
 
 class JsonField(fields.AutoTypedField[Any]):
-    """A field for JSON whose keys are the callers' affair."""
+    """A field for JSON with keys that callers choose."""
 
     AUTO_TYPE = JsonType()
 
 
 def scope(context: RequestContext) -> str | None:
-    """Return the project whose rows the caller sees, or None for those of all projects.
+    """Return the project whose rows the caller sees; None: all projects.
 
-    Whoever has no project, and is no administrator, sees none: no row has an empty one.
+    A caller without a project who is no administrator sees no rows: no row has an empty project.
     """
     return None if context.is_admin else context.project_id or ""
 
@@ -129,7 +129,7 @@ _RAISED = {"1.0": {"Attachment": "1.0", "Volume": "1.0"}}
 
 
 def of_contract(version: str) -> Manifest:
-    """Return what whoever speaks this version of the contract surely knows."""
+    """Return the object versions that belong to a version of the contract."""
     known: dict[str, str] = {}
     for since, raised in _RAISED.items():
         if number(since) <= number(version):
@@ -138,17 +138,17 @@ def of_contract(version: str) -> Manifest:
 
 
 def newest() -> Manifest:
-    """Return what this code knows."""
+    """Return the object versions of this code."""
     classes = Registry.obj_classes()
     return tuple(sorted((name, found[0].VERSION) for name, found in classes.items()))
 
 
 def to_text(manifest: Manifest) -> str:
-    """Write a manifest as ``Attachment 1.2, Volume 1.2``."""
+    """Format a manifest as ``Attachment 1.2, Volume 1.2``."""
     return ", ".join(" ".join(pair) for pair in manifest)
 
 
 def from_text(text: str) -> Manifest:
-    """Read what :func:`to_text` wrote."""
+    """Parse the result of :func:`to_text`."""
     pairs = (each.partition(" ") for each in text.split(", "))
     return tuple((name, version) for name, _space, version in pairs)

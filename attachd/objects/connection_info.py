@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection as hosts are told of it; for the API's views and the managers' registry of agents.
+"""Connection info as hosts get it; for the API's views and for desired states of agents.
 
-Callers of the API and agents get the same, so that whoever connects by hand and whoever is an
-agent need not be told apart.  It stands here because both rooms see it, and because it makes what
-crosses RPC out of what is stored; it needs nothing but a row.
+Callers of the API and agents get the same.  The module belongs to both, and needs only a row.
 """
 
 from collections.abc import Mapping
@@ -16,12 +14,12 @@ _BACKENDS: Final = uuid.UUID("7c6b1a3e-0e0f-4a0b-9d4c-1f7a5f3f4f10")
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten what the driver said of an attachment, and add what it may have left unsaid.
+    """Return the driver's connection info of an attachment, flat and with defaults.
 
     :param row: of an attachment with a connection
-    :returns: as os-brick's connect_volume() takes it, with ``driver_volume_type``; it holds
+    :returns: as os-brick's connect_volume() takes it, with ``driver_volume_type``; it contains
         secrets
-    :raises SecretUnreadable: it cannot be opened
+    :raises SecretUnreadable: it cannot be decrypted
     """
     stored = encryption.decrypted(row["connection_info"])
     return {
@@ -33,7 +31,7 @@ def flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data(stored: Mapping[str, Any], mode: str) -> dict[str, Any]:
-    """Return what a host is told of a connection, whatever the driver left unsaid.
+    """Return the connection data that a host gets, with defaults for what the driver omitted.
 
     :param stored: as drivers.base.ConnectionInfo
     """
@@ -47,7 +45,7 @@ def data(stored: Mapping[str, Any], mode: str) -> dict[str, Any]:
 
 
 def service_uuid(backend: str) -> str:
-    """Name a backend by a UUID that is always the same; hosts take it for a lock's name.
+    """Return the constant UUID of a backend; os-brick uses it as the name of a lock.
 
     :param backend: ``host@backend``
     """

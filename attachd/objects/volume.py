@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume as it crosses RPC; loaded by the API, worked on by the manager."""
+"""A volume as it crosses RPC; loaded by the API, used by the manager."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -62,9 +62,9 @@ class Volume(base.AttachdObject):
         values: Mapping[str, Any],
         idempotency_claim: IdempotencyClaim | None = None,
     ) -> "Volume":
-        """Store a volume that a backend, ``values["host"]``, is still to create.
+        """Store a volume that the backend ``values["host"]`` has yet to create.
 
-        :param idempotency_claim: of the key that it is made for
+        :param claim: of the idempotency key of the request
         """
         metadata = values.get("metadata", {})
         if idempotency_claim is None:
@@ -82,15 +82,15 @@ class Volume(base.AttachdObject):
 
     @property
     def readonly(self) -> bool:
-        """Whether hosts may only read it from now on."""
+        """Whether hosts may only read it."""
         return bool(self.admin_metadata.get(READONLY) == "True")
 
     def fire(self, event: states.Event, **values: Any) -> None:
-        """Move along one arrow of the state table, saving ``values``."""
+        """Apply one transition of the state table, and store ``values``."""
         self._follow(db.move(self.id, event, values), values)
 
     def extend(self, size_gib: int) -> None:
-        """Move to where its backend lets it grow; raises QuotaExceeded."""
+        """Apply the transition to extending; raises QuotaExceeded."""
         self._follow(db.extend(self.id, self.project_id, size_gib))
 
     def _follow(self, row: Mapping[str, Any], values: Iterable[str] = ()) -> None:
@@ -100,5 +100,5 @@ class Volume(base.AttachdObject):
 
 
 def backend_of(host: str | None) -> str:
-    """Cut the pool off a volume's host: ``host@backend#pool`` is served by ``host@backend``."""
+    """Return the backend of a volume's host: ``host@backend#pool`` without ``#pool``."""
     return (host or "").partition("#")[0]

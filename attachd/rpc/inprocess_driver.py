@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An oslo.messaging driver for API and manager in one process: ``inprocess://[name][/vhost]``.
+"""oslo.messaging driver for API and manager in one process: ``inprocess://[name][/vhost]``.
 
-oslo.messaging loads it by entry point; whoever uses a transport cannot tell it from RabbitMQ
-but by its speed.  Messages become JSON on the way, errors are rebuilt from what JSON kept of
-them, a message waits in a queue that somebody once listened to, and is lost where nobody ever
-did.
+oslo.messaging loads it by entry point.  It behaves like RabbitMQ: messages are converted to JSON,
+errors are rebuilt from JSON, a message waits in the queue of a server that is away, and is lost if
+there was never such a server.
 
 A call costs two switches of threads: the sender puts its message into the server's pool itself,
-and waits until a thread of that pool wakes it up with the answer.
+and waits until a thread of that pool wakes it with the answer.
 """
 
 from collections import deque
@@ -27,17 +26,17 @@ from oslo_messaging._drivers import (  # pinned by tests/unit/rpc/test_inprocess
 from oslo_serialization import jsonutils
 
 Replies = queue.SimpleQueue[str]
-"""What comes back from a server: JSON of ``{"result", "failure", "ending"}``."""
+"""Messages from a server to a caller: JSON of ``{"result", "failure", "ending"}``."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """What lies in a queue.
+    """A message in a queue.
 
     :ivar text: JSON of ``{"context", "message"}``
-    :ivar replies: where the answer goes; None after a cast
-    :ivar monitor: the sender wants a sign of life within so many seconds
-    :ivar expires: on the monotonic clock; nobody waits for the answer after that
+    :ivar replies: queue for the answer; None for a cast
+    :ivar monitor: seconds within which the sender expects a heartbeat
+    :ivar expires: on the monotonic clock; the sender waits no longer
     """
 
     text: str
@@ -46,12 +45,12 @@ class Message:
     expires: float | None = None
 
     def expired(self) -> bool:
-        """Tell whether its sender has given up."""
+        """Return whether the sender has timed out."""
         return self.expires is not None and self.expires <= time.monotonic()
 
 
 class Incoming(base.RpcIncomingMessage):
-    """A message in the hands of a server."""
+    """A message that a server has received."""
 
     def __init__(self, message: Message) -> None:
         content = jsonutils.loads(message.text)
@@ -68,7 +67,7 @@ class Incoming(base.RpcIncomingMessage):
         self._answer(result=reply, failure=failure, ending=True)
 
     def heartbeat(self) -> None:
-        """Tell the caller that the work goes on."""
+        """Tell the caller that the work continues."""
         self._answer(result=None, failure=None, ending=False)
 
     def _answer(self, **content: Any) -> None:
@@ -76,18 +75,18 @@ class Incoming(base.RpcIncomingMessage):
             self._replies.put(jsonutils.dumps(content))
 
     def requeue(self) -> None:
-        """Do nothing: a message is acknowledged before it is worked on, as on RabbitMQ."""
+        """Do nothing: a message is acknowledged before it is processed, as on RabbitMQ."""
 
 
 class Queue:
-    """Messages in order, each for one consumer, whose turns go round."""
+    """Messages in order, distributed round robin to consumers."""
 
     def __init__(self) -> None:
         self._waiting: deque[Message] = deque()
         self._consumers: deque[Listener] = deque()
 
     def put(self, message: Message) -> None:
-        """Hand the message to a consumer, or keep it for the next one."""
+        """Give the message to a consumer, or keep it for the next one."""
         if not self._consumers:
             self._waiting.append(message)
             return
@@ -95,7 +94,7 @@ class Queue:
         self._consumers[0].take(message)
 
     def join(self, consumer: "Listener") -> None:
-        """Add a consumer; it gets what has been waiting."""
+        """Add a consumer; it gets the waiting messages."""
         self._consumers.append(consumer)
         while self._waiting:
             message = self._waiting.popleft()
@@ -103,7 +102,7 @@ class Queue:
                 consumer.take(message)
 
     def leave(self, consumer: "Listener") -> None:
-        """Remove a consumer; it gets nothing any more."""
+        """Remove a consumer."""
         if consumer in self._consumers:
             self._consumers.remove(consumer)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much this process logs, by logger; changed while it runs by the API and by managers."""
+"""Log levels of this process, by logger; changed at run time by the API and by managers."""
 
 from collections.abc import Iterator
 import logging
@@ -11,7 +11,7 @@ LEVELS: Final = ("INFO", "WARNING", "ERROR", "DEBUG")
 
 
 def change(prefix: str, level: str) -> None:
-    """Have loggers log what is at least as grave as a level, until the process ends.
+    """Set the level of loggers until the process ends.
 
     :param prefix: of their names; empty: all of attachd's and of OpenStack's libraries
     :param level: one of LEVELS
@@ -32,8 +32,7 @@ def current(prefix: str) -> dict[str, str]:
 
 
 def _loggers(prefix: str) -> Iterator[logging.Logger]:
-    # Libraries that know nothing of oslo.log may log what is secret: whoever wants to read them
-    # has to name them.
+    # Libraries without oslo.log may log secrets: they have to be named explicitly.
     listed = log.get_loggers()
     for name, logger in sorted(logging.root.manager.loggerDict.items()):
         wanted = name.startswith(prefix) if prefix else name in listed

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and measures, if that is wanted; else each call costs a look at a variable.
+"""Record metrics, if they are enabled; otherwise each call costs one test of a variable.
 
-What one process counts is kept in its memory, or, where several tell it as one, in files that
-they map into theirs (``slots``).  What cannot be counted there is lost: nobody's work may end
-with an error of ours.  No gauge is kept: what may go down is found out when somebody asks, so a
-process that dies leaves nothing behind that was true only of itself.
+The values of a process are in its memory, or, where several processes export as one, in files that
+they map.  A value that cannot be recorded is lost: an operation must not fail because of metrics.
+There are no gauges here: they are computed on request, so a process that dies leaves no stale
+values.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,13 +28,13 @@ LOG = log.getLogger(__name__)
 
 
 class Recorder:
-    """The counters of this process.
+    """The counters and histograms of this process.
 
-    :ivar registry: what Prometheus is told
+    :ivar registry: the registry that is exported
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Make them all.
+        """Create all metrics.
 
         :param folder: shared with other processes; None: there are none
         :raises ConfigurationError: it cannot be used
@@ -55,7 +55,7 @@ class Recorder:
         return made.labels(*labels) if metric.labels else made
 
     def follow_total(self, metric: Metric, total: float) -> None:
-        """Have a counter follow one that is kept elsewhere, and may begin anew."""
+        """Update a counter from an external total, which may restart at 0."""
         with self._lock:
             before = self._totals.get(metric.name, 0.0)
             self._totals[metric.name] = total
@@ -66,8 +66,8 @@ class Recorder:
 def _map_into(folder: Path) -> None:
     """Keep values in files from now on.
 
-    The library decides that by a variable of the environment when it is imported, long before
-    any configuration is read; so it is told here.
+    The library decides that by an environment variable when it is imported, long before the
+    configuration is read, so its value class is set here.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,17 +92,17 @@ def _make(metric: Metric, registry: prometheus_client.CollectorRegistry) -> Any:
 
 class _State:
     recorder: Recorder | None = None
-    failure = ""  # what was wrong when something could not be counted last
+    failure = ""  # the last failure to record a value
 
 
 _state = _State()
 
 
 def start(folder: Path | None = None) -> Recorder:
-    """Count in this process, and in what is forked from it, from now on.
+    """Record in this process, and in its forked children, from now on.
 
     :param folder: see :class:`Recorder`
-    :returns: the one that there is, if counting has begun already
+    :returns: the existing recorder, if there is one
     """
     if _state.recorder is None:
         _state.recorder = Recorder(folder)
@@ -110,12 +110,12 @@ def start(folder: Path | None = None) -> Recorder:
 
 
 def stop() -> None:
-    """Count no more, and forget what was counted; for tests."""
+    """Stop recording, and drop the values; for tests."""
     _state.recorder, _state.failure = None, ""
 
 
 def is_on() -> bool:
-    """Tell whether anything is counted."""
+    """Return whether metrics are recorded."""
     return _state.recorder is not None
 
 
@@ -132,12 +132,12 @@ def count(metric: Metric, *labels: str, by: float = 1) -> None:
 
 
 def init_counter(metric: Metric, *labels: str) -> None:
-    """Have a counter told as 0 from now on: what appears with its first rise has not risen."""
+    """Export a counter as 0 from now on, so that its first increment is visible as a rise."""
     count(metric, *labels, by=0)
 
 
 def observe(metric: Metric, seconds: float, *labels: str) -> None:
-    """Note in a histogram how long something took."""
+    """Record a duration in a histogram."""
     if (recorder := _state.recorder) is not None:
         try:
             recorder.child(metric, labels).observe(seconds)
@@ -146,21 +146,21 @@ def observe(metric: Metric, seconds: float, *labels: str) -> None:
 
 
 def _log_failure(error: Exception) -> None:
-    """Log what is wrong, once as long as it is the same."""
+    """Log why metrics are not recorded, once per reason."""
     if _state.failure != (said := f"{type(error).__name__}: {error}"):
         _state.failure = said
-        LOG.warning("What this process does is not counted: %s", said)
+        LOG.warning("Metrics of this process are not recorded: %s", said)
 
 
 def sync_external(totals: Mapping[Metric, float]) -> None:
-    """Have counters show what somebody else counts."""
+    """Update counters from totals that are counted elsewhere."""
     if _state.recorder is not None:
         for metric, total in totals.items():
             _state.recorder.follow_total(metric, total)
 
 
 OutcomeMapper = Callable[[Exception], str]
-"""What an error is called in the label ``outcome``; there are few such names."""
+"""Maps an error to a value of the label ``outcome``; there are few such values."""
 
 
 @contextlib.contextmanager
@@ -170,9 +170,10 @@ def timed(
     *labels: str,
     outcome_of: OutcomeMapper = lambda _error: "error",
 ) -> Iterator[None]:
-    """Count what happens in the block and note how long it takes, whatever comes of it.
+    """Count the block and record its duration, whether it succeeds or fails.
 
-    :param counter: has the histogram's labels, and ``outcome``: "ok", or what ``outcome_of`` says
+    :param counter: has the histogram's labels, and ``outcome``: "ok", or the value of
+        ``outcome_of``
     """
     if _state.recorder is None:
         yield
@@ -189,7 +190,12 @@ def timed(
 
 
 class ProcessSlots:
-    """The numbers of those who share a folder; a process has one until it ends."""
+    """Small numbers for the living processes of a machine that share a folder.
+
+    The values of a process are in files with its number.  The next process that gets the number
+    continues them, so there are never more files than processes at a time, and no counter
+    decreases when a process ends.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -199,7 +205,7 @@ class ProcessSlots:
         self._file: int | None = None
 
     def acquire(self) -> int:
-        """Return the number of the process that asks; a forked one has another than its parent.
+        """Return the number of the calling process; a forked one gets another than its parent.
 
         :raises OSError: the folder cannot be used
         """

@@ -46,7 +46,7 @@ class Operation:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Duration so far."""
         return time.monotonic() - self.started
 
 
@@ -58,13 +58,13 @@ _state = _State()
 
 
 def current() -> Operation | None:
-    """Return what this thread works on; None: nothing that takes long."""
+    """Return the operation of this thread; None: it has none."""
     return _state.at
 
 
 @contextlib.contextmanager
 def operation() -> Iterator[Operation]:
-    """Say that this thread works on something else now, until the end of the block."""
+    """Start an operation of this thread, which ends with the block."""
     before, _state.at = _state.at, Operation()
     try:
         yield _state.at
@@ -74,7 +74,7 @@ def operation() -> Iterator[Operation]:
 
 @contextlib.contextmanager
 def step(name: str) -> Iterator[None]:
-    """Note how long the block takes, if it is part of a piece of work."""
+    """Record the duration of the block, if this thread has an operation."""
     at = _state.at
     if at is None:
         yield

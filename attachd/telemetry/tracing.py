@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces in OpenTelemetry, if that is wanted; begun by each process.
+"""Traces in OpenTelemetry, if they are enabled; set up by each process.
 
-oslo.middleware makes the span of a request, oslo.messaging those of calls, and carries the trace
-to the other side.  What a manager does is ours.  All go to one collector, which the options of
-oslo.middleware name; where they are off, a span is a look at a variable.
+oslo.middleware creates the span of a request, oslo.messaging those of calls, and passes the trace
+to the other side.  attachd adds spans for the manager's operations.  All go to one collector,
+which the options of oslo.middleware name; if they are off, a span costs one test of a variable.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def setup(program: str) -> None:
     """Send traces from now on; a forked process calls it again.
 
     :param program: the name of the service in traces, unless the configuration has another
-    :raises ConfigurationError: what is needed for it is not installed
+    :raises ConfigurationError: a required library is not installed
     """
     tracing.set_defaults(service_name=program)
     CONF.register_opts(tracing.TRACING_OPTS, group="oslo_middleware_tracing")
@@ -45,15 +45,15 @@ def setup(program: str) -> None:
 
 
 def is_on() -> bool:
-    """Tell whether traces are sent."""
+    """Return whether traces are sent."""
     return _State.tracer is not None
 
 
 @contextlib.contextmanager
 def span(name: str, **facts: str) -> Iterator[None]:
-    """Make the block a part of what this thread is at, in traces.
+    """Record the block as a span of the current trace.
 
-    :param facts: told with it; no secrets
+    :param facts: attributes; no secrets
     """
     if _State.tracer is None:
         yield

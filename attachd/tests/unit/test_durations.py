@@ -16,6 +16,6 @@ class AgeTest(unittest.TestCase):
         for text in ("", "2", "h", "two", "-1h", "2w", "1e3s", "999999d", "\u0662h", "1h\n"):
             with (
                 self.subTest(text),
-                self.assertRaisesRegex(argparse.ArgumentTypeError, "no length of time"),
+                self.assertRaisesRegex(argparse.ArgumentTypeError, "not a duration"),
             ):
                 durations.age(text)
