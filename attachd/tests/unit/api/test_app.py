@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the application is put together, and what it takes for granted of pecan."""
+"""Tests of the WSGI application, and of the functions of pecan that it patches."""
 
 import inspect
 from unittest import mock
@@ -74,7 +74,7 @@ class MiddlewareTest(Case):
 
 
 class PecanTest(Case):
-    """pecan's private function is the one that ours stands for."""
+    """The private function of pecan that is patched."""
 
     def test_patched_pecan_uses_cached_signatures(self):
         app.patch_pecan_cache()

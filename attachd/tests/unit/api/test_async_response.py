@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients would like, as RFC 7240 has them say it."""
+"""Tests of the preference for an asynchronous response (RFC 7240)."""
 
 import unittest
 from unittest import mock

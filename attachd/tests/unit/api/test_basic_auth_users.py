@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which accounts the two files give, and what becomes of them when the files change."""
+"""Tests of the users of basic authentication, and of changes to their files."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ class Case(unittest.TestCase):
         self.write(self.roles, ROLES)
 
     def write(self, path, text, mode=0o640):
-        """Replace a file as htpasswd and editors do, so that its inode is another one."""
+        """Replace a file by a new inode, as htpasswd and editors do."""
         new = path.with_suffix(".new")
         new.write_text(text)
         new.chmod(mode)

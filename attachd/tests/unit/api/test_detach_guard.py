@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may delete an attachment that a server may use, with Compute replaced."""
+"""Tests of the protection of attachments in use, with Nova replaced."""
 
 import unittest
 from unittest import mock

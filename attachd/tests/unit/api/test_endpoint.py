@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declaring endpoints, choosing among them, calling them."""
+"""Tests of the declaration, selection and call of endpoints."""
 
 import json
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults made of exceptions."""
+"""Tests of the conversion of exceptions into faults."""
 
 import json
 import unittest

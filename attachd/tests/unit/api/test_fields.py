@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fields that bodies have in common."""
+"""Tests of the schemas and parsers of single fields."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may filter which list by what, and what an operator may say about it."""
+"""Tests of the filters of lists, and of the operator's file."""
 
 import datetime
 import json
@@ -24,7 +24,7 @@ class Case(unittest.TestCase):
         self.addCleanup(filters.reset)
 
     def say(self, text):
-        """Have the operator say something in a file."""
+        """Configure an operator's file with this content."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         path = Path(folder.name) / "filters.json"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short and the long answer of /healthcheck."""
+"""Tests of the short and the detailed response of /healthcheck."""
 
 import datetime
 import itertools

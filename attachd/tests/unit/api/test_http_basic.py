@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is asked for a name and a password, and what they are told."""
+"""Tests of HTTP basic authentication."""
 
 import base64
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one key does with one request, with the table replaced; see functional/test_idempotency."""
+"""Tests of idempotency keys, with the table replaced; see functional/test_idempotency."""
 
 import itertools
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for callers, however they are identified."""
+"""Tests of the common parts of authentication strategies."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is believed of callers with tokens, and what is answered when Keystone fails.
+"""Tests of Keystone authentication and of its failures.
 
 Tokens are looked up in a table here; tests/functional/test_keystone.py asks a real Keystone.
 """

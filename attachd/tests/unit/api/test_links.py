@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links in answers."""
+"""Tests of links in responses."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of microversions and its negotiation."""
+"""Tests of the table of microversions and of their negotiation."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who callers are where nobody checks it."""
+"""Tests of the strategy without authentication."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom the API asks about servers, and what it makes of the answers."""
+"""Tests of the queries to Nova."""
 
 import unittest
 from unittest import mock
@@ -20,7 +20,7 @@ ATTACHMENT = "44444444-2222-3333-4444-555555555555"
 
 
 def environ(*services):
-    """What keystonemiddleware leaves: the catalogue has these (type, interface, region, URL)."""
+    """Return an environ of keystonemiddleware; a service is (type, interface, region, URL)."""
     catalogue = [
         {
             "type": kind,
@@ -112,7 +112,7 @@ class VolumeUseTest(Case):
         self.assertIn("Nothing has been changed", str(caught.exception))
 
     def assert_told(self, logged, says):
-        """The operator is told more than the caller."""
+        """Check that the log has more details than the response."""
         with self.assertLogs("attachd.api.nova", "WARNING") as logs:
             self.assert_unavailable(f"cannot be reached .{says}")
         self.assertIn(logged, logs.output[0])
@@ -167,7 +167,7 @@ class VolumeUseTest(Case):
 
     def test_silent_server_times_out(self):
         self.fake.be_silent()
-        self.set(read_timeout=0.3)  # no answer ever comes, slow or not
+        self.set(read_timeout=0.3)  # the server never answers
         self.assert_unavailable("longer to answer")
 
     def test_unreachable_server_is_unavailable(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An administrator deletes what a server may use: who may, and what is left in writing."""
+"""Tests of the override of the check with Nova."""
 
 import unittest
 

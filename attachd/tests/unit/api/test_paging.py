@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters that all lists have."""
+"""Tests of the parameters that all lists have."""
 
 import unittest
 from unittest import mock

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules, personas and how they are enforced."""
+"""Tests of rules, personas and their enforcement."""
 
 from pathlib import Path
 import tempfile
@@ -105,7 +105,7 @@ class FilesTest(Case):
             self.assertTrue(policy.allows(context("guest"), RULE, target()))
 
     def _later(self, seconds=2.0):
-        """Let some time pass for the rules."""
+        """Move the clock past the next check of the files."""
         now = getattr(self, "_now", time.monotonic()) + seconds
         self._now = now
         passing = mock.patch.object(policy.time, "monotonic", return_value=now)
@@ -184,7 +184,7 @@ class FilesTest(Case):
 
 
 class CacheTest(Case):
-    """Within one request nothing is decided twice."""
+    """Within one request decisions are cached."""
 
     def setUp(self):
         super().setUp()
@@ -218,7 +218,7 @@ class CacheTest(Case):
 
 
 class RegisterTest(Case):
-    """Endpoints and rules know the same operations."""
+    """Endpoints and rules have the same operations."""
 
     maxDiff = None
 
@@ -254,7 +254,7 @@ class RegisterTest(Case):
 
 
 class SignaturesTest(unittest.TestCase):
-    """oslo.policy's private function is the one that ours stands for."""
+    """The private function of oslo.policy that is patched."""
 
     def test_oslo_policy_has_known_signature(self):
         policy.patch_oslo_policy_cache()

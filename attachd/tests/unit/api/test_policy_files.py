@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes in policy files, each of which oslo.policy would turn into a denial, or worse."""
+"""Tests of the validation of policy files."""
 
 from pathlib import Path
 import tempfile
@@ -152,7 +152,7 @@ class FindTest(Case):
 
 
 class KindsTest(unittest.TestCase):
-    """oslo.policy's private classes are those that we know."""
+    """The private classes of oslo.policy that the validation uses."""
 
     def test_private_classes_of_oslo_policy_are_known(self):
         def parsed(text):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""That the recipes of doc/source/admin/policy.rst do what the page says of them."""
+"""Tests of the recipes of doc/source/admin/policy.rst."""
 
 from pathlib import Path
 import tempfile
@@ -39,13 +39,13 @@ class Case(unittest.TestCase):
         self.addCleanup(policy.forget)
 
     def cook(self, *names):
-        """Take recipes into force, which nothing may be wrong with."""
+        """Load recipes, which must be valid."""
         self.file.write_text("".join(self.recipes[name] for name in names), encoding="utf-8")
         policy.forget()
         self.assertEqual([], policy.check_files())
 
     def may(self, roles, *rules, project="p", service_roles=()):
-        """Return which of the rules let somebody do something in the project p."""
+        """Return the rules that allow these roles to act in the project p."""
         asked = RequestContext(
             user_id="u",
             project_id=project,

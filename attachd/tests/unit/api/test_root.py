@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The route table, and what every answer has in common."""
+"""Tests of the route table, and of what all responses have in common."""
 
 import unittest
 
@@ -59,7 +59,7 @@ class RouteTableTest(register.Case):
 
 
 class UnsupportedTest(RouteTableTest):
-    """All the same, with something that is not there."""
+    """The route table with an unsupported resource."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies and query strings of all kinds."""
+"""Tests of bodies and query strings."""
 
 import datetime
 import io

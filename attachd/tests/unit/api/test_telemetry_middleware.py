@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counting requests."""
+"""Tests of the metrics and tracing middleware."""
 
 import sys
 import unittest

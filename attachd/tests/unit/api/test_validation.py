@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas and their messages."""
+"""Tests of schemas and their messages."""
 
 import unittest
 

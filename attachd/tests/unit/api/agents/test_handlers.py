@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the handlers of agents answer."""
+"""Tests of the handlers of agents."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an agent can be asked, and what it connects with."""
+"""Tests of the checks of agents."""
 
 import unittest
 

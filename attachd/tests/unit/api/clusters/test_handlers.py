@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters: there are none, said in every way."""
+"""Tests of clusters and of the cleanup of unfinished work."""
 
 import unittest
 

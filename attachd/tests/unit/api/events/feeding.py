@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events to watch, for the tests beside this file."""
+"""Fixtures with events, for the tests beside this file."""
 
 import threading
 
@@ -12,7 +12,7 @@ from attachd.tests.wait import TIMEOUT
 
 
 def tell(number=1, **values):
-    """Have something become of an attachment, and return its id."""
+    """Record an event of an attachment, and return its id."""
     row = {"id": models.new_id(), "project_id": rows.PROJECT, "volume_id": models.new_id()}
     row |= values
     for _ in range(number):
@@ -22,7 +22,7 @@ def tell(number=1, **values):
 
 
 def end(hub: Broadcaster) -> None:
-    """Close a hub and wait for its thread, which would read the next test's database."""
+    """Close a broadcaster and wait for its thread, which would read the next test's database."""
     hub.close()
     for thread in threading.enumerate():
         if thread.name == "events":

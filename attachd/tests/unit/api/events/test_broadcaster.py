@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All who watch at a process share one look at the database."""
+"""Tests of the broadcaster of events."""
 
 import datetime
 import itertools
@@ -135,7 +135,7 @@ class BroadcasterTest(unittest.TestCase):
         self.assertTrue(self.hub.closing)
 
     def test_thread_stops_without_subscribers(self):
-        # A thread that is slow does not see who watches, and would end as well.
+        # A slow thread does not see the subscriber, and would end as well.
         with mock.patch.object(broadcaster, "_IDLE_TIMEOUT", TIMEOUT):
             self.assertEqual([], self.places(0, 0))
             (thread,) = [each for each in threading.enumerate() if each.name == "events"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the handlers of events answer."""
+"""Tests of watches and timelines."""
 
 import datetime
 import threading
@@ -24,7 +24,7 @@ class Case(unittest.TestCase):
         super().setUp()
         asking.use(self)
         override(self, "interval", 0.02, group="events")
-        # That of the process may still know what another test's database has told it.
+        # The broadcaster of the process may have events of another test's database.
         self.hub = own = broadcaster.Broadcaster()
         self.addCleanup(end, own)
         self.enterContext(mock.patch.object(broadcaster, "get", return_value=own))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked for of events."""
+"""Tests of the query parameters of a watch."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server-sent events."""
+"""Tests of server-sent events."""
 
 import datetime
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How events look."""
+"""Tests of the representation of events."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of hosts, and what is at one."""
+"""Tests of hosts and their usage."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extensions and zones."""
+"""Tests of extensions, zones and limits."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who reads which messages to users."""
+"""Tests of messages to users."""
 
 import unittest
 

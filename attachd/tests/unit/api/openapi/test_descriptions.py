@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What endpoints say of themselves."""
+"""Tests of descriptions of endpoints."""
 
 import unittest
 

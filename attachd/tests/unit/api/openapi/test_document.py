@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The description as a whole."""
+"""Tests of the OpenAPI document."""
 
 import inspect
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API reference, which people write, says what the register does."""
+"""Tests that the API reference matches the declared endpoints."""
 
 from pathlib import Path
 import re
@@ -33,7 +33,7 @@ _UNTOLD = frozenset(
 
 
 class Section(NamedTuple):
-    """What the reference says of one operation.
+    """The section of the reference about one operation.
 
     :ivar inputs: the parameters of a request, with the place of each
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of requests, as they are described."""
+"""Tests of requests in OpenAPI."""
 
 import types
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers, as they are described."""
+"""Tests of responses in OpenAPI."""
 
 from typing import NoReturn
 import unittest

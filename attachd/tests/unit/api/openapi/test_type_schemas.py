@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of answers as schemas."""
+"""Tests of schemas made of types."""
 
 import datetime
 from typing import Annotated, Any, Literal, NotRequired, TypedDict

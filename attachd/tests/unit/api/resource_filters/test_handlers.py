@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told about filters."""
+"""Tests of the list of filters."""
 
 import unittest
 from unittest import mock

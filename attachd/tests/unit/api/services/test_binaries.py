@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of programs on the wire."""
+"""Tests of the names of programs, and of the selection of managers."""
 
 import unittest
 

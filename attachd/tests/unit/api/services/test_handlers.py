@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of services, and switching them."""
+"""Tests of services, pools and capabilities."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose log levels are set and read."""
+"""Tests of log levels."""
 
 import logging
 import unittest

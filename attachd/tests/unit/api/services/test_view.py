@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services, pools and capabilities on the wire."""
+"""Tests of the representation of services and pools."""
 
 import datetime
 import unittest
